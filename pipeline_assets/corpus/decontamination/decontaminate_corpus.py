@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -19,10 +20,8 @@ from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationSet
 from pipeline_assets.corpus.decontamination.evidence import CONTAMINATED_FILE, ContaminatedLine
 from pipeline_assets.corpus.decontamination.item_index import (
     Contamination,
-    IndexFiles,
     ItemIndex,
     contaminations,
-    index_files,
     load_index,
     write_index,
 )
@@ -60,11 +59,13 @@ class Decontamination:
 
     Attributes:
         sets: names of the evaluation sets, in the order of the index.
+        building, digests: of the index, as `load_index` takes them.
     """
 
     recipe: DecontaminationRecipe
     sets: tuple[str, ...]
-    index: IndexFiles
+    building: Path
+    digests: tuple[str, ...]
 
 
 def decontaminate_shard(
@@ -82,7 +83,7 @@ def decontaminate_shard(
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
-    index = load_index(rules.index)
+    index = load_index(rules.building, rules.digests)
     kept_name, contaminated_name = f"{SHARDS}/{shard.name}{SUFFIX}", f"{CONTAMINATED}/{shard.name}{SUFFIX}"
     with (
         JsonlZstWriter(folder.path(kept_name), zstd_level) as kept,
@@ -103,7 +104,7 @@ def decontaminate_shard(
 
 def load_decontamination(rules: Decontamination) -> None:
     """Loads what `decontaminate_shard` keeps for the life of its process: the index, tables, and compiled code."""
-    index = load_index(rules.index)
+    index = load_index(rules.building, rules.digests)
     table, first = index.table, int(index.table.first_words[0])
     ngram = table.text[table.begins[first] : table.begins[first + int(table.sizes[0])]]
     contaminations(normalize([ngram.tobytes()]), index, rules.recipe.cut)
@@ -205,7 +206,8 @@ def decontaminate_corpus(
             all too short; nothing of the corpus is kept; a line that is no Document.
     """
     prepared = _prepared(building, evaluation, recipe)
-    rules = Decontamination(recipe, tuple(one.name for one in evaluation), index_files(building, prepared))
+    names, digests = tuple(one.name for one in evaluation), tuple(file.sha256 for file in prepared.files)
+    rules = Decontamination(recipe, names, building.folder, digests)
     work = functools.partial(decontaminate_shard, rules=rules, zstd_level=settings.zstd_level)
     warm_up = functools.partial(load_decontamination, rules)
     shards = corpus_shards(sources)

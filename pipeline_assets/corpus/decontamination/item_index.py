@@ -205,24 +205,16 @@ def _write(name: str, array: NDArray[Any], folder: BuildFolder) -> OutputFile:
     return OutputFile.plain(path, len(array), file)
 
 
-class IndexFiles(NamedTuple):
-    """Where an index lies, and the sha256 of its files: the same folder may hold another one later."""
-
-    folder: Path
-    digests: tuple[str, ...]
-
-
-def index_files(folder: BuildFolder, index: Receipt) -> IndexFiles:
-    """Where `write_index` put them."""
-    return IndexFiles(folder.path(_FOLDER), tuple(file.sha256 for file in index.files))
-
-
 @functools.lru_cache(maxsize=1)
-def load_index(files: IndexFiles) -> ItemIndex:
-    """The index; the last one loaded is kept for the life of the process."""
+def load_index(building: Path, digests: tuple[str, ...]) -> ItemIndex:
+    """The index; the last one loaded is kept for the life of the process.
+
+    Args:
+        digests: sha256 of the files that `write_index` wrote: the same folder may hold another index later.
+    """
 
     def load(name: str) -> NDArray[Any]:
-        return np.asarray(np.load(files.folder / f"{name}.npy", mmap_mode="r"))
+        return np.asarray(np.load(building / _FOLDER / f"{name}.npy", mmap_mode="r"))
 
     return ItemIndex(NgramTable(*map(load, NgramTable._fields)), Items(*map(load, Items._fields)))
 

@@ -18,12 +18,7 @@ EVALUATION_STAGE = StageVersion("evaluation", 1)
 
 
 class CutRecipe(RecipePart):
-    """What leaves a contaminated document: every run of words that are in n-grams of its items.
-
-    Attributes:
-        margin_words: so many words before each run and after it leave too.
-        min_kept_words: a document of which fewer are left is dropped.
-    """
+    """What leaves a contaminated document: runs of words in n-grams of its items, with a margin around each."""
 
     margin_words: Annotated[int, Option("Words that are cut around an item too.")] = pydantic.Field(0, ge=0)
     min_kept_words: Annotated[int, Option("Documents with fewer left are dropped.")] = pydantic.Field(50, ge=1)
@@ -33,14 +28,13 @@ class DecontaminationRecipe(RecipePart):
     """Which documents are contaminated.
 
     Attributes:
-        ngram_words: words in a row that make an n-gram; GPT-3 (arXiv 2005.14165, appendix C) took 13.
+        ngram_words: GPT-3 (arXiv 2005.14165, appendix C) took 13.
         min_item_words: an item of fewer words is never looked for; one of fewer than `ngram_words`, but so many, is
             looked for as a whole.
         min_item_overlap: a document is contaminated by an item of whose n-grams it holds such a fraction, or more.
         max_items_per_ngram: an n-gram of more items than that (the words in which they are all asked) says nothing of
             any: it is no n-gram of theirs. Items with the same words are one item.
-        action: contaminated documents are dropped, or what they hold of items is cut out of them.
-        cut: how that is done; None for `drop`.
+        cut: how items are cut out; None for `drop`.
     """
 
     ngram_words: Annotated[int, Option("Words in an n-gram.")] = pydantic.Field(13, ge=1, le=100)

@@ -26,12 +26,7 @@ _NONE = -1
 
 @dataclass(frozen=True)
 class ExactCopies:
-    """Exact copies of a corpus; none where they aren't looked for.
-
-    Attributes:
-        runs: of them, see `find_copies`.
-        copies: the set of them, in a file.
-    """
+    """Exact copies of a corpus, in runs of `find_copies` and as a set in a file; none where they aren't looked for."""
 
     runs: Runs = ()
     copies: Path | None = None
@@ -118,13 +113,7 @@ _AT_A_TIME = 1 << 24
 
 @dataclass(frozen=True)
 class LargeGroup:
-    """A group by the numbers of its documents.
-
-    Attributes:
-        kept: the document that stays.
-        gone: how many went for it.
-        members: the first of those.
-    """
+    """A group by the numbers of its documents: the one that stays, how many have gone for it, the first of those."""
 
     kept: int
     gone: int

@@ -40,11 +40,6 @@ def above_zero(what: str) -> pydantic.AfterValidator:
 class MinHashRecipe(RecipePart):
     """Which documents are proposed as near duplicates: those with all rows of a band alike, in one of two cuts of their
     signatures into bands, see `band_keys`.
-
-    Attributes:
-        shingle_words: words in a row that make a shingle.
-        permutations: numbers in a signature, which are bands × rows.
-        seed: of the permutations.
     """
 
     shingle_words: ShingleWords = 5
@@ -64,13 +59,8 @@ class MinHashRecipe(RecipePart):
 
 
 class BinarySketchRecipe(RecipePart):
-    """Which documents are proposed as near duplicates: those with binary sketches that differ in few bits.
-
-    Attributes:
-        shingle_words: words in a row that make a shingle.
-        bits: in a sketch, a multiple of 8.
-        max_distance: how many of them may differ.
-        seed: of the permutations of which each gives a bit.
+    """Which documents are proposed as near duplicates: those with binary sketches that differ in few bits; each
+    permutation gives a bit.
     """
 
     shingle_words: ShingleWords = 5
@@ -99,7 +89,7 @@ class NearRecipe(RecipePart):
 
     Attributes:
         minhash, faiss: one of them.
-        threshold: of the Jaccard similarity of two sets of shingles; at it or above they are duplicates.
+        threshold: of the Jaccard similarity of two sets of shingles.
         max_compared: in a bucket of documents that share a band, or of those with sketches near its own, each document
             is compared to the first so many.
     """

@@ -123,21 +123,16 @@ def with_seen(of: KeyRange, seen: Sequence[SeenRun]) -> pa.Table:
         of: its first column is the key, and one is the `order`, as those of the stores' runs.
     """
     own = of.table()
+    if not own.num_rows:
+        return own
     keys = np.sort(numbers(own.column(0)))
     parts = [own]
     for path, first_number in seen:
         table = KeyRange(of.low, of.high, (path,), first_number).table()
-        table = table.filter(mask(_are_among(numbers(table.column(0)), keys)))
-        parts.append(pa.table(table.columns, schema=own.schema))
+        values = numbers(table.column(0))
+        is_own = keys[np.minimum(np.searchsorted(keys, values), len(keys) - 1)] == values
+        parts.append(pa.table(table.filter(mask(is_own)).columns, schema=own.schema))
     return pa.concat_tables(parts)
-
-
-def _are_among(values: NDArray[np.uint64], ascending: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    if not len(ascending):
-        return np.zeros(len(values), bool)
-    places = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
-    found: NDArray[np.bool_] = ascending[places] == values
-    return found
 
 
 def stores_of(orders: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa.StringArray:

@@ -44,18 +44,6 @@ class Permutations(NamedTuple):
     b: NDArray[np.uint32]
 
 
-class ShingleHashes(NamedTuple):
-    """Sets of shingles of some documents.
-
-    Attributes:
-        hashes: those of each document ascending and different, uint64.
-        offsets: of each document in `hashes`, and after the last the number of hashes; int64.
-    """
-
-    hashes: NDArray[np.uint64]
-    offsets: NDArray[np.int64]
-
-
 @functools.cache
 def permutations_of(recipe: MinHashRecipe | BinarySketchRecipe) -> Permutations:
     """The recipe's permutations; `a` is odd, so each is a bijection."""
@@ -64,8 +52,10 @@ def permutations_of(recipe: MinHashRecipe | BinarySketchRecipe) -> Permutations:
     return Permutations(a, drawn.randint(0, 1 << 32, recipe.permutations, dtype=np.uint32))
 
 
-def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> ShingleHashes:
-    """The hashes of the shingles of documents; none where there are too few words."""
+def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """The hashes of the shingles of documents, those of each ascending and different; none where there are too few
+    words. And where those of each document begin, and after the last how many there are.
+    """
     sizes = np.maximum(batch.words() - shingle_words + 1, 0)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     hashes = np.empty(offsets[-1], np.uint64)
@@ -73,7 +63,7 @@ def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> ShingleHashes:
     for start, stop in itertools.pairwise(offsets.tolist()):
         hashes[start:stop].sort()
     _keep_distinct(hashes, offsets)
-    return ShingleHashes(hashes[: offsets[-1]], offsets)
+    return hashes[: offsets[-1]], offsets
 
 
 @compiled

@@ -29,16 +29,7 @@ _ODD, _HALF, _SHIFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(32), np.uint64(29
 _ALL, _64 = np.uint64(2**64 - 1), np.uint64(64)
 
 
-class Lowered(NamedTuple):
-    """What each character is in normalised text.
-
-    Attributes:
-        of_byte: of an ASCII character, a blank where it is no word's; 0 for a byte of a longer one. uint8, (256,).
-        of_code_point: the lower-case code point, a blank where it is no word's. int32, (0x40000,).
-    """
-
-    of_byte: NDArray[np.uint8]
-    of_code_point: NDArray[np.int32]
+Lowered = tuple[NDArray[np.uint8], NDArray[np.int32]]
 
 
 class NormalizedBatch(NamedTuple):
@@ -64,14 +55,18 @@ class NormalizedBatch(NamedTuple):
 
 @functools.cache
 def lowered() -> Lowered:
-    """The tables by this Python's Unicode data."""
+    """What each character is in normalised text, by this Python's Unicode data; a blank where it is no word's.
+
+    Returns:
+        of each byte, shape (256,), 0 where it is one of a longer character; of each code point, shape (0x40000,).
+    """
     characters = np.arange(_CODE_POINTS, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
     characters = characters.replace("İ", "i").replace("Σ", "σ")  # no other grows, or is lowered by what is beside it
     words = re.sub(r"\W+", lambda gap: " " * len(gap[0]), characters).lower()
     of_code_point = np.frombuffer(words.encode("utf-32-le"), np.int32, _CODE_POINTS)
     of_byte = np.zeros(256, np.uint8)
     of_byte[:128] = of_code_point[:128]
-    return Lowered(of_byte, of_code_point)
+    return of_byte, of_code_point
 
 
 def normalize(texts: Sequence[bytes]) -> NormalizedBatch:

@@ -9,7 +9,7 @@ import pytest
 from decontamination_build import items_set, recipe
 
 from pipeline_assets.corpus.decontamination.decontaminate_corpus import Decontamination, decontaminate_shard
-from pipeline_assets.corpus.decontamination.item_index import index_files, write_index
+from pipeline_assets.corpus.decontamination.item_index import write_index
 from pipeline_assets.corpus.dedup import corpus_shard
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document import Document, Meta
@@ -38,7 +38,8 @@ def run(tmp_path: Path) -> Run:
         folder, rules = BuildFolder(tmp_path / "building"), recipe(action="cut", min_kept_words=2)
         folder.folder.mkdir(exist_ok=True)
         index = write_index([items_set(tmp_path, "quiz", {"a": LEAK})], rules, folder)
-        decontamination = Decontamination(rules, ("quiz",), index_files(folder, index))
+        digests = tuple(file.sha256 for file in index.files)
+        decontamination = Decontamination(rules, ("quiz",), folder.folder, digests)
         shard = CorpusShard("00000", "pages", PATH, path, len(lines), 0)
         return decontaminate_shard(shard, window, folder, decontamination, zstd_level=3)
 

@@ -23,7 +23,7 @@ def recipe_of(**changes: int) -> MinHashRecipe:
 def by_datasketch(text: str, recipe: MinHashRecipe) -> list[int]:
     """Its own MinHash of the lower halves of the same shingle hashes."""
     batch = normalize([text.encode()])
-    shingles = shingle_sets(batch, recipe.shingle_words).hashes
+    shingles, _ = shingle_sets(batch, recipe.shingle_words)
     sketch = datasketch.MinHash(recipe.permutations, seed=recipe.seed, hashfunc=lambda h: h, scheme="affine32")
     sketch.update_batch([int(shingle) & 0xFFFFFFFF for shingle in shingles])
     return sketch.hashvalues.tolist()
