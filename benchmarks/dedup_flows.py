@@ -85,7 +85,7 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
         lines = (decision.files[0] for decision in decisions)
         keep(gather_lines(building, lines, DECISIONS_FILE, settings.zstd_level), building, folder)
         keep(publish_edges(building, near.edges, ()), building, folder)
-    return first, first - sum(receipt.counts["kept"] for receipt in decisions)
+    return first, first - sum(receipt.counts["out"] for receipt in decisions)
 
 
 def _memory_bytes() -> int:

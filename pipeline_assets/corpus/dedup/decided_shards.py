@@ -1,6 +1,5 @@
 """What became of each document of a shard, a line each, and those that stay, byte for byte as they were."""
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -54,14 +53,14 @@ def decide_shard(
     An exact copy of a document that itself goes as a near duplicate goes for the same one: what stands in
     `duplicate_of` is always kept.
 
-    Files: the lines; the rows that go, int64. Counts: documents by their decision; `seen`, of those that go for one
-    seen before.
+    Files: the lines; the rows that go, int64. Counts, as the manifest has them of a source: `out`, those that stay,
+    `exact_duplicate`, `near_duplicate`; `of_seen`, of those that go for one seen before.
 
     Args:
         ids: runs of the shard's documents and their ids.
         seen: stores whose documents came before.
     """
-    counts = Counter({"kept": 0, "exact_duplicate": 0, "near_duplicate": 0, "seen": 0})
+    counts = {"out": 0, "exact_duplicate": 0, "near_duplicate": 0, "of_seen": 0}
     name, rows_name = f"{DECISIONS}/{shard.name}{SUFFIX}", f"{DROPPED}/{shard.name}.rows"
     dropped: list[int] = []
     with JsonlZstWriter(folder.path(name), zstd_level) as writer:
@@ -75,14 +74,16 @@ def decide_shard(
                 outcome: Outcome = "kept" if fate is None else fate.outcome
                 why = () if fate is None else fate[1:]
                 lines.append(Decision(doc_id, shard.source, outcome, RULE, shard.path, row, *why))
-                counts[outcome] += 1
-                if fate is not None:
+                if fate is None:
+                    counts["out"] += 1
+                else:
+                    counts[outcome] += 1
+                    counts["of_seen"] += fate.seen_in is not None
                     dropped.append(row)
-                    counts["seen"] += fate.seen_in is not None
             writer.write_lines(_encoder.encode_lines(lines), len(lines))
     with DurableFile(folder.path(rows_name)) as file:
         file.write(np.array(dropped, np.int64).tobytes())
-    return Receipt([writer.output(name), OutputFile.plain(rows_name, len(dropped), file)], dict(counts))
+    return Receipt([writer.output(name), OutputFile.plain(rows_name, len(dropped), file)], counts)
 
 
 def _fates(

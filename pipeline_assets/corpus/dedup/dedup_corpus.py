@@ -148,15 +148,12 @@ def publish_edges(building: StagingDir, runs: Runs, seen: Sequence[SeenStore]) -
 
 
 def _published(run: Path, seen: Sequence[SeenStore]) -> pa.Table:
-    import pyarrow.compute as pc
-
     edges = read_columns(run)
-    shared, own, other = (edges[name].cast(pa.float64()) for name in ("shared", "shingles", "other_shingles"))
-    union = pc.subtract(pc.add(own, other), shared)
-    names = ("later", "earlier", "shared", "shingles", "other_shingles")
+    shared, own, other = (numbers(edges[name]) for name in ("shared", "shingles", "other_shingles"))
     ids = (edges["doc_id"], edges["other_doc_id"], stores_of(numbers(edges["earlier"]), seen))
-    columns = [*ids, *(edges[name] for name in names), pc.divide(shared, union), pc.divide(shared, own)]
-    return pa.table(columns, schema=EDGE_SCHEMA)
+    as_they_are = (edges[name] for name in ("later", "earlier", "shared", "shingles", "other_shingles"))
+    alike = (column_of(shared / (own + other - shared)), column_of(shared / own))
+    return pa.table([*ids, *as_they_are, *alike], schema=EDGE_SCHEMA)
 
 
 def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[Receipt]) -> OutputFile:
@@ -170,9 +167,8 @@ def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[
     rows = [
         Group(group.gone, samples[group.kept], tuple(samples[number] for number in group.members)) for group in groups
     ]
-    data = msgspec.json.encode(rows)
     with DurableFile(dedup.building.path(GROUPS_FILE)) as file:
-        file.write(data)
+        file.write(msgspec.json.encode(rows))
     return OutputFile.plain(GROUPS_FILE, len(rows), file)
 
 
@@ -197,11 +193,8 @@ def _counts(
         shards,
         (
             {
+                **decision.counts,
                 "in": shard.rows,
-                "out": documents.counts["documents"],
-                "exact_duplicate": decision.counts["exact_duplicate"],
-                "near_duplicate": decision.counts["near_duplicate"],
-                "of_seen": decision.counts["seen"],
                 "rejected": len(sketch.notes[FATAL]),
                 "text_bytes": sketch.counts["bytes"] - documents.counts["dropped_bytes"],
                 "shards": 1,

@@ -74,13 +74,13 @@ def normalize(texts: Sequence[bytes]) -> NormalizedBatch:
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     text = np.frombuffer(b"".join([*texts, _PADDING]), np.uint8)
     room = len(text) + len(text) // 2 + len(texts)  # two bytes become three at most, and a blank ends each document
-    normalized, words = np.empty(room, np.uint8), np.empty(len(text) // 2 + len(texts) + 2, np.int64)
-    starts, stops = np.empty(len(texts), np.int64), np.empty(len(texts), np.int64)
-    first_words = np.empty(len(texts) + 1, np.int64)
-    number = _normalize(text, lengths, lowered(), normalized, words, starts, stops, first_words)
+    starts, stops, first_words = (np.empty(len(texts) + more, np.int64) for more in (0, 0, 1))
+    batch = NormalizedBatch(np.empty(room, np.uint8), starts, stops, np.empty(0, np.uint64), first_words)
+    words = np.empty(len(text) // 2 + len(texts) + 2, np.int64)
+    number = _normalize(text, lengths, lowered(), words, batch)
     hashes = np.empty(number, np.uint64)
-    _hash_words(eight_bytes_at_each(normalized), words[: number + 1], hashes)
-    return NormalizedBatch(normalized, starts, stops, hashes, first_words)
+    _hash_words(eight_bytes_at_each(batch.text), words[: number + 1], hashes)
+    return batch._replace(word_hashes=hashes)
 
 
 @compiled
@@ -88,18 +88,16 @@ def _normalize(
     text: NDArray[np.uint8],
     lengths: NDArray[np.int64],
     tables: Lowered,
-    normalized: NDArray[np.uint8],
     words: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    stops: NDArray[np.int64],
-    first_words: NDArray[np.int64],
+    batch: NormalizedBatch,
 ) -> int:
-    """Fills the arrays; the number of words. `words` begin where they do in `normalized`, a blank after each.
+    """Fills all but the hashes; the number of words. `words` begin where they do in the new text, a blank after each.
 
     A character is written, and whether it stays is told by how far the next one goes: a branch that guesses the end of
     each word wrong would cost more than all else.
     """
     of_byte, of_code_point = tables
+    normalized, starts, stops, _, first_words = batch
     number = out = at = 0
     for document in range(len(lengths)):
         end = at + lengths[document]
