@@ -1,25 +1,15 @@
 """Decontaminating a corpus: what is found, what goes, what is said of it, and what is left as it was."""
 
-import json
 from collections.abc import Callable
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
-from decontamination_build import (
-    decontaminate,
-    evidence_of,
-    items_set,
-    lines_of,
-    recipe,
-    texts_of,
-    write_corpus,
-)
+from decontamination_build import decontaminate, evidence_of, items_set, recipe, texts_of, write_corpus
+from made_corpus import lines_of
 
 from pipeline_assets.corpus.decontamination import decontaminate_corpus as corpus_stage
 from pipeline_assets.corpus.decontamination.evidence import ContaminatedLine, read_contaminated
-from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
@@ -154,12 +144,6 @@ def test_words_in_which_many_items_are_asked_contaminate_nothing_and_count_for_n
     assert result.manifest.identity.counts["common_ngrams"] == 3
 
 
-def test_items_of_the_same_words_are_one_item_however_often_they_are_asked(decontaminated: Decontaminated) -> None:
-    result = decontaminated([OTHER, QUESTION], [QUESTION, QUESTION.upper(), QUESTION], max_items_per_ngram=1)
-
-    assert evidence_of(result)["d1"].items == {"quiz": 3}
-
-
 def test_an_item_all_of_whose_ngrams_are_common_is_counted(decontaminated: Decontaminated) -> None:
     result = decontaminated([OTHER], [QUESTION, f"{QUESTION} More", f"{QUESTION} Less"], max_items_per_ngram=1)
 
@@ -174,28 +158,6 @@ def test_what_a_cut_brings_together_is_cut_too(decontaminated: Decontaminated) -
     result = decontaminated([page], [QUESTION], action="cut")
 
     assert texts_of(result)["d0"] == f"{OTHER} ? {OTHER}"
-
-
-def test_a_document_of_which_too_little_is_left_is_dropped(decontaminated: Decontaminated) -> None:
-    result = decontaminated(
-        [OTHER, f"One two three. {QUESTION}", f"One two. {QUESTION}"], [QUESTION], action="cut", min_kept_words=3
-    )
-
-    assert texts_of(result) == {"d0": OTHER, "d1": "One two three. ?"}
-    assert [(line.action, line.reason) for line in evidence_of(result).values()] == [
-        ("cut", "contaminated"),
-        ("dropped", "few_words_left"),
-    ]
-
-
-def test_documents_that_hold_nothing_keep_their_bytes_and_a_cut_one_all_but_its_text(tmp_path: Path) -> None:
-    corpus = write_corpus(tmp_path, {"d0": OTHER, "d1": f"{OTHER} {QUESTION}"}, 10)
-
-    result = decontaminate(tmp_path, corpus, [items_set(tmp_path, "quiz", {"a": QUESTION})], recipe(action="cut"))
-
-    before, after = lines_of(corpus), lines_of(result)
-    assert after[0] == before[0]
-    assert after[1] == before[1].replace(QUESTION.encode(), b"?")
 
 
 def test_what_comes_out_holds_nothing_more(decontaminated: Decontaminated, tmp_path: Path) -> None:
@@ -277,11 +239,3 @@ def test_evaluation_files_that_are_written_while_they_are_read_stop_the_build(
     result = decontaminate(tmp_path, corpus, [items_set(tmp_path, "quiz", nowhere)], recipe())
 
     assert evidence_of(result) == {}
-
-
-def test_the_evidence_is_json_that_anybody_reads(decontaminated: Decontaminated) -> None:
-    result = decontaminated([OTHER, QUESTION], [QUESTION])
-
-    (line,) = [json.loads(block) for block in read_line_blocks(result.path("contaminated.jsonl.zst"))]
-    assert Fraction(line["shared_ngrams"], line["item_ngrams"]) == line["overlap"] == 1
-    assert line["spans"] == [[0, len(QUESTION) - 1]]
