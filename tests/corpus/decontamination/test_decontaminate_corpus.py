@@ -87,19 +87,6 @@ def test_every_row_is_kept_dropped_or_rejected(decontaminated: Decontaminated) -
     ]
 
 
-@pytest.mark.parametrize(
-    "leak",
-    [
-        QUESTION.upper(),
-        QUESTION.replace(" ", "\n\n"),
-        QUESTION.replace(" ", " — ").replace("?", "!!!"),
-        f"**{QUESTION.replace(',', '')}**",
-    ],
-)
-def test_case_punctuation_and_blanks_hide_no_item(leak: str, decontaminated: Decontaminated) -> None:
-    assert list(evidence_of(decontaminated([OTHER, leak], [QUESTION], min_item_overlap="1"))) == ["d1"]
-
-
 @pytest.mark.parametrize(("words", "is_found"), [(16, True), (15, True), (14, True), (13, False), (12, False)])
 def test_a_part_of_an_item_contaminates_from_the_threshold_on(
     words: int, is_found: bool, decontaminated: Decontaminated
@@ -108,27 +95,6 @@ def test_a_part_of_an_item_contaminates_from_the_threshold_on(
     result = decontaminated([OTHER, " ".join(["Look:", *WORDS[:words], "etc."])], [QUESTION], min_item_overlap="0.5")
 
     assert {line.overlap for line in evidence_of(result).values()} == ({(words - 12) / 4} if is_found else set())
-
-
-def test_an_item_spread_over_a_document_is_found_by_its_ngrams_together(decontaminated: Decontaminated) -> None:
-    page = f"{' '.join(WORDS[:14])} ... {OTHER} ... {' '.join(WORDS[2:])}"
-
-    result = decontaminated([OTHER, page], [QUESTION], min_item_overlap="1", action="cut")
-
-    assert texts_of(result)["d1"] == f" ... {OTHER} ... ?"
-    assert len(evidence_of(result)["d1"].spans) == 2
-
-
-def test_an_item_of_fewer_words_than_an_ngram_is_found_as_a_whole_and_one_below_the_least_never(
-    decontaminated: Decontaminated,
-) -> None:
-    result = decontaminated(
-        [OTHER, "He asked: Who wrote the novel Ulysses? Joyce.", "Who wrote the novel", "What is two plus two?"],
-        ["Who wrote the novel Ulysses?", "plus two"],
-    )
-
-    assert list(evidence_of(result)) == ["d1"]
-    assert result.manifest.identity.counts["evaluation"]["quiz"]["too_short"] == 1
 
 
 def test_words_in_which_many_items_are_asked_contaminate_nothing_and_count_for_no_item(
@@ -148,27 +114,6 @@ def test_an_item_all_of_whose_ngrams_are_common_is_counted(decontaminated: Decon
     result = decontaminated([OTHER], [QUESTION, f"{QUESTION} More", f"{QUESTION} Less"], max_items_per_ngram=1)
 
     assert result.manifest.identity.counts["evaluation"]["quiz"]["without_ngrams"] == 1
-
-
-def test_what_a_cut_brings_together_is_cut_too(decontaminated: Decontaminated) -> None:
-    """The item's halves stand on both sides of the whole item, which goes first."""
-    half = len(WORDS) // 2
-    page = f"{OTHER} {' '.join(WORDS[:half])} {QUESTION} {' '.join(WORDS[half:])} {OTHER}"
-
-    result = decontaminated([page], [QUESTION], action="cut")
-
-    assert texts_of(result)["d0"] == f"{OTHER} ? {OTHER}"
-
-
-def test_what_comes_out_holds_nothing_more(decontaminated: Decontaminated, tmp_path: Path) -> None:
-    pages = [f"{OTHER} {' '.join(WORDS[start:])} {QUESTION} {' '.join(WORDS[:start])}" for start in range(16)]
-    once = decontaminated(pages, [QUESTION], action="cut", margin_words=1)
-
-    sets = [items_set(tmp_path / "sets", "quiz", {"q0": QUESTION})]
-    again = decontaminate(tmp_path / "again", once, sets, recipe(action="cut", margin_words=1))
-
-    assert evidence_of(again) == {}
-    assert lines_of(again) == lines_of(once)
 
 
 def test_a_corpus_of_which_nothing_is_left_is_an_error(decontaminated: Decontaminated, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from hypothesis import strategies as st
 from made_corpus import seal_corpus
 from plain_dedup import PlainDecision, PlainDocument, decide
 
@@ -86,6 +87,20 @@ def sign(folder: Path, deduplicated: Artifact, rules: DedupRecipe, settings: Run
 def decisions_of(result: Artifact) -> list[Decision]:
     """All decisions, in order."""
     return list(read_decisions(result))
+
+
+@st.composite
+def recipes(draw: st.DrawFn) -> DedupRecipe:
+    """Recipes by which every pair is proposed that is anything like as similar as the threshold."""
+    selection = draw(st.sampled_from(["first", "longest", "quality"]))
+    return draw(st.sampled_from([thorough, by_faiss]))(
+        mode=draw(st.sampled_from(["exact", "near", "both"])),
+        scope=draw(st.sampled_from(["global", "per-source"])),
+        selection=selection,
+        quality_column="score" if selection == "quality" else None,
+        threshold=draw(st.sampled_from(["0.4", "0.7", "1"])),
+        shingle_words=draw(st.integers(1, 4)),
+    )
 
 
 def plain_decisions(
