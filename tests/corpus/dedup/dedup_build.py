@@ -90,9 +90,9 @@ def decisions_of(result: Artifact) -> list[Decision]:
 
 
 @st.composite
-def recipes(draw: st.DrawFn) -> DedupRecipe:
+def recipes(draw: st.DrawFn, selections: Sequence[str] = ("first", "longest", "quality")) -> DedupRecipe:
     """Recipes by which every pair is proposed that is anything like as similar as the threshold."""
-    selection = draw(st.sampled_from(["first", "longest", "quality"]))
+    selection = draw(st.sampled_from(selections))
     return draw(st.sampled_from([thorough, by_faiss]))(
         mode=draw(st.sampled_from(["exact", "near", "both"])),
         scope=draw(st.sampled_from(["global", "per-source"])),

@@ -55,9 +55,7 @@ def store_of(
 
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    texts_of_a_month, texts_of_a_month, texts_of_a_month, recipes().filter(lambda rules: rules.selection != "quality")
-)
+@given(texts_of_a_month, texts_of_a_month, texts_of_a_month, recipes(["first", "longest"]))
 def test_documents_go_for_those_of_stores_too_and_never_the_other_way(
     first: list[str], second: list[str], new: list[str], rules: DedupRecipe
 ) -> None:
