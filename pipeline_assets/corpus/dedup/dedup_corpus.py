@@ -83,17 +83,6 @@ _EDGES = {
     "containment": pa.float64(),
 }
 EDGE_SCHEMA = pa.schema([pa.field(name, kind, nullable=name == "other_seen_in") for name, kind in _EDGES.items()])
-_COMPARISONS = (
-    "without_words",
-    "short",
-    "buckets",
-    "capped_buckets",
-    "proposed",
-    "compared",
-    "pairs",
-    "capped_documents",
-    "edges",
-)
 
 
 def dedup_corpus(
@@ -136,8 +125,8 @@ def dedup_corpus(
         _write_groups(dedup, groups, kept),
         _write_rejects(building, shards, sketches, settings.zstd_level),
     ]
-    compared = {**total_counts(sketches), **near.counts}
-    comparisons = {name: compared[name] for name in _COMPARISONS if name in compared}
+    of_sketches = total_counts(sketches)
+    comparisons = {"without_words": of_sketches["without_words"], "short": of_sketches["short"], **near.counts}
     return BuildResult(files, _counts(shards, sketches, decisions, kept) | {"comparisons": comparisons}, {})
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal, Self
@@ -257,21 +257,13 @@ class Banding:
         return float(1 - (1 - similarity**self.rows) ** self.bands)
 
 
-def bandings(permutations: int) -> Iterator[Banding]:
-    """Every way to cut a signature with none of it left over, the fewest rows first."""
-    for rows in range(1, permutations + 1):
-        if permutations % rows == 0:
-            yield Banding(permutations // rows, rows)
-
-
 def recommended(permutations: int, threshold: float, recall: float) -> Banding:
     """The banding with the most rows, and so the fewest needless comparisons, that still finds so large a part of the
-    pairs at the threshold; more of those above it. With one row a band nearly all are found.
+    pairs at the threshold, more of those above it, and uses every permutation; that of one row if none does.
     """
-    return max(
-        (banding for banding in bandings(permutations) if banding.rows == 1 or banding.proposes(threshold) >= recall),
-        key=lambda banding: banding.rows,
-    )
+    divisors = (rows for rows in range(permutations, 0, -1) if permutations % rows == 0)
+    bandings = (Banding(permutations // rows, rows) for rows in divisors)
+    return next(one for one in bandings if one.rows == 1 or one.proposes(threshold) >= recall)
 
 
 @dataclass(frozen=True)

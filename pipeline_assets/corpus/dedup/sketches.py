@@ -52,31 +52,44 @@ def permutations_of(recipe: MinHashRecipe | BinarySketchRecipe) -> Permutations:
     return Permutations(a, drawn.randint(0, 1 << 32, recipe.permutations, dtype=np.uint32))
 
 
-def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """The hashes of the shingles of documents, those of each ascending and different; none where there are too few
-    words. And where those of each document begin, and after the last how many there are.
+def _shingles_of(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """The hashes of the shingles of documents, in the order of their texts; none where there are too few words. And
+    where those of each document begin, and after the last how many there are.
     """
     sizes = np.maximum(batch.words() - shingle_words + 1, 0)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     hashes = np.empty(offsets[-1], np.uint64)
-    _hash_documents(batch.word_hashes, batch.first_words, shingle_words, hashes, offsets)
+    _hash_shingles(batch, shingle_words, hashes, offsets)
+    return hashes, offsets
+
+
+@compiled
+def _hash_shingles(
+    batch: NormalizedBatch, shingle_words: int, hashes: NDArray[np.uint64], offsets: NDArray[np.int64]
+) -> None:
+    leaves = np.uint64(1)
+    for _ in range(shingle_words):
+        leaves = leaves * POLYNOMIAL
+    for document in range(len(offsets) - 1):
+        words = batch.word_hashes[batch.first_words[document] : batch.first_words[document + 1]]
+        shingles = hashes[offsets[document] : offsets[document + 1]]
+        rolled = np.uint64(0)
+        for word in range(min(shingle_words - 1, len(words))):
+            rolled = rolled * POLYNOMIAL + words[word]
+        for shingle in range(len(shingles)):
+            rolled = rolled * POLYNOMIAL + words[shingle + shingle_words - 1]
+            if shingle:
+                rolled -= words[shingle - 1] * leaves
+            shingles[shingle] = max(mixed(rolled), _ONE)
+
+
+def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """As `_shingles_of`, but the hashes of each document ascending and different."""
+    hashes, offsets = _shingles_of(batch, shingle_words)
     for start, stop in itertools.pairwise(offsets.tolist()):
         hashes[start:stop].sort()
     _keep_distinct(hashes, offsets)
     return hashes[: offsets[-1]], offsets
-
-
-@compiled
-def _hash_documents(
-    words: NDArray[np.uint64],
-    first_words: NDArray[np.int64],
-    shingle_words: int,
-    hashes: NDArray[np.uint64],
-    offsets: NDArray[np.int64],
-) -> None:
-    for document in range(len(first_words) - 1):
-        own = words[first_words[document] : first_words[document + 1]]
-        _hash_shingles(own, shingle_words, hashes[offsets[document] : offsets[document + 1]])
 
 
 @compiled
@@ -94,26 +107,10 @@ def _keep_distinct(hashes: NDArray[np.uint64], offsets: NDArray[np.int64]) -> No
 
 def signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:
     """Signatures of documents, shape (documents, permutations); of one without a shingle, all 2**32 - 1."""
+    hashes, offsets = _shingles_of(batch, recipe.shingle_words)
     signed = np.full((len(batch.starts), recipe.permutations), _EMPTY)
-    room = np.empty(int(batch.words().max(initial=0)), np.uint64)
-    _sign(batch.word_hashes, batch.first_words, recipe.shingle_words, permutations_of(recipe), room, signed)
+    _sign(hashes, offsets, permutations_of(recipe), signed)
     return signed
-
-
-@inner
-def _hash_shingles(words: NDArray[np.uint64], shingle_words: int, shingles: NDArray[np.uint64]) -> None:
-    """The hash of every shingle of one document, in the order of the text."""
-    leaves = np.uint64(1)
-    for _ in range(shingle_words):
-        leaves = leaves * POLYNOMIAL
-    rolled = np.uint64(0)
-    for word in range(min(shingle_words - 1, len(words))):
-        rolled = rolled * POLYNOMIAL + words[word]
-    for shingle in range(len(shingles)):
-        rolled = rolled * POLYNOMIAL + words[shingle + shingle_words - 1]
-        if shingle:
-            rolled -= words[shingle - 1] * leaves
-        shingles[shingle] = max(mixed(rolled), _ONE)
 
 
 @inner
@@ -127,25 +124,21 @@ def _finalized(shingle: np.uint64) -> np.uint32:
 
 @compiled
 def _sign(
-    words: NDArray[np.uint64],
-    first_words: NDArray[np.int64],
-    shingle_words: int,
+    hashes: NDArray[np.uint64],
+    offsets: NDArray[np.int64],
     permutations: Permutations,
-    shingles: NDArray[np.uint64],
     signed: NDArray[np.uint32],
 ) -> None:
     """Four shingles at a time: reading and writing a signature costs as much as one shingle does."""
     a, b = permutations
     for document in range(len(signed)):
-        own = words[first_words[document] : first_words[document + 1]]
-        number = max(len(own) - shingle_words + 1, 0)
-        _hash_shingles(own, shingle_words, shingles[:number])
-        signature = signed[document]
-        for shingle in range(0, number, 4):
+        shingles, signature = hashes[offsets[document] : offsets[document + 1]], signed[document]
+        last = len(shingles) - 1
+        for shingle in range(0, len(shingles), 4):
             h0 = _finalized(shingles[shingle])
-            h1 = _finalized(shingles[min(shingle + 1, number - 1)])
-            h2 = _finalized(shingles[min(shingle + 2, number - 1)])
-            h3 = _finalized(shingles[min(shingle + 3, number - 1)])
+            h1 = _finalized(shingles[min(shingle + 1, last)])
+            h2 = _finalized(shingles[min(shingle + 2, last)])
+            h3 = _finalized(shingles[min(shingle + 3, last)])
             for k in range(len(a)):
                 least = min(np.uint32(a[k] * h0 + b[k]), np.uint32(a[k] * h1 + b[k]))
                 other = min(np.uint32(a[k] * h2 + b[k]), np.uint32(a[k] * h3 + b[k]))

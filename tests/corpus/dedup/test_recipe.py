@@ -8,7 +8,6 @@ from pipeline_assets.corpus.dedup.recipe import (
     DedupRecipe,
     Distance,
     RemovalCaps,
-    bandings,
     recommended,
     smallest_distance,
 )
@@ -66,14 +65,11 @@ def test_a_pair_is_proposed_with_the_probability_that_one_band_is_all_alike() ->
     assert (Banding(14, 8).proposes(1), Banding(14, 8).proposes(0)) == (1, 0)
 
 
-def test_a_signature_is_cut_with_none_of_it_left_over() -> None:
-    assert [(one.bands, one.rows) for one in bandings(12)] == [(12, 1), (6, 2), (4, 3), (3, 4), (2, 6), (1, 12)]
-
-
 def test_the_most_rows_that_still_find_enough_are_recommended() -> None:
     assert recommended(112, 0.8, 0.95) == Banding(16, 7)
     assert recommended(112, 0.8, 0.999) == Banding(28, 4)
     assert recommended(112, 0.01, 0.95) == Banding(112, 1)
+    assert [recommended(12, 0.9, recall).rows for recall in (0, 0.5, 0.9, 0.97, 0.999, 1)] == [12, 6, 4, 3, 2, 1]
 
 
 def test_the_smallest_distance_that_finds_enough_is_recommended() -> None:
