@@ -16,6 +16,11 @@ from pipeline_assets.corpus.spine.target import BuildResult, Target
 _encoder = msgspec.json.Encoder()
 
 
+def numbered(first: int, count: int) -> str:
+    """Words that no text of other numbers has."""
+    return " ".join(f"w{number}" for number in range(first, first + count))
+
+
 def seal_corpus(folder: Path, source: str, documents: Sequence[Document], shard_documents: int) -> Artifact:
     """A corpus of one source, so many Documents a shard; one empty shard of no documents."""
 

@@ -100,12 +100,14 @@ def test_files_that_are_not_as_they_were_listed_are_not_read(tmp_path: Path) -> 
 
 
 def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    there = "its first row has id, question, answer"
+
     assert refusal(rows_set(tmp_path, "quiz", ROWS, text=["question", "options"])) == (
-        f"UsageError: {tmp_path}/quiz.jsonl: set quiz has no column `options`; its first row has id, question, answer; "
+        f"UsageError: {tmp_path}/quiz.jsonl: set quiz has no column `options`; {there}; "
         "set `columns.text` in the recipe to one that is there"
     )
     assert refusal(rows_set(tmp_path, "exam", ROWS, text=["question"], id="key")) == (
-        f"UsageError: {tmp_path}/exam.jsonl: set exam has no column `key`; its first row has id, question, answer; "
+        f"UsageError: {tmp_path}/exam.jsonl: set exam has no column `key`; {there}; "
         "set `columns.id` in the recipe to one that is there, or to null"
     )
 

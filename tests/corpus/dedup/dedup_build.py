@@ -21,11 +21,6 @@ INLINE = RunSettings()
 SMALL_SHARES = RunSettings(2, "fork", memory_bytes=0)  # see the fixture `small_shares`
 
 
-def numbered(first: int, count: int) -> str:
-    """Words that no text of other numbers has."""
-    return " ".join(f"w{number}" for number in range(first, first + count))
-
-
 def recipe(**changes: Any) -> DedupRecipe:
     """The recipe with some keys changed; those of `near` and `minhash` by their own names."""
     minhash: dict[str, Any] = {"shingle_words": 5, "permutations": 112, "bands": 14, "rows": 8, "seed": 1}

@@ -7,7 +7,8 @@ from pathlib import Path
 import faiss
 import numpy as np
 import pytest
-from dedup_build import decisions_of, deduplicate, numbered, recipe, write_corpus
+from dedup_build import decisions_of, deduplicate, recipe, write_corpus
+from made_corpus import numbered
 from plain_dedup import PlainDocument
 
 from pipeline_assets.corpus.dedup.candidates import searching_device

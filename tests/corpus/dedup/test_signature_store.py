@@ -13,7 +13,6 @@ from dedup_build import (
     by_faiss,
     decisions_of,
     deduplicate,
-    numbered,
     plain_decisions,
     recipe,
     recipes,
@@ -24,6 +23,7 @@ from dedup_build import (
 from forged import overwrite
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from made_corpus import numbered
 from plain_dedup import PlainDocument
 
 from pipeline_assets.corpus.dedup.decision import EDGES_FILE, Sample, read_groups
