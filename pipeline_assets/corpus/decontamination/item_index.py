@@ -109,8 +109,8 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
     words = Words(text, begins, np.concatenate(gathered.hashes))
     item_words = np.array([len(hashes) for hashes in gathered.hashes], np.int64)
     places, sizes, owners = _ngrams_of(item_words, recipe.ngram_words)
-    numbered = number_ngrams(words, places, sizes)
-    pairs = np.sort(numbered.ngrams.astype(np.int64) * len(item_words) + owners)
+    ngrams, firsts = number_ngrams(words, places, sizes)
+    pairs = np.sort(ngrams.astype(np.int64) * len(item_words) + owners)
     pair_ngrams, pair_items = np.divmod(pairs[is_first(pairs)], len(item_words))
     is_kept = np.bincount(pair_ngrams) <= recipe.max_items_per_ngram
     if not is_kept.any():
@@ -122,11 +122,8 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
     items = _items(pair_ngrams[is_looked_for], pair_items[is_looked_for], len(item_words), names, recipe)
     for name in names:
         counts[name.evaluation_set]["without_ngrams"] += int(items.ngrams[name.item] == 0)
-    files = [
-        _write(name, array, folder)
-        for part in (ngram_table(words, numbered, is_kept), items)
-        for name, array in part._asdict().items()
-    ]
+    table = ngram_table(words, places[firsts[is_kept]], sizes[firsts[is_kept]])
+    files = [_write(name, array, folder) for part in (table, items) for name, array in part._asdict().items()]
     notes = {"evaluation": {one.name: dict(of_set) for one, of_set in zip(evaluation, counts, strict=True)}}
     return Receipt(files, {"ngrams": int(is_kept.sum()), "common_ngrams": int((~is_kept).sum())}, notes)
 

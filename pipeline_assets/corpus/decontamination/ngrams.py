@@ -79,32 +79,20 @@ class NgramTable(NamedTuple):
     beginnings: NDArray[np.uint64]
 
 
-class Numbered(NamedTuple):
-    """N-grams of texts, equal ones with one number, in the order in which they first occur.
-
-    Attributes:
-        ngrams: at each place; int32.
-        keys, first_words, sizes: of each number, as in `NgramTable`.
-    """
-
-    ngrams: NDArray[np.int32]
-    keys: NDArray[np.uint64]
-    first_words: NDArray[np.int64]
-    sizes: NDArray[np.int32]
-
-
-def number_ngrams(words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]) -> Numbered:
-    """The n-grams at places.
+def number_ngrams(
+    words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The number of the n-gram at each place, equal ones with one number, in the order in which they first occur; and
+    of each number the first of the places that have it.
 
     Args:
         places: the first word of each.
         sizes: of each, in words.
     """
-    place_keys = ngram_keys(words, places, sizes)
     slots = np.full(_power_of_two(2 * len(places)), NONE, np.int32)
     ngrams, firsts = np.empty(len(places), np.int32), np.empty(len(places), np.int64)
-    firsts = firsts[: _number(words, place_keys, places, sizes, slots, ngrams, firsts)]
-    return Numbered(ngrams, place_keys[firsts], places[firsts], sizes[firsts])
+    number = _number(words, ngram_keys(words, places, sizes), places, sizes, slots, ngrams, firsts)
+    return ngrams, firsts[:number]
 
 
 def ngram_keys(words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]) -> NDArray[np.uint64]:
@@ -114,9 +102,9 @@ def ngram_keys(words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]
     return keys
 
 
-def ngram_table(words: Words, numbered: Numbered, is_kept: NDArray[np.bool_]) -> NgramTable:
-    """The table of those that are kept, renumbered; at least one is."""
-    keys, first_words, sizes = numbered.keys[is_kept], numbered.first_words[is_kept], numbered.sizes[is_kept]
+def ngram_table(words: Words, first_words: NDArray[np.int64], sizes: NDArray[np.int32]) -> NgramTable:
+    """The table of different n-grams, of one at least."""
+    keys = ngram_keys(words, first_words, sizes)
     slots = np.full(_power_of_two(2 * len(keys)), NONE, np.int32)
     _place(keys, slots)
     all_sizes = np.flatnonzero(np.bincount(sizes)).astype(np.int32)

@@ -7,6 +7,7 @@ of it if both had been deduplicated together, the store's documents first; and n
 that was killed goes on where it was.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -17,9 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus.dedup.candidates import load_faiss
-from pipeline_assets.corpus.dedup.clusters import ExactCopies, LargeGroup, NearDuplicates, largest_groups
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, add_by_source, corpus_shards
-from pipeline_assets.corpus.dedup.decided_shards import SAMPLES
 from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, Group, Sample
 from pipeline_assets.corpus.dedup.order import (
     MAX_DOCUMENTS,
@@ -33,6 +32,7 @@ from pipeline_assets.corpus.dedup.order import (
     sorted_pairs,
 )
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.resolution import SAMPLES, ExactCopies, LargeGroup, NearDuplicates, largest_groups
 from pipeline_assets.corpus.dedup.seen import (
     BANDS_FILE,
     BITS_FILE,
@@ -191,7 +191,7 @@ def _counts(
             for shard, sketch, decision, documents in zip(shards, sketches, decisions, kept, strict=True)
         ),
     )
-    total = {name: sum(figures[name] for figures in by_source.values()) for name in next(iter(by_source.values()))}
+    total = sum(by_source.values(), Counter[str]())
     dropped = {name: total[name] for name in ("exact_duplicate", "near_duplicate") if total[name]}
     rejected = {KILLED_WORKER: total["rejected"]} if total["rejected"] else {}
     return {

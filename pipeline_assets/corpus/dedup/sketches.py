@@ -12,7 +12,6 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,19 +36,12 @@ _EMPTY = np.uint32(2**32 - 1)
 _ONE = np.uint64(1)
 
 
-class Permutations(NamedTuple):
-    """`h → a * h + b` modulo 2**32; uint32, each of shape (permutations,)."""
-
-    a: NDArray[np.uint32]
-    b: NDArray[np.uint32]
-
-
 @functools.cache
-def permutations_of(recipe: MinHashRecipe | BinarySketchRecipe) -> Permutations:
-    """The recipe's permutations; `a` is odd, so each is a bijection."""
+def permutations_of(recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:
+    """`a` and `b` of the recipe's permutations, shape (2, permutations); `a` is odd, so each is a bijection."""
     drawn = np.random.RandomState(recipe.seed)
     a = drawn.randint(0, 1 << 31, recipe.permutations, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
-    return Permutations(a, drawn.randint(0, 1 << 32, recipe.permutations, dtype=np.uint32))
+    return np.stack([a, drawn.randint(0, 1 << 32, recipe.permutations, dtype=np.uint32)])
 
 
 def _shingles_of(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
@@ -126,11 +118,11 @@ def _finalized(shingle: np.uint64) -> np.uint32:
 def _sign(
     hashes: NDArray[np.uint64],
     offsets: NDArray[np.int64],
-    permutations: Permutations,
+    permutations: NDArray[np.uint32],
     signed: NDArray[np.uint32],
 ) -> None:
     """Four shingles at a time: reading and writing a signature costs as much as one shingle does."""
-    a, b = permutations
+    a, b = permutations[0], permutations[1]
     for document in range(len(signed)):
         shingles, signature = hashes[offsets[document] : offsets[document + 1]], signed[document]
         last = len(shingles) - 1

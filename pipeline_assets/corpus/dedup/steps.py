@@ -24,9 +24,7 @@ from pipeline_assets.corpus.dedup.candidates import (
     propose_pairs,
     searching_device,
 )
-from pipeline_assets.corpus.dedup.clusters import ExactCopies, LargeGroup, NearDuplicates, near_duplicates
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-from pipeline_assets.corpus.dedup.decided_shards import decide_shard, keep_documents
 from pipeline_assets.corpus.dedup.order import (
     KeyRange,
     Runs,
@@ -41,6 +39,14 @@ from pipeline_assets.corpus.dedup.order import (
     write_run,
 )
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, NearRecipe
+from pipeline_assets.corpus.dedup.resolution import (
+    ExactCopies,
+    LargeGroup,
+    NearDuplicates,
+    decide_shard,
+    keep_documents,
+    near_duplicates,
+)
 from pipeline_assets.corpus.dedup.seen import SeenRun, SeenStore
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, ID_HASHES, IDS, sketch_shard
 from pipeline_assets.corpus.dedup.verify import SETS, SetsFile, verify_pairs, write_sets

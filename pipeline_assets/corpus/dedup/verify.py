@@ -78,20 +78,6 @@ def write_sets(
     return Receipt([sets, index], {"compared": len(entries)})
 
 
-class Fetched(NamedTuple):
-    """Sets of some documents.
-
-    Attributes:
-        doc_ids: of each.
-        hashes: all their shingles, uint64.
-        offsets: of each in `hashes`, and after the last the number of hashes; int64.
-    """
-
-    doc_ids: list[str]
-    hashes: NDArray[np.uint64]
-    offsets: NDArray[np.int64]
-
-
 class SetsFile(NamedTuple):
     """Sets of one shard, and the entries of their index; `offset` is added to the numbers there."""
 
@@ -120,8 +106,10 @@ class ShingleSets:
         """How many shingles each document has; numbers ascend."""
         return np.concatenate([np.empty(0, np.int64), *(found["shingles"] for _, found in self._entries(numbers))])
 
-    def fetch(self, numbers: NDArray[np.uint64]) -> Fetched:
-        """The sets of documents, whose numbers ascend."""
+    def fetch(self, numbers: NDArray[np.uint64]) -> tuple[list[str], NDArray[np.uint64], NDArray[np.int64]]:
+        """Ids of documents, whose numbers ascend, and the hashes of all their shingles; where those of each document
+        begin, and after the last how many there are.
+        """
         doc_ids, parts = [], []
         for shard, found in self._entries(numbers):
             for _, offset, id_bytes, shingles in found.tolist():
@@ -130,7 +118,7 @@ class ShingleSets:
                 doc_ids.append(record[:id_bytes].decode())
                 parts.append(np.frombuffer(record, np.uint64, shingles, skipped))
         offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts], dtype=np.int64)))
-        return Fetched(doc_ids, np.concatenate([np.empty(0, np.uint64), *parts]), offsets)
+        return doc_ids, np.concatenate([np.empty(0, np.uint64), *parts]), offsets
 
     def _entries(self, numbers: NDArray[np.uint64]) -> Iterator[tuple[int, NDArray[np.void]]]:
         """(shard, its entries in the index) of documents."""
@@ -206,15 +194,15 @@ def _both(later: NDArray[np.uint64], earlier: NDArray[np.uint64]) -> NDArray[np.
 
 def _edges(later: NDArray[np.uint64], earlier: NDArray[np.uint64], sets: ShingleSets, threshold: Fraction) -> pa.Table:
     documents = _both(later, earlier)
-    fetched = sets.fetch(documents)
+    ids, hashes, offsets = sets.fetch(documents)
     left, right = (np.searchsorted(documents, document_numbers(orders)) for orders in (later, earlier))
     shared = np.empty(len(later), np.int64)
-    sizes = np.diff(fetched.offsets)
+    sizes = np.diff(offsets)
     table = np.empty(1 << (4 * int(sizes.max(initial=1))).bit_length(), np.uint64)
-    _intersect(fetched.hashes, fetched.offsets, left, right, float(threshold), table, shared)
+    _intersect(hashes, offsets, left, right, float(threshold), table, shared)
     union = sizes[left] + sizes[right] - shared
     is_edge = shared * threshold.denominator >= union * threshold.numerator
-    doc_ids, left, right = strings(fetched.doc_ids), left[is_edge], right[is_edge]
+    doc_ids, left, right = strings(ids), left[is_edge], right[is_edge]
     return table_of(
         {
             "later": later[is_edge],
