@@ -96,7 +96,7 @@ def propose_pairs(
     for first, stop in _chunks(compared):
         pairs = np.empty((2, int(compared[first:stop].sum())), np.uint64)
         _pair(orders, starts, compared, first, stop, pairs)
-        files.append(_write_pairs(folder, f"{bands.name}-{len(files):05d}", pairs[0], pairs[1]))
+        files.append(_write_pairs(folder, f"{bands.name}-{len(files):05d}", pairs))
     sizes = np.diff(np.append(np.flatnonzero(is_new), len(keys)))
     capped = np.flatnonzero(sizes > max_compared + 1)
     return Receipt(
@@ -117,8 +117,8 @@ def _are_still_there(orders: NDArray[np.uint64], copies: Path | None) -> NDArray
     return np.ones(len(orders), bool) if copies is None else ~are_members(orders, load(copies))
 
 
-def _write_pairs(folder: BuildFolder, name: str, later: NDArray[np.uint64], earlier: NDArray[np.uint64]) -> OutputFile:
-    later, earlier = distinct_pairs(later, earlier)
+def _write_pairs(folder: BuildFolder, name: str, pairs: NDArray[np.uint64]) -> OutputFile:
+    later, earlier = distinct_pairs(pairs)
     return write_run(folder, f"{PAIRS}/{name}.parquet", table_of({"later": later, "earlier": earlier}))
 
 
@@ -184,18 +184,15 @@ def propose_neighbours(
     load_faiss().omp_set_num_threads(1)
     queries = _read_sketches(block, copies, sources, recipe)
     others = (_read_sketches(one, copies, sources, recipe) for one in before)
-    found = (
-        pairs
-        for base in itertools.chain(others, [queries])
-        for pairs in _near_pairs(queries, base, recipe, max_compared, device)
-    )
+    bases = itertools.chain(others, [queries])
+    found = (near for base in bases for near in _near_pairs(queries, base, recipe, max_compared, device))
     files: list[OutputFile] = []
     proposed = 0
     none = np.empty((2, 0), np.uint64)
-    for group in grouped_by_size(itertools.chain([none], found), lambda pairs: pairs.shape[1], MAX_PAIRS):
-        later, earlier = np.concatenate(group, axis=1)
-        proposed += len(later)
-        files.append(_write_pairs(folder, f"{block.name}-{len(files):05d}", later, earlier))
+    for group in grouped_by_size(itertools.chain([none], found), lambda near: near.shape[1], MAX_PAIRS):
+        pairs = np.concatenate(group, axis=1)
+        proposed += pairs.shape[1]
+        files.append(_write_pairs(folder, f"{block.name}-{len(files):05d}", pairs))
     return Receipt(files, {"proposed": proposed})
 
 

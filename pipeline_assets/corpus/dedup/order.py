@@ -234,10 +234,7 @@ def is_first(*columns: NDArray[np.integer]) -> NDArray[np.bool_]:
     return is_new
 
 
-def distinct_pairs(
-    later: NDArray[np.uint64], earlier: NDArray[np.uint64]
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Each pair once, in the order of both."""
-    later, earlier = sorted_pairs(later, earlier)
-    is_new = is_first(later, earlier)
-    return later[is_new], earlier[is_new]
+def distinct_pairs(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Each pair once, the later document and the earlier one, shape (2, pairs), in the order of both."""
+    pairs = np.stack(sorted_pairs(*pairs))
+    return pairs[:, is_first(*pairs)]

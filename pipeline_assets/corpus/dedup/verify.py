@@ -152,19 +152,18 @@ def verify_pairs(
         max_compared: each later document is compared to so many others, the first; None for all.
     """
     table = pairs.table()
-    later, earlier = distinct_pairs(numbers(table["later"]), numbers(table["earlier"]))
+    compared = distinct_pairs(np.stack([numbers(table["later"]), numbers(table["earlier"])]))
     del table
     capped = 0
     if max_compared is not None:
-        ranks = np.arange(len(later)) - np.searchsorted(later, later)
+        ranks = np.arange(compared.shape[1]) - np.searchsorted(compared[0], compared[0])
         capped = int((ranks == max_compared).sum())
-        later, earlier = later[ranks < max_compared], earlier[ranks < max_compared]
+        compared = compared[:, ranks < max_compared]
     with contextlib.closing(ShingleSets(sets)) as opened:
         edges = pa.concat_tables(
-            _edges(later[start:stop], earlier[start:stop], opened, Fraction(threshold))
-            for start, stop in _blocks(later, earlier, opened, fetched_shingles)
+            _edges(block, opened, Fraction(threshold)) for block in _blocks(compared, opened, fetched_shingles)
         ).combine_chunks()
-    counts = {"pairs": len(later), "edges": edges.num_rows, "capped_documents": capped}
+    counts = {"pairs": compared.shape[1], "edges": edges.num_rows, "capped_documents": capped}
     return Receipt([write_run(folder, f"{EDGES}/{pairs.name}.parquet", edges)], counts)
 
 
@@ -175,38 +174,36 @@ def load_kernels() -> None:
     _intersect(hashes, offsets, pair, pair, 1.0, np.empty(4, np.uint64), np.empty(1, np.int64))
 
 
-def _blocks(
-    later: NDArray[np.uint64], earlier: NDArray[np.uint64], sets: ShingleSets, most: int
-) -> Iterator[tuple[int, int]]:
-    """Spans of pairs whose sets fit into memory together; of one pair, if that doesn't; an empty one of no pairs."""
-    start, stop = 0, -1
-    while stop < len(later):
-        stop = min(start + (1 << 16), len(later))
-        while stop - start > 1 and int(sets.sizes(_both(later[start:stop], earlier[start:stop])).sum()) > most:
-            stop = start + (stop - start) // 2
-        yield start, stop
-        start = stop
+def _blocks(pairs: NDArray[np.uint64], sets: ShingleSets, most: int) -> Iterator[NDArray[np.uint64]]:
+    """Pairs, as many as have sets that fit into memory together; one pair, if that doesn't; an empty block of none."""
+    start = 0
+    while start < pairs.shape[1] or not start:
+        block = pairs[:, start : start + (1 << 16)]
+        while block.shape[1] > 1 and int(sets.sizes(_documents_of(block)).sum()) > most:
+            block = block[:, : block.shape[1] // 2]
+        yield block
+        start += max(block.shape[1], 1)
 
 
-def _both(later: NDArray[np.uint64], earlier: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return np.unique(document_numbers(np.concatenate([later, earlier])))
+def _documents_of(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return np.unique(document_numbers(pairs))
 
 
-def _edges(later: NDArray[np.uint64], earlier: NDArray[np.uint64], sets: ShingleSets, threshold: Fraction) -> pa.Table:
-    documents = _both(later, earlier)
+def _edges(pairs: NDArray[np.uint64], sets: ShingleSets, threshold: Fraction) -> pa.Table:
+    documents = _documents_of(pairs)
     ids, hashes, offsets = sets.fetch(documents)
-    left, right = (np.searchsorted(documents, document_numbers(orders)) for orders in (later, earlier))
-    shared = np.empty(len(later), np.int64)
+    left, right = np.searchsorted(documents, document_numbers(pairs))
+    shared = np.empty(len(left), np.int64)
     sizes = np.diff(offsets)
     table = np.empty(1 << (4 * int(sizes.max(initial=1))).bit_length(), np.uint64)
     _intersect(hashes, offsets, left, right, float(threshold), table, shared)
     union = sizes[left] + sizes[right] - shared
     is_edge = shared * threshold.denominator >= union * threshold.numerator
-    doc_ids, left, right = strings(ids), left[is_edge], right[is_edge]
+    (later, earlier), left, right, doc_ids = pairs[:, is_edge], left[is_edge], right[is_edge], strings(ids)
     return table_of(
         {
-            "later": later[is_edge],
-            "earlier": earlier[is_edge],
+            "later": later,
+            "earlier": earlier,
             "doc_id": doc_ids.take(column_of(left)),
             "other_doc_id": doc_ids.take(column_of(right)),
             "shared": shared[is_edge],
