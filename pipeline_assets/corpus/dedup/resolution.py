@@ -78,16 +78,12 @@ def near_duplicates(runs: Sequence[Path], dropped: NDArray[np.uint8]) -> Iterato
         chosen = _walk(later, earlier, shared, union, dropped)
         chosen = chosen[np.argsort(document_numbers(later[chosen]))]
         found = edges.take(column_of(chosen))
-        yield table_of(
-            {
-                "number": document_numbers(later[chosen]),
-                "first": earlier[chosen],
-                "first_id": found["other_doc_id"],
-                "shared": found["shared"],
-                "shingles": found["shingles"],
-                "other_shingles": found["other_shingles"],
-            }
-        )
+        first = {
+            "number": document_numbers(later[chosen]),
+            "first": found["earlier"],
+            "first_id": found["other_doc_id"],
+        }
+        yield table_of(first | {name: found[name] for name in ("shared", "shingles", "other_shingles")})
 
 
 @compiled
@@ -278,12 +274,15 @@ def largest_groups(documents: int, exact: ExactCopies, near: NearDuplicates) -> 
         table = read_columns(near.of_firsts, ["number", "first"])
         moves = _Moves(numbers(table["number"]), document_numbers(numbers(table["first"])))
     runs = [*near.runs, *exact.runs]
-    found: list[tuple[int, int]] = []
+    found: list[tuple[int, int]] = []  # minus how many went, and for which document
     for start in range(0, documents, _AT_A_TIME):
         gone = np.zeros(min(_AT_A_TIME, documents - start), np.uint32)
         for run in runs:
             _count(gone, start, _kept(read_columns(run, ["first"]), moves))
-        found = heapq.nsmallest(GROUPS, [*found, *_candidates(gone, start)])
+        least = np.partition(gone, -GROUPS)[-GROUPS] if len(gone) > GROUPS else 0
+        large = np.flatnonzero(gone >= max(int(least), 1))
+        candidates = zip((-gone[large].astype(np.int64)).tolist(), (large + start).tolist(), strict=True)
+        found = heapq.nsmallest(GROUPS, [*found, *candidates])
     members = _members(runs, moves, [number for _, number in found])
     return [LargeGroup(number, -negated, members[number]) for negated, number in found]
 
@@ -310,13 +309,6 @@ def _count(gone: NDArray[np.uint32], start: int, kept: NDArray[np.uint64]) -> No
         place = np.int64(number) - start
         if 0 <= place < len(gone):
             gone[place] += 1
-
-
-def _candidates(gone: NDArray[np.uint32], start: int) -> Iterator[tuple[int, int]]:
-    """(minus how many went, number) of those that may be among the largest."""
-    least = np.partition(gone, -GROUPS)[-GROUPS] if len(gone) > GROUPS else 0
-    found = np.flatnonzero(gone >= max(int(least), 1))
-    yield from zip((-gone[found].astype(np.int64)).tolist(), (found + start).tolist(), strict=True)
 
 
 def _members(runs: Sequence[Path], moves: _Moves, wanted: Sequence[int]) -> dict[int, list[int]]:
