@@ -97,6 +97,18 @@ def test_a_part_of_an_item_contaminates_from_the_threshold_on(
     assert {line.overlap for line in evidence_of(result).values()} == ({(words - 12) / 4} if is_found else set())
 
 
+def test_an_item_of_fewer_words_than_an_ngram_is_found_as_a_whole_and_one_below_the_least_never(
+    decontaminated: Decontaminated,
+) -> None:
+    result = decontaminated(
+        [OTHER, "He asked: Who wrote the novel Ulysses? Joyce.", "Who wrote the novel", "What is two plus two?"],
+        ["Who wrote the novel Ulysses?", "plus two"],
+    )
+
+    assert list(evidence_of(result)) == ["d1"]
+    assert result.manifest.identity.counts["evaluation"]["quiz"]["too_short"] == 1
+
+
 def test_words_in_which_many_items_are_asked_contaminate_nothing_and_count_for_no_item(
     decontaminated: Decontaminated,
 ) -> None:
