@@ -60,9 +60,11 @@ def shingles(text: str) -> set[str]:
 def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
     """Shards → verified edges and decisions on disk, exact copies too: all but writing the documents that stay."""
     from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-    from pipeline_assets.corpus.dedup.dedup_corpus import gather_decisions, publish_edges
+    from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE
+    from pipeline_assets.corpus.dedup.dedup_corpus import publish_edges
     from pipeline_assets.corpus.dedup.recipe import DedupRecipe
     from pipeline_assets.corpus.dedup.steps import find_exact, find_near, open_run, sketch_corpus, write_decisions
+    from pipeline_assets.corpus.document_shards import gather_lines
     from pipeline_assets.corpus.spine.engine import RunSettings
     from pipeline_assets.corpus.spine.staging import open_building
 
@@ -80,9 +82,10 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
         exact = find_exact(dedup, sketches)
         near = find_near(dedup, sketches, recipe.near, exact)
         decisions = write_decisions(dedup, sketches, exact, near)
-        keep(gather_decisions(building, decisions, 3), building, folder)
-        keep(publish_edges(dedup, near.edges), building, folder)
-    return first, first - sum(receipt.counts["kept"] for receipt in decisions)
+        lines = (decision.files[0] for decision in decisions)
+        keep(gather_lines(building, lines, DECISIONS_FILE, settings.zstd_level), building, folder)
+        keep(publish_edges(building, near.edges, ()), building, folder)
+    return first, first - sum(receipt.counts["out"] for receipt in decisions)
 
 
 def _memory_bytes() -> int:

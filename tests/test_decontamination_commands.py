@@ -6,26 +6,23 @@ from pathlib import Path
 import pytest
 import yaml
 from answers import DOCS, Corpusmill, Typed, Wrong, blocks_of, only_line, type_page
+from made_corpus import numbered
 from stage_a_build import build, local_source, recipe_of
 from stage_a_sources import recipe_content
 
 pytestmark = pytest.mark.slow
 
 
-def words(first: int, count: int) -> str:
-    return " ".join(f"w{number}" for number in range(first, first + count))
-
-
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two filtered sources below `out`, of which one holds an item of a quiz."""
     folder = tmp_path_factory.mktemp("work")
-    notes = [{"text": words(100 * number, 40), "key": f"note-{number}"} for number in range(10)]
-    pages = [{"text": f"See: {words(9000, 19).upper()}! {words(5000, 60)}", "key": "leak"}]
-    more = [{"text": words(7000, 30), "key": "page"}]
+    notes = [{"text": numbered(100 * number, 40), "key": f"note-{number}"} for number in range(10)]
+    pages = [{"text": f"See: {numbered(9000, 19).upper()}! {numbered(5000, 60)}", "key": "leak"}]
+    more = [{"text": numbered(7000, 30), "key": "page"}]
     sources = [local_source(folder / "in", "notes", notes), local_source(folder / "in", "pages", [*pages, *more])]
     build(recipe_of(*sources, outputs={"normalized_dir": "stage_a/normalized"}), folder / "out")
-    items = [{"id": "q-1", "question": words(9000, 15), "choices": {"text": [words(9015, 4)]}}]
+    items = [{"id": "q-1", "question": numbered(9000, 15), "choices": {"text": [numbered(9015, 4)]}}]
     short = [{"id": "q-2", "question": "Why not?", "choices": {"text": ["No."]}}]
     (folder / "evaluation" / "quiz").mkdir(parents=True)
     lines = "".join(json.dumps(item) + "\n" for item in [*items, *short])
@@ -81,7 +78,7 @@ def test_why_names_the_item_and_where_it_stands(typed: dict[str, Typed]) -> None
         "out/stage_a/decontaminated/all",
         "dropped for contaminated",
         "quiz q-1: 7 of its 7 n-grams; items in all: 1 of quiz",
-        f"in characters 5-118: {words(9000, 19).upper()}",
+        f"in characters 5-118: {numbered(9000, 19).upper()}",
     ]
 
 
@@ -131,8 +128,8 @@ def test_what_was_decontaminated_with_other_files_does_not_give_way_but_what_fai
         quiz.write_text(json.dumps({"question": item}) + "\n")
         return corpusmill("stage-a", "decontaminate", *options, cwd=work)
 
-    too_short, first = run("Why not?"), run(words(9000, 19))
-    refused = run(words(7000, 19))
+    too_short, first = run("Why not?"), run(numbered(9000, 19))
+    refused = run(numbered(7000, 19))
 
     assert too_short.returncode == 1
     assert first.returncode == 0, first.stderr
@@ -183,8 +180,8 @@ def test_wrong_options_and_bad_sets_exit_with_one_line(
 
 
 def test_sets_of_other_columns_have_options_of_their_own(corpusmill: Corpusmill, work: Path) -> None:
-    (work / "evaluation" / "facts.jsonl").write_text(json.dumps({"fact": words(7000, 20)}) + "\n")
-    (work / "evaluation" / "poems.txt").write_text(f"{words(300, 20)}\n\n{words(400, 20)}\n")
+    (work / "evaluation" / "facts.jsonl").write_text(json.dumps({"fact": numbered(7000, 20)}) + "\n")
+    (work / "evaluation" / "poems.txt").write_text(f"{numbered(300, 20)}\n\n{numbered(400, 20)}\n")
     sets = ("quiz=evaluation/quiz", "facts=evaluation/facts.jsonl", "poems=evaluation/poems.txt")
     columns = ("--text-column", "question", "--text-column", "facts=fact", "--text-unit", "poems=paragraph")
     options = [option for one in sets for option in ("--evaluation", one)]

@@ -6,23 +6,20 @@ from pathlib import Path
 
 import pytest
 from answers import Corpusmill, Typed, Wrong, only_line, type_page
+from made_corpus import numbered
 from stage_a_build import build, local_source, recipe_of
 
 pytestmark = pytest.mark.slow
 STORE = "out/stage_a/signatures/all"
 
 
-def words(first: int, count: int) -> str:
-    return " ".join(f"w{number}" for number in range(first, first + count))
-
-
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two filtered sources below `out`, of which one repeats most of the other."""
     folder = tmp_path_factory.mktemp("work")
-    notes = [{"text": words(100 * number, 40), "key": f"note-{number}"} for number in range(10)]
-    copies = [{"text": f"{words(100 * number, 40)} end", "key": f"copy-{number}"} for number in range(8)]
-    again = [{"text": words(100, 40).title(), "key": "again"}, {"text": words(5000, 30), "key": "other"}]
+    notes = [{"text": numbered(100 * number, 40), "key": f"note-{number}"} for number in range(10)]
+    copies = [{"text": f"{numbered(100 * number, 40)} end", "key": f"copy-{number}"} for number in range(8)]
+    again = [{"text": numbered(100, 40).title(), "key": "again"}, {"text": numbered(5000, 30), "key": "other"}]
     sources = [local_source(folder / "in", "notes", notes), local_source(folder / "in", "pages", [*copies, *again])]
     build(recipe_of(*sources, outputs={"normalized_dir": "stage_a/normalized"}), folder / "out")
     return folder

@@ -1,4 +1,4 @@
-"""The items of evaluation sets by their n-grams: what documents are searched for.
+"""The items of evaluation sets by their n-grams, and which documents hold enough of them.
 
 Items with the same normalised words are one item, with several names. Memory: about 60 bytes for each n-gram, their
 words with them; while it is made, twice as much. On disk it is an array a file, mapped into memory, so that all workers
@@ -7,25 +7,38 @@ of a machine share one copy.
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationItem, EvaluationSet, read_items
-from pipeline_assets.corpus.decontamination.ngrams import NgramTable, Words, ngram_table, number_ngrams
-from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe
-from pipeline_assets.corpus.dedup.words import normalize
+from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationSet, read_items
+from pipeline_assets.corpus.decontamination.ngrams import (
+    Found,
+    NgramTable,
+    Words,
+    between,
+    ngram_table,
+    number_ngrams,
+    only,
+    propose,
+    verify,
+    words_of,
+)
+from pipeline_assets.corpus.decontamination.recipe import CutRecipe, DecontaminationRecipe
+from pipeline_assets.corpus.dedup.order import is_first
+from pipeline_assets.corpus.dedup.words import NormalizedBatch, normalize
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.worker import grouped_by_size
 
+_FOLDER = f"{WORK}/items"
 _READ_ITEMS = 1024
 
 
@@ -60,20 +73,12 @@ class ItemIndex(NamedTuple):
     items: Items
 
 
-@dataclass(frozen=True)
-class IndexedItems:
-    """The index, and what it was made of.
+class _Name(NamedTuple):
+    """An item's number, and what it is called in an evaluation set, given by number too."""
 
-    Attributes:
-        counts: by evaluation set: `items` read; `repeated`, those whose words an earlier one has; `too_short` ones;
-            `without_ngrams`, those that are not looked for as all their n-grams are common.
-        ngrams, common_ngrams: different ones, looked for and not.
-    """
-
-    index: ItemIndex
-    counts: Mapping[str, Mapping[str, int]]
-    ngrams: int
-    common_ngrams: int
+    item: int
+    evaluation_set: int
+    id: bytes
 
 
 @dataclass
@@ -82,13 +87,15 @@ class _Gathered:
 
     texts: dict[bytes, int] = field(default_factory=dict)
     hashes: list[NDArray[np.uint64]] = field(default_factory=list)
-    name_items: list[int] = field(default_factory=list)
-    name_sets: list[int] = field(default_factory=list)
-    name_ids: list[bytes] = field(default_factory=list)
+    names: list[_Name] = field(default_factory=list)
 
 
-def index_items(evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe) -> IndexedItems:
+def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe, folder: BuildFolder) -> Receipt:
     """The index of all items of some sets.
+
+    Files: its arrays. Counts: different n-grams, `ngrams` that are looked for and `common_ngrams`. Notes: `evaluation`,
+    by set: `items` read; `repeated`, those whose words an earlier one has; `too_short` ones; `without_ngrams`, those
+    that are not looked for as all their n-grams are common.
 
     Raises:
         UsageError: a column that isn't there, or holds no text.
@@ -96,35 +103,36 @@ def index_items(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
             short; all n-grams are common.
     """
     gathered = _Gathered()
-    counts = {one.name: _gather(one, number, recipe, gathered) for number, one in enumerate(evaluation)}
+    counts = [_gather(one, number, recipe, gathered) for number, one in enumerate(evaluation)]
     text = np.frombuffer(b" ".join([*gathered.texts, b""]), np.uint8)
     begins = np.concatenate(([0], np.flatnonzero(text == ord(" ")) + 1))
     words = Words(text, begins, np.concatenate(gathered.hashes))
     item_words = np.array([len(hashes) for hashes in gathered.hashes], np.int64)
     places, sizes, owners = _ngrams_of(item_words, recipe.ngram_words)
-    numbered = number_ngrams(words, places, sizes)
-    pairs = np.sort(numbered.ngrams.astype(np.int64) * len(item_words) + owners)
-    pair_ngrams, pair_items = np.divmod(pairs[_is_first(pairs)], len(item_words))
+    ngrams, firsts = number_ngrams(words, places, sizes)
+    pairs = np.sort(ngrams.astype(np.int64) * len(item_words) + owners)
+    pair_ngrams, pair_items = np.divmod(pairs[is_first(pairs)], len(item_words))
     is_kept = np.bincount(pair_ngrams) <= recipe.max_items_per_ngram
     if not is_kept.any():
         what = f"every n-gram is in more than {key('max_items_per_ngram')} {recipe.max_items_per_ngram} items"
-        raise InputError(what, _names(evaluation), f"raise {key('max_items_per_ngram')}, or lower {key('ngram_words')}")
+        where = f"evaluation sets {', '.join(one.name for one in evaluation)}"
+        raise InputError(what, where, f"raise {key('max_items_per_ngram')}, or lower {key('ngram_words')}")
     is_looked_for = is_kept[pair_ngrams]
-    items = _items(pair_ngrams[is_looked_for], pair_items[is_looked_for], len(item_words), gathered, recipe)
-    for evaluation_set, number in zip(gathered.name_sets, gathered.name_items, strict=True):
-        counts[evaluation[evaluation_set].name]["without_ngrams"] += int(items.ngrams[number] == 0)
-    index = ItemIndex(ngram_table(words, numbered, is_kept), items)
-    return IndexedItems(index, counts, int(is_kept.sum()), int((~is_kept).sum()))
+    names = sorted(gathered.names, key=lambda name: name.item)
+    items = _items(pair_ngrams[is_looked_for], pair_items[is_looked_for], len(item_words), names, recipe)
+    for name in names:
+        counts[name.evaluation_set]["without_ngrams"] += int(items.ngrams[name.item] == 0)
+    table = ngram_table(words, places[firsts[is_kept]], sizes[firsts[is_kept]])
+    files = [_write(name, array, folder) for part in (table, items) for name, array in part._asdict().items()]
+    notes = {"evaluation": {one.name: dict(of_set) for one, of_set in zip(evaluation, counts, strict=True)}}
+    return Receipt(files, {"ngrams": int(is_kept.sum()), "common_ngrams": int((~is_kept).sum())}, notes)
 
 
 def _gather(evaluation: EvaluationSet, number: int, recipe: DecontaminationRecipe, gathered: _Gathered) -> Counter[str]:
-    """Reads a set; its counts.
-
-    Raises: as `index_items`.
-    """
+    """Reads a set; its counts."""
     counts = Counter({"items": 0, "repeated": 0, "too_short": 0, "without_ngrams": 0})
     longest = 0
-    for items in _batches(read_items(evaluation)):
+    for items in grouped_by_size(read_items(evaluation), lambda item: 1, _READ_ITEMS):
         batch = normalize([item.text.encode() for item in items])
         spans = zip(batch.starts.tolist(), batch.stops.tolist(), strict=True)
         bounds = batch.first_words.tolist()
@@ -140,9 +148,7 @@ def _gather(evaluation: EvaluationSet, number: int, recipe: DecontaminationRecip
                 gathered.hashes.append(hashes.copy())
             else:
                 counts["repeated"] += 1
-            gathered.name_items.append(item_number)
-            gathered.name_sets.append(number)
-            gathered.name_ids.append(item.id.encode())
+            gathered.names.append(_Name(item_number, number, item.id.encode()))
     if not counts["items"]:
         raise InputError("it has no items", f"evaluation set {evaluation.name}", "correct its files or columns")
     if counts["too_short"] == counts["items"]:
@@ -150,11 +156,6 @@ def _gather(evaluation: EvaluationSet, number: int, recipe: DecontaminationRecip
         fix = f"lower {key('min_item_words')}, or leave the set out"
         raise InputError(f"{what} (the longest has {longest})", f"evaluation set {evaluation.name}", fix)
     return counts
-
-
-def _batches(items: Iterator[EvaluationItem]) -> Iterator[list[EvaluationItem]]:
-    while batch := list(islice(items, _READ_ITEMS)):
-        yield batch
 
 
 def _ngrams_of(
@@ -172,66 +173,25 @@ def _items(
     pair_ngrams: NDArray[np.int64],
     pair_items: NDArray[np.int64],
     count: int,
-    gathered: _Gathered,
+    names: Sequence[_Name],
     recipe: DecontaminationRecipe,
 ) -> Items:
     """
     Args:
         pair_ngrams, pair_items: which n-gram is of which item, sorted; numbers of n-grams may have gaps.
+        names: of all items, in their order.
     """
     ngrams = np.bincount(pair_items, minlength=count)
     overlap = Fraction(recipe.min_item_overlap)
-    order = np.argsort(gathered.name_items, kind="stable")
-    names = np.bincount(gathered.name_items, minlength=count)
-    ids = [gathered.name_ids[name] for name in order.tolist()]
     return Items(
-        first_items=np.append(np.flatnonzero(_is_first(pair_ngrams)), len(pair_items)),
+        first_items=np.append(np.flatnonzero(is_first(pair_ngrams)), len(pair_items)),
         items=pair_items.astype(np.int32),
         ngrams=ngrams.astype(np.int32),
         needed=(-(-overlap.numerator * ngrams // overlap.denominator)).astype(np.int32),
-        first_names=np.concatenate(([0], np.cumsum(names))),
-        sets=np.array(gathered.name_sets, np.int32)[order],
-        id_ends=np.cumsum([len(one) for one in ids]),
-        ids=np.frombuffer(b"".join(ids), np.uint8),
-    )
-
-
-def _is_first(ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which numbers are no repetition of the one before; np.unique, which hashes first, takes eight times as long."""
-    return np.concatenate(([True], ascending[1:] != ascending[:-1]))
-
-
-def _names(evaluation: Sequence[EvaluationSet]) -> str:
-    return f"evaluation sets {', '.join(one.name for one in evaluation)}"
-
-
-_FOLDER = f"{WORK}/items"
-
-
-@dataclass(frozen=True)
-class IndexFiles:
-    """Where an index lies, and the sha256 of its files: the same folder may hold another one later."""
-
-    folder: Path
-    digests: tuple[str, ...]
-
-
-def write_index(index: ItemIndex, folder: BuildFolder) -> list[OutputFile]:
-    """The files of an index."""
-    return [_write(name, array, folder) for part in index for name, array in part._asdict().items()]
-
-
-def index_files(folder: BuildFolder, files: list[OutputFile]) -> IndexFiles:
-    """Where `write_index` put them."""
-    return IndexFiles(folder.path(_FOLDER), tuple(file.sha256 for file in files))
-
-
-@functools.lru_cache(maxsize=1)
-def load_index(files: IndexFiles) -> ItemIndex:
-    """The index; the last one loaded is kept for the life of the process."""
-    return ItemIndex(
-        NgramTable(*(_load(name, files.folder) for name in NgramTable._fields)),
-        Items(*(_load(name, files.folder) for name in Items._fields)),
+        first_names=np.searchsorted([name.item for name in names], np.arange(count + 1)),
+        sets=np.array([name.evaluation_set for name in names], np.int32),
+        id_ends=np.cumsum([len(name.id) for name in names]),
+        ids=np.frombuffer(b"".join(name.id for name in names), np.uint8),
     )
 
 
@@ -242,5 +202,127 @@ def _write(name: str, array: NDArray[Any], folder: BuildFolder) -> OutputFile:
     return OutputFile.plain(path, len(array), file)
 
 
-def _load(name: str, folder: Path) -> NDArray[Any]:
-    return np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))
+@functools.lru_cache(maxsize=1)
+def load_index(building: Path, digests: tuple[str, ...]) -> ItemIndex:
+    """The index; the last one loaded is kept for the life of the process.
+
+    Args:
+        digests: sha256 of the files that `write_index` wrote: the same folder may hold another index later.
+    """
+
+    def load(name: str) -> NDArray[Any]:
+        return np.asarray(np.load(building / _FOLDER / f"{name}.npy", mmap_mode="r"))
+
+    return ItemIndex(NgramTable(*map(load, NgramTable._fields)), Items(*map(load, Items._fields)))
+
+
+class _Pairs(NamedTuple):
+    """Documents and items of which they hold n-grams, sorted; how many different ones; int64."""
+
+    documents: NDArray[np.int64]
+    items: NDArray[np.int64]
+    shared: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Contamination:
+    """What is wrong with one document.
+
+    Attributes:
+        number: of the document in its batch.
+        items: by which it is contaminated, ascending.
+        best: the one of whose n-grams it holds most, as a fraction, the first of several.
+        shared: how many different n-grams of that one it holds.
+        first_word: at which one of these begins first.
+        is_removed: of each word, whether it has to go: those in n-grams of the items, and what the recipe cuts besides.
+    """
+
+    number: int
+    items: NDArray[np.int64]
+    best: int
+    shared: int
+    first_word: int
+    is_removed: NDArray[np.bool_]
+
+
+def contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe | None) -> list[Contamination]:
+    """The contaminated documents of a batch, in order."""
+    found = propose(batch.word_hashes, batch.first_words, index.table)
+    if not len(found.words):
+        return []
+    words = words_of(batch)
+    pairs = _contaminated(verify(found, words, index.table), batch.first_words, index.items)
+    bounds = batch.first_words.tolist()
+    return [
+        _contamination(number, between(words, bounds[number], bounds[number + 1]), index, cut)
+        for number in np.unique(pairs.documents).tolist()
+    ]
+
+
+def _contamination(number: int, words: Words, index: ItemIndex, cut: CutRecipe | None) -> Contamination:
+    found = _search(words, index)
+    own = _contaminated(found, _as_one(words), index.items)
+    place = int(np.argmax(own.shared / index.items.ngrams[own.items]))
+    best, shared = int(own.items[place]), int(own.shared[place])
+    first_word = int(found.words[_are_of(found.ngrams, own.items[place : place + 1], index.items)][0])
+    return Contamination(number, own.items, best, shared, first_word, _removed(words, found, own.items, index, cut))
+
+
+def _removed(
+    words: Words, found: Found, items: NDArray[np.int64], index: ItemIndex, cut: CutRecipe | None
+) -> NDArray[np.bool_]:
+    """Which words have to go.
+
+    What stood on both sides of a cut stands side by side afterwards, and may make an n-gram there. So it is searched
+    and cut again, until nothing of any item is found by which the text was contaminated at any time.
+    """
+    is_removed = np.zeros(len(words.hashes), bool)
+    margin = 0 if cut is None else cut.margin_words
+    while True:
+        kept = np.flatnonzero(~is_removed)
+        is_of_items = _are_of(found.ngrams, items, index.items)
+        first, sizes = found.words[is_of_items], index.table.sizes[found.ngrams[is_of_items]]
+        steps = np.zeros(len(kept) + 1, np.int64)
+        np.add.at(steps, np.maximum(first - margin, 0), 1)
+        np.add.at(steps, np.minimum(first + sizes + margin, len(kept)), -1)
+        is_removed[kept[np.cumsum(steps[:-1]) > 0]] = True
+        if cut is None or not len(first):
+            return is_removed
+        left = only(words, ~is_removed)
+        found = _search(left, index)
+        items = np.union1d(items, _contaminated(found, _as_one(left), index.items).items)
+
+
+def _as_one(words: Words) -> NDArray[np.int64]:
+    """The bounds of a batch of one document."""
+    return np.array([0, len(words.hashes)], np.int64)
+
+
+def _search(words: Words, index: ItemIndex) -> Found:
+    return verify(propose(words.hashes, _as_one(words), index.table), words, index.table)
+
+
+def _contaminated(found: Found, first_words: NDArray[np.int64], items: Items) -> _Pairs:
+    """Documents that hold enough of items."""
+    documents = np.searchsorted(first_words, found.words, side="right") - 1
+    count = len(items.first_items) - 1
+    documents, ngrams = np.divmod(np.unique(documents * count + found.ngrams), count)
+    places, owners = _places(ngrams, items)
+    pairs, shared = np.unique(documents[owners] * len(items.ngrams) + items.items[places], return_counts=True)
+    documents, numbers = np.divmod(pairs, len(items.ngrams))
+    is_enough = shared >= items.needed[numbers]
+    return _Pairs(documents[is_enough], numbers[is_enough], shared[is_enough])
+
+
+def _are_of(ngrams: NDArray[np.int64], wanted: NDArray[np.int64], items: Items) -> NDArray[np.bool_]:
+    """Which n-grams one of the wanted items has."""
+    places, owners = _places(ngrams, items)
+    is_wanted = np.isin(items.items[places], wanted)
+    return np.bincount(owners[is_wanted], minlength=len(ngrams)) > 0
+
+
+def _places(ngrams: NDArray[np.int64], items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The places in `items.items` of all items of n-grams, and which of the n-grams each is of."""
+    counts = items.first_items[ngrams + 1] - items.first_items[ngrams]
+    owners = np.repeat(np.arange(len(ngrams)), counts)
+    return items.first_items[ngrams][owners] + np.arange(len(owners)) - (np.cumsum(counts) - counts)[owners], owners

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.dedup.words import BLANK, NormalizedBatch
+from pipeline_assets.corpus.dedup.words import BLANK, POLYNOMIAL, NormalizedBatch
 
 
 class Words(NamedTuple):
@@ -48,7 +48,6 @@ def only(words: Words, is_kept: NDArray[np.bool_]) -> Words:
     return Words(words.text[np.repeat(is_kept, lengths)], begins, words.hashes[is_kept])
 
 
-POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)
 _32, _6, _12, _63 = np.uint64(32), np.uint64(6), np.uint64(12), np.uint64(63)
 ONE, ZERO = np.uint64(1), np.uint64(0)
 NONE = -1
@@ -80,33 +79,20 @@ class NgramTable(NamedTuple):
     beginnings: NDArray[np.uint64]
 
 
-class Numbered(NamedTuple):
-    """N-grams of texts, equal ones with one number, in the order in which they first occur.
-
-    Attributes:
-        ngrams: at each place; int32.
-        keys, first_words, sizes: of each number, as in `NgramTable`.
-    """
-
-    ngrams: NDArray[np.int32]
-    keys: NDArray[np.uint64]
-    first_words: NDArray[np.int64]
-    sizes: NDArray[np.int32]
-
-
-def number_ngrams(words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]) -> Numbered:
-    """The n-grams at places.
+def number_ngrams(
+    words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The number of the n-gram at each place, equal ones with one number, in the order in which they first occur; and
+    of each number the first of the places that have it.
 
     Args:
         places: the first word of each.
         sizes: of each, in words.
     """
-    place_keys = ngram_keys(words, places, sizes)
     slots = np.full(_power_of_two(2 * len(places)), NONE, np.int32)
     ngrams, firsts = np.empty(len(places), np.int32), np.empty(len(places), np.int64)
-    number = _number(words.text, words.begins, place_keys, places, sizes, slots, ngrams, firsts)
-    firsts = firsts[:number]
-    return Numbered(ngrams, place_keys[firsts], places[firsts], sizes[firsts])
+    number = _number(words, ngram_keys(words, places, sizes), places, sizes, slots, ngrams, firsts)
+    return ngrams, firsts[:number]
 
 
 def ngram_keys(words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]) -> NDArray[np.uint64]:
@@ -116,9 +102,9 @@ def ngram_keys(words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]
     return keys
 
 
-def ngram_table(words: Words, numbered: Numbered, is_kept: NDArray[np.bool_]) -> NgramTable:
-    """The table of those that are kept, renumbered; at least one is."""
-    keys, first_words, sizes = numbered.keys[is_kept], numbered.first_words[is_kept], numbered.sizes[is_kept]
+def ngram_table(words: Words, first_words: NDArray[np.int64], sizes: NDArray[np.int32]) -> NgramTable:
+    """The table of different n-grams, of one at least."""
+    keys = ngram_keys(words, first_words, sizes)
     slots = np.full(_power_of_two(2 * len(keys)), NONE, np.int32)
     _place(keys, slots)
     all_sizes = np.flatnonzero(np.bincount(sizes)).astype(np.int32)
@@ -144,22 +130,14 @@ def bits_of(key: np.uint64) -> np.uint64:
 
 
 @inner
-def is_same(
-    text: NDArray[np.uint8],
-    begins: NDArray[np.int64],
-    word: int,
-    other_text: NDArray[np.uint8],
-    other_begins: NDArray[np.int64],
-    other: int,
-    size: int,
-) -> bool:
+def is_same(words: Words, word: int, others: Words | NgramTable, other: int, size: int) -> bool:
     """Whether the same words, `size` of them, begin at a word of one text and of another."""
-    at, other_at = begins[word], other_begins[other]
-    length = begins[word + size] - at
-    if length != other_begins[other + size] - other_at:
+    at, other_at = words.begins[word], others.begins[other]
+    length = words.begins[word + size] - at
+    if length != others.begins[other + size] - other_at:
         return False
     for byte in range(length):  # noqa: SIM110, compiled code has no generators
-        if text[at + byte] != other_text[other_at + byte]:
+        if words.text[at + byte] != others.text[other_at + byte]:
             return False
     return True
 
@@ -177,8 +155,7 @@ def _hash(
 
 @compiled
 def _number(
-    text: NDArray[np.uint8],
-    begins: NDArray[np.int64],
+    words: Words,
     keys: NDArray[np.uint64],
     places: NDArray[np.int64],
     sizes: NDArray[np.int32],
@@ -195,7 +172,7 @@ def _number(
             if (
                 keys[first] == keys[place]
                 and sizes[first] == sizes[place]
-                and is_same(text, begins, places[place], text, begins, places[first], sizes[place])
+                and is_same(words, places[place], words, places[first], sizes[place])
             ):
                 break
             slot = (slot + 1) & (len(slots) - 1)
@@ -237,34 +214,28 @@ def propose(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], table: N
     """
     room = len(hashes) // 16 + 16
     while True:
-        words, ngrams = np.empty(room, np.int64), np.empty(room, np.int64)
-        number = _propose(hashes, first_words, table, words, ngrams)
+        found = Found(np.empty(room, np.int64), np.empty(room, np.int64))
+        number = _propose(hashes, first_words, table, found)
         if number <= room:
-            return Found(words[:number], ngrams[:number])
+            return Found(found.words[:number], found.ngrams[:number])
         room = number
 
 
 def verify(found: Found, words: Words, table: NgramTable) -> Found:
     """Those whose words stand there."""
     is_there = np.empty(len(found.words), bool)
-    _verify(found.words, found.ngrams, words.text, words.begins, table, is_there)
+    _verify(found, words, table, is_there)
     return Found(found.words[is_there], found.ngrams[is_there])
 
 
 @compiled
-def _propose(
-    hashes: NDArray[np.uint64],
-    first_words: NDArray[np.int64],
-    table: NgramTable,
-    found_words: NDArray[np.int64],
-    found_ngrams: NDArray[np.int64],
-) -> int:
+def _propose(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], table: NgramTable, found: Found) -> int:
     """Fills what is found as far as there is room; how many there are."""
     beginnings, least = table.beginnings, table.all_sizes[0]
     leaves = ONE
     for _ in range(least):
         leaves = leaves * POLYNOMIAL
-    found = 0
+    number = 0
     for document in range(len(first_words) - 1):
         begin, end = first_words[document], first_words[document + 1]
         rolled = ZERO
@@ -275,8 +246,8 @@ def _propose(
             if first > begin:
                 rolled -= hashes[first - 1] * leaves
             if not bits_of(rolled) & ~beginnings[slot_of(rolled, len(beginnings))]:
-                found = _look_up(rolled, first, end, hashes, table, found_words, found_ngrams, found)
-    return found
+                number = _look_up(rolled, first, end, hashes, table, found, number)
+    return number
 
 
 @inner
@@ -286,9 +257,8 @@ def _look_up(
     end: int,
     hashes: NDArray[np.uint64],
     table: NgramTable,
-    found_words: NDArray[np.int64],
-    found_ngrams: NDArray[np.int64],
-    found: int,
+    found: Found,
+    number: int,
 ) -> int:
     """All n-grams that may begin at a word, given the key of as many words as the shortest has; how many are found by
     now.
@@ -304,24 +274,15 @@ def _look_up(
         while slots[slot] != NONE:
             ngram = slots[slot]
             if table.keys[ngram] == key and table.sizes[ngram] == size:
-                if found < len(found_words):
-                    found_words[found], found_ngrams[found] = first, ngram
-                found += 1
+                if number < len(found.words):
+                    found.words[number], found.ngrams[number] = first, ngram
+                number += 1
             slot = (slot + 1) & (len(slots) - 1)
-    return found
+    return number
 
 
 @compiled
-def _verify(
-    found_words: NDArray[np.int64],
-    found_ngrams: NDArray[np.int64],
-    text: NDArray[np.uint8],
-    begins: NDArray[np.int64],
-    table: NgramTable,
-    is_there: NDArray[np.bool_],
-) -> None:
-    for place in range(len(found_words)):
-        ngram = found_ngrams[place]
-        is_there[place] = is_same(
-            text, begins, found_words[place], table.text, table.begins, table.first_words[ngram], table.sizes[ngram]
-        )
+def _verify(found: Found, words: Words, table: NgramTable, is_there: NDArray[np.bool_]) -> None:
+    for place in range(len(found.words)):
+        ngram = found.ngrams[place]
+        is_there[place] = is_same(words, found.words[place], table, table.first_words[ngram], table.sizes[ngram])

@@ -5,26 +5,20 @@ of `ngram_words` words; an item of fewer words has one, itself. A document is co
 of these n-grams, wherever they stand in it.
 """
 
-from fractions import Fraction
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
+from pipeline_assets.corpus.dedup.recipe import above_zero
 from pipeline_assets.corpus.spine.errors import key
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import Decimal, Name, Option, RecipePart, refuse_repeated
 
 EVALUATION_STAGE = StageVersion("evaluation", 1)
-_FINEST = 10**6
 
 
 class CutRecipe(RecipePart):
-    """What leaves a contaminated document: every run of words that are in n-grams of its items.
-
-    Attributes:
-        margin_words: so many words before each run and after it leave too.
-        min_kept_words: a document of which fewer are left is dropped.
-    """
+    """What leaves a contaminated document: runs of words in n-grams of its items, with a margin around each."""
 
     margin_words: Annotated[int, Option("Words that are cut around an item too.")] = pydantic.Field(0, ge=0)
     min_kept_words: Annotated[int, Option("Documents with fewer left are dropped.")] = pydantic.Field(50, ge=1)
@@ -34,33 +28,25 @@ class DecontaminationRecipe(RecipePart):
     """Which documents are contaminated.
 
     Attributes:
-        ngram_words: words in a row that make an n-gram; GPT-3 (arXiv 2005.14165, appendix C) took 13.
+        ngram_words: GPT-3 (arXiv 2005.14165, appendix C) took 13.
         min_item_words: an item of fewer words is never looked for; one of fewer than `ngram_words`, but so many, is
             looked for as a whole.
         min_item_overlap: a document is contaminated by an item of whose n-grams it holds such a fraction, or more.
         max_items_per_ngram: an n-gram of more items than that (the words in which they are all asked) says nothing of
             any: it is no n-gram of theirs. Items with the same words are one item.
-        action: contaminated documents are dropped, or what they hold of items is cut out of them.
-        cut: how that is done; None for `drop`.
+        cut: how items are cut out; None for `drop`.
     """
 
     ngram_words: Annotated[int, Option("Words in an n-gram.")] = pydantic.Field(13, ge=1, le=100)
     min_item_words: Annotated[
         int, Option("Items with fewer are not looked for. Default: 8, at most --ngram-words.", default=None)
     ] = pydantic.Field(ge=1)
-    min_item_overlap: Annotated[Decimal, Option("Fraction of an item's n-grams that contaminates.")] = "0.5"
+    min_item_overlap: Annotated[
+        Decimal, above_zero("an overlap"), Option("Fraction of an item's n-grams that contaminates.")
+    ] = "0.5"
     max_items_per_ngram: Annotated[int, Option("An n-gram of more items says nothing.")] = pydantic.Field(10, ge=1)
     action: Annotated[Literal["drop", "cut"], Option("Of what is contaminated: drop, or cut the items out.")] = "drop"
     cut: CutRecipe | None = None
-
-    @pydantic.field_validator("min_item_overlap")
-    @classmethod
-    def _is_a_fraction(cls, overlap: str) -> str:
-        if not 0 < Fraction(overlap) <= 1:
-            raise ValueError(f"an overlap of {overlap}: it is above 0, and 1 at most")
-        if Fraction(overlap).denominator > _FINEST:
-            raise ValueError(f"an overlap of {overlap}: it has six digits after the point at most")
-        return overlap
 
     @pydantic.model_validator(mode="after")
     def _says_what_it_needs(self) -> Self:

@@ -9,7 +9,6 @@ similarity. The search is exhaustive, so what is proposed depends on the sketche
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -23,9 +22,9 @@ from pipeline_assets.corpus.dedup.order import (
     are_members,
     distinct_pairs,
     document_numbers,
+    is_first,
     is_seen,
     load,
-    read_range,
     sorted_pairs,
     write_run,
 )
@@ -35,32 +34,25 @@ from pipeline_assets.corpus.formats.arrow import column_of, numbers, table_of
 from pipeline_assets.corpus.spine.errors import UsageError, bare, install_hint
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
-from pipeline_assets.corpus.spine.worker import Window
+from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 
-EXACT = f"{WORK}/exact"
-
-
-@dataclass(frozen=True)
-class HashRange(KeyRange):
-    """A range of hashes, of all runs of them, and of documents seen before."""
-
-    seen: tuple[SeenRun, ...]
+EXACT, PAIRS = f"{WORK}/exact", f"{WORK}/pairs"
+MAX_PAIRS = 1 << 21  # in a run: 32 MiB, and as much again three times while they are sorted
+logger = logging.getLogger("corpusmill")
 
 
-def find_copies(shard: HashRange, window: Window, folder: BuildFolder) -> Receipt:
-    """The copies in one range.
+def find_copies(hashes: KeyRange, seen: Sequence[SeenRun], window: Window, folder: BuildFolder) -> Receipt:
+    """The exact copies in a range of hashes, of documents seen before too.
 
-    Files: a run by `number` of the copy; `order` and `first`, `first_id`: the order and id of the document that stays.
-    Counts: `copies`.
+    Files: a run by `number` of the copy; `first`, `first_id`: the order and id of the document that stays. Counts:
+    `copies`.
     """
-    table = with_seen(shard, shard.seen)
+    table = with_seen(hashes, seen)
     high, low, order = (numbers(table[name]) for name in ("high", "low", "order"))
     by = np.lexsort((order, low, high))
-    is_copy = np.zeros(len(by), bool)
-    is_copy[1:] = (high[by[1:]] == high[by[:-1]]) & (low[by[1:]] == low[by[:-1]])
-    places = np.arange(len(by))
-    firsts = np.maximum.accumulate(np.where(is_copy, 0, places))
-    copies = np.flatnonzero(is_copy & ~is_seen(order[by]))
+    is_original = is_first(high[by], low[by])
+    firsts = np.maximum.accumulate(np.where(is_original, np.arange(len(by)), 0))
+    copies = np.flatnonzero(~is_original & ~is_seen(order[by]))
     first_rows, copy_numbers = by[firsts[copies]], document_numbers(order[by[copies]])
     by_number = np.argsort(copy_numbers)
     first_rows = first_rows[by_number]
@@ -71,50 +63,42 @@ def find_copies(shard: HashRange, window: Window, folder: BuildFolder) -> Receip
             "first_id": table["doc_id"].take(column_of(first_rows)),
         }
     )
-    name = f"{EXACT}/{shard.name}.parquet"
-    return Receipt([write_run(folder.path(name), name, run)], {"copies": len(copies)})
+    return Receipt([write_run(folder, f"{EXACT}/{hashes.name}.parquet", run)], {"copies": len(copies)})
 
 
-PAIRS = f"{WORK}/pairs"
-MAX_PAIRS = 1 << 21  # in a run: 32 MiB, and as much again three times while they are sorted
-
-
-@dataclass(frozen=True)
-class BandRange(KeyRange):
-    """A range of keys, of all runs of bands, and of documents seen before.
-
-    Attributes:
-        copies: the set of exact copies, which left before; None where none were looked for.
-        max_compared: as in the recipe.
-    """
-
-    seen: tuple[SeenRun, ...]
-    copies: Path | None
-    max_compared: int
-
-
-def propose_pairs(shard: BandRange, window: Window, folder: BuildFolder) -> Receipt:
+def propose_pairs(
+    bands: KeyRange,
+    seen: Sequence[SeenRun],
+    copies: Path | None,
+    max_compared: int,
+    window: Window,
+    folder: BuildFolder,
+) -> Receipt:
     """Every two documents that share a band of the range; in a large bucket, each with its first ones alone. Not two
     that were seen before.
 
     Files: runs by `later`, the order of the later of two, and `earlier`; a pair may be in several.
     Counts: `buckets` of two documents or more, `capped_buckets`, `proposed` pairs, one for each band.
+
+    Args:
+        copies: the set of exact copies, which left before; None where none were looked for.
+        max_compared: as in the recipe.
     """
-    keys, orders = _read(shard)
+    table = with_seen(bands, seen)
+    keys, orders = numbers(table["key"]), numbers(table["order"])
+    stays = _are_still_there(orders, copies)
+    keys, orders = sorted_pairs(keys[stays], orders[stays])
+    is_new = is_first(keys)
     places = np.arange(len(keys))
-    is_first = np.ones(len(keys), bool)
-    is_first[1:] = keys[1:] != keys[:-1]
-    starts = np.maximum.accumulate(np.where(is_first, places, 0))
-    compared = np.where(is_seen(orders), 0, np.minimum(places - starts, shard.max_compared))
+    starts = np.maximum.accumulate(np.where(is_new, places, 0))
+    compared = np.where(is_seen(orders), 0, np.minimum(places - starts, max_compared))
     files: list[OutputFile] = []
     for first, stop in _chunks(compared):
         pairs = np.empty((2, int(compared[first:stop].sum())), np.uint64)
         _pair(orders, starts, compared, first, stop, pairs)
-        later, earlier = distinct_pairs(pairs[0], pairs[1])
-        name = f"{PAIRS}/{shard.name}-{len(files):05d}.parquet"
-        files.append(write_run(folder.path(name), name, table_of({"later": later, "earlier": earlier})))
-    sizes = np.diff(np.append(np.flatnonzero(is_first), len(keys)))
-    capped = np.flatnonzero(sizes > shard.max_compared + 1)
+        files.append(_write_pairs(folder, f"{bands.name}-{len(files):05d}", pairs))
+    sizes = np.diff(np.append(np.flatnonzero(is_new), len(keys)))
+    capped = np.flatnonzero(sizes > max_compared + 1)
     return Receipt(
         files,
         {"buckets": int((sizes > 1).sum()), "capped_buckets": len(capped), "proposed": int(compared.sum())},
@@ -128,14 +112,14 @@ def load_kernels() -> None:
     _pair(*sorted_pairs(one, one)[1:], none, none, 0, 1, np.empty((2, 0), np.uint64))
 
 
-def _read(shard: BandRange) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Keys and orders of the documents that are still there, in the order of both."""
-    table = with_seen(shard, shard.seen)
-    keys, orders = numbers(table["key"]), numbers(table["order"])
-    if shard.copies is not None:
-        stays = ~are_members(orders, load(shard.copies))
-        keys, orders = keys[stays], orders[stays]
-    return sorted_pairs(keys, orders)
+def _are_still_there(orders: NDArray[np.uint64], copies: Path | None) -> NDArray[np.bool_]:
+    """Which documents are not in the set of exact copies."""
+    return np.ones(len(orders), bool) if copies is None else ~are_members(orders, load(copies))
+
+
+def _write_pairs(folder: BuildFolder, name: str, pairs: NDArray[np.uint64]) -> OutputFile:
+    later, earlier = distinct_pairs(pairs)
+    return write_run(folder, f"{PAIRS}/{name}.parquet", table_of({"later": later, "earlier": earlier}))
 
 
 def _chunks(compared: NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -165,42 +149,6 @@ def _pair(
 BLOCK_DOCUMENTS = 1 << 16
 _QUERIES = 128  # at a time: as many answers as all of them against a block take 100 MiB
 _NEAREST = 1024  # a GPU finds so many, not all within a distance
-logger = logging.getLogger("corpusmill")
-
-
-@dataclass(frozen=True)
-class Block:
-    """Documents whose order lies in a range, in runs of sketches; `offset` is added to the orders that these have."""
-
-    runs: tuple[Path, ...]
-    low: int
-    high: int
-    offset: int = 0
-
-
-@dataclass(frozen=True)
-class NeighbourRange:
-    """Documents that are compared to those before them.
-
-    Attributes:
-        queries: the documents.
-        before: blocks of all documents up to these, in order; the last is `queries`.
-        copies: the set of exact copies, which left before; None where none were looked for.
-        sources: (number of the first document, source) of every span of one source; None where documents of any two
-            are compared.
-        max_compared: as in the recipe.
-        device: the GPU that searches; None for the CPU.
-    """
-
-    name: str
-    queries: Block
-    before: tuple[Block, ...]
-    copies: Path | None
-    sources: tuple[tuple[int, str], ...] | None
-    recipe: BinarySketchRecipe
-    max_compared: int
-    device: int | None
-    rows: int = 0
 
 
 class _Sketches(NamedTuple):
@@ -211,116 +159,115 @@ class _Sketches(NamedTuple):
     sources: NDArray[np.int64]
 
 
-def propose_neighbours(shard: NeighbourRange, window: Window, folder: BuildFolder) -> Receipt:
-    """Each document of the range with the first `max_compared` of those before it that are near enough, in each block.
+def propose_neighbours(
+    block: KeyRange,
+    before: Sequence[KeyRange],
+    copies: Path | None,
+    sources: Sequence[tuple[int, str]] | None,
+    recipe: BinarySketchRecipe,
+    max_compared: int,
+    device: int | None,
+    window: Window,
+    folder: BuildFolder,
+) -> Receipt:
+    """Each document of the block with the first `max_compared` of those before it that are near enough, in each block.
 
     Files: runs of pairs, as `propose_pairs` writes them. Counts: `proposed` pairs.
+
+    Args:
+        before: blocks of all documents before these, in order.
+        copies, max_compared: as `propose_pairs` takes them.
+        sources: (number of the first document, source) of every span of one source; None where documents of any two
+            are compared.
+        device: the GPU that searches; None for the CPU.
     """
-    faiss = load_faiss()
-    faiss.omp_set_num_threads(1)
-    queries = _read_sketches(shard.queries, shard)
+    load_faiss().omp_set_num_threads(1)
+    queries = _read_sketches(block, copies, sources, recipe)
+    others = (_read_sketches(one, copies, sources, recipe) for one in before)
+    bases = itertools.chain(others, [queries])
+    found = (near for base in bases for near in _near_pairs(queries, base, recipe, max_compared, device))
     files: list[OutputFile] = []
-    pending: list[tuple[NDArray[np.uint64], NDArray[np.uint64]]] = []
-    proposed = waiting = 0
-    for block in shard.before:
-        base = queries if block == shard.queries else _read_sketches(block, shard)
-        for later, earlier in _pairs(faiss, queries, base, shard):
-            pending.append((later, earlier))
-            waiting += len(later)
-            proposed += len(later)
-            if waiting >= MAX_PAIRS:
-                files.append(_write(pending, shard, folder, len(files)))
-                pending, waiting = [], 0
-    files.append(_write(pending, shard, folder, len(files)))
+    proposed = 0
+    none = np.empty((2, 0), np.uint64)
+    for group in grouped_by_size(itertools.chain([none], found), lambda near: near.shape[1], MAX_PAIRS):
+        pairs = np.concatenate(group, axis=1)
+        proposed += pairs.shape[1]
+        files.append(_write_pairs(folder, f"{block.name}-{len(files):05d}", pairs))
     return Receipt(files, {"proposed": proposed})
 
 
-def _read_sketches(block: Block, shard: NeighbourRange) -> _Sketches:
-    table = read_range(block.runs, block.low, block.high).combine_chunks()
-    orders = numbers(table["order"]) + np.uint64(block.offset)
-    data = np.frombuffer(b"".join(table["sketch"].to_pylist()), np.uint8)
-    bits = data.reshape(len(orders), shard.recipe.bits // 8)
+def _read_sketches(
+    block: KeyRange, copies: Path | None, sources: Sequence[tuple[int, str]] | None, recipe: BinarySketchRecipe
+) -> _Sketches:
+    table = block.table().combine_chunks()
+    orders = numbers(table["order"])
+    bits = np.frombuffer(b"".join(table["sketch"].to_pylist()), np.uint8).reshape(len(orders), recipe.bits // 8)
     by = np.argsort(orders)
-    if shard.copies is not None:
-        by = by[~are_members(orders[by], load(shard.copies))]
+    by = by[_are_still_there(orders[by], copies)]
     orders = orders[by]
-    return _Sketches(orders, bits[by], _sources_of(document_numbers(orders), shard.sources))
+    return _Sketches(orders, bits[by], _sources_of(document_numbers(orders), sources))
 
 
 def _sources_of(documents: NDArray[np.uint64], spans: Sequence[tuple[int, str]] | None) -> NDArray[np.int64]:
     if spans is None:
         return np.zeros(len(documents), np.int64)
-    names = sorted({source for _, source in spans})
-    codes = np.array([names.index(source) for _, source in spans])
-    firsts = np.array([first for first, _ in spans], np.uint64)
-    found: NDArray[np.int64] = codes[np.searchsorted(firsts, documents, side="right") - 1]
+    firsts, names = zip(*spans, strict=True)
+    _, codes = np.unique(names, return_inverse=True)
+    found: NDArray[np.int64] = codes[np.searchsorted(np.array(firsts, np.uint64), documents, side="right") - 1]
     return found
 
 
-def _pairs(
-    faiss: ModuleType, queries: _Sketches, base: _Sketches, shard: NeighbourRange
-) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint64]]]:
-    """(later, earlier) of near ones, source by source, some queries at a time."""
+def _near_pairs(
+    queries: _Sketches, base: _Sketches, recipe: BinarySketchRecipe, max_compared: int, device: int | None
+) -> Iterator[NDArray[np.uint64]]:
+    """Later and earlier of near ones, source by source, some queries at a time; shape (2, pairs)."""
     for source in np.intersect1d(queries.sources, base.sources).tolist():
         own, others = (part.orders[part.sources == source] for part in (queries, base))
         bits = queries.bits[queries.sources == source]
-        index = _Index(faiss, base.bits[base.sources == source], shard)
+        index = _Index(base.bits[base.sources == source], recipe, device)
         for start in range(0, len(own), _QUERIES):
             asked = own[start : start + _QUERIES]
             query, place = index.near(bits[start : start + _QUERIES])
             is_before = others[place] < asked[query]
             query, place = query[is_before], place[is_before]
             rank = np.arange(len(query)) - np.searchsorted(query, query)
-            first_ones = rank <= shard.max_compared  # one more than are compared tells that there were more
-            yield asked[query[first_ones]], others[place[first_ones]]
+            first_ones = rank <= max_compared  # one more than are compared tells that there were more
+            yield np.stack([asked[query[first_ones]], others[place[first_ones]]])
 
 
 class _Index:
     """All sketches of a block, on the device that searches."""
 
-    def __init__(self, faiss: ModuleType, bits: NDArray[np.uint8], shard: NeighbourRange) -> None:
-        self._max_distance = shard.recipe.max_distance
-        self._all = faiss.IndexBinaryFlat(shard.recipe.bits)
+    def __init__(self, bits: NDArray[np.uint8], recipe: BinarySketchRecipe, device: int | None) -> None:
+        faiss: Any = load_faiss()
+        self._max_distance = recipe.max_distance
+        self._all = faiss.IndexBinaryFlat(recipe.bits)
         self._all.add(np.ascontiguousarray(bits))
         self._gpu: Any = None
-        if shard.device is not None:
+        if device is not None:
             config = faiss.GpuIndexBinaryFlatConfig()
-            config.device = shard.device
+            config.device = device
             self._gpu = faiss.GpuIndexBinaryFlat(faiss.StandardGpuResources(), self._all, config)
 
     def near(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(query, place in the block) of all near ones, by both."""
         if self._gpu is None:
-            return self._within(queries, np.arange(len(queries)))
-        nearest = min(_NEAREST, self._all.ntotal)
-        distances, places = self._gpu.search(queries, nearest)
-        is_near = distances <= self._max_distance
-        is_cut = is_near[:, -1] & (nearest < self._all.ntotal)  # there may be more of them than were asked for
-        query, column = np.nonzero(is_near & ~is_cut[:, None])
-        others = self._within(queries[is_cut], np.flatnonzero(is_cut))
-        query, place = np.concatenate([query, others[0]]), np.concatenate([places[query, column], others[1]])
+            query, place = self._within(queries)
+        else:
+            nearest = min(_NEAREST, self._all.ntotal)
+            distances, places = self._gpu.search(queries, nearest)
+            is_near = distances <= self._max_distance
+            is_cut = is_near[:, -1] & (nearest < self._all.ntotal)  # there may be more of them than were asked for
+            query, column = np.nonzero(is_near & ~is_cut[:, None])
+            cut_query, cut_place = self._within(queries[is_cut])
+            place = np.concatenate([places[query, column], cut_place])
+            query = np.concatenate([query, np.flatnonzero(is_cut)[cut_query]])
         by = np.lexsort((place, query))
         return query[by], place[by]
 
-    def _within(
-        self, queries: NDArray[np.uint8], names: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _within(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         limits, _, places = self._all.range_search(np.ascontiguousarray(queries), self._max_distance + 1)
-        query = np.repeat(names, np.diff(limits.astype(np.int64)))
-        by = np.lexsort((places, query))
-        return query[by], places[by]
-
-
-def _write(
-    pending: Sequence[tuple[NDArray[np.uint64], NDArray[np.uint64]]],
-    shard: NeighbourRange,
-    folder: BuildFolder,
-    number: int,
-) -> OutputFile:
-    columns = (np.concatenate([np.empty(0, np.uint64), *(pair[side] for pair in pending)]) for side in (0, 1))
-    later, earlier = distinct_pairs(*columns)
-    name = f"{PAIRS}/{shard.name}-{number:05d}.parquet"
-    return write_run(folder.path(name), name, table_of({"later": later, "earlier": earlier}))
+        return np.repeat(np.arange(len(queries)), np.diff(limits.astype(np.int64))), places
 
 
 def load_faiss() -> ModuleType:

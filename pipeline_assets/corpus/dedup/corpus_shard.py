@@ -1,6 +1,8 @@
 """Shards of the corpus that is deduplicated, and their lines as stages read them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -36,21 +38,6 @@ class CorpusShard:
     first_number: int
 
 
-@dataclass(frozen=True)
-class OfShard:
-    """What a stage is to do with a shard of the corpus."""
-
-    shard: CorpusShard
-
-    @property
-    def name(self) -> str:
-        return self.shard.name
-
-    @property
-    def rows(self) -> int:
-        return self.shard.rows
-
-
 def corpus_shards(sources: Mapping[str, Artifact], first_number: int = 0) -> list[CorpusShard]:
     """The shards of sources, given by their names, in this order; documents are numbered from `first_number` on.
 
@@ -74,11 +61,48 @@ def _sources_within(corpus: Artifact) -> list[str]:
     return [source for source in sources if source in by_source for _ in range(by_source[source].get("shards", 0))]
 
 
+def add_by_source(shards: Sequence[CorpusShard], counts: Iterable[Mapping[str, int]]) -> dict[str, Counter[str]]:
+    """Counts of shards added up, by source."""
+    by_source: dict[str, Counter[str]] = {shard.source: Counter() for shard in shards}
+    for shard, of_shard in zip(shards, counts, strict=True):
+        by_source[shard.source].update(of_shard)
+    return by_source
+
+
 class Line(NamedTuple):
-    """A line of a shard: its row, and its bytes without the line feed; None where the row kills its worker."""
+    """A line of a shard: its row, and its bytes without the line feed."""
 
     row: int
-    line: bytes | None
+    line: bytes
+
+
+class Block(NamedTuple):
+    """Lines of a shard that follow each other, but `fatal`, the rows among them that kill their worker."""
+
+    lines: list[Line]
+    fatal: list[int]
+
+
+def line_blocks(shard: CorpusShard, window: Window) -> Iterator[Block]:
+    """The lines in the window.
+
+    Raises:
+        InputError: the file is damaged, or has other rows than its manifest says.
+    """
+    first_row = 0
+    for data in read_line_blocks(shard.file, _BLOCK_BYTES):
+        lines = data.removesuffix(b"\n").split(b"\n")
+        block = Block([], [])
+        for row, line in window.of(lines, first_row):
+            if row in window.fatal:
+                block.fatal.append(row)
+            else:
+                block.lines.append(Line(row, line))
+        yield block
+        first_row += len(lines)
+    if first_row != shard.rows:
+        what = f"it has {first_row:,} rows, its manifest says {shard.rows:,}"
+        raise InputError(what, shard.file, "verify the corpus, then rebuild it")
 
 
 class DocumentFields(msgspec.Struct, frozen=True):
@@ -90,46 +114,25 @@ class DocumentFields(msgspec.Struct, frozen=True):
 
 
 _decoder = msgspec.json.Decoder(DocumentFields)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
 
 
-def line_blocks(shard: CorpusShard, window: Window) -> Iterator[list[Line]]:
-    """The lines in the window, in blocks.
-
-    Raises:
-        InputError: the file is damaged, or has other rows than its manifest says.
-    """
-    first_row = 0
-    for block in read_line_blocks(shard.file, _BLOCK_BYTES):
-        lines = block.removesuffix(b"\n").split(b"\n")
-        yield [Line(row, None if row in window.fatal else line) for row, line in window.of(lines, first_row)]
-        first_row += len(lines)
-    if first_row != shard.rows:
-        what = f"it has {first_row:,} rows, its manifest says {shard.rows:,}"
-        raise InputError(what, shard.file, "verify the corpus, then rebuild it")
-
-
-def read_documents(lines: Sequence[Line], shard: CorpusShard) -> list[tuple[int, DocumentFields]]:
-    """Rows and their documents, of lines none of which is None; at once, which takes half as long as one by one.
+def read_documents(lines: Sequence[Line], shard: CorpusShard) -> list[DocumentFields]:
+    """The documents in lines, decoded at once, which takes half as long as one by one.
 
     Raises:
         InputError: a line is no Document.
     """
-    try:
-        documents = _decoder.decode_lines(b"\n".join([line for _, line in lines if line is not None]))
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        documents = []
-    if len(documents) == len(lines):
-        return list(zip((row for row, _ in lines), documents, strict=True))
-    return [(row, read_fields(line, shard, row)) for row, line in lines if line is not None]
+    with contextlib.suppress(*_UNREADABLE):
+        documents = _decoder.decode_lines(b"\n".join([line for _, line in lines]))
+        if len(documents) == len(lines):
+            return documents
+    return [_read_document(line, row, shard) for row, line in lines]
 
 
-def read_fields(line: bytes, shard: CorpusShard, row: int) -> DocumentFields:
-    """
-    Raises:
-        InputError: the line is no Document.
-    """
+def _read_document(line: bytes, row: int, shard: CorpusShard) -> DocumentFields:
     try:
         return _decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         what = f"row {row} is no Document ({error})"
         raise InputError(what, shard.file, "verify the corpus, then rebuild it") from None

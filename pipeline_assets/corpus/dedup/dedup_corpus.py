@@ -7,6 +7,7 @@ of it if both had been deduplicated together, the store's documents first; and n
 that was killed goes on where it was.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -15,26 +16,23 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.candidates import load_faiss
-from pipeline_assets.corpus.dedup.clusters import LargeGroup, largest_groups
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, corpus_shards
-from pipeline_assets.corpus.dedup.decided_shards import SAMPLES
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, add_by_source, corpus_shards
 from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, Group, Sample
 from pipeline_assets.corpus.dedup.order import (
     MAX_DOCUMENTS,
+    Runs,
     document_numbers,
     even_ranges,
     include,
-    is_seen,
     no_documents,
-    read_range,
     rows_of,
     save,
     sorted_pairs,
 )
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.resolution import SAMPLES, ExactCopies, LargeGroup, NearDuplicates, largest_groups
 from pipeline_assets.corpus.dedup.seen import (
     BANDS_FILE,
     BITS_FILE,
@@ -42,27 +40,24 @@ from pipeline_assets.corpus.dedup.seen import (
     HASHES_FILE,
     SETS_AREA,
     SeenStore,
-    documents_of,
     open_seen,
-    store_of,
+    seen_samples,
+    stores_of,
 )
-from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, IDS
+from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, IDS, sketch_shard
 from pipeline_assets.corpus.dedup.steps import (
     DedupRun,
-    ExactCopies,
-    NearDuplicates,
-    Runs,
+    Task,
     find_exact,
     find_near,
     open_run,
-    runs_of,
     sketch_corpus,
     write_decisions,
     write_kept,
 )
-from pipeline_assets.corpus.dedup.verify import ComparedShard
+from pipeline_assets.corpus.dedup.verify import write_sets
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines
-from pipeline_assets.corpus.formats.arrow import column_of, mask, numbers, repeated, strings
+from pipeline_assets.corpus.formats.arrow import column_of, numbers, repeated
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -75,20 +70,19 @@ from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER
 
-EDGE_SCHEMA = pa.schema(
-    [
-        pa.field("doc_id", pa.string(), nullable=False),
-        pa.field("other_doc_id", pa.string(), nullable=False),
-        pa.field("other_seen_in", pa.string()),
-        pa.field("order", pa.uint64(), nullable=False),
-        pa.field("other_order", pa.uint64(), nullable=False),
-        pa.field("shared", pa.int64(), nullable=False),
-        pa.field("shingles", pa.int64(), nullable=False),
-        pa.field("other_shingles", pa.int64(), nullable=False),
-        pa.field("similarity", pa.float64(), nullable=False),
-        pa.field("containment", pa.float64(), nullable=False),
-    ]
-)
+_EDGES = {
+    "doc_id": pa.string(),
+    "other_doc_id": pa.string(),
+    "other_seen_in": pa.string(),
+    "order": pa.uint64(),
+    "other_order": pa.uint64(),
+    "shared": pa.int64(),
+    "shingles": pa.int64(),
+    "other_shingles": pa.int64(),
+    "similarity": pa.float64(),
+    "containment": pa.float64(),
+}
+EDGE_SCHEMA = pa.schema([pa.field(name, kind, nullable=name == "other_seen_in") for name, kind in _EDGES.items()])
 
 
 def dedup_corpus(
@@ -112,119 +106,62 @@ def dedup_corpus(
     if recipe.near is not None and recipe.near.faiss is not None:
         load_faiss()
     stores = open_seen(seen, recipe)
-    shards = numbered_shards(sources, stores)
-    with open_run(building, shards, recipe, settings, stores) as dedup:
-        sketches = sketch_corpus(dedup)
-        exact = find_exact(dedup, sketches) if recipe.mode != "near" else ExactCopies()
-        near = find_near(dedup, sketches, recipe.near, exact) if recipe.near is not None else NearDuplicates()
-        found = {**total_counts(sketches), **near.counts}
-        comparisons = {name: found[name] for name in _COMPARISONS if name in found}
-        return decided_content(dedup, sketches, exact, near, comparisons)
-
-
-def decided_content(
-    dedup: DedupRun,
-    sketches: Sequence[Receipt],
-    exact: ExactCopies,
-    near: NearDuplicates,
-    comparisons: Mapping[str, int],
-) -> BuildResult:
-    """The files, and what the manifest says of them, once it is settled who goes."""
-    building, zstd_level = dedup.building, dedup.settings.zstd_level
-    decisions = write_decisions(dedup, sketches, exact, near)
-    groups = largest_groups(dedup.documents, exact.runs, near.runs, near.of_firsts)
-    kept = write_kept(
-        dedup, sketches, decisions, {number for group in groups for number in (group.kept, *group.members)}
-    )
-    files = [
-        *(receipt.files[0] for receipt in kept),
-        gather_decisions(building, decisions, zstd_level),
-        *([publish_edges(dedup, near.edges)] if dedup.recipe.near is not None else []),
-        _groups(dedup, groups, kept),
-        _rejects(building, dedup.shards, sketches, zstd_level),
-    ]
-    counts = _counts(dedup.shards, sketches, decisions, kept)
-    return BuildResult(files=files, counts=counts | {"comparisons": comparisons}, decisions={})
-
-
-_COMPARISONS = (
-    "without_words",
-    "short",
-    "buckets",
-    "capped_buckets",
-    "proposed",
-    "compared",
-    "pairs",
-    "capped_documents",
-    "edges",
-)
-
-
-def numbered_shards(sources: Mapping[str, Artifact], seen: Sequence[SeenStore]) -> list[CorpusShard]:
-    """The shards of sources, given by their names, in this order; numbered after what was seen before.
-
-    Raises:
-        InputError: more documents than can be numbered.
-    """
-    shards = corpus_shards(sources, sum(store.documents for store in seen))
+    shards = corpus_shards(sources, sum(store.documents for store in stores))
     documents = shards[-1].first_number + shards[-1].rows
     if documents > MAX_DOCUMENTS:
         fix = f"deduplicate at most {MAX_DOCUMENTS:,} at a time"
         raise InputError(f"{documents:,} documents", "the corpus", fix)
-    return shards
+    with open_run(building, shards, recipe, settings, stores) as dedup:
+        sketches = sketch_corpus(dedup)
+        exact = find_exact(dedup, sketches) if recipe.mode != "near" else ExactCopies()
+        near = find_near(dedup, sketches, recipe.near, exact) if recipe.near is not None else NearDuplicates()
+        decisions = write_decisions(dedup, sketches, exact, near)
+        groups = largest_groups(documents, exact, near)
+        kept = write_kept(dedup, sketches, decisions, groups)
+    files = [
+        *(receipt.files[0] for receipt in kept),
+        gather_lines(building, (decision.files[0] for decision in decisions), DECISIONS_FILE, settings.zstd_level),
+        *([publish_edges(building, near.edges, stores)] if recipe.near is not None else []),
+        _write_groups(dedup, groups, kept),
+        _write_rejects(building, shards, sketches, settings.zstd_level),
+    ]
+    of_sketches = total_counts(sketches)
+    comparisons = {"without_words": of_sketches["without_words"], "short": of_sketches["short"], **near.counts}
+    return BuildResult(files, _counts(shards, sketches, decisions, kept) | {"comparisons": comparisons}, {})
 
 
-def publish_edges(dedup: DedupRun, runs: Runs) -> OutputFile:
+def publish_edges(building: StagingDir, runs: Runs, seen: Sequence[SeenStore]) -> OutputFile:
     """All edges in one file, in the order of the later document, then of the other."""
-    tables = in_row_groups((_published(run, dedup.seen) for run in runs), EDGE_SCHEMA)
-    return write_table(dedup.building.path(EDGES_FILE), EDGES_FILE, tables, EDGE_SCHEMA)
+    tables = in_row_groups((_published(run, seen) for run in runs), EDGE_SCHEMA)
+    return write_table(building.path(EDGES_FILE), EDGES_FILE, tables, EDGE_SCHEMA)
 
 
 def _published(run: Path, seen: Sequence[SeenStore]) -> pa.Table:
-    import pyarrow.compute as pc
-
     edges = read_columns(run)
-    shared, own, other = (edges[name].cast(pa.float64()) for name in ("shared", "shingles", "other_shingles"))
-    union = pc.subtract(pc.add(own, other), shared)
-    names = ("later", "earlier", "shared", "shingles", "other_shingles")
-    ids = (edges["doc_id"], edges["other_doc_id"], _stores_of(numbers(edges["earlier"]), seen))
-    columns = [*ids, *(edges[name] for name in names), pc.divide(shared, union), pc.divide(shared, own)]
-    return pa.table(columns, schema=EDGE_SCHEMA)
+    shared, own, other = (numbers(edges[name]) for name in ("shared", "shingles", "other_shingles"))
+    ids = (edges["doc_id"], edges["other_doc_id"], stores_of(numbers(edges["earlier"]), seen))
+    as_they_are = (edges[name] for name in ("later", "earlier", "shared", "shingles", "other_shingles"))
+    alike = (column_of(shared / (own + other - shared)), column_of(shared / own))
+    return pa.table([*ids, *as_they_are, *alike], schema=EDGE_SCHEMA)
 
 
-def _stores_of(orders: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa.Array:
-    """The name of the store that each document stands in, or null."""
-    bounds = np.array([store.first_number + store.documents for store in seen], np.uint64)
-    places = np.searchsorted(bounds, document_numbers(orders), side="right")
-    places_or_null = [mask(is_seen(orders)).buffers()[1], pa.py_buffer(places)]
-    return strings([store.name for store in seen]).take(pa.Array.from_buffers(pa.int64(), len(orders), places_or_null))
-
-
-def gather_decisions(building: StagingDir, decisions: Sequence[Receipt], zstd_level: int) -> OutputFile:
-    """All decisions in one file, in the order of the corpus."""
-    return gather_lines(building, (decision.files[0] for decision in decisions), DECISIONS_FILE, zstd_level)
-
-
-def _groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[Receipt]) -> OutputFile:
+def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[Receipt]) -> OutputFile:
     samples = {
         shard.first_number + int(row): Sample(doc_id, shard.source, beginning)
         for shard, receipt in zip(dedup.shards, kept, strict=True)
         for row, (doc_id, beginning) in receipt.notes[SAMPLES].items()
     }
     for store in dedup.seen:
-        wanted = [group.kept for group in groups if store_of(dedup.seen, group.kept) is store]
-        for number, (doc_id, source) in documents_of(store, wanted).items():
-            samples[number] = Sample(doc_id, source, "", store.name)
+        samples.update(seen_samples(store, [group.kept for group in groups]))
     rows = [
         Group(group.gone, samples[group.kept], tuple(samples[number] for number in group.members)) for group in groups
     ]
-    data = msgspec.json.encode(rows)
     with DurableFile(dedup.building.path(GROUPS_FILE)) as file:
-        file.write(data)
+        file.write(msgspec.json.encode(rows))
     return OutputFile.plain(GROUPS_FILE, len(rows), file)
 
 
-def _rejects(
+def _write_rejects(
     building: StagingDir, shards: Sequence[CorpusShard], sketches: Sequence[Receipt], zstd_level: int
 ) -> OutputFile:
     rejects = [
@@ -241,21 +178,20 @@ def _counts(
     decisions: Sequence[Receipt],
     kept: Sequence[Receipt],
 ) -> dict[str, Any]:
-    by_source: dict[str, dict[str, int]] = {}
-    for shard, sketch, decision, documents in zip(shards, sketches, decisions, kept, strict=True):
-        figures = {
-            "in": shard.rows,
-            "out": documents.counts["documents"],
-            "exact_duplicate": decision.counts["exact_duplicates"],
-            "near_duplicate": decision.counts["near_duplicates"],
-            "of_seen": decision.counts["seen"],
-            "rejected": len(sketch.notes[FATAL]),
-            "text_bytes": sketch.counts["bytes"] - documents.counts["dropped_bytes"],
-            "shards": 1,
-        }
-        before = by_source.setdefault(shard.source, dict.fromkeys(figures, 0))
-        by_source[shard.source] = {name: before[name] + count for name, count in figures.items()}
-    total = {name: sum(figures[name] for figures in by_source.values()) for name in next(iter(by_source.values()))}
+    by_source = add_by_source(
+        shards,
+        (
+            {
+                **decision.counts,
+                "in": shard.rows,
+                "rejected": len(sketch.notes[FATAL]),
+                "text_bytes": sketch.counts["bytes"] - documents.counts["dropped_bytes"],
+                "shards": 1,
+            }
+            for shard, sketch, decision, documents in zip(shards, sketches, decisions, kept, strict=True)
+        ),
+    )
+    total = sum(by_source.values(), Counter[str]())
     dropped = {name: total[name] for name in ("exact_duplicate", "near_duplicate") if total[name]}
     rejected = {KILLED_WORKER: total["rejected"]} if total["rejected"] else {}
     return {
@@ -268,15 +204,11 @@ def _counts(
 
 _MEMBERS = f"{WORK}/members.set"
 _ROW_BYTES = 120  # of memory for a row: as read, as sorted, as written
-_DOCUMENTS = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("doc_id", "source")])
-_HASHES = pa.schema(
-    [
-        *(pa.field(name, pa.uint64(), nullable=False) for name in ("high", "low", "order")),
-        pa.field("doc_id", pa.string(), nullable=False),
-    ]
-)
-_BITS = pa.schema([pa.field("order", pa.uint64(), nullable=False), pa.field("sketch", pa.binary(), nullable=False)])
-_BANDS = pa.schema([pa.field(name, pa.uint64(), nullable=False) for name in ("key", "order")])
+_DOCUMENTS = {"doc_id": pa.string(), "source": pa.string()}
+_HASHES = {"high": pa.uint64(), "low": pa.uint64(), "order": pa.uint64(), "doc_id": pa.string()}
+_BITS = {"order": pa.uint64(), "sketch": pa.binary()}
+_BANDS = {"key": pa.uint64(), "order": pa.uint64()}
+_Columns = Sequence[pa.Array | pa.ChunkedArray]
 
 
 def sign_corpus(
@@ -290,25 +222,26 @@ def sign_corpus(
     Raises:
         InputError: a line that is no Document, or one that kills its worker.
     """
-    shards = corpus_shards({deduplicated.manifest.name: deduplicated})
-    with open_run(building, shards, _in_order(recipe), settings) as run:
-        sketches = list(run.run("sketch", shards, building))
-        _refuse_fatal_rows(shards, sketches)
-        files = [_write_documents(run, sketches), _write_hashes(run, sketches)]
-        if recipe.near is not None:
-            files.append(_write_bands(run, sketches) if recipe.near.minhash else _write_bits(run, sketches))
-            files += _write_sets(run, recipe.near.proposer.shingle_words)
-    in_order = [
-        {"source": source, "documents": sum(shard.rows for shard in shards if shard.source == source)}
-        for source in dict.fromkeys(shard.source for shard in shards)
-    ]
-    return BuildResult(files, {"documents": sum(shard.rows for shard in shards), "sources": in_order}, {})
-
-
-def _in_order(recipe: DedupRecipe) -> DedupRecipe:
     mode = "exact" if recipe.near is None else "both"
-    changes = {"mode": mode, "selection": "first", "quality_column": None}
-    return DedupRecipe.from_content(recipe.content() | changes)
+    first_ones = {"mode": mode, "selection": "first", "quality_column": None}
+    recipe = DedupRecipe.from_content(recipe.content() | first_ones)
+    shards = corpus_shards({deduplicated.manifest.name: deduplicated})
+    with open_run(building, shards, recipe, settings) as run:
+        sketches = run.run("sketch", (Task.of(sketch_shard, shard, recipe) for shard in shards))
+        _refuse_fatal_rows(shards, sketches)
+        files = [
+            _write(run, DOCUMENTS_FILE, _DOCUMENTS, _documents(run, sketches)),
+            _write(run, HASHES_FILE, _HASHES, map(_by_hash, _ranges(run, sketches, HASHES))),
+        ]
+        if recipe.near is not None and recipe.near.minhash is not None:
+            files.append(_write(run, BANDS_FILE, _BANDS, map(_by_key, _ranges(run, sketches, BANDS))))
+        elif recipe.near is not None:
+            files.append(_write(run, BITS_FILE, _BITS, map(_numbered, run.runs(sketches, BITS))))
+        if recipe.near is not None:
+            files += _write_sets(run, recipe.near.proposer.shingle_words)
+    by_source = add_by_source(shards, ({"documents": shard.rows} for shard in shards))
+    in_order = [{"source": source, **counts} for source, counts in by_source.items()]
+    return BuildResult(files, {"documents": sum(shard.rows for shard in shards), "sources": in_order}, {})
 
 
 def _refuse_fatal_rows(shards: Sequence[CorpusShard], sketches: Sequence[Receipt]) -> None:
@@ -318,55 +251,45 @@ def _refuse_fatal_rows(shards: Sequence[CorpusShard], sketches: Sequence[Receipt
             raise InputError(what, shard.file, "give it more memory, or leave the document out of the corpus")
 
 
-def _write_documents(run: DedupRun, sketches: Sequence[Receipt]) -> OutputFile:
-    tables = (
-        pa.table([ids["doc_id"], repeated(shard.source, ids.num_rows)], schema=_DOCUMENTS)
-        for shard, sketch in zip(run.shards, sketches, strict=True)
-        for ids in map(read_columns, runs_of(run.building, [sketch], IDS))
-    )
-    return _write(run, DOCUMENTS_FILE, tables, _DOCUMENTS)
+def _write(run: DedupRun, name: str, kinds: Mapping[str, pa.DataType], parts: Iterable[_Columns]) -> OutputFile:
+    """A file of columns without nulls, given in parts."""
+    schema = pa.schema([pa.field(column, kind, nullable=False) for column, kind in kinds.items()])
+    tables = (pa.table(list(columns), schema=schema) for columns in parts)
+    return write_table(run.building.path(name), name, in_row_groups(tables, schema), schema)
 
 
-def _ranges(run: DedupRun, runs: Runs) -> Iterator[pa.Table]:
-    """All rows of runs, in ranges that fit into memory."""
-    bounds = even_ranges(rows_of(runs), run.share_bytes // _ROW_BYTES)
-    return (read_range(runs, low, high) for low, high in bounds)
+def _documents(run: DedupRun, sketches: Sequence[Receipt]) -> Iterator[_Columns]:
+    for shard, sketch in zip(run.shards, sketches, strict=True):
+        for ids in map(read_columns, run.runs([sketch], IDS)):
+            yield ids["doc_id"], repeated(shard.source, ids.num_rows)
 
 
-def _write_hashes(run: DedupRun, sketches: Sequence[Receipt]) -> OutputFile:
-    def in_order(table: pa.Table) -> pa.Table:
-        orders = document_numbers(numbers(table["order"]))
-        by = column_of(np.lexsort((orders, numbers(table["low"]), numbers(table["high"]))))
-        columns = [table["high"], table["low"], column_of(orders), table["doc_id"]]
-        return pa.table(columns, schema=_HASHES).take(by)
-
-    return _write(run, HASHES_FILE, map(in_order, _ranges(run, runs_of(run.building, sketches, HASHES))), _HASHES)
+def _ranges(run: DedupRun, sketches: Sequence[Receipt], area: str) -> Iterator[pa.Table]:
+    """All rows of an area, in ranges that fit into memory."""
+    runs = run.runs(sketches, area)
+    return (part.table() for part in even_ranges(runs, rows_of(runs), run.share_bytes // _ROW_BYTES))
 
 
-def _write_bands(run: DedupRun, sketches: Sequence[Receipt]) -> OutputFile:
-    def in_order(table: pa.Table) -> pa.Table:
-        columns = sorted_pairs(numbers(table["key"]), document_numbers(numbers(table["order"])))
-        return pa.table([column_of(column) for column in columns], schema=_BANDS)
-
-    return _write(run, BANDS_FILE, map(in_order, _ranges(run, runs_of(run.building, sketches, BANDS))), _BANDS)
+def _by_hash(table: pa.Table) -> _Columns:
+    documents = document_numbers(numbers(table["order"]))
+    by = column_of(np.lexsort((documents, numbers(table["low"]), numbers(table["high"]))))
+    return [column.take(by) for column in (table["high"], table["low"], column_of(documents), table["doc_id"])]
 
 
-def _write_bits(run: DedupRun, sketches: Sequence[Receipt]) -> OutputFile:
-    tables = (
-        pa.table([column_of(document_numbers(numbers(table["order"]))), table["sketch"]], schema=_BITS)
-        for table in map(read_columns, runs_of(run.building, sketches, BITS))
-    )
-    return _write(run, BITS_FILE, tables, _BITS)
+def _by_key(table: pa.Table) -> _Columns:
+    keys, documents = sorted_pairs(numbers(table["key"]), document_numbers(numbers(table["order"])))
+    return column_of(keys), column_of(documents)
+
+
+def _numbered(run: Path) -> _Columns:
+    table = read_columns(run)
+    return column_of(document_numbers(numbers(table["order"]))), table["sketch"]
 
 
 def _write_sets(run: DedupRun, shingle_words: int) -> Iterator[OutputFile]:
     members = no_documents(run.documents)
     include(members, np.arange(run.documents, dtype=np.uint64))
     all_of_them = save(members, run.building.path(_MEMBERS))
-    work = [ComparedShard(shard, all_of_them, shingle_words, SETS_AREA) for shard in run.shards]
-    for receipt in run.run("shingle", work, run.building):
+    tasks = (Task.of(write_sets, shard, all_of_them, shingle_words, SETS_AREA) for shard in run.shards)
+    for receipt in run.run("shingle", tasks):
         yield from receipt.files
-
-
-def _write(run: DedupRun, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> OutputFile:
-    return write_table(run.building.path(name), name, in_row_groups(tables, schema), schema)

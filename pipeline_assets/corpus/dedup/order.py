@@ -10,10 +10,9 @@ read at a time, and what it holds is sorted there.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +21,10 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.dedup.recipe import Selection
-from pipeline_assets.corpus.formats.arrow import numbers
+from pipeline_assets.corpus.formats.arrow import column_of, numbers
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.staging import OutputFile
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile
 
 MAX_DOCUMENTS = 2**32
 _LAST = 2**32 - 1
@@ -34,44 +33,29 @@ _32, _3, _7 = np.uint64(32), np.uint64(3), np.uint64(7)
 _ONE = np.uint8(1)
 
 
-class Selected(NamedTuple):
-    """What documents are selected by; one of the two, or none.
+def orders(
+    numbers: NDArray[np.uint64], selection: Selection, text_bytes: NDArray[np.int64], quality: NDArray[np.float32]
+) -> NDArray[np.uint64]:
+    """The orders of documents.
 
-    Attributes:
-        text_bytes: int64.
-        quality: float32, NaN where there is none.
+    Args:
+        quality: NaN where there is none.
     """
-
-    text_bytes: NDArray[np.int64]
-    quality: NDArray[np.float32]
-
-
-def orders(numbers: NDArray[np.uint64], selection: Selection, selected: Selected) -> NDArray[np.uint64]:
-    """The orders of documents of these numbers."""
-    return _upper(selection, selected) << _32 | numbers
-
-
-def _upper(selection: Selection, selected: Selected) -> NDArray[np.uint64]:
     match selection:
         case "first":
-            return np.ones(len(selected.text_bytes), np.uint64)
+            upper = np.ones(len(numbers), np.uint64)
         case "longest":
-            return (_LAST - np.minimum(selected.text_bytes, _LAST - 1)).astype(np.uint64)
+            upper = (_LAST - np.minimum(text_bytes, _LAST - 1)).astype(np.uint64)
         case "quality":
-            bits = (selected.quality + np.float32(0)).view(np.int32).astype(np.int64)  # -0.0 is 0.0
+            bits = (quality + np.float32(0)).view(np.int32).astype(np.int64)  # -0.0 is 0.0
             ascending = np.where(bits < 0, -(2**31) - bits, bits)  # as floats ascend
-            return np.where(np.isnan(selected.quality), _LAST, (2**31 - 2) - ascending).astype(np.uint64)
+            upper = np.where(np.isnan(quality), _LAST, (2**31 - 2) - ascending).astype(np.uint64)
+    return upper << _32 | numbers
 
 
 def is_seen(orders: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Which documents were seen before."""
     return orders <= _NUMBER
-
-
-@inner
-def number_of(order: np.uint64) -> np.uint64:
-    """The document's number."""
-    return order & _NUMBER
 
 
 def document_numbers(orders: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -88,14 +72,14 @@ def no_documents(documents: int) -> NDArray[np.uint8]:
 def include(members: NDArray[np.uint8], orders: NDArray[np.uint64]) -> None:
     """Puts documents into a set, by their orders or numbers."""
     for order in orders:
-        number = number_of(order)
+        number = order & _NUMBER
         members[number >> _3] |= _ONE << np.uint8(number & _7)
 
 
 @inner
 def is_member(members: NDArray[np.uint8], order: np.uint64) -> bool:
     """Whether a document is in the set."""
-    number = number_of(order)
+    number = order & _NUMBER
     return bool(members[number >> _3] >> np.uint8(number & _7) & _ONE)
 
 
@@ -106,12 +90,6 @@ def are_members(orders: NDArray[np.uint64], members: NDArray[np.uint8]) -> NDArr
     for place in range(len(orders)):
         answer[place] = is_member(members, orders[place])
     return answer
-
-
-def members_between(members: NDArray[np.uint8], first: int, stop: int) -> NDArray[np.bool_]:
-    """Which of the documents from number `first` to before `stop` are in the set."""
-    bits = np.unpackbits(members[first >> 3 : (stop >> 3) + 1], bitorder="little")
-    return bits[first & 7 : (first & 7) + stop - first].astype(bool)
 
 
 def save(members: NDArray[np.uint8], path: Path) -> Path:
@@ -128,48 +106,40 @@ def load(path: Path) -> NDArray[np.uint8]:
 
 _ROW_GROUP_ROWS = 1 << 13
 _KEYS = 2**64
+Runs = tuple[Path, ...]
 
 
-def write_run(path: Path, name: str, table: pa.Table) -> OutputFile:
+def write_run(folder: BuildFolder, name: str, table: pa.Table) -> OutputFile:
     """A table whose first column, uint64, ascends."""
-    key = table.schema.names[0]
-    with DurableFile(path) as file:
+    with DurableFile(folder.path(name)) as file:
         pq.write_table(
             table,
             file,
             _ROW_GROUP_ROWS,
             compression="none",
             use_dictionary=False,
-            write_statistics=[key],
+            write_statistics=[table.schema.names[0]],
             write_page_checksum=True,
         )
     return OutputFile.plain(name, table.num_rows, file)
 
 
-def read_range(runs: Sequence[Path], low: int, high: int, columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of all runs with `low <= key < high`, run after run; the key is in `columns`, or they are None."""
-    parts: list[pa.Table] = []
-    for run in runs:
-        with open_parquet(run) as file:
-            groups = _groups_of(file.metadata, low, high)
-            part = file.read_row_groups(groups, columns=None if columns is None else list(columns), use_threads=False)
-        keys = numbers(part.column(0))
-        bounds = [np.searchsorted(keys, np.uint64(bound)) if bound < _KEYS else len(keys) for bound in (low, high)]
-        parts.append(part.slice(bounds[0], bounds[1] - bounds[0]))
-    return pa.concat_tables(parts)
-
-
 @dataclass(frozen=True)
 class KeyRange:
-    """The rows of all runs with `low <= key < high`, as a shard of a stage."""
+    """The rows of all runs with `low <= key < high`, as a shard of a stage; ranges are in the order of their names.
+
+    Attributes:
+        first_number: added to every `order`: documents of a signature store are numbered from 0 there.
+    """
 
     low: int
     high: int
-    runs: tuple[Path, ...]
+    runs: Runs
+    first_number: int = 0
 
     @property
     def name(self) -> str:
-        return range_name(self.low, self.high)
+        return f"{self.low:016x}-{self.high:017x}"
 
     @property
     def rows(self) -> int:
@@ -178,53 +148,52 @@ class KeyRange:
 
     def table(self) -> pa.Table:
         """The rows, run after run."""
-        return read_range(self.runs, self.low, self.high)
+        table = pa.concat_tables(map(self._rows_of, self.runs))
+        if not self.first_number:
+            return table
+        orders = column_of(numbers(table["order"]) + np.uint64(self.first_number))
+        return table.set_column(table.schema.names.index("order"), "order", orders)
+
+    def _rows_of(self, run: Path) -> pa.Table:
+        with open_parquet(run) as file:
+            row_groups = _row_group_keys(file.metadata)
+            groups = [number for number, key in row_groups if key.max >= self.low and key.min < self.high]
+            table = file.read_row_groups(groups, use_threads=False)
+        keys = numbers(table.column(0))
+        start, stop = (
+            np.searchsorted(keys, np.uint64(bound)) if bound < _KEYS else len(keys) for bound in (self.low, self.high)
+        )
+        return table.slice(start, stop - start)
 
 
-def range_name(low: int, high: int) -> str:
-    """Names a range, and what is made of it: ranges are in the order of their names."""
-    return f"{low:016x}-{high:017x}"
+def _row_group_keys(run: pq.FileMetaData) -> Iterator[tuple[int, pq.Statistics]]:
+    """The number of each row group that has rows, and statistics of its keys."""
+    columns = (run.row_group(number).column(0) for number in range(run.num_row_groups))
+    return ((number, column.statistics) for number, column in enumerate(columns) if column.num_values)
 
 
-def rows_of(runs: Sequence[Path]) -> int:
+def rows_of(runs: Iterable[Path]) -> int:
     """How many rows runs have together."""
     return sum(pq.read_metadata(run).num_rows for run in runs)
 
 
-def even_ranges(rows: int, max_rows: int) -> list[tuple[int, int]]:
+def even_ranges(runs: Runs, rows: int, max_rows: int) -> list[KeyRange]:
     """Ranges of keys that are spread evenly, as hashes are, with about `max_rows` of `rows` in each."""
     parts = max(-(-rows // max_rows), 1)
     bounds = [part * _KEYS // parts for part in range(parts + 1)]
-    return list(itertools.pairwise(bounds))
+    return [KeyRange(low, high, runs) for low, high in itertools.pairwise(bounds)]
 
 
-def ranges(runs: Sequence[Path], max_rows: int) -> list[tuple[int, int]]:
+def ranges(runs: Runs, max_rows: int, first_number: int = 0) -> list[KeyRange]:
     """Ranges of keys with at most about `max_rows` in each, by the bounds of row groups; more only of one key."""
-    groups = sorted(group for run in runs for group in _group_bounds(run))
+    keys = (key for run in runs for _, key in _row_group_keys(pq.read_metadata(run)))
     cuts, rows = [0], 0
-    for least, group_rows in groups:
+    for least, group_rows in sorted((key.min, key.num_values) for key in keys):
         if rows + group_rows > max_rows and least > cuts[-1]:
             cuts.append(least)
             rows = 0
         rows += group_rows
-    return list(zip(cuts, [*cuts[1:], _KEYS], strict=True))
-
-
-def _group_bounds(run: Path) -> Iterator[tuple[int, int]]:
-    metadata = pq.read_metadata(run)
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        if group.num_rows:
-            yield group.column(0).statistics.min, group.num_rows
-
-
-def _groups_of(metadata: pq.FileMetaData, low: int, high: int) -> list[int]:
-    found = []
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        if group.num_rows and group.column(0).statistics.max >= low and group.column(0).statistics.min < high:
-            found.append(number)
-    return found
+    return [KeyRange(low, high, runs, first_number) for low, high in itertools.pairwise([*cuts, _KEYS])]
 
 
 _FEW = 24
@@ -258,11 +227,14 @@ def _sort_values(keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> None:
         start = stop
 
 
-def distinct_pairs(
-    later: NDArray[np.uint64], earlier: NDArray[np.uint64]
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Each pair once, in the order of both."""
-    later, earlier = sorted_pairs(later, earlier)
-    is_new = np.ones(len(later), bool)
-    is_new[1:] = (later[1:] != later[:-1]) | (earlier[1:] != earlier[:-1])
-    return later[is_new], earlier[is_new]
+def is_first(*columns: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Which rows of sorted columns are no repetition of the one before. np.unique hashes first: eight times as long."""
+    is_new = np.ones(len(columns[0]), bool)
+    is_new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return is_new
+
+
+def distinct_pairs(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Each pair once, the later document and the earlier one, shape (2, pairs), in the order of both."""
+    pairs = np.stack(sorted_pairs(*pairs))
+    return pairs[:, is_first(*pairs)]

@@ -20,25 +20,35 @@ _FINEST, _MOST_PERMUTATIONS = 10**6, 4096
 Mode = Literal["exact", "near", "both"]
 Scope = Literal["global", "per-source"]
 Selection = Literal["first", "longest", "quality"]
+ShingleWords = Annotated[int, Option("Words in a shingle."), pydantic.Field(ge=1, le=100)]
+Seed = Annotated[int, Option("Of the permutations."), pydantic.Field(ge=0, lt=2**32)]
+
+
+def above_zero(what: str) -> pydantic.AfterValidator:
+    """Of a decimal, `what` in words: above 0, and 1 at most, with six digits."""
+
+    def refuse_others(fraction: str) -> str:
+        if not 0 < Fraction(fraction) <= 1:
+            raise ValueError(f"{what} of {fraction}: it is above 0, and 1 at most")
+        if Fraction(fraction).denominator > _FINEST:
+            raise ValueError(f"{what} of {fraction}: it has six digits after the point at most")
+        return fraction
+
+    return pydantic.AfterValidator(refuse_others)
 
 
 class MinHashRecipe(RecipePart):
     """Which documents are proposed as near duplicates: those with all rows of a band alike, in one of two cuts of their
     signatures into bands, see `band_keys`.
-
-    Attributes:
-        shingle_words: words in a row that make a shingle.
-        permutations: numbers in a signature, which are bands × rows.
-        seed: of the permutations.
     """
 
-    shingle_words: Annotated[int, Option("Words in a shingle.")] = pydantic.Field(5, ge=1, le=100)
+    shingle_words: ShingleWords = 5
     permutations: Annotated[int, Option("Numbers in a signature: bands times rows.")] = pydantic.Field(
         112, ge=1, le=_MOST_PERMUTATIONS
     )
     bands: Annotated[int, Option("Default: what `dedup explain` recommends.", default=None)] = pydantic.Field(ge=1)
     rows: int = pydantic.Field(ge=1)
-    seed: Annotated[int, Option("Of the permutations.")] = pydantic.Field(1, ge=0, lt=2**32)
+    seed: Seed = 1
 
     @pydantic.model_validator(mode="after")
     def _uses_every_permutation(self) -> Self:
@@ -49,22 +59,17 @@ class MinHashRecipe(RecipePart):
 
 
 class BinarySketchRecipe(RecipePart):
-    """Which documents are proposed as near duplicates: those with binary sketches that differ in few bits.
-
-    Attributes:
-        shingle_words: words in a row that make a shingle.
-        bits: in a sketch, a multiple of 8.
-        max_distance: how many of them may differ.
-        seed: of the permutations of which each gives a bit.
+    """Which documents are proposed as near duplicates: those with binary sketches that differ in few bits; each
+    permutation gives a bit.
     """
 
-    shingle_words: Annotated[int, Option("Words in a shingle.")] = pydantic.Field(5, ge=1, le=100)
+    shingle_words: ShingleWords = 5
     bits: Annotated[int, Option("Bits of a sketch, of faiss.")] = pydantic.Field(256, ge=8, le=4096, multiple_of=8)
     max_distance: Annotated[
         int,
         Option("Bits that may differ, of faiss. Default: what `dedup explain` recommends.", default=None),
     ] = pydantic.Field(ge=0)
-    seed: Annotated[int, Option("Of the permutations.")] = pydantic.Field(1, ge=0, lt=2**32)
+    seed: Seed = 1
 
     @property
     def permutations(self) -> int:
@@ -84,14 +89,16 @@ class NearRecipe(RecipePart):
 
     Attributes:
         minhash, faiss: one of them.
-        threshold: of the Jaccard similarity of two sets of shingles; at it or above they are duplicates.
+        threshold: of the Jaccard similarity of two sets of shingles.
         max_compared: in a bucket of documents that share a band, or of those with sketches near its own, each document
             is compared to the first so many.
     """
 
     minhash: MinHashRecipe | None = None
     faiss: BinarySketchRecipe | None = None
-    threshold: Annotated[Decimal, Option("Jaccard similarity from which on two are duplicates.")] = "0.7"
+    threshold: Annotated[
+        Decimal, above_zero("a similarity"), Option("Jaccard similarity from which on two are duplicates.")
+    ] = "0.7"
     max_compared: Annotated[int, Option("In a bucket each is compared to so many.")] = pydantic.Field(100, ge=1)
 
     @pydantic.model_validator(mode="before")
@@ -102,10 +109,8 @@ class NearRecipe(RecipePart):
             return content
         said = {"permutations": MinHashRecipe.model_fields["permutations"].default} | dict(content.get("minhash") or {})
         with contextlib.suppress(ValueError, TypeError):  # what is wrong is said of its key
-            threshold, permutations = (
-                float(content.get("threshold", cls.model_fields["threshold"].default)),
-                int(said["permutations"]),
-            )
+            threshold = float(content.get("threshold", cls.model_fields["threshold"].default))
+            permutations = int(said["permutations"])
             if 0 < threshold <= 1 and 0 < permutations <= _MOST_PERMUTATIONS:
                 banding = recommended(permutations, threshold, RECALL)
                 bands = said.get("bands") or permutations // (said.get("rows") or banding.rows)
@@ -124,15 +129,6 @@ class NearRecipe(RecipePart):
         if (self.minhash is None) == (self.faiss is None):
             raise ValueError("give one of `minhash` and `faiss`, which proposes what is compared")
         return self
-
-    @pydantic.field_validator("threshold")
-    @classmethod
-    def _is_a_similarity(cls, threshold: str) -> str:
-        if not 0 < Fraction(threshold) <= 1:
-            raise ValueError(f"a similarity of {threshold}: it is above 0, and 1 at most")
-        if Fraction(threshold).denominator > _FINEST:
-            raise ValueError(f"a similarity of {threshold}: it has six digits after the point at most")
-        return threshold
 
 
 class DedupRecipe(RecipePart):
@@ -259,21 +255,13 @@ class Banding:
         return float(1 - (1 - similarity**self.rows) ** self.bands)
 
 
-def bandings(permutations: int) -> Iterator[Banding]:
-    """Every way to cut a signature with none of it left over, the fewest rows first."""
-    for rows in range(1, permutations + 1):
-        if permutations % rows == 0:
-            yield Banding(permutations // rows, rows)
-
-
 def recommended(permutations: int, threshold: float, recall: float) -> Banding:
     """The banding with the most rows, and so the fewest needless comparisons, that still finds so large a part of the
-    pairs at the threshold; more of those above it. With one row a band nearly all are found.
+    pairs at the threshold, more of those above it, and uses every permutation; that of one row if none does.
     """
-    return max(
-        (banding for banding in bandings(permutations) if banding.rows == 1 or banding.proposes(threshold) >= recall),
-        key=lambda banding: banding.rows,
-    )
+    divisors = (rows for rows in range(permutations, 0, -1) if permutations % rows == 0)
+    bandings = (Banding(permutations // rows, rows) for rows in divisors)
+    return next(one for one in bandings if one.rows == 1 or one.proposes(threshold) >= recall)
 
 
 @dataclass(frozen=True)
@@ -291,12 +279,11 @@ class Distance:
         differs = (1 - similarity) / 2
         if differs == 0:
             return 1.0
-        distances = range(self.max_distance + 1)
         logs = (
             math.log(math.comb(self.bits, distance))
             + distance * math.log(differs)
             + (self.bits - distance) * math.log1p(-differs)
-            for distance in distances
+            for distance in range(self.max_distance + 1)
         )
         return min(sum(map(math.exp, logs)), 1.0)
 

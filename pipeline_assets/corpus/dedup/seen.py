@@ -3,7 +3,6 @@
 They come before all others in the order, whatever others are selected by, and none of them goes.
 """
 
-import bisect
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
-from pipeline_assets.corpus.dedup.order import KeyRange, read_range
+from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE, Sample
+from pipeline_assets.corpus.dedup.order import KeyRange, document_numbers, is_seen
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.verify import INDEX_SUFFIX, SETS_SUFFIX, SetsFile
-from pipeline_assets.corpus.formats.arrow import column_of, mask, numbers
-from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns
+from pipeline_assets.corpus.formats.arrow import column_of, mask, numbers, strings
+from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 
@@ -63,24 +62,16 @@ def open_seen(stores: Mapping[str, Artifact], recipe: DedupRecipe) -> list[SeenS
     Raises:
         UsageError: something else than a store, or one that this recipe's documents can't be compared to.
     """
-    opened: list[SeenStore] = []
-    first = 0
-    for name, store in stores.items():
+    for store in stores.values():
         _refuse_other_signatures(store, recipe)
-        opened.append(_opened(name, store, first))
-        first += opened[-1].documents
-    return opened
+    documents = (store.manifest.identity.counts["documents"] for store in stores.values())
+    firsts = itertools.accumulate(documents, initial=0)
+    return [_opened(name, store, first) for (name, store), first in zip(stores.items(), firsts, strict=False)]
 
 
 def _opened(name: str, store: Artifact, first: int) -> SeenStore:
-    counts = store.manifest.identity.counts
+    counts, paths = store.manifest.identity.counts, [entry.path for entry in store.manifest.identity.files]
     firsts = itertools.accumulate((one["documents"] for one in counts["sources"]), initial=first)
-    paths = [entry.path for entry in store.manifest.identity.files]
-    sets = (
-        SetsFile(first, store.path(path), store.path(path.removesuffix(SETS_SUFFIX) + INDEX_SUFFIX))
-        for path in paths
-        if path.endswith(SETS_SUFFIX)
-    )
     bands, sketches = (SeenRun(store.path(path), first) if path in paths else None for path in (BANDS_FILE, BITS_FILE))
     return SeenStore(
         name,
@@ -90,7 +81,11 @@ def _opened(name: str, store: Artifact, first: int) -> SeenStore:
         SeenRun(store.path(HASHES_FILE), first),
         bands,
         sketches,
-        tuple(sets),
+        tuple(
+            SetsFile(first, store.path(path), store.path(path.removesuffix(SETS_SUFFIX) + INDEX_SUFFIX))
+            for path in paths
+            if path.endswith(SETS_SUFFIX)
+        ),
         tuple((number, one["source"]) for number, one in zip(firsts, counts["sources"], strict=False)),
     )
 
@@ -104,7 +99,7 @@ def _refuse_other_signatures(store: Artifact, recipe: DedupRecipe) -> None:
         raise UsageError(what, store.folder, again)
     has, needs = _parameters(store.manifest.identity.recipe["signatures"]), _parameters(recipe.signatures())
     if recipe.near is None:
-        has = _exact(has["scope"])
+        has = needs | {"scope": has["scope"]}
     if has != needs:
         differing = [key for key in has if key in needs and has[key] != needs[key]]
         whose = (", ".join(f"{key} {one[key] or 'none'}" for key in differing) for one in (has, needs))
@@ -113,16 +108,12 @@ def _refuse_other_signatures(store: Artifact, recipe: DedupRecipe) -> None:
         raise UsageError(what, store.folder, fix)
 
 
-def _exact(scope: str) -> dict[str, Any]:
-    return {"scope": scope, "proposer": None}
-
-
 def _parameters(signatures: Mapping[str, Any]) -> dict[str, Any]:
     """Scope and proposer, and what the proposer was told; those of two stores that differ in nothing else differ in a
     key that both have.
     """
-    scope, sections = signatures["scope"], [name for name in signatures if name != "scope"]
-    return {"scope": scope, "proposer": sections[0], **signatures[sections[0]]} if sections else _exact(scope)
+    proposer = next((name for name in signatures if name != "scope"), None)
+    return {"scope": signatures["scope"], "proposer": proposer, **(signatures[proposer] if proposer else {})}
 
 
 def with_seen(of: KeyRange, seen: Sequence[SeenRun]) -> pa.Table:
@@ -132,56 +123,30 @@ def with_seen(of: KeyRange, seen: Sequence[SeenRun]) -> pa.Table:
         of: its first column is the key, and one is the `order`, as those of the stores' runs.
     """
     own = of.table()
+    if not own.num_rows:
+        return own
     keys = np.sort(numbers(own.column(0)))
     parts = [own]
     for path, first_number in seen:
-        table = read_range([path], of.low, of.high)
-        table = table.filter(mask(_are_among(numbers(table.column(0)), keys)))
-        orders = column_of(numbers(table["order"]) + np.uint64(first_number))
-        columns = [orders if name == "order" else table[name] for name in own.schema.names]
-        parts.append(pa.table(columns, schema=own.schema))
+        table = KeyRange(of.low, of.high, (path,), first_number).table()
+        values = numbers(table.column(0))
+        is_own = keys[np.minimum(np.searchsorted(keys, values), len(keys) - 1)] == values
+        parts.append(pa.table(table.filter(mask(is_own)).columns, schema=own.schema))
     return pa.concat_tables(parts)
 
 
-def _are_among(values: NDArray[np.uint64], ascending: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    if not len(ascending):
-        return np.zeros(len(values), bool)
-    places = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
-    found: NDArray[np.bool_] = ascending[places] == values
-    return found
+def stores_of(orders: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa.StringArray:
+    """The name of the store that each document stands in, or null."""
+    bounds = np.array([store.first_number + store.documents for store in seen], np.uint64)
+    places = np.searchsorted(bounds, document_numbers(orders), side="right")
+    places_or_null = [mask(is_seen(orders)).buffers()[1], pa.py_buffer(places)]
+    return strings([store.name for store in seen]).take(pa.Array.from_buffers(pa.int64(), len(orders), places_or_null))
 
 
-def store_of(stores: Sequence[SeenStore], number: int) -> SeenStore | None:
-    """The store whose document has a number in the corpus; None if it is one of the corpus itself."""
-    if not stores or number >= stores[-1].first_number + stores[-1].documents:
-        return None
-    return stores[bisect.bisect_right([store.first_number for store in stores], number) - 1]
-
-
-class SeenDocument(NamedTuple):
-    """A document of a store: its id and its source."""
-
-    doc_id: str
-    source: str
-
-
-def documents_of(store: SeenStore, wanted: Sequence[int]) -> dict[int, SeenDocument]:
-    """Documents of a store, by their numbers in the corpus."""
-    if not wanted:
-        return {}
-    places = column_of(np.array(wanted, np.int64) - store.first_number)
-    found = read_columns(store.listed, ["doc_id", "source"]).take(places)
-    columns = (found[name].to_pylist() for name in ("doc_id", "source"))
-    return {number: SeenDocument(*row) for number, row in zip(wanted, zip(*columns, strict=True), strict=True)}
-
-
-def numbers_of(store: SeenStore, doc_ids: Collection[str]) -> Iterator[tuple[str, int]]:
-    """(id, number in the corpus) of those documents of a store that have one of these ids."""
-    if not doc_ids:
-        return
-    first = store.first_number
-    with open_parquet(store.listed) as file:
-        for batch in file.iter_batches(columns=["doc_id"]):
-            found = enumerate(batch["doc_id"].to_pylist(), first)
-            yield from ((doc_id, number) for number, doc_id in found if doc_id in doc_ids)
-            first += batch.num_rows
+def seen_samples(store: SeenStore, wanted: Collection[int]) -> Iterator[tuple[int, Sample]]:
+    """(number in the corpus, document) of those that are of a store."""
+    own = [number for number in wanted if 0 <= number - store.first_number < store.documents]
+    if own:
+        rows = read_columns(store.listed, ["doc_id", "source"]).take(column_of(np.array(own) - store.first_number))
+        for number, row in zip(own, rows.to_pylist(), strict=True):
+            yield number, Sample(row["doc_id"], row["source"], "", store.name)

@@ -10,87 +10,78 @@ drawn as datasketch draws them from a seed.
 import functools
 import hashlib
 import itertools
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, DocumentFields, line_blocks, read_documents
-from pipeline_assets.corpus.dedup.order import Selected, orders, write_run
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, DocumentFields, Line, line_blocks, read_documents
+from pipeline_assets.corpus.dedup.order import orders, write_run
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe
-from pipeline_assets.corpus.dedup.words import NormalizedBatch, lowered, mixed, normalize
+from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, lowered, mixed, normalize
 from pipeline_assets.corpus.doc_ids import write_ids
 from pipeline_assets.corpus.document import columns_of
-from pipeline_assets.corpus.formats.arrow import column_of, strings, table_of
+from pipeline_assets.corpus.formats.arrow import column_of, numbers, strings, table_of
 from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import Window
 
-_POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
 _16, _13 = np.uint32(16), np.uint32(13)
 _EMPTY = np.uint32(2**32 - 1)
 _ONE = np.uint64(1)
 
 
-class Permutations(NamedTuple):
-    """`h → a * h + b` modulo 2**32; uint32, each of shape (permutations,)."""
-
-    a: NDArray[np.uint32]
-    b: NDArray[np.uint32]
-
-
-class ShingleHashes(NamedTuple):
-    """Sets of shingles of some documents.
-
-    Attributes:
-        hashes: those of each document ascending and different, uint64.
-        offsets: of each document in `hashes`, and after the last the number of hashes; int64.
-    """
-
-    hashes: NDArray[np.uint64]
-    offsets: NDArray[np.int64]
-
-
 @functools.cache
-def permutations_of(recipe: MinHashRecipe | BinarySketchRecipe) -> Permutations:
-    """The recipe's permutations; `a` is odd, so each is a bijection."""
+def permutations_of(recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:
+    """`a` and `b` of the recipe's permutations, shape (2, permutations); `a` is odd, so each is a bijection."""
     drawn = np.random.RandomState(recipe.seed)
     a = drawn.randint(0, 1 << 31, recipe.permutations, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
-    return Permutations(a, drawn.randint(0, 1 << 32, recipe.permutations, dtype=np.uint32))
+    return np.stack([a, drawn.randint(0, 1 << 32, recipe.permutations, dtype=np.uint32)])
 
 
-def shingle_sets(words: NDArray[np.uint64], first_words: NDArray[np.int64], shingle_words: int) -> ShingleHashes:
-    """The hashes of the shingles of documents; none where there are too few words.
-
-    Args:
-        words, first_words: as in `NormalizedBatch`.
+def _shingles_of(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """The hashes of the shingles of documents, in the order of their texts; none where there are too few words. And
+    where those of each document begin, and after the last how many there are.
     """
-    sizes = np.maximum(np.diff(first_words) - shingle_words + 1, 0)
+    sizes = np.maximum(batch.words() - shingle_words + 1, 0)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     hashes = np.empty(offsets[-1], np.uint64)
-    _hash_documents(words, first_words, shingle_words, hashes, offsets)
-    for start, stop in itertools.pairwise(offsets.tolist()):
-        hashes[start:stop].sort()
-    _keep_distinct(hashes, offsets)
-    return ShingleHashes(hashes[: offsets[-1]], offsets)
+    _hash_shingles(batch, shingle_words, hashes, offsets)
+    return hashes, offsets
 
 
 @compiled
-def _hash_documents(
-    words: NDArray[np.uint64],
-    first_words: NDArray[np.int64],
-    shingle_words: int,
-    hashes: NDArray[np.uint64],
-    offsets: NDArray[np.int64],
+def _hash_shingles(
+    batch: NormalizedBatch, shingle_words: int, hashes: NDArray[np.uint64], offsets: NDArray[np.int64]
 ) -> None:
-    for document in range(len(first_words) - 1):
-        own = words[first_words[document] : first_words[document + 1]]
-        _hash_shingles(own, shingle_words, hashes[offsets[document] : offsets[document + 1]])
+    leaves = np.uint64(1)
+    for _ in range(shingle_words):
+        leaves = leaves * POLYNOMIAL
+    for document in range(len(offsets) - 1):
+        words = batch.word_hashes[batch.first_words[document] : batch.first_words[document + 1]]
+        shingles = hashes[offsets[document] : offsets[document + 1]]
+        rolled = np.uint64(0)
+        for word in range(min(shingle_words - 1, len(words))):
+            rolled = rolled * POLYNOMIAL + words[word]
+        for shingle in range(len(shingles)):
+            rolled = rolled * POLYNOMIAL + words[shingle + shingle_words - 1]
+            if shingle:
+                rolled -= words[shingle - 1] * leaves
+            shingles[shingle] = max(mixed(rolled), _ONE)
+
+
+def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """As `_shingles_of`, but the hashes of each document ascending and different."""
+    hashes, offsets = _shingles_of(batch, shingle_words)
+    for start, stop in itertools.pairwise(offsets.tolist()):
+        hashes[start:stop].sort()
+    _keep_distinct(hashes, offsets)
+    return hashes[: offsets[-1]], offsets
 
 
 @compiled
@@ -106,34 +97,12 @@ def _keep_distinct(hashes: NDArray[np.uint64], offsets: NDArray[np.int64]) -> No
         offsets[document + 1], start = kept, stop
 
 
-def signatures(
-    words: NDArray[np.uint64], first_words: NDArray[np.int64], shingle_words: int, permutations: Permutations
-) -> NDArray[np.uint32]:
-    """Signatures of documents, shape (documents, permutations); of one without a shingle, all 2**32 - 1.
-
-    Args:
-        words, first_words: as in `NormalizedBatch`.
-    """
-    signed = np.full((len(first_words) - 1, len(permutations.a)), _EMPTY)
-    longest = int(np.diff(first_words).max(initial=0))
-    _sign(words, first_words, shingle_words, permutations, np.empty(longest, np.uint64), signed)
+def signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:
+    """Signatures of documents, shape (documents, permutations); of one without a shingle, all 2**32 - 1."""
+    hashes, offsets = _shingles_of(batch, recipe.shingle_words)
+    signed = np.full((len(batch.starts), recipe.permutations), _EMPTY)
+    _sign(hashes, offsets, permutations_of(recipe), signed)
     return signed
-
-
-@inner
-def _hash_shingles(words: NDArray[np.uint64], shingle_words: int, shingles: NDArray[np.uint64]) -> None:
-    """The hash of every shingle of one document, in the order of the text."""
-    leaves = np.uint64(1)
-    for _ in range(shingle_words):
-        leaves = leaves * _POLYNOMIAL
-    rolled = np.uint64(0)
-    for word in range(min(shingle_words - 1, len(words))):
-        rolled = rolled * _POLYNOMIAL + words[word]
-    for shingle in range(len(shingles)):
-        rolled = rolled * _POLYNOMIAL + words[shingle + shingle_words - 1]
-        if shingle:
-            rolled -= words[shingle - 1] * leaves
-        shingles[shingle] = max(mixed(rolled), _ONE)
 
 
 @inner
@@ -147,25 +116,21 @@ def _finalized(shingle: np.uint64) -> np.uint32:
 
 @compiled
 def _sign(
-    words: NDArray[np.uint64],
-    first_words: NDArray[np.int64],
-    shingle_words: int,
-    permutations: Permutations,
-    shingles: NDArray[np.uint64],
+    hashes: NDArray[np.uint64],
+    offsets: NDArray[np.int64],
+    permutations: NDArray[np.uint32],
     signed: NDArray[np.uint32],
 ) -> None:
     """Four shingles at a time: reading and writing a signature costs as much as one shingle does."""
-    a, b = permutations
+    a, b = permutations[0], permutations[1]
     for document in range(len(signed)):
-        own = words[first_words[document] : first_words[document + 1]]
-        number = max(len(own) - shingle_words + 1, 0)
-        _hash_shingles(own, shingle_words, shingles[:number])
-        signature = signed[document]
-        for shingle in range(0, number, 4):
+        shingles, signature = hashes[offsets[document] : offsets[document + 1]], signed[document]
+        last = len(shingles) - 1
+        for shingle in range(0, len(shingles), 4):
             h0 = _finalized(shingles[shingle])
-            h1 = _finalized(shingles[min(shingle + 1, number - 1)])
-            h2 = _finalized(shingles[min(shingle + 2, number - 1)])
-            h3 = _finalized(shingles[min(shingle + 3, number - 1)])
+            h1 = _finalized(shingles[min(shingle + 1, last)])
+            h2 = _finalized(shingles[min(shingle + 2, last)])
+            h3 = _finalized(shingles[min(shingle + 3, last)])
             for k in range(len(a)):
                 least = min(np.uint32(a[k] * h0 + b[k]), np.uint32(a[k] * h1 + b[k]))
                 other = min(np.uint32(a[k] * h2 + b[k]), np.uint32(a[k] * h3 + b[k]))
@@ -221,95 +186,13 @@ def _mix_to_bits(signed: NDArray[np.uint32], bits: NDArray[np.bool_]) -> None:
 IDS, HASHES, BANDS, BITS, ID_HASHES = (f"{WORK}/{area}" for area in ("ids", "hashes", "bands", "bits", "id_hashes"))
 FATAL = "fatal"
 _RUN_DOCUMENTS = 1 << 16  # in a run, which is sorted in memory
-_HALVES = np.dtype([("high", ">u8"), ("low", ">u8")])
 
 
-class _Sketch:
-    """What documents of a shard are compared by, block by block."""
-
-    def __init__(self, shard: CorpusShard, recipe: DedupRecipe) -> None:
-        self._shard, self._recipe = shard, recipe
-        self._salt = _salt_of(shard.source) if recipe.scope == "per-source" else np.uint64(0)
-        self.counts = {"documents": 0, "bytes": 0, "without_words": 0, "short": 0, "with_quality": 0}
-        self._forget()
-
-    def _forget(self) -> None:
-        self.doc_ids: list[str] = []
-        self._orders: list[NDArray[np.uint64]] = []
-        self._hashes: list[NDArray[np.void]] = []
-        self._keys: list[NDArray[np.uint64]] = []
-        self._bits: list[bytes] = []
-        self._key_orders: list[NDArray[np.uint64]] = []
-
-    def add(self, rows: Sequence[int], documents: Sequence[DocumentFields]) -> None:
-        texts = [document.text.encode() for document in documents]
-        batch = normalize(texts)
-        selected = Selected(np.fromiter(map(len, texts), np.int64, len(texts)), self._quality(rows, documents))
-        own = orders(np.array(rows, np.uint64) + np.uint64(self._shard.first_number), self._recipe.selection, selected)
-        self.doc_ids += [document.doc_id for document in documents]
-        self._orders.append(own)
-        self.counts["documents"] += len(texts)
-        self.counts["bytes"] += int(selected.text_bytes.sum())
-        self.counts["with_quality"] += int((~np.isnan(selected.quality)).sum())
-        if self._recipe.mode != "near":
-            self._hashes.append(_hashes(batch, texts))
-            self.counts["without_words"] += int((batch.words() == 0).sum())
-        if self._recipe.near is not None:
-            self._add_signatures(batch, own, self._recipe.near.proposer)
-
-    def _add_signatures(
-        self, batch: NormalizedBatch, own: NDArray[np.uint64], recipe: MinHashRecipe | BinarySketchRecipe
-    ) -> None:
-        has_shingles = batch.words() >= recipe.shingle_words
-        signed = signatures(batch.word_hashes, batch.first_words, recipe.shingle_words, permutations_of(recipe))
-        if isinstance(recipe, MinHashRecipe):
-            keys = band_keys(signed[has_shingles], recipe.bands, self._salt)
-            self._keys.append(keys.ravel())
-            self._key_orders.append(np.repeat(own[has_shingles], keys.shape[1]))
-        else:
-            self._bits += [row.tobytes() for row in binary_sketches(signed[has_shingles])]
-            self._key_orders.append(own[has_shingles])
-        self.counts["short"] += int((~has_shingles).sum())
-
-    def _quality(self, rows: Sequence[int], documents: Sequence[DocumentFields]) -> NDArray[np.float32]:
-        column = self._recipe.quality_column
-        if column is None:
-            return np.full(len(documents), np.nan, np.float32)
-        values = [columns_of(document.meta, self._shard.file).get(column) for document in documents]
-        for row, value in zip(rows, values, strict=True):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-                what = f"`{column}` of row {row} is {type(value).__name__}, not a number"
-                raise InputError(what, self._shard.file, f"choose another {key('quality_column')}")
-        return np.array([np.nan if value is None else value for value in values], np.float32)
-
-    def runs(self) -> dict[str, pa.Table]:
-        """A run for each area that the mode asks for, of the documents added since the last ones."""
-        own, doc_ids = _joined(self._orders, np.uint64), strings(self.doc_ids)
-        tables = {IDS: table_of({"order": own, "doc_id": doc_ids})}
-        if self._recipe.mode != "near":
-            hashes = _joined(self._hashes, _HALVES)
-            high, low = hashes["high"].astype(np.uint64) ^ self._salt, hashes["low"].astype(np.uint64)
-            by = np.argsort(high)
-            columns: dict[str, Any] = {"high": high[by], "low": low[by], "order": own[by]}
-            tables[HASHES] = table_of(columns | {"doc_id": doc_ids.take(column_of(by))})
-        key_orders = _joined(self._key_orders, np.uint64)
-        if self._recipe.near is not None and self._recipe.near.minhash is not None:
-            keys = _joined(self._keys, np.uint64)
-            by = np.argsort(keys)
-            tables[BANDS] = table_of({"key": keys[by], "order": key_orders[by]})
-        elif self._recipe.near is not None:
-            by = np.argsort(key_orders)
-            sketches = pa.array(self._bits, pa.binary()).take(column_of(by))
-            tables[BITS] = table_of({"order": key_orders[by], "sketch": sketches})
-        self._forget()
-        return tables
-
-
-def sketch_shard(shard: CorpusShard, window: Window, folder: BuildFolder, recipe: DedupRecipe) -> Receipt:
+def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder: BuildFolder) -> Receipt:
     """Runs of one shard.
 
-    Files, of every so many documents: below `IDS` their orders and ids, as they stand; below `ID_HASHES` the hashes of
-    these, as `doc_ids` reads them; as far as the mode asks for them, below `HASHES` the 128-bit hashes of their
+    Files, of every so many documents: below `ID_HASHES` the hashes of their ids, as `doc_ids` reads them; below `IDS`
+    their orders and ids, as they stand; as far as the mode asks for them, below `HASHES` the 128-bit hashes of their
     normalised texts, and below `BANDS` the keys of their bands or below `BITS` their binary sketches. Counts:
     `documents`, `bytes` of text, `without_words`: those are compared as they stand, `short`: fewer words than a
     shingle, so only exact duplicates are found, `with_quality`. Notes: `fatal`, rows that kill their worker.
@@ -317,28 +200,85 @@ def sketch_shard(shard: CorpusShard, window: Window, folder: BuildFolder, recipe
     Raises:
         InputError: a line that is no Document, or a quality that is no number.
     """
-    sketch = _Sketch(shard, recipe)
+    counts = Counter({"documents": 0, "bytes": 0, "without_words": 0, "short": 0, "with_quality": 0})
     fatal: list[int] = []
     files: list[OutputFile] = []
-    for lines in line_blocks(shard, window):
-        read = read_documents([one for one in lines if one.line is not None], shard)
-        fatal += [row for row, line in lines if line is None]
-        if read:
-            sketch.add([row for row, _ in read], [document for _, document in read])
-        if len(sketch.doc_ids) >= _RUN_DOCUMENTS:
-            files += _written(sketch, shard, folder, len(files))
-    if sketch.doc_ids or not files:
-        files += _written(sketch, shard, folder, len(files))
-    return Receipt(files, sketch.counts, {FATAL: fatal})
+    pending = no_documents = [_sketch([], shard, recipe, counts)]
+    written = 0
+    for block in line_blocks(shard, window):
+        fatal += block.fatal
+        pending = [*pending, _sketch(block.lines, shard, recipe, counts)]
+        if counts["documents"] - written >= _RUN_DOCUMENTS:
+            files += _write(pending, shard, folder, len(files))
+            pending, written = no_documents, counts["documents"]
+    if counts["documents"] > written or not files:
+        files += _write(pending, shard, folder, len(files))
+    return Receipt(files, dict(counts), {FATAL: fatal})
 
 
-def _written(sketch: _Sketch, shard: CorpusShard, folder: BuildFolder, number: int) -> list[OutputFile]:
-    doc_ids_name, doc_ids = f"{ID_HASHES}/{shard.name}.{number:05d}", sketch.doc_ids
-    files = [write_ids(folder.path(doc_ids_name), doc_ids_name, doc_ids)]
-    for area, table in sketch.runs().items():
-        name = f"{area}/{shard.name}.{number:05d}.parquet"
-        files.append(write_run(folder.path(name), name, table))
-    return files
+def _sketch(
+    lines: Sequence[Line], shard: CorpusShard, recipe: DedupRecipe, counts: Counter[str]
+) -> dict[str, pa.Table]:
+    """What documents are compared by, a table for each area that the mode asks for, in no order; it is counted."""
+    documents, rows = read_documents(lines, shard), [row for row, _ in lines]
+    texts = [document.text.encode() for document in documents]
+    batch = normalize(texts)
+    text_bytes = np.fromiter(map(len, texts), np.int64, len(texts))
+    qualities = _qualities(rows, documents, shard, recipe.quality_column)
+    own = np.array(rows, np.uint64) + np.uint64(shard.first_number)
+    own = orders(own, recipe.selection, text_bytes, qualities)
+    doc_ids = strings([document.doc_id for document in documents])
+    salt = _salt_of(shard.source) if recipe.scope == "per-source" else np.uint64(0)
+    counts["documents"] += len(rows)
+    counts["bytes"] += int(text_bytes.sum())
+    counts["with_quality"] += int((~np.isnan(qualities)).sum())
+    tables = {IDS: table_of({"order": own, "doc_id": doc_ids})}
+    if recipe.mode != "near":
+        high, low = _hashes(batch, texts).T
+        tables[HASHES] = table_of({"high": high ^ salt, "low": low, "order": own, "doc_id": doc_ids})
+        counts["without_words"] += int((batch.words() == 0).sum())
+    if recipe.near is not None:
+        proposer = recipe.near.proposer
+        has_shingles = batch.words() >= proposer.shingle_words
+        counts["short"] += int((~has_shingles).sum())
+        signed, own = signatures(batch, proposer)[has_shingles], own[has_shingles]
+        if isinstance(proposer, MinHashRecipe):
+            keys = band_keys(signed, proposer.bands, salt)
+            tables[BANDS] = table_of({"key": keys.ravel(), "order": np.repeat(own, keys.shape[1])})
+        else:
+            sketches = pa.array([row.tobytes() for row in binary_sketches(signed)], pa.binary())
+            tables[BITS] = table_of({"order": own, "sketch": sketches})
+    return tables
+
+
+def _qualities(
+    rows: Sequence[int], documents: Sequence[DocumentFields], shard: CorpusShard, column: str | None
+) -> NDArray[np.float32]:
+    qualities = np.full(len(documents), np.nan, np.float32)
+    if column is None:
+        return qualities
+    for place, (row, document) in enumerate(zip(rows, documents, strict=True)):
+        value = columns_of(document.meta, shard.file).get(column)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            what = f"`{column}` of row {row} is {type(value).__name__}, not a number"
+            raise InputError(what, shard.file, f"choose another {key('quality_column')}")
+        if value is not None:
+            qualities[place] = value
+    return qualities
+
+
+def _write(
+    blocks: Sequence[dict[str, pa.Table]], shard: CorpusShard, folder: BuildFolder, number: int
+) -> Iterator[OutputFile]:
+    """A run for each area, of several blocks."""
+    for area in blocks[0]:
+        table = pa.concat_tables([block[area] for block in blocks]).combine_chunks()
+        if area == IDS:
+            name = f"{ID_HASHES}/{shard.name}.{number:05d}"
+            yield write_ids(folder.path(name), name, table["doc_id"].to_pylist())
+        else:
+            table = table.take(column_of(np.argsort(numbers(table.column(0)))))
+        yield write_run(folder, f"{area}/{shard.name}.{number:05d}.parquet", table)
 
 
 def load_kernels(recipe: DedupRecipe) -> None:
@@ -346,7 +286,7 @@ def load_kernels(recipe: DedupRecipe) -> None:
     lowered()
     batch = normalize([b"a few words are enough"])
     if recipe.near is not None:
-        signed = signatures(batch.word_hashes, batch.first_words, 1, permutations_of(recipe.near.proposer))
+        signed = signatures(batch, recipe.near.proposer)
         if recipe.near.minhash is not None:
             band_keys(signed, recipe.near.minhash.bands, np.uint64(0))
 
@@ -355,13 +295,11 @@ def _salt_of(source: str) -> np.uint64:
     return np.uint64(int.from_bytes(hashlib.sha256(source.encode()).digest()[:8]))
 
 
-def _joined(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
-    return np.concatenate([np.empty(0, dtype), *parts])
-
-
-def _hashes(batch: NormalizedBatch, texts: Sequence[bytes]) -> NDArray[np.void]:
-    """The first half of the sha256 of each normalised text; of the text as it stands where no word is left."""
+def _hashes(batch: NormalizedBatch, texts: Sequence[bytes]) -> NDArray[np.uint64]:
+    """The first half of the sha256 of each normalised text; of the text as it stands where no word is left. uint64,
+    shape (documents, 2).
+    """
     view = batch.text.data
     spans = zip(batch.starts.tolist(), batch.stops.tolist(), texts, strict=True)
     digests = [hashlib.sha256(view[start:stop] if start < stop else text).digest()[:16] for start, stop, text in spans]
-    return np.frombuffer(b"".join(digests), _HALVES)
+    return np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).astype(np.uint64)

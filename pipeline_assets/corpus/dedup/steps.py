@@ -6,10 +6,10 @@ there is; what they add up to doesn't.
 
 import contextlib
 import functools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -19,34 +19,37 @@ from pipeline_assets.corpus.dedup import candidates, sketches, verify
 from pipeline_assets.corpus.dedup.candidates import (
     BLOCK_DOCUMENTS,
     PAIRS,
-    BandRange,
-    Block,
-    HashRange,
-    NeighbourRange,
     find_copies,
     propose_neighbours,
     propose_pairs,
     searching_device,
 )
-from pipeline_assets.corpus.dedup.clusters import near_duplicates
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-from pipeline_assets.corpus.dedup.decided_shards import DecidedShard, KeptShard, decide_shard, keep_documents
 from pipeline_assets.corpus.dedup.order import (
+    KeyRange,
+    Runs,
     are_members,
     document_numbers,
     even_ranges,
     include,
     no_documents,
-    range_name,
     ranges,
     rows_of,
     save,
     write_run,
 )
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, NearRecipe
+from pipeline_assets.corpus.dedup.resolution import (
+    ExactCopies,
+    LargeGroup,
+    NearDuplicates,
+    decide_shard,
+    keep_documents,
+    near_duplicates,
+)
 from pipeline_assets.corpus.dedup.seen import SeenRun, SeenStore
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, ID_HASHES, IDS, sketch_shard
-from pipeline_assets.corpus.dedup.verify import ComparedShard, PairRange, SetsFile, verify_pairs, write_sets
+from pipeline_assets.corpus.dedup.verify import SETS, SetsFile, verify_pairs, write_sets
 from pipeline_assets.corpus.doc_ids import first_repeat
 from pipeline_assets.corpus.formats.arrow import mask, numbers, truths
 from pipeline_assets.corpus.formats.parquet import read_columns
@@ -56,11 +59,25 @@ from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.worker import Window
 
-AnyShard = CorpusShard | HashRange | BandRange | NeighbourRange | ComparedShard | PairRange | DecidedShard | KeptShard
-
-
 _PROCESS_BYTES = 200 << 20  # libraries, compiled code, tables
 _LEAST_SHARE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a step does to one shard of the corpus, or to one range of runs: `kernel(shard, …, window, folder)`."""
+
+    name: str
+    rows: int
+    kernel: Callable[[Window, BuildFolder], Receipt]
+
+    @classmethod
+    def of(cls, kernel: Callable[..., Receipt], shard: CorpusShard | KeyRange, *arguments: object) -> Self:
+        return cls(shard.name, shard.rows, functools.partial(kernel, shard, *arguments))
+
+
+def _do(task: Task, window: Window, folder: BuildFolder) -> Receipt:
+    return task.kernel(window, folder)
 
 
 @dataclass(frozen=True)
@@ -69,14 +86,13 @@ class DedupRun:
 
     Attributes:
         seen: stores whose documents come before those of the shards.
-        run: runs a stage over its shards, by `dedup_work`.
     """
 
     building: StagingDir
     shards: Sequence[CorpusShard]
     recipe: DedupRecipe
     settings: RunSettings
-    run: RunStage[Any]
+    run_stage: RunStage[Task]
     seen: Sequence[SeenStore] = ()
 
     @property
@@ -95,6 +111,15 @@ class DedupRun:
         """How many have a number: those seen before, and all of the shards, those that can't be read too."""
         return sum(store.documents for store in self.seen) + sum(shard.rows for shard in self.shards)
 
+    def run(self, stage: str, tasks: Iterable[Task]) -> list[Receipt]:
+        """A receipt of each task."""
+        return list(self.run_stage(stage, list(tasks), self.building))
+
+    def runs(self, receipts: Iterable[Receipt], area: str = WORK) -> Runs:
+        """The runs below an area that receipts name."""
+        files = (file.path for receipt in receipts for file in receipt.files)
+        return tuple(self.building.path(path) for path in files if path.startswith(f"{area}/"))
+
 
 @contextlib.contextmanager
 def open_run(
@@ -106,9 +131,8 @@ def open_run(
 ) -> Iterator[DedupRun]:
     """A deduplication of these shards; its workers end with the block."""
     settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
-    work = functools.partial(dedup_work, recipe=recipe, zstd_level=settings.zstd_level)
-    with run_stages(work, settings, functools.partial(_load_kernels, recipe)) as run:
-        yield DedupRun(building, shards, recipe, settings, run, seen)
+    with run_stages(_do, settings, functools.partial(_load_kernels, recipe)) as run_stage:
+        yield DedupRun(building, shards, recipe, settings, run_stage, seen)
 
 
 def _load_kernels(recipe: DedupRecipe) -> None:
@@ -118,64 +142,12 @@ def _load_kernels(recipe: DedupRecipe) -> None:
         verify.load_kernels()
 
 
-def dedup_work(shard: AnyShard, window: Window, folder: BuildFolder, recipe: DedupRecipe, zstd_level: int) -> Receipt:
-    """What every stage does to one of its shards: their types tell the stages apart."""
-    match shard:
-        case CorpusShard():
-            return sketch_shard(shard, window, folder, recipe)
-        case HashRange():
-            return find_copies(shard, window, folder)
-        case BandRange():
-            return propose_pairs(shard, window, folder)
-        case NeighbourRange():
-            return propose_neighbours(shard, window, folder)
-        case ComparedShard():
-            return write_sets(shard, window, folder)
-        case PairRange():
-            return verify_pairs(shard, window, folder)
-        case DecidedShard():
-            return decide_shard(shard, window, folder, zstd_level)
-        case KeptShard():
-            return keep_documents(shard, window, folder, zstd_level)
-
-
 _NEAR, _OF_FIRSTS = f"{WORK}/near", f"{WORK}/of_firsts.parquet"
 _COPIES, _COMPARED = f"{WORK}/copies.set", f"{WORK}/compared.set"
 _HASH_BYTES, _BAND_BYTES, _PAIR_BYTES = 250, 120, 250  # of memory for a row: as read, as sorted, as written
 _SEEN_ROWS = 4  # as they are read, take no more than one that is sorted and paired
 _SHINGLE_BYTES = 24  # in a set as it is read, and with others in one array
 _SETS_SHARE = 2  # sets may have half of a worker's memory
-
-Runs = tuple[Path, ...]
-
-
-@dataclass(frozen=True)
-class ExactCopies:
-    """Exact copies of a corpus; none where they aren't looked for.
-
-    Attributes:
-        runs: of them, see `find_copies`.
-        copies: the set of them, in a file.
-    """
-
-    runs: Runs = ()
-    copies: Path | None = None
-
-
-@dataclass(frozen=True)
-class NearDuplicates:
-    """Near duplicates of a corpus; none where they aren't looked for.
-
-    Attributes:
-        runs: of them, see `near_duplicates`.
-        of_firsts: those of which exact copies left before, in one run.
-        edges: runs of all edges, in the order of their ranges.
-    """
-
-    runs: Runs = ()
-    of_firsts: Path | None = None
-    edges: Runs = ()
-    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
@@ -185,38 +157,32 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
         UsageError: no document has the quality column.
         InputError: a line that is no Document, or two documents with one id.
     """
-    sketched = list(dedup.run("sketch", dedup.shards, dedup.building))
+    sketched = dedup.run("sketch", (Task.of(sketch_shard, shard, dedup.recipe) for shard in dedup.shards))
     counts, column = total_counts(sketched), dedup.recipe.quality_column
     if column is not None and counts["documents"] and not counts["with_quality"]:
-        raise UsageError(
-            f"no document has a `{column}`", bare("dedup.quality_column"), "name a number that is in their meta"
-        )
+        what, fix = f"no document has a `{column}`", "name a number that is in their meta"
+        raise UsageError(what, bare("dedup.quality_column"), fix)
     _check_ids(dedup, sketched)
     return sketched
 
 
 def _check_ids(dedup: DedupRun, sketched: Sequence[Receipt]) -> None:
-    """
-    Raises:
-        InputError: two documents have one id (says where).
-    """
-    repeat = first_repeat(runs_of(dedup.building, sketched, ID_HASHES))
+    repeat = first_repeat(dedup.runs(sketched, ID_HASHES))
     if repeat is None:
         return
-    runs = runs_of(dedup.building, sketched, IDS)
+    runs = dedup.runs(sketched, IDS)
     doc_id = read_columns(runs[repeat.shard])["doc_id"][repeat.row]
-    found = [orders[is_it] for orders, is_it in (_with_id(run, doc_id) for run in runs)]
-    first, second, *_ = np.sort(document_numbers(np.concatenate(found))).tolist()
+    first, second, *_ = np.sort(np.concatenate([_documents_with(doc_id, run) for run in runs])).tolist()
     what = f"{doc_id} is the id of {_place(dedup, first)} and of {_place(dedup, second)}"
     raise InputError(what, dedup.building.target, "give every source ids of its own: normalise one again")
 
 
-def _with_id(run: Path, doc_id: pa.Scalar) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Orders of all documents of a run, and which of them have the id."""
+def _documents_with(doc_id: pa.Scalar, run: Path) -> NDArray[np.uint64]:
     import pyarrow.compute as pc
 
     table = read_columns(run)
-    return numbers(table["order"]), truths(pc.equal(table["doc_id"].combine_chunks(), doc_id))
+    is_it = truths(pc.equal(table["doc_id"].combine_chunks(), doc_id))
+    return document_numbers(numbers(table["order"])[is_it])
 
 
 def _place(dedup: DedupRun, number: int) -> str:
@@ -226,150 +192,104 @@ def _place(dedup: DedupRun, number: int) -> str:
 
 def find_exact(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
     """All exact copies, out of the sketches of the corpus."""
-    runs = runs_of(dedup.building, sketched, HASHES)
     seen = tuple(store.hashes for store in dedup.seen)
-    bounds = _even_ranges(dedup, runs, seen, _HASH_BYTES)
-    work = [HashRange(low, high, runs, seen) for low, high in bounds]
-    receipts = list(dedup.run("exact", work, dedup.building))
-    found = runs_of(dedup.building, receipts)
-    copies = no_documents(dedup.documents)
-    for run in found:
-        include(copies, numbers(read_columns(run, ["number"])["number"]))
-    return ExactCopies(found, save(copies, dedup.building.path(_COPIES)))
+    hashes = _even_ranges(dedup, dedup.runs(sketched, HASHES), seen, _HASH_BYTES)
+    found = dedup.runs(dedup.run("exact", (Task.of(find_copies, one, seen) for one in hashes)))
+    return ExactCopies(found, save(_documents_in(dedup, found, "number"), dedup.building.path(_COPIES)))
+
+
+def _documents_in(dedup: DedupRun, runs: Runs, *columns: str) -> NDArray[np.uint8]:
+    """The set of documents that stand in columns of runs."""
+    members = no_documents(dedup.documents)
+    for run in runs:
+        for column in read_columns(run, list(columns)).columns:
+            include(members, numbers(column))
+    return members
 
 
 def find_near(dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies) -> NearDuplicates:
-    """All near duplicates that bands propose, out of the sketches of the corpus and its texts."""
-    building = dedup.building
-    proposed = _propose(dedup, sketched, recipe, exact)
-    pairs = runs_of(building, proposed, PAIRS)
-    compared = no_documents(dedup.documents)
-    for run in pairs:
-        table = read_columns(run)
-        include(compared, numbers(table["later"]))
-        include(compared, numbers(table["earlier"]))
-    members = save(compared, building.path(_COMPARED))
-    to_compare = [ComparedShard(shard, members, recipe.proposer.shingle_words) for shard in dedup.shards]
-    written = list(dedup.run("shingle", to_compare, building))
+    """All near duplicates that bands or sketches propose, out of the sketches of the corpus and its texts."""
+    if recipe.faiss is not None:
+        tasks = _to_neighbours(dedup, dedup.runs(sketched, BITS), recipe.faiss, recipe.max_compared, exact)
+    else:
+        seen = tuple(store.bands for store in dedup.seen if store.bands is not None)
+        bands = _even_ranges(dedup, dedup.runs(sketched, BANDS), seen, _BAND_BYTES)
+        tasks = [Task.of(propose_pairs, one, seen, exact.copies, recipe.max_compared) for one in bands]
+    proposed = dedup.run("propose", tasks)
+    pairs = dedup.runs(proposed, PAIRS)
+    compared = save(_documents_in(dedup, pairs, "later", "earlier"), dedup.building.path(_COMPARED))
+    words = recipe.proposer.shingle_words
+    written = dedup.run("shingle", (Task.of(write_sets, shard, compared, words, SETS) for shard in dedup.shards))
     edges = _verify(dedup, pairs, written, recipe)
-    return resolve_clusters(dedup, runs_of(building, edges), exact, total_counts([*proposed, *written, *edges]))
+    return resolve_clusters(dedup, dedup.runs(edges), exact, total_counts([*proposed, *written, *edges]))
 
 
 def resolve_clusters(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
     """Who goes, by the edges: runs of them in the order of their ranges; `counts` of how they came about."""
-    dropped, firsts = no_documents(dedup.documents), no_documents(dedup.documents)
-    for run in exact.runs:
-        include(firsts, numbers(read_columns(run, ["first"])["first"]))
-    runs, of_firsts = [], []
+    dropped, firsts = no_documents(dedup.documents), _documents_in(dedup, exact.runs, "first")
+    names, of_firsts = [], []
     for number, table in enumerate(near_duplicates(edges, dropped)):
-        runs.append(dedup.building.path(f"{_NEAR}/{number:05d}.parquet"))
-        write_run(runs[-1], runs[-1].name, table)
+        names.append(write_run(dedup.building, f"{_NEAR}/{number:05d}.parquet", table).path)
         of_firsts.append(table.filter(mask(are_members(numbers(table["number"]), firsts))))
-    write_run(dedup.building.path(_OF_FIRSTS), _OF_FIRSTS, pa.concat_tables(of_firsts).sort_by("number"))
-    return NearDuplicates(tuple(runs), dedup.building.path(_OF_FIRSTS), edges, counts)
+    names.append(write_run(dedup.building, _OF_FIRSTS, pa.concat_tables(of_firsts).sort_by("number")).path)
+    *runs, run_of_firsts = map(dedup.building.path, names)
+    return NearDuplicates(tuple(runs), run_of_firsts, edges, counts)
 
 
-def _propose(dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies) -> list[Receipt]:
-    if recipe.faiss is not None:
-        return list(
-            dedup.run("propose", _neighbours(dedup, sketched, recipe, recipe.faiss, exact.copies), dedup.building)
-        )
-    runs = runs_of(dedup.building, sketched, BANDS)
-    seen = tuple(store.bands for store in dedup.seen if store.bands is not None)
-    bounds = _even_ranges(dedup, runs, seen, _BAND_BYTES)
-    work = [BandRange(low, high, runs, seen, exact.copies, recipe.max_compared) for low, high in bounds]
-    return list(dedup.run("propose", work, dedup.building))
-
-
-def _neighbours(
-    dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, faiss: BinarySketchRecipe, copies: Path | None
-) -> list[NeighbourRange]:
+def _to_neighbours(
+    dedup: DedupRun, runs: Runs, recipe: BinarySketchRecipe, max_compared: int, exact: ExactCopies
+) -> list[Task]:
     """Blocks of documents, each with all those before it."""
-    runs = runs_of(dedup.building, sketched, BITS)
-    of_seen = [
-        Block((store.sketches.path,), low, high, store.sketches.first_number)
+    seen = [
+        block
         for store in dedup.seen
         if store.sketches is not None
-        for low, high in ranges([store.sketches.path], BLOCK_DOCUMENTS)
+        for block in ranges((store.sketches.path,), BLOCK_DOCUMENTS, store.sketches.first_number)
     ]
-    block_documents = max(min(BLOCK_DOCUMENTS, rows_of(runs) // dedup.parts), 1)
-    own = [Block(runs, low, high) for low, high in ranges(runs, block_documents)]
-    spans = (
-        *(span for store in dedup.seen for span in store.sources),
-        *((shard.first_number, shard.source) for shard in dedup.shards),
-    )
-    sources = spans if dedup.recipe.scope == "per-source" else None
+    own = ranges(runs, max(min(BLOCK_DOCUMENTS, rows_of(runs) // dedup.parts), 1))
+    sources = None
+    if dedup.recipe.scope == "per-source":
+        sources = [span for store in dedup.seen for span in store.sources]
+        sources += [(shard.first_number, shard.source) for shard in dedup.shards]
     device = searching_device(dedup.settings.faiss_gpu)
-    return [
-        NeighbourRange(
-            range_name(block.low, block.high),
-            block,
-            (*of_seen, *own[: number + 1]),
-            copies,
-            sources,
-            faiss,
-            recipe.max_compared,
-            device,
-        )
-        for number, block in enumerate(own)
-    ]
+    rules = (exact.copies, sources, recipe, max_compared, device)
+    return [Task.of(propose_neighbours, block, (*seen, *own[:number]), *rules) for number, block in enumerate(own)]
 
 
-def _even_ranges(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRun], row_bytes: int) -> list[tuple[int, int]]:
+def _even_ranges(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRun], row_bytes: int) -> list[KeyRange]:
     """Ranges that fit into memory. What was seen is read with them, and most of it left out at once."""
-    rows = rows_of(runs) + rows_of([run.path for run in seen]) // _SEEN_ROWS
-    return even_ranges(rows, dedup.share_bytes // row_bytes)
+    rows = rows_of(runs) + rows_of(run.path for run in seen) // _SEEN_ROWS
+    return even_ranges(runs, rows, dedup.share_bytes // row_bytes)
 
 
 def _verify(dedup: DedupRun, pairs: Runs, written: Sequence[Receipt], recipe: NearRecipe) -> list[Receipt]:
-    building = dedup.building
-    own = (
-        SetsFile(0, building.path(receipt.files[0].path), building.path(receipt.files[1].path))
-        for receipt in written
-        if receipt.files
-    )
+    own = [SetsFile(0, *dedup.runs([receipt])) for receipt in written if receipt.files]
     sets = (*(file for store in dedup.seen for file in store.sets), *own)
     for_sets = dedup.share_bytes // _SETS_SHARE
-    most = recipe.max_compared if recipe.faiss is not None else None
-    bounds = ranges(pairs, min(for_sets // _PAIR_BYTES, -(-rows_of(pairs) // dedup.parts)))
-    work = [
-        PairRange(low, high, pairs, sets, recipe.threshold, for_sets // _SHINGLE_BYTES, most) for low, high in bounds
-    ]
-    return list(dedup.run("verify", work, building))
+    rules = (sets, recipe.threshold, for_sets // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)
+    by_later = ranges(pairs, min(for_sets // _PAIR_BYTES, -(-rows_of(pairs) // dedup.parts)))
+    return dedup.run("verify", (Task.of(verify_pairs, one, *rules) for one in by_later))
 
 
 def write_decisions(
     dedup: DedupRun, sketched: Sequence[Receipt], exact: ExactCopies, near: NearDuplicates
 ) -> list[Receipt]:
     """Receipts of `decide_shard`, one a shard."""
-    work = [
-        DecidedShard(
-            shard,
-            runs_of(dedup.building, [sketch], IDS),
-            exact.runs,
-            near.runs,
-            near.of_firsts,
-            tuple(dedup.seen),
-        )
-        for shard, sketch in zip(dedup.shards, sketched, strict=True)
-    ]
-    return list(dedup.run("decide", work, dedup.building))
+    rules = (exact, near, tuple(dedup.seen), dedup.settings.zstd_level)
+    ids = (dedup.runs([sketch], IDS) for sketch in sketched)
+    of_shards = zip(dedup.shards, ids, strict=True)
+    return dedup.run("decide", (Task.of(decide_shard, shard, own, *rules) for shard, own in of_shards))
 
 
 def write_kept(
-    dedup: DedupRun, sketched: Sequence[Receipt], decisions: Sequence[Receipt], samples: Collection[int]
+    dedup: DedupRun, sketched: Sequence[Receipt], decisions: Sequence[Receipt], groups: Sequence[LargeGroup]
 ) -> list[Receipt]:
-    """Receipts of `keep_documents`, one a shard; `samples` are numbers of documents."""
-    work = []
+    """Receipts of `keep_documents`, one a shard; samples are what is shown of groups."""
+    samples = {number for group in groups for number in (group.kept, *group.members)}
+    tasks = []
     for shard, sketch, decision in zip(dedup.shards, sketched, decisions, strict=True):
-        rows = frozenset(number - shard.first_number for number in samples)
+        rows = (number - shard.first_number for number in samples)
+        sampled = frozenset(row for row in rows if 0 <= row < shard.rows)
         dropped, fatal = dedup.building.path(decision.files[1].path), frozenset(sketch.notes[FATAL])
-        work.append(KeptShard(shard, dropped, fatal, frozenset(row for row in rows if 0 <= row < shard.rows)))
-    return list(dedup.run("keep", work, dedup.building))
-
-
-def runs_of(building: StagingDir, receipts: Iterable[Receipt], area: str = WORK) -> Runs:
-    """The runs below an area that receipts name."""
-    return tuple(
-        building.path(file.path) for receipt in receipts for file in receipt.files if file.path.startswith(f"{area}/")
-    )
+        tasks.append(Task.of(keep_documents, shard, dropped, fatal, sampled, dedup.settings.zstd_level))
+    return dedup.run("keep", tasks)

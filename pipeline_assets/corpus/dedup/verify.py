@@ -6,10 +6,10 @@ ascending. An index beside it says where each begins. Two different shingles of 
 probability of 2**-64, so the size of a union or intersection of hashes is that of the sets of shingles.
 """
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
@@ -19,94 +19,63 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, OfShard, line_blocks, read_documents
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, line_blocks, read_documents
 from pipeline_assets.corpus.dedup.order import (
     KeyRange,
+    are_members,
     distinct_pairs,
     document_numbers,
     load,
-    members_between,
     sorted_pairs,
     write_run,
 )
 from pipeline_assets.corpus.dedup.sketches import shingle_sets
 from pipeline_assets.corpus.dedup.words import normalize
-from pipeline_assets.corpus.formats.arrow import column_of, no_rows, numbers, strings
+from pipeline_assets.corpus.formats.arrow import column_of, numbers, strings, table_of
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import Window
 
-SETS = f"{WORK}/sets"
+SETS, EDGES = f"{WORK}/sets", f"{WORK}/edges"
 SETS_SUFFIX, INDEX_SUFFIX = ".sets", ".index"
 _INDEX = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4"), ("shingles", "<u4")])
 
 
-@dataclass(frozen=True)
-class ComparedShard(OfShard):
-    """The documents of one shard that are compared: those in the set `members`; their sets are written to `area`."""
-
-    members: Path
-    shingle_words: int
-    area: str = SETS
-
-
-def write_sets(shard: ComparedShard, window: Window, folder: BuildFolder) -> Receipt:
-    """The sets of one shard: their file, and its index; no files where no document is compared.
+def write_sets(
+    shard: CorpusShard, members: Path, shingle_words: int, area: str, window: Window, folder: BuildFolder
+) -> Receipt:
+    """The sets of those documents of a shard that are in the set `members`: their file, and its index, both in `area`;
+    no files where there is no such document.
 
     Counts: `compared` documents.
     """
-    corpus_shard = shard.shard
-    wanted = members_between(load(shard.members), corpus_shard.first_number, corpus_shard.first_number + shard.rows)
+    own = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
+    wanted = are_members(own, load(members))
     if not wanted.any():
         return Receipt([], {"compared": 0})
-    sets_name, index_name = f"{shard.area}/{shard.name}{SETS_SUFFIX}", f"{shard.area}/{shard.name}{INDEX_SUFFIX}"
+    sets_name, index_name = f"{area}/{shard.name}{SETS_SUFFIX}", f"{area}/{shard.name}{INDEX_SUFFIX}"
     entries: list[tuple[int, int, int, int]] = []
     with DurableFile(folder.path(sets_name)) as file:
-        for records in _records(corpus_shard, window, wanted, shard.shingle_words):
-            data = []
+        for block in line_blocks(shard, window):
+            lines = [one for one in block.lines if wanted[one.row]]
+            documents = read_documents(lines, shard)
+            batch = normalize([document.text.encode() for document in documents])
+            hashes, offsets = shingle_sets(batch, shingle_words)
+            data: list[bytes] = []
             offset = file.bytes_written
-            for number, doc_id, shingles in records:
-                padded = doc_id + bytes(-len(doc_id) % 8)
-                entries.append((number, offset, len(doc_id), len(shingles)))
-                data += [padded, shingles.tobytes()]
-                offset += len(padded) + shingles.nbytes
+            spans = itertools.pairwise(offsets.tolist())
+            for (row, _), document, (start, stop) in zip(lines, documents, spans, strict=True):
+                doc_id = document.doc_id.encode()
+                entries.append((shard.first_number + row, offset, len(doc_id), stop - start))
+                data += [doc_id + bytes(-len(doc_id) % 8), hashes[start:stop].tobytes()]
+                offset += len(data[-2]) + len(data[-1])
             file.write(b"".join(data))
     sets = OutputFile.plain(sets_name, len(entries), file)
     with DurableFile(folder.path(index_name)) as file:
         file.write(np.array(entries, _INDEX).tobytes())
     index = OutputFile.plain(index_name, len(entries), file)
     return Receipt([sets, index], {"compared": len(entries)})
-
-
-_Record = tuple[int, bytes, NDArray[np.uint64]]
-
-
-def _records(
-    shard: CorpusShard, window: Window, wanted: NDArray[np.bool_], shingle_words: int
-) -> Iterator[list[_Record]]:
-    for lines in line_blocks(shard, window):
-        read = read_documents([one for one in lines if one.line is not None and wanted[one.row]], shard)
-        batch = normalize([document.text.encode() for _, document in read])
-        hashes, offsets = shingle_sets(batch.word_hashes, batch.first_words, shingle_words)
-        yield [
-            (shard.first_number + row, document.doc_id.encode(), hashes[start:stop])
-            for (row, document), (start, stop) in zip(read, itertools.pairwise(offsets.tolist()), strict=True)
-        ]
-
-
-class Fetched(NamedTuple):
-    """Sets of some documents.
-
-    Attributes:
-        doc_ids: of each.
-        hashes: all their shingles, uint64.
-        offsets: of each in `hashes`, and after the last the number of hashes; int64.
-    """
-
-    doc_ids: list[str]
-    hashes: NDArray[np.uint64]
-    offsets: NDArray[np.int64]
 
 
 class SetsFile(NamedTuple):
@@ -118,13 +87,11 @@ class SetsFile(NamedTuple):
 
 
 class ShingleSets:
-    """Sets of a whole corpus, by the numbers of documents. Holds no more of them in memory than are asked for."""
+    """Sets of a whole corpus, by the numbers of documents, of files in this order. Holds no more of them in memory than
+    are asked for.
+    """
 
     def __init__(self, files: Sequence[SetsFile]) -> None:
-        """
-        Args:
-            files: in the order of their documents.
-        """
         self._offsets = [np.uint64(file.offset) for file in files]
         self._descriptors = [os.open(file.sets, os.O_RDONLY) for file in files]
         self._indices = [np.memmap(file.entries, _INDEX, "r") for file in files]
@@ -139,8 +106,10 @@ class ShingleSets:
         """How many shingles each document has; numbers ascend."""
         return np.concatenate([np.empty(0, np.int64), *(found["shingles"] for _, found in self._entries(numbers))])
 
-    def fetch(self, numbers: NDArray[np.uint64]) -> Fetched:
-        """The sets of documents, whose numbers ascend."""
+    def fetch(self, numbers: NDArray[np.uint64]) -> tuple[list[str], NDArray[np.uint64], NDArray[np.int64]]:
+        """Ids of documents, whose numbers ascend, and the hashes of all their shingles; where those of each document
+        begin, and after the last how many there are.
+        """
         doc_ids, parts = [], []
         for shard, found in self._entries(numbers):
             for _, offset, id_bytes, shingles in found.tolist():
@@ -149,7 +118,7 @@ class ShingleSets:
                 doc_ids.append(record[:id_bytes].decode())
                 parts.append(np.frombuffer(record, np.uint64, shingles, skipped))
         offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts], dtype=np.int64)))
-        return Fetched(doc_ids, np.concatenate([np.empty(0, np.uint64), *parts]), offsets)
+        return doc_ids, np.concatenate([np.empty(0, np.uint64), *parts]), offsets
 
     def _entries(self, numbers: NDArray[np.uint64]) -> Iterator[tuple[int, NDArray[np.void]]]:
         """(shard, its entries in the index) of documents."""
@@ -159,67 +128,43 @@ class ShingleSets:
             yield shard, index[np.searchsorted(index["number"], own)]
 
 
-EDGES = f"{WORK}/edges"
 _EMPTY, _ONE = np.uint64(0), np.uint64(1)  # no hash is 0
-EDGE_SCHEMA = pa.schema(
-    [
-        pa.field("later", pa.uint64(), nullable=False),
-        pa.field("earlier", pa.uint64(), nullable=False),
-        pa.field("doc_id", pa.string(), nullable=False),
-        pa.field("other_doc_id", pa.string(), nullable=False),
-        pa.field("shared", pa.int64(), nullable=False),
-        pa.field("shingles", pa.int64(), nullable=False),
-        pa.field("other_shingles", pa.int64(), nullable=False),
-    ]
-)
 
 
-@dataclass(frozen=True)
-class PairRange(KeyRange):
-    """A range of pairs by their later document, of all runs of pairs.
+def verify_pairs(
+    pairs: KeyRange,
+    sets: Sequence[SetsFile],
+    threshold: str,
+    fetched_shingles: int,
+    max_compared: int | None,
+    window: Window,
+    folder: BuildFolder,
+) -> Receipt:
+    """The edges among pairs, a range of them by their later document.
 
-    Attributes:
-        sets: as `ShingleSets` takes them.
+    Files: a run of edges by `later`, then `earlier`, orders of two documents: `doc_id` and `other_doc_id`, `shared`,
+    how many shingles they share, `shingles` and `other_shingles`, how many each has. Counts: `pairs` compared, `edges`;
+    `capped_documents`, which had more pairs than are compared.
+
+    Args:
         threshold: of Jaccard similarity, as a decimal.
         fetched_shingles: how many are held in memory at a time, about.
         max_compared: each later document is compared to so many others, the first; None for all.
     """
-
-    sets: tuple[SetsFile, ...]
-    threshold: str
-    fetched_shingles: int
-    max_compared: int | None
-
-
-def verify_pairs(shard: PairRange, window: Window, folder: BuildFolder) -> Receipt:
-    """The range's edges.
-
-    Files: a run of edges, see `EDGE_SCHEMA`: orders and ids of the later document and of the other, how many shingles
-    they share and how many each has; by `later`, then `earlier`. Counts: `pairs` compared, `edges`; `capped_documents`,
-    which had more pairs than are compared.
-    """
-    table = shard.table()
-    later, earlier = distinct_pairs(numbers(table["later"]), numbers(table["earlier"]))
+    table = pairs.table()
+    compared = distinct_pairs(np.stack([numbers(table["later"]), numbers(table["earlier"])]))
     del table
-    ranks = np.arange(len(later)) - np.searchsorted(later, later)
     capped = 0
-    if shard.max_compared is not None:
-        capped = int((ranks == shard.max_compared).sum())
-        later, earlier = later[ranks < shard.max_compared], earlier[ranks < shard.max_compared]
-    threshold = Fraction(shard.threshold)
-    parts = [no_rows(EDGE_SCHEMA)]
-    sets = ShingleSets(shard.sets)
-    try:
-        for start, stop in _blocks(later, earlier, sets, shard.fetched_shingles):
-            parts.append(_edges(later[start:stop], earlier[start:stop], sets, threshold))
-    finally:
-        sets.close()
-    edges = pa.concat_tables(parts).combine_chunks()
-    name = f"{EDGES}/{shard.name}.parquet"
-    return Receipt(
-        [write_run(folder.path(name), name, edges)],
-        {"pairs": len(later), "edges": edges.num_rows, "capped_documents": capped},
-    )
+    if max_compared is not None:
+        ranks = np.arange(compared.shape[1]) - np.searchsorted(compared[0], compared[0])
+        capped = int((ranks == max_compared).sum())
+        compared = compared[:, ranks < max_compared]
+    with contextlib.closing(ShingleSets(sets)) as opened:
+        edges = pa.concat_tables(
+            _edges(block, opened, Fraction(threshold)) for block in _blocks(compared, opened, fetched_shingles)
+        ).combine_chunks()
+    counts = {"pairs": compared.shape[1], "edges": edges.num_rows, "capped_documents": capped}
+    return Receipt([write_run(folder, f"{EDGES}/{pairs.name}.parquet", edges)], counts)
 
 
 def load_kernels() -> None:
@@ -229,58 +174,43 @@ def load_kernels() -> None:
     _intersect(hashes, offsets, pair, pair, 1.0, np.empty(4, np.uint64), np.empty(1, np.int64))
 
 
-def _blocks(
-    later: NDArray[np.uint64], earlier: NDArray[np.uint64], sets: ShingleSets, most: int
-) -> Iterator[tuple[int, int]]:
-    """Spans of pairs whose sets fit into memory together; of one pair, if that doesn't."""
-    step = 1 << 16
+def _blocks(pairs: NDArray[np.uint64], sets: ShingleSets, most: int) -> Iterator[NDArray[np.uint64]]:
+    """Pairs, as many as have sets that fit into memory together; one pair, if that doesn't; an empty block of none."""
     start = 0
-    while start < len(later):
-        stop = min(start + step, len(later))
-        while stop - start > 1 and int(sets.sizes(_both(later[start:stop], earlier[start:stop])).sum()) > most:
-            stop = start + (stop - start) // 2
-        yield start, stop
-        start = stop
+    while start < pairs.shape[1] or not start:
+        block = pairs[:, start : start + (1 << 16)]
+        while block.shape[1] > 1 and int(sets.sizes(_documents_of(block)).sum()) > most:
+            block = block[:, : block.shape[1] // 2]
+        yield block
+        start += max(block.shape[1], 1)
 
 
-def _both(later: NDArray[np.uint64], earlier: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return np.unique(document_numbers(np.concatenate([later, earlier])))
+def _documents_of(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return np.unique(document_numbers(pairs))
 
 
-def _edges(later: NDArray[np.uint64], earlier: NDArray[np.uint64], sets: ShingleSets, threshold: Fraction) -> pa.Table:
-    documents = _both(later, earlier)
-    fetched = sets.fetch(documents)
-    left = np.searchsorted(documents, document_numbers(later))
-    right = np.searchsorted(documents, document_numbers(earlier))
-    shared = np.empty(len(later), np.int64)
-    sizes = np.diff(fetched.offsets)
+def _edges(pairs: NDArray[np.uint64], sets: ShingleSets, threshold: Fraction) -> pa.Table:
+    documents = _documents_of(pairs)
+    ids, hashes, offsets = sets.fetch(documents)
+    left, right = np.searchsorted(documents, document_numbers(pairs))
+    shared = np.empty(len(left), np.int64)
+    sizes = np.diff(offsets)
     table = np.empty(1 << (4 * int(sizes.max(initial=1))).bit_length(), np.uint64)
-    _intersect(fetched.hashes, fetched.offsets, left, right, float(threshold), table, shared)
+    _intersect(hashes, offsets, left, right, float(threshold), table, shared)
     union = sizes[left] + sizes[right] - shared
     is_edge = shared * threshold.denominator >= union * threshold.numerator
-    return _table(later, earlier, shared, left, right, fetched, np.flatnonzero(is_edge))
-
-
-def _table(
-    later: NDArray[np.uint64],
-    earlier: NDArray[np.uint64],
-    shared: NDArray[np.int64],
-    left: NDArray[np.int64],
-    right: NDArray[np.int64],
-    fetched: Fetched,
-    rows: NDArray[np.int64],
-) -> pa.Table:
-    ids, sizes = strings(fetched.doc_ids), np.diff(fetched.offsets)
-    columns = [
-        column_of(later[rows]),
-        column_of(earlier[rows]),
-        ids.take(column_of(left[rows])),
-        ids.take(column_of(right[rows])),
-        column_of(shared[rows]),
-        column_of(sizes[left[rows]]),
-        column_of(sizes[right[rows]]),
-    ]
-    return pa.Table.from_arrays(columns, schema=EDGE_SCHEMA)
+    (later, earlier), left, right, doc_ids = pairs[:, is_edge], left[is_edge], right[is_edge], strings(ids)
+    return table_of(
+        {
+            "later": later,
+            "earlier": earlier,
+            "doc_id": doc_ids.take(column_of(left)),
+            "other_doc_id": doc_ids.take(column_of(right)),
+            "shared": shared[is_edge],
+            "shingles": sizes[left],
+            "other_shingles": sizes[right],
+        }
+    )
 
 
 @compiled

@@ -21,22 +21,14 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled, eight_bytes_at_each, inner
 
 BLANK = 0x20
+POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)  # several words are hashed by the polynomial of theirs in this, modulo 2**64
 _CODE_POINTS = 0x40000  # above it Unicode has no letter or digit, only private use
 _PADDING = bytes(16)  # compiled code reads a few bytes beyond the last document
 _ODD, _HALF, _SHIFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(32), np.uint64(29)
 _ALL, _64 = np.uint64(2**64 - 1), np.uint64(64)
 
 
-class Lowered(NamedTuple):
-    """What each character is in normalised text.
-
-    Attributes:
-        of_byte: of an ASCII character, a blank where it is no word's; 0 for a byte of a longer one. uint8, (256,).
-        of_code_point: the lower-case code point, a blank where it is no word's. int32, (0x40000,).
-    """
-
-    of_byte: NDArray[np.uint8]
-    of_code_point: NDArray[np.int32]
+Lowered = tuple[NDArray[np.uint8], NDArray[np.int32]]
 
 
 class NormalizedBatch(NamedTuple):
@@ -62,28 +54,32 @@ class NormalizedBatch(NamedTuple):
 
 @functools.cache
 def lowered() -> Lowered:
-    """The tables by this Python's Unicode data."""
+    """What each character is in normalised text, by this Python's Unicode data; a blank where it is no word's.
+
+    Returns:
+        of each byte, shape (256,), 0 where it is one of a longer character; of each code point, shape (0x40000,).
+    """
     characters = np.arange(_CODE_POINTS, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
     characters = characters.replace("İ", "i").replace("Σ", "σ")  # no other grows, or is lowered by what is beside it
     words = re.sub(r"\W+", lambda gap: " " * len(gap[0]), characters).lower()
     of_code_point = np.frombuffer(words.encode("utf-32-le"), np.int32, _CODE_POINTS)
     of_byte = np.zeros(256, np.uint8)
     of_byte[:128] = of_code_point[:128]
-    return Lowered(of_byte, of_code_point)
+    return of_byte, of_code_point
 
 
 def normalize(texts: Sequence[bytes]) -> NormalizedBatch:
     """The documents, given as UTF-8, normalised."""
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     text = np.frombuffer(b"".join([*texts, _PADDING]), np.uint8)
-    room = len(text) + len(text) // 2  # no character grows by more: two bytes become three
-    normalized, words = np.empty(room, np.uint8), np.empty(len(text) // 2 + 2, np.int64)
-    starts, stops = np.empty(len(texts), np.int64), np.empty(len(texts), np.int64)
-    first_words = np.empty(len(texts) + 1, np.int64)
-    number = _normalize(text, lengths, lowered(), normalized, words, starts, stops, first_words)
+    room = len(text) + len(text) // 2 + len(texts)  # two bytes become three at most, and a blank ends each document
+    starts, stops, first_words = (np.empty(len(texts) + more, np.int64) for more in (0, 0, 1))
+    batch = NormalizedBatch(np.empty(room, np.uint8), starts, stops, np.empty(0, np.uint64), first_words)
+    words = np.empty(len(text) // 2 + len(texts) + 2, np.int64)
+    number = _normalize(text, lengths, lowered(), words, batch)
     hashes = np.empty(number, np.uint64)
-    _hash_words(eight_bytes_at_each(normalized), words[: number + 1], hashes)
-    return NormalizedBatch(normalized, starts, stops, hashes, first_words)
+    _hash_words(eight_bytes_at_each(batch.text), words[: number + 1], hashes)
+    return batch._replace(word_hashes=hashes)
 
 
 @compiled
@@ -91,18 +87,16 @@ def _normalize(
     text: NDArray[np.uint8],
     lengths: NDArray[np.int64],
     tables: Lowered,
-    normalized: NDArray[np.uint8],
     words: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    stops: NDArray[np.int64],
-    first_words: NDArray[np.int64],
+    batch: NormalizedBatch,
 ) -> int:
-    """Fills the arrays; the number of words. `words` begin where they do in `normalized`, a blank after each.
+    """Fills all but the hashes; the number of words. `words` begin where they do in the new text, a blank after each.
 
     A character is written, and whether it stays is told by how far the next one goes: a branch that guesses the end of
     each word wrong would cost more than all else.
     """
     of_byte, of_code_point = tables
+    normalized, starts, stops, _, first_words = batch
     number = out = at = 0
     for document in range(len(lengths)):
         end = at + lengths[document]

@@ -5,20 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from made_corpus import lines_of, seal_corpus
 
 from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationSet
 from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE, ContaminatedLine, read_contaminated
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE, DecontaminationRecipe, EvaluationRecipe
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.document_shards import shard_rows
-from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.readers.raw_pin import pin_of_folder
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.spine.target import Target
 
 COLUMNS: Mapping[str, Any] = {"text": ["text"], "item": "row", "id": "id"}
 
@@ -69,20 +67,7 @@ def write_corpus(folder: Path, texts: Mapping[str, str], shard_documents: int) -
     """A sealed corpus of texts by doc_id."""
     meta = Meta.of("a.jsonl", 0, {"n": 1})
     documents = [Document(text, "notes", "web", doc_id, "cc0-1.0", "", meta) for doc_id, text in texts.items()]
-    lines = [msgspec.json.encode(document) + b"\n" for document in documents]
-
-    def make(building: Any) -> BuildResult:
-        files = []
-        for number, start in enumerate(range(0, max(len(lines), 1), shard_documents)):
-            name = f"shards/{number:05d}.jsonl.zst"
-            own = lines[start : start + shard_documents]
-            with JsonlZstWriter(building.path(name), 3) as writer:
-                writer.write_lines(b"".join(own), len(own))
-            files.append(writer.output(name))
-        return BuildResult(files, {"documents": len(lines)}, {})
-
-    target = Target("made/documents", "notes", Path("notes"), StageVersion("made", 1), {"of": shard_documents})
-    return target.build(folder, make, False, {})
+    return seal_corpus(folder, "notes", documents, shard_documents)
 
 
 def decontaminate(
@@ -102,16 +87,6 @@ def decontaminate(
 def texts_of(corpus: Artifact) -> dict[str, str]:
     """Texts by doc_id, in order."""
     return {row["doc_id"]: row["text"] for row in map(msgspec.json.decode, lines_of(corpus))}
-
-
-def lines_of(corpus: Artifact) -> list[bytes]:
-    """All lines of its shards."""
-    return [
-        line
-        for name in shard_rows(corpus)
-        for block in read_line_blocks(corpus.path(name))
-        for line in block.splitlines()
-    ]
 
 
 def evidence_of(result: Artifact) -> dict[str, ContaminatedLine]:

@@ -3,7 +3,6 @@
 import random
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -23,16 +22,10 @@ WORDS = ["a", "b", "Ä", "日本", "İx", "ß", "c_", "1"]
 BLANKS = [" ", ", ", "\n", " — "]
 
 
-@dataclass(frozen=True)
-class Made:
-    """A corpus of random words, and items that it partly holds."""
-
-    documents: list[str]
-    items: list[str]
-
-
-def made(seed: int) -> Made:
-    """Documents with pieces of items in them, some inside others: what is left when those go is a piece too."""
+def made(seed: int) -> tuple[list[str], list[str]]:
+    """Documents of random words with pieces of items in them, some inside others: what is left when those go is a piece
+    too; and the items.
+    """
     chance = random.Random(seed)
 
     def words(most: int) -> list[str]:
@@ -48,9 +41,8 @@ def made(seed: int) -> Made:
             place = place + 1 if is_inside else chance.randint(0, len(document))
             document[place:place] = item[chance.choice([0, 0, 1]) :]
         documents.append(document)
-    return Made(
-        ["".join(word + chance.choice(BLANKS) for word in one) for one in documents], [" ".join(one) for one in items]
-    )
+    texts = ["".join(word + chance.choice(BLANKS) for word in one) for one in documents]
+    return texts, [" ".join(one) for one in items]
 
 
 @st.composite
@@ -104,13 +96,13 @@ def assert_same(line: ContaminatedLine, expected: PlainFate, text: str) -> None:
 
 @settings(max_examples=30)
 @given(st.integers(0, 2**64).map(made), rules())
-def test_documents_come_out_as_plain_python_says(corpus: Made, changes: dict[str, Any]) -> None:
-    check(corpus.documents, corpus.items, changes)
+def test_documents_come_out_as_plain_python_says(corpus: tuple[list[str], list[str]], changes: dict[str, Any]) -> None:
+    check(*corpus, changes)
 
 
 @settings(max_examples=25)
 @given(st.integers(0, 2**64).map(made), rules())
-def test_words_decide_where_hashes_are_alike(corpus: Made, changes: dict[str, Any]) -> None:
+def test_words_decide_where_hashes_are_alike(corpus: tuple[list[str], list[str]], changes: dict[str, Any]) -> None:
     """A word's hash is one of two here: nearly every n-gram has the key of others."""
 
     def colliding(texts: Sequence[bytes]) -> NormalizedBatch:
@@ -120,4 +112,4 @@ def test_words_decide_where_hashes_are_alike(corpus: Made, changes: dict[str, An
     with pytest.MonkeyPatch.context() as patch:
         for module in (item_index, decontaminate_corpus):
             patch.setattr(module, "normalize", colliding)
-        check(corpus.documents, corpus.items, changes)
+        check(*corpus, changes)

@@ -9,18 +9,19 @@ import pytest
 from decontamination_build import items_set, recipe
 
 from pipeline_assets.corpus.decontamination.decontaminate_corpus import Decontamination, decontaminate_shard
-from pipeline_assets.corpus.decontamination.item_index import index_files, index_items, write_index
+from pipeline_assets.corpus.decontamination.item_index import write_index
 from pipeline_assets.corpus.dedup import corpus_shard
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import WHOLE, Window
 
 PATH = "shards/00000.jsonl.zst"
 LEAK = "what is the name of the river that flows through the city of Budapest"
-Run = Callable[..., Receipt]
+Run = Callable[..., tuple[Receipt, list[list[bytes]]]]
 
 
 def line(number: int, text: str) -> bytes:
@@ -29,40 +30,32 @@ def line(number: int, text: str) -> bytes:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Lines through the stage that cuts `LEAK`."""
+    """Lines through the stage that cuts `LEAK`: its receipt, and the lines of each of its files."""
 
-    def stage(lines: list[bytes], window: Window = WHOLE) -> Receipt:
+    def stage(lines: list[bytes], window: Window = WHOLE) -> tuple[Receipt, list[list[bytes]]]:
         path = tmp_path / "in.jsonl.zst"
         with JsonlZstWriter(path, 3) as writer:
             writer.write_lines(b"".join(one + b"\n" for one in lines), len(lines))
         folder, rules = BuildFolder(tmp_path / "building"), recipe(action="cut", min_kept_words=2)
         folder.folder.mkdir(exist_ok=True)
-        index = index_items([items_set(tmp_path, "quiz", {"a": LEAK})], rules).index
-        decontamination = Decontamination(rules, ("quiz",), index_files(folder, write_index(index, folder)))
+        index = write_index([items_set(tmp_path, "quiz", {"a": LEAK})], rules, folder)
+        digests = tuple(file.sha256 for file in index.files)
+        decontamination = Decontamination(rules, ("quiz",), folder.folder, digests)
         shard = CorpusShard("00000", "pages", PATH, path, len(lines), 0)
-        return decontaminate_shard(shard, window, folder, decontamination, zstd_level=3)
+        receipt = decontaminate_shard(shard, window, folder, decontamination, zstd_level=3)
+        written = [b"".join(read_line_blocks(folder.path(file.path))).splitlines() for file in receipt.files]
+        return receipt, written
 
     return stage
 
 
-@pytest.fixture
-def lines_of(tmp_path: Path) -> Callable[[Receipt, int], list[bytes]]:
-    """Lines of the receipt's first, second or third file."""
-    return lambda receipt, file: b"".join(
-        read_line_blocks(tmp_path / "building" / receipt.files[file].path)
-    ).splitlines()
-
-
-def test_a_row_that_kills_its_worker_is_rejected_unread_and_a_window_reads_its_rows_alone(
-    run: Run, lines_of: Callable[[Receipt, int], list[bytes]]
-) -> None:
+def test_a_row_that_kills_its_worker_is_rejected_unread_and_a_window_reads_its_rows_alone(run: Run) -> None:
     lines = [line(0, "one"), b"not even JSON", line(2, LEAK), line(3, f"And so: {LEAK}")]
 
-    fatal = run(lines, Window(fatal=frozenset({1})))
-    rejects = [json.loads(one) for one in lines_of(fatal, 2)]
-    part = run(lines, Window(start=2, stop=4))
+    fatal, (_, _, rejects) = run(lines, Window(fatal=frozenset({1})))
+    part, (_, contaminated, _) = run(lines, Window(start=2, stop=4))
 
-    assert rejects == [{"file": PATH, "row": 1, "reason": "killed_worker", "detail": ""}]
+    assert [json.loads(one) for one in rejects] == [Reject(PATH, 1, "killed_worker").to_json()]
     assert fatal.counts == {
         "rows": 4,
         "documents": 2,
@@ -76,21 +69,19 @@ def test_a_row_that_kills_its_worker_is_rejected_unread_and_a_window_reads_its_r
         "rejected/killed_worker": 1,
     }
     assert part.counts["rows"] == 2
-    assert [json.loads(one)["row"] for one in lines_of(part, 1)] == [2, 3]
+    assert [json.loads(one)["row"] for one in contaminated] == [2, 3]
 
 
-def test_every_byte_but_the_text_of_a_cut_document_stays(
-    run: Run, lines_of: Callable[[Receipt, int], list[bytes]]
-) -> None:
+def test_every_byte_but_the_text_of_a_cut_document_stays(run: Run) -> None:
     odd = (
         b'{"text":"And so: LEAK \\ud83d\\ude00","source":"pages","domain":"web","doc_id":"page-0","license_tag":"cc0",'
         b'"created_at":"","meta":{"score":3.10,"big":123456789012345678901234567890,"\\u0041":1e400}}'
     )
     kept = b'{"doc_id":"page-0","text":"two \\u0077ords","meta":{"score":1e0},  "license_tag":"cc0"}'
 
-    receipt = run([kept, odd.replace(b"LEAK", LEAK.encode())])
+    _, (documents, *_) = run([kept, odd.replace(b"LEAK", LEAK.encode())])
 
-    assert lines_of(receipt, 0) == [kept, odd.replace(b"LEAK \\ud83d\\ude00", " 😀".encode())]
+    assert documents == [kept, odd.replace(b"LEAK \\ud83d\\ude00", " 😀".encode())]
 
 
 def test_blocks_of_lines_have_no_part_in_the_result(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,15 +93,14 @@ def test_blocks_of_lines_have_no_part_in_the_result(run: Run, monkeypatch: pytes
     in_blocks = run(lines)
 
     assert in_blocks == whole
-    assert whole.counts["dropped/few_words_left"] == 20
-    assert whole.counts["changed"] == 40
+    assert (whole[0].counts["dropped/few_words_left"], whole[0].counts["changed"]) == (20, 40)
 
 
 def test_no_documents_leave_empty_files(run: Run) -> None:
-    receipt = run([])
+    receipt, written = run([])
 
     assert receipt.counts == {"rows": 0, "documents": 0, "bytes": 0, "changed": 0}
-    assert [file.rows for file in receipt.files] == [0, 0, 0]
+    assert written == [[], [], []]
 
 
 def test_a_line_that_is_no_document_is_an_error_that_names_file_and_row(run: Run, tmp_path: Path) -> None:

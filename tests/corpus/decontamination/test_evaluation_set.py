@@ -1,8 +1,8 @@
 """Evaluation sets: which items files hold, and what is said of files that hold none."""
 
 import gzip
+import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,39 +13,41 @@ import zstandard
 from decontamination_build import evaluation_set, items_set, listed, recipe, rows_set
 
 from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationItem, EvaluationSet, read_items
-from pipeline_assets.corpus.decontamination.item_index import index_items
+from pipeline_assets.corpus.decontamination.item_index import write_index
 from pipeline_assets.corpus.decontamination.recipe import EvaluationRecipe
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.staging import BuildFolder
 
 ROWS = [{"id": 7, "question": "Why?", "answer": None}, {"question": "How?", "answer": "So.", "id": ""}]
-ITEMS = [EvaluationItem("7", "Why?"), EvaluationItem("quiz.jsonl:1", "How?\nSo.")]
 
 
 def lines() -> bytes:
     return b"".join(json.dumps(row).encode() + b"\n" for row in ROWS)
 
 
+def parquet() -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist([{**row, "id": str(row["id"])} for row in ROWS]), file)
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
-    ("suffix", "packed"),
-    [("", lambda data: data), (".gz", gzip.compress), (".zst", zstandard.ZstdCompressor().compress)],
+    ("name", "data"),
+    [
+        ("quiz.jsonl", lines()),
+        ("quiz.jsonl.gz", gzip.compress(lines())),
+        ("quiz.jsonl.zst", zstandard.ZstdCompressor().compress(lines())),
+        ("quiz.parquet", parquet()),
+    ],
 )
 def test_columns_of_a_row_are_one_item_named_by_its_id_or_by_file_and_row(
-    suffix: str, packed: Callable[[bytes], bytes], tmp_path: Path
+    name: str, data: bytes, tmp_path: Path
 ) -> None:
-    (tmp_path / f"quiz.jsonl{suffix}").write_bytes(packed(lines()))
+    (tmp_path / name).write_bytes(data)
 
     found = list(read_items(evaluation_set(tmp_path, "quiz", "*", text=["question", "answer"])))
 
-    assert found == [ITEMS[0], EvaluationItem(f"quiz.jsonl{suffix}:1", "How?\nSo.")]
-
-
-def test_parquet_holds_the_same_items(tmp_path: Path) -> None:
-    rows = [{**row, "id": str(row["id"])} for row in ROWS]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "quiz.parquet")
-
-    found = list(read_items(evaluation_set(tmp_path, "quiz", "quiz.parquet", text=["question", "answer"])))
-
-    assert found == [ITEMS[0], EvaluationItem("quiz.parquet:1", "How?\nSo.")]
+    assert found == [EvaluationItem("7", "Why?"), EvaluationItem(f"{name}:1", "How?\nSo.")]
 
 
 def test_each_column_may_be_an_item(tmp_path: Path) -> None:
@@ -82,7 +84,7 @@ def test_text_files_are_items_whole_or_by_paragraph(unit: str, items: list[Evalu
 
 def refusal(evaluation: EvaluationSet, **changes: Any) -> str:
     with pytest.raises(InputError) as error:
-        index_items([evaluation], recipe(**changes))
+        write_index([evaluation], recipe(**changes), BuildFolder(Path()))
     assert "\n" not in str(error.value)
     return f"{type(error.value).__name__}: {error.value}"
 
@@ -98,17 +100,14 @@ def test_files_that_are_not_as_they_were_listed_are_not_read(tmp_path: Path) -> 
 
 
 def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
-    of_text, of_id = (
-        rows_set(tmp_path, "quiz", ROWS, text=["question", "options"]),
-        rows_set(tmp_path, "exam", ROWS, text=["question"], id="key"),
-    )
+    there = "its first row has id, question, answer"
 
-    assert refusal(of_text) == (
-        f"UsageError: {tmp_path}/quiz.jsonl: set quiz has no column `options`; its first row has id, question, answer; "
+    assert refusal(rows_set(tmp_path, "quiz", ROWS, text=["question", "options"])) == (
+        f"UsageError: {tmp_path}/quiz.jsonl: set quiz has no column `options`; {there}; "
         "set `columns.text` in the recipe to the column that holds the text"
     )
-    assert refusal(of_id) == (
-        f"UsageError: {tmp_path}/exam.jsonl: set exam has no column `key`; its first row has id, question, answer; "
+    assert refusal(rows_set(tmp_path, "exam", ROWS, text=["question"], id="key")) == (
+        f"UsageError: {tmp_path}/exam.jsonl: set exam has no column `key`; {there}; "
         "set `columns.id` in the recipe to one that is there, or to null"
     )
 
@@ -122,26 +121,33 @@ def test_a_column_of_parquet_that_is_not_there_is_named_too(tmp_path: Path) -> N
     )
 
 
-def test_a_column_that_holds_no_text_is_named_with_its_row(tmp_path: Path) -> None:
-    assert refusal(rows_set(tmp_path, "quiz", [{"id": "a", "text": "x"}, {"id": "b", "text": 7}])) == (
-        f"UsageError: {tmp_path}/quiz.jsonl: `text` of line 2 (byte 22) holds int, not text; "
-        "set `columns.text` in the recipe to columns of text"
-    )
+@pytest.mark.parametrize(
+    ("data", "refused"),
+    [
+        (
+            '{"id":"a","text":"x"}\n{"id":"b","text":7}\n',
+            "UsageError: {folder}/quiz.jsonl: `text` of line 2 (byte 22) holds int, not text; "
+            "set `columns.text` in the recipe to columns of text",
+        ),
+        (
+            '{"id": "a", "text": "x"}\n[1]\n',
+            "InputError: {folder}/quiz.jsonl: line 2 (byte 25) can't be read (wrong_type: the line is list); "
+            "correct the row: no item may be missing",
+        ),
+        ("", "InputError: evaluation set quiz: it has no items; correct its files or columns"),
+        (
+            '{"text": "two words"}\n{"text": "…"}\n{"text": "and three words"}\n',
+            "InputError: evaluation set quiz: all 3 items have fewer words than `min_item_words` 5 "
+            "(the longest has 3); lower `min_item_words`, or leave the set out",
+        ),
+    ],
+)
+def test_a_set_of_which_items_would_be_missing_is_refused(data: str, refused: str, tmp_path: Path) -> None:
+    (tmp_path / "quiz.jsonl").write_text(data)
 
+    evaluation = evaluation_set(tmp_path, "quiz", "quiz.jsonl", id=None)
 
-def test_a_row_that_cannot_be_read_stops_the_build_since_no_item_may_be_missing(tmp_path: Path) -> None:
-    (tmp_path / "quiz.jsonl").write_bytes(b'{"id": "a", "text": "x"}\n[1]\n')
-
-    assert refusal(evaluation_set(tmp_path, "quiz", "quiz.jsonl")) == (
-        f"InputError: {tmp_path}/quiz.jsonl: line 2 (byte 25) can't be read (wrong_type: the line is list); "
-        "correct the row: no item may be missing"
-    )
-
-
-def test_a_set_without_items_is_refused(tmp_path: Path) -> None:
-    assert refusal(rows_set(tmp_path, "quiz", [])) == (
-        "InputError: evaluation set quiz: it has no items; correct its files or columns"
-    )
+    assert refusal(evaluation) == refused.format(folder=tmp_path)
 
 
 def test_a_row_without_text_is_an_item_too_which_is_too_short(tmp_path: Path) -> None:
@@ -150,13 +156,6 @@ def test_a_row_without_text_is_an_item_too_which_is_too_short(tmp_path: Path) ->
     assert [item.text for item in read_items(rows_set(tmp_path, "quiz", rows))] == ["", "", ""]
     assert refusal(rows_set(tmp_path, "quiz", rows)).startswith(
         "InputError: evaluation set quiz: all 3 items have fewer words than `min_item_words` 5"
-    )
-
-
-def test_a_set_whose_items_are_all_too_short_is_refused(tmp_path: Path) -> None:
-    assert refusal(items_set(tmp_path, "quiz", {"a": "two words", "b": "…", "c": "and three words"})) == (
-        "InputError: evaluation set quiz: all 3 items have fewer words than `min_item_words` 5 (the longest has 3); "
-        "lower `min_item_words`, or leave the set out"
     )
 
 

@@ -9,8 +9,6 @@ import pytest
 from decontamination_build import decontaminate, evidence_of, items_set, recipe, texts_of, write_corpus
 from plain_decontamination import words_of
 
-from pipeline_assets.corpus.spine.artifact import Artifact
-
 DATA = Path(__file__).parents[4] / "shared" / "data"
 Leak = Callable[[list[str], random.Random], str]
 
@@ -75,48 +73,26 @@ def planted(pages: list[str], items: list[list[str]], leak: Leak) -> tuple[dict[
     return documents, truth
 
 
-def run(folder: Path, documents: dict[str, str], items: list[list[str]], **changes: object) -> Artifact:
-    quiz = items_set(folder, "quiz", {f"q{number}": " ".join(words) for number, words in enumerate(items)})
-    return decontaminate(folder, write_corpus(folder, documents, 100), [quiz], recipe(**changes))
-
-
 @pytest.mark.parametrize("leak", [whole, disguised, without_an_end])
 @pytest.mark.parametrize("action", ["drop", "cut"])
 def test_every_planted_item_is_found_and_nothing_else(
     action: str, leak: Leak, pages: list[str], items: list[list[str]], tmp_path: Path
 ) -> None:
     documents, truth = planted(pages, items, leak)
+    quiz = items_set(tmp_path, "quiz", {f"q{number}": " ".join(words) for number, words in enumerate(items)})
+    rules = recipe(action=action, min_item_overlap="0.75")
 
-    result = run(tmp_path, documents, items, action=action, min_item_overlap="0.75")
+    result = decontaminate(tmp_path, write_corpus(tmp_path, documents, 100), [quiz], rules)
 
     assert len(truth) > 50
     assert {line.doc_id: line.item for line in evidence_of(result).values()} == truth
     left = texts_of(result)
-    assert {doc_id: left[doc_id] for doc_id in documents if doc_id not in truth} == {
+    assert {doc_id: text for doc_id, text in left.items() if doc_id not in truth} == {
         doc_id: text for doc_id, text in documents.items() if doc_id not in truth
     }
-    assert action == "cut" or left.keys().isdisjoint(truth)
-
-
-def test_of_what_is_cut_nothing_but_the_item_leaves_and_no_ngram_of_it_stays(
-    pages: list[str], items: list[list[str]], tmp_path: Path
-) -> None:
-    documents, truth = planted(pages, items, whole)
-
-    left = texts_of(run(tmp_path, documents, items, action="cut"))
-
-    for doc_id, item in truth.items():
-        words, page = words_of(" ".join(items[int(item[1:])])), words_of(pages[int(doc_id.removeprefix("page-"))])
-        text, size = " ".join(words_of(left[doc_id])), min(13, len(words))
-        assert not any(" ".join(words[first : first + size]) in text for first in range(len(words) - size + 1))
-        assert words_of(left[doc_id]) == page
-
-
-def test_a_part_below_the_threshold_is_left_alone(pages: list[str], items: list[list[str]], tmp_path: Path) -> None:
-    long = [words for words in items if len(words_of(" ".join(words))) >= 40]
-    documents, truth = planted(pages, long, lambda words, _: " ".join(words[: len(words) // 2]))
-
-    result = run(tmp_path, documents, long, min_item_overlap="0.75")
-
-    assert truth and evidence_of(result) == {}
-    assert texts_of(result) == documents
+    if action == "cut":
+        assert {doc_id: words_of(left[doc_id]) for doc_id in truth} == {
+            doc_id: words_of(pages[int(doc_id.removeprefix("page-"))]) for doc_id in truth
+        }
+    else:
+        assert left.keys().isdisjoint(truth)

@@ -1,25 +1,24 @@
 """Corpora of a few documents, and what the engine makes of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from plain_dedup import PlainDocument
+from hypothesis import strategies as st
+from made_corpus import seal_corpus
+from plain_dedup import PlainDecision, PlainDocument, decide
 
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE, Decision, read_decisions
 from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus, sign_corpus
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.spine.target import Target
 
 INLINE = RunSettings()
 SMALL_SHARES = RunSettings(2, "fork", memory_bytes=0)  # see the fixture `small_shares`
-_encoder = msgspec.json.Encoder()
 
 
 def recipe(**changes: Any) -> DedupRecipe:
@@ -50,33 +49,14 @@ def write_corpus(folder: Path, documents: Sequence[PlainDocument], shard_documen
     """A sealed corpus of Document shards for each source, in the order in which sources occur."""
     corpora = {}
     for source in dict.fromkeys(document.source for document in documents):
-        own = [document for document in documents if document.source == source]
-        target = Target("made/documents", source, Path(source), StageVersion("made", 1), {"of": shard_documents})
-
-        def make(building: Any, own: Sequence[PlainDocument] = own) -> BuildResult:
-            files = []
-            for number, start in enumerate(range(0, max(len(own), 1), shard_documents)):
-                name = f"shards/{number:05d}.jsonl.zst"
-                lines = [_encoder.encode(_document(one)) + b"\n" for one in own[start : start + shard_documents]]
-                with JsonlZstWriter(building.path(name), 3) as writer:
-                    writer.write_lines(b"".join(lines), len(lines))
-                files.append(writer.output(name))
-            text_bytes = sum(len(one.text.encode()) for one in own)
-            return BuildResult(files, {"documents": len(own), "text_bytes": text_bytes}, {})
-
-        corpora[source] = target.build(folder, make, False, {})
+        own = [_document(document) for document in documents if document.source == source]
+        corpora[source] = seal_corpus(folder, source, own, shard_documents)
     return corpora
 
 
 def _document(plain: PlainDocument) -> Document:
     meta = Meta.of("a.jsonl", 0, {} if plain.quality is None else {"score": plain.quality})
     return Document(plain.text, plain.source, "notes", plain.doc_id, "cc0-1.0", "", meta)
-
-
-def result_target(rules: DedupRecipe, sources: Iterable[str]) -> Target:
-    """Where a result will lie, below a folder."""
-    content = {"dedup": rules.content(), "sources": list(sources)}
-    return Target("made/deduplicated", "result", Path("result"), DEDUP_STAGE, content)
 
 
 def deduplicate(
@@ -87,9 +67,9 @@ def deduplicate(
     **seen: Artifact,
 ) -> Artifact:
     """The sealed result; `seen` are signature stores."""
-    return result_target(rules, sources).build(
-        folder, lambda building: dedup_corpus(building, sources, rules, settings, seen), False, {}
-    )
+    content = {"dedup": rules.content(), "sources": list(sources)}
+    target = Target("made/deduplicated", "result", Path("result"), DEDUP_STAGE, content)
+    return target.build(folder, lambda building: dedup_corpus(building, sources, rules, settings, seen), False, {})
 
 
 def sign(folder: Path, deduplicated: Artifact, rules: DedupRecipe, settings: RunSettings = INLINE) -> Artifact:
@@ -102,3 +82,33 @@ def sign(folder: Path, deduplicated: Artifact, rules: DedupRecipe, settings: Run
 def decisions_of(result: Artifact) -> list[Decision]:
     """All decisions, in order."""
     return list(read_decisions(result))
+
+
+@st.composite
+def recipes(draw: st.DrawFn, selections: Sequence[str] = ("first", "longest", "quality")) -> DedupRecipe:
+    """Recipes by which every pair is proposed that is anything like as similar as the threshold."""
+    selection = draw(st.sampled_from(selections))
+    return draw(st.sampled_from([thorough, by_faiss]))(
+        mode=draw(st.sampled_from(["exact", "near", "both"])),
+        scope=draw(st.sampled_from(["global", "per-source"])),
+        selection=selection,
+        quality_column="score" if selection == "quality" else None,
+        threshold=draw(st.sampled_from(["0.4", "0.7", "1"])),
+        shingle_words=draw(st.integers(1, 4)),
+    )
+
+
+def plain_decisions(
+    documents: Sequence[PlainDocument], rules: DedupRecipe, seen: Sequence[PlainDocument] = ()
+) -> list[PlainDecision]:
+    """What the plain rule decides, by the same recipe."""
+    threshold, n = (rules.near.threshold, rules.near.proposer.shingle_words) if rules.near else ("1", 1)
+    return decide(
+        documents,
+        mode=rules.mode,
+        scope=rules.scope,
+        selection=rules.selection,
+        threshold=Fraction(threshold),
+        n=n,
+        seen=seen,
+    )

@@ -1,35 +1,39 @@
 """Which documents go: the engine against the plain rule on small corpora of all kinds, and whatever workers it has."""
 
 import json
+import os
 import tempfile
 from collections.abc import Callable
-from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
-from dedup_build import SMALL_SHARES, decisions_of, deduplicate, recipe, thorough, write_corpus
-from hypothesis import HealthCheck, given, settings
+from dedup_build import (
+    SMALL_SHARES,
+    by_faiss,
+    decisions_of,
+    deduplicate,
+    plain_decisions,
+    recipe,
+    recipes,
+    sign,
+    write_corpus,
+)
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from plain_dedup import PlainDecision, PlainDocument, decide
+from made_corpus import lines_of, numbered
+from plain_dedup import PlainDecision, PlainDocument
 
+from pipeline_assets.corpus.dedup import sketches
 from pipeline_assets.corpus.dedup.decision import EDGES_FILE, GROUPS_FILE, RULE, Decision
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.ledger import Reject
 
 Decisions = Callable[..., list[Decision]]
 WORDS = [f"w{number}" for number in range(60)]
-
-
-def numbered(first: int, count: int) -> str:
-    """Words that no text of other numbers has."""
-    return " ".join(f"w{number}" for number in range(first, first + count))
-
-
-def fates(decisions: list[Decision]) -> list[tuple[str, str | None]]:
-    return [(one.decision, one.duplicate_of) for one in decisions]
 
 
 @st.composite
@@ -49,36 +53,18 @@ def corpora(draw: st.DrawFn) -> list[PlainDocument]:
     return sorted(documents, key=lambda document: document.source)
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    corpora(),
-    st.sampled_from(["exact", "near", "both"]),
-    st.sampled_from(["global", "per-source"]),
-    st.sampled_from(["first", "longest", "quality"]),
-    st.sampled_from(["0.4", "0.7", "1"]),
-    st.integers(1, 4),
-    st.integers(1, 5),
-)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(corpora(), recipes(), st.integers(1, 5))
 def test_decisions_are_those_of_the_plain_rule_over_all_pairs(
-    documents: list[PlainDocument], mode: str, scope: str, selection: str, threshold: str, n: int, shard_documents: int
+    documents: list[PlainDocument], rules: DedupRecipe, shard_documents: int
 ) -> None:
-    column = "score" if selection == "quality" else None
-    if column and all(document.quality is None for document in documents):
-        return
-    rules = thorough(
-        mode=mode,
-        scope=scope,
-        selection=selection,
-        threshold=threshold,
-        shingle_words=n,
-        quality_column=column,
-    )
+    assume(rules.quality_column is None or any(document.quality is not None for document in documents))
     with tempfile.TemporaryDirectory() as folder:
         sources = write_corpus(Path(folder) / "corpus", documents, shard_documents)
         result = deduplicate(Path(folder), sources, rules)
         found, groups = decisions_of(result), json.loads(result.path(GROUPS_FILE).read_bytes())
 
-    expected = decide(documents, mode=mode, scope=scope, selection=selection, threshold=Fraction(threshold), n=n)
+    expected = plain_decisions(documents, rules)
     assert found == [_as_written(one, decision) for one, decision in zip(expected, found, strict=True)]
 
     members: dict[str, list[str]] = {one.doc_id: [] for one in expected}
@@ -100,42 +86,74 @@ def _as_written(one: PlainDecision, found: Decision) -> Decision:
     return Decision(one.doc_id, found.source, one.decision, RULE, found.shard, found.row, *fate)
 
 
+SKETCHES = {"shingle_words": 5, "bits": 128, "max_distance": 40, "seed": 1}
+FORKSERVER = RunSettings(1, "forkserver", memory_bytes=0)
+
+
 @pytest.mark.parametrize(
-    "settings", [SMALL_SHARES, pytest.param(RunSettings(1, "forkserver", memory_bytes=0), marks=pytest.mark.slow)]
+    ("rules", "settings"),
+    [
+        (recipe(), SMALL_SHARES),
+        (recipe(faiss=SKETCHES, max_compared=4), SMALL_SHARES),
+        pytest.param(recipe(), FORKSERVER, marks=pytest.mark.slow),
+    ],
 )
 def test_workers_memory_and_the_size_of_shards_change_no_decision_and_no_document(
-    tmp_path: Path, settings: RunSettings, small_shares: None
+    tmp_path: Path, rules: DedupRecipe, settings: RunSettings, small_shares: None
 ) -> None:
     documents = [
         PlainDocument(f"d{number}", numbered(number * 3 % 40, 30 + number % 2), "ab"[number // 60])
         for number in range(120)
     ]
-    one_shard = write_corpus(tmp_path / "one", documents, 1000)
-    many_shards = write_corpus(tmp_path / "many", documents, 7)
 
-    plain = deduplicate(tmp_path / "plain", one_shard, recipe())
-    other = deduplicate(tmp_path / "other", many_shards, recipe(), settings)
+    plain = deduplicate(tmp_path / "plain", write_corpus(tmp_path / "one", documents, 1000), rules)
+    other = deduplicate(tmp_path / "other", write_corpus(tmp_path / "many", documents, 7), rules, settings)
 
-    assert {one.decision for one in decisions_of(plain)} == {"kept", "near_duplicate", "exact_duplicate"}
     where = [(one.doc_id, one.decision, one.duplicate_of, one.similarity) for one in decisions_of(plain)]
+    assert {decision for _, decision, *_ in where} == {"kept", "near_duplicate", "exact_duplicate"}
     assert [(one.doc_id, one.decision, one.duplicate_of, one.similarity) for one in decisions_of(other)] == where
     assert other.path(EDGES_FILE).read_bytes() == plain.path(EDGES_FILE).read_bytes()
     assert lines_of(other) == lines_of(plain)
+    assert rules.near is not None
+    assert rules.near.faiss is None or plain.manifest.identity.counts["comparisons"]["capped_documents"] > 0
 
 
-def lines_of(result: object) -> bytes:
-    return b"".join(
-        block
-        for path in shard_rows(result)  # type: ignore[arg-type]
-        for block in read_line_blocks(result.path(path))  # type: ignore[attr-defined]
-    )
+@pytest.mark.parametrize("rules", [recipe(), by_faiss()])
+def test_a_row_that_kills_its_worker_is_rejected_and_nobodys_duplicate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: DedupRecipe
+) -> None:
+    texts = [numbered(0, 30), "deadly", numbered(0, 30), f"{numbered(0, 30)} end", numbered(100, 30)]
+    sources = write_corpus(tmp_path / "c", [PlainDocument(f"d{n}", text) for n, text in enumerate(texts)], 10)
+    read_documents = sketches.read_documents
+
+    def deadly(*arguments: Any) -> Any:
+        documents = read_documents(*arguments)
+        if any(document.text == "deadly" for document in documents):
+            os._exit(9)
+        return documents
+
+    monkeypatch.setattr(sketches, "read_documents", deadly)
+    result = deduplicate(tmp_path, sources, rules, RunSettings(1, "fork"))
+
+    assert [one.doc_id for one in decisions_of(result)] == ["d0", "d2", "d3", "d4"]
+    assert [row["doc_id"] for row in map(json.loads, lines_of(result))] == ["d0", "d4"]
+    ledger = {
+        "in": 5,
+        "out": 2,
+        "dropped": {"exact_duplicate": 1, "near_duplicate": 1},
+        "rejected": {"killed_worker": 1},
+    }
+    assert result.manifest.identity.counts["ledger"] == ledger
+    [reject] = b"".join(read_line_blocks(result.path("rejects.jsonl.zst"))).splitlines()
+    assert json.loads(reject) == Reject("notes/shards/00000.jsonl.zst", 1, "killed_worker").to_json()
 
 
-def test_a_chain_of_almost_alike_documents_keeps_what_is_unlike_the_first(decisions: Decisions) -> None:
-    """a–b and b–c are near, a–c is not: b goes for a, c stays."""
-    found = decisions(numbered(0, 40), numbered(4, 40), numbered(8, 40), threshold="0.75")
+def test_a_corpus_with_a_row_that_kills_is_not_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = deduplicate(tmp_path, write_corpus(tmp_path / "c", [PlainDocument("d0", "deadly")], 10), recipe())
+    monkeypatch.setattr(sketches, "read_documents", lambda lines, shard: os._exit(9) if lines else [])
 
-    assert fates(found) == [("kept", None), ("near_duplicate", "d0"), ("kept", None)]
+    with pytest.raises(InputError, match="row 0 kills the process that reads it"):
+        sign(tmp_path, kept, recipe(), RunSettings(1, "fork"))
 
 
 def test_each_document_names_the_rule_its_place_and_how_alike_the_two_are(decisions: Decisions) -> None:
@@ -150,41 +168,40 @@ def test_each_document_names_the_rule_its_place_and_how_alike_the_two_are(decisi
     )
 
 
-def test_documents_shorter_than_a_shingle_are_compared_as_a_whole(decisions: Decisions) -> None:
-    found = decisions("one two three", "One, two: three!", "one two three four")
-
-    assert fates(found) == [("kept", None), ("exact_duplicate", "d0"), ("kept", None)]
+HEAD = numbered(0, 40)
+LAST = f"x {numbered(1, 39)} y"
 
 
-def test_documents_without_a_word_are_compared_as_they_stand(decisions: Decisions) -> None:
-    found = decisions("🎉", "🎉🎉", "🎉", "", "…", "")
+@pytest.mark.parametrize(
+    ("texts", "changes", "goes_for"),
+    [
+        pytest.param(
+            [HEAD, numbered(4, 40), numbered(8, 40)],
+            {"threshold": "0.75"},
+            [None, "near d0", None],
+            id="of a chain of almost alike documents what is unlike the first stays",
+        ),
+        pytest.param(
+            [HEAD, f"{HEAD} end", f"{HEAD} END"],
+            {},
+            [None, "near d0", "near d0"],
+            id="the copy of a document that goes for another goes for that one too, which is kept",
+        ),
+        pytest.param(
+            [HEAD, f"{LAST} z", LAST],
+            {"threshold": "0.9"},
+            [None, None, "near d1"],
+            id="of several kept documents the most alike is named",
+        ),
+    ],
+)
+def test_a_document_goes_for_a_kept_one(
+    texts: list[str], changes: dict[str, str], goes_for: list[str | None], decisions: Decisions
+) -> None:
+    found = decisions(*texts, **changes)
 
-    assert fates(found) == [
-        ("kept", None),
-        ("kept", None),
-        ("exact_duplicate", "d0"),
-        ("kept", None),
-        ("kept", None),
-        ("exact_duplicate", "d3"),
-    ]
-
-
-def test_the_copy_of_a_document_that_goes_for_another_goes_for_that_one_too(decisions: Decisions) -> None:
-    """So that what stands in `duplicate_of` is always kept."""
-    kept, near = numbered(0, 40), f"{numbered(0, 40)} end"
-
-    found = decisions(kept, near, near.upper())
-
-    assert fates(found) == [("kept", None), ("near_duplicate", "d0"), ("near_duplicate", "d0")]
-    assert found[2].similarity == found[1].similarity == 36 / 37
-
-
-def test_of_several_kept_documents_the_most_alike_is_named(decisions: Decisions) -> None:
-    left, right = numbered(0, 40), f"x {numbered(1, 39)} y z"
-
-    found = decisions(left, right, f"x {numbered(1, 39)} y", threshold="0.9")
-
-    assert fates(found) == [("kept", None), ("kept", None), ("near_duplicate", "d1")]
+    kinds = {"exact_duplicate": "exact", "near_duplicate": "near"}
+    assert [one.duplicate_of and f"{kinds[one.decision]} {one.duplicate_of}" for one in found] == goes_for
 
 
 def test_in_a_bucket_above_the_cap_each_is_compared_to_its_first_documents_and_that_is_counted(
@@ -198,7 +215,7 @@ def test_in_a_bucket_above_the_cap_each_is_compared_to_its_first_documents_and_t
     comparisons = result.manifest.identity.counts["comparisons"]
     assert 5 * 4 // 2 + 45 * 5 <= comparisons["pairs"] < 50 * 49 // 2
     assert comparisons["capped_buckets"] > 0
-    assert fates(decisions_of(result)) == [("kept", None)] + [("near_duplicate", "d0")] * 49
+    assert [one.duplicate_of for one in decisions_of(result)] == [None] + ["d0"] * 49
 
 
 @pytest.mark.slow
@@ -246,65 +263,16 @@ def test_the_ledger_adds_up_for_each_source(tmp_path: Path) -> None:
     }
 
 
-def test_a_quality_column_that_no_document_has_is_named(tmp_path: Path) -> None:
-    sources = write_corpus(tmp_path / "c", [PlainDocument("d0", "text", quality=1)], 10)
-
-    with pytest.raises(UsageError, match="no document has a `scor`"):
-        deduplicate(tmp_path, sources, recipe(selection="quality", quality_column="scor"))
-
-
-def test_a_quality_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> None:
-    document = PlainDocument("d0", "text", quality="good")  # type: ignore[arg-type]
-
-    with pytest.raises(InputError, match="`score` of row 0 is str, not a number"):
-        deduplicate(
-            tmp_path, write_corpus(tmp_path / "c", [document], 10), recipe(selection="quality", quality_column="score")
-        )
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("quality", "column", "refused"),
     [
-        ({"bands": 13}, "13 bands of 8 rows use 104 permutations, and there are 112"),
-        ({"threshold": "0"}, "a similarity of 0: it is above 0, and 1 at most"),
-        ({"threshold": "1.01"}, "a similarity of 1.01"),
-        ({"selection": "quality"}, "selection.* quality goes with a .*quality_column"),
+        (1, "scor", "no document has a `scor`"),
+        ("good", "score", "`score` of row 0 is str, not a number"),
+        (True, "score", "`score` of row 0 is bool, not a number"),
     ],
 )
-def test_a_recipe_that_makes_no_sense_is_refused(change: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        recipe(**change)
+def test_a_quality_is_a_number_that_some_document_has(quality: Any, column: str, refused: str, tmp_path: Path) -> None:
+    sources = write_corpus(tmp_path / "c", [PlainDocument("d0", "text", quality=quality)], 10)
 
-
-@pytest.mark.parametrize(
-    ("near", "bands", "rows"),
-    [
-        ({}, 28, 4),
-        ({"threshold": "0.9"}, 14, 8),
-        ({"minhash": {"permutations": 128}}, 32, 4),
-        ({"minhash": {"bands": 14}}, 14, 8),
-        ({"minhash": {"rows": 8}}, 14, 8),
-    ],
-)
-def test_what_isnt_said_of_near_duplicates_is_recommended(near: dict[str, object], bands: int, rows: int) -> None:
-    made = DedupRecipe.model_validate({"near": near})
-
-    assert made.near is not None and made.near.minhash is not None
-    assert (made.mode, made.near.minhash.bands, made.near.minhash.rows) == ("both", bands, rows)
-    assert DedupRecipe.from_content(made.content()) == made
-
-
-def test_without_a_word_both_ways_are_taken_and_exact_ones_need_no_more() -> None:
-    assert DedupRecipe.model_validate({}) == DedupRecipe.model_validate({"near": {}})
-    assert DedupRecipe.model_validate({"mode": "exact"}).near is None
-
-
-def test_pairs_are_proposed_in_one_way() -> None:
-    ways = {
-        "minhash": recipe().content()["near"]["minhash"],
-        "faiss": {"shingle_words": 5, "bits": 256, "max_distance": 20, "seed": 1},
-    }
-    near = {"threshold": "0.7", "max_compared": 100} | ways
-
-    with pytest.raises(ValueError, match="give one of `minhash` and `faiss`"):
-        DedupRecipe.model_validate({"mode": "both", "scope": "global", "selection": "first", "near": near})
+    with pytest.raises(InputError, match=refused):
+        deduplicate(tmp_path, sources, recipe(selection="quality", quality_column=column))

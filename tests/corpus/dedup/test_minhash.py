@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.dedup.recipe import MinHashRecipe
-from pipeline_assets.corpus.dedup.sketches import band_keys, binary_sketches, permutations_of, shingle_sets, signatures
+from pipeline_assets.corpus.dedup.sketches import band_keys, binary_sketches, shingle_sets, signatures
 from pipeline_assets.corpus.dedup.words import normalize
 
 
@@ -23,15 +23,14 @@ def recipe_of(**changes: int) -> MinHashRecipe:
 def by_datasketch(text: str, recipe: MinHashRecipe) -> list[int]:
     """Its own MinHash of the lower halves of the same shingle hashes."""
     batch = normalize([text.encode()])
-    shingles = shingle_sets(batch.word_hashes, batch.first_words, recipe.shingle_words).hashes
+    shingles, _ = shingle_sets(batch, recipe.shingle_words)
     sketch = datasketch.MinHash(recipe.permutations, seed=recipe.seed, hashfunc=lambda h: h, scheme="affine32")
     sketch.update_batch([int(shingle) & 0xFFFFFFFF for shingle in shingles])
     return sketch.hashvalues.tolist()
 
 
 def signed(texts: list[str], recipe: MinHashRecipe) -> np.ndarray:
-    batch = normalize([text.encode() for text in texts])
-    return signatures(batch.word_hashes, batch.first_words, recipe.shingle_words, permutations_of(recipe))
+    return signatures(normalize([text.encode() for text in texts]), recipe)
 
 
 @given(
@@ -49,7 +48,7 @@ def test_signatures_equal_those_of_datasketch(texts: list[str], n: int, permutat
 def test_equal_shingles_have_equal_hashes_wherever_they_stand_and_their_order_counts() -> None:
     batch = normalize([b"a b c d e a b c c b a", b"one two", b"c b a b c"])
 
-    hashes, offsets = shingle_sets(batch.word_hashes, batch.first_words, 3)
+    hashes, offsets = shingle_sets(batch, 3)
 
     assert offsets.tolist() == [0, 8, 8, 11]  # of nine, three and none
     assert len(np.intersect1d(hashes[:8], hashes[8:])) == 2  # a b c, c b a
@@ -59,7 +58,7 @@ def test_equal_shingles_have_equal_hashes_wherever_they_stand_and_their_order_co
 def test_sets_ascend_and_hold_as_many_hashes_as_there_are_different_shingles(texts: list[list[str]], n: int) -> None:
     batch = normalize([" ".join(words).encode() for words in texts])
 
-    hashes, offsets = shingle_sets(batch.word_hashes, batch.first_words, n)
+    hashes, offsets = shingle_sets(batch, n)
 
     for words, (start, stop) in zip(texts, itertools.pairwise(offsets.tolist()), strict=True):
         assert stop - start == len({tuple(words[at : at + n]) for at in range(len(words) - n + 1)})

@@ -3,22 +3,32 @@
 import random
 import tempfile
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
-from dedup_build import INLINE, SMALL_SHARES, decisions_of, deduplicate, recipe, sign, thorough, write_corpus
+from dedup_build import (
+    INLINE,
+    SMALL_SHARES,
+    by_faiss,
+    decisions_of,
+    deduplicate,
+    plain_decisions,
+    recipe,
+    recipes,
+    sign,
+    thorough,
+    write_corpus,
+)
 from forged import overwrite
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plain_dedup import PlainDocument, decide
+from made_corpus import numbered
+from plain_dedup import PlainDocument
 
-from pipeline_assets.corpus.dedup.decision import EDGES_FILE, read_groups
+from pipeline_assets.corpus.dedup.decision import EDGES_FILE, Sample, read_groups
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.seen import open_seen
-from pipeline_assets.corpus.dedup.verify import ShingleSets
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
@@ -37,27 +47,18 @@ def month(name: str, texts: Sequence[str], *sources: str) -> list[PlainDocument]
 def store_of(
     folder: Path, documents: Sequence[PlainDocument], rules: DedupRecipe
 ) -> tuple[Artifact, list[PlainDocument]]:
-    """The signature store of a month, and those of its documents that stay."""
+    """The signature store of a month, and those of its documents that stay, as the plain rule has it."""
     result = deduplicate(folder, write_corpus(folder / "corpus", documents, 3), rules)
     kept = {one.doc_id for one in decisions_of(result) if one.decision == "kept"}
+    assert kept == {one.doc_id for one in plain_decisions(documents, rules) if one.decision == "kept"}
     return sign(folder, result, rules), [document for document in documents if document.doc_id in kept]
 
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    texts_of_a_month,
-    texts_of_a_month,
-    texts_of_a_month,
-    st.sampled_from(["exact", "near", "both"]),
-    st.sampled_from(["global", "per-source"]),
-    st.sampled_from(["first", "longest"]),
-    st.sampled_from(["0.4", "0.8"]),
-)
-@pytest.mark.slow
+@given(texts_of_a_month, texts_of_a_month, texts_of_a_month, recipes(["first", "longest"]))
 def test_documents_go_for_those_of_stores_too_and_never_the_other_way(
-    first: list[str], second: list[str], new: list[str], mode: str, scope: str, selection: str, threshold: str
+    first: list[str], second: list[str], new: list[str], rules: DedupRecipe
 ) -> None:
-    rules = thorough(mode=mode, scope=scope, selection=selection, threshold=threshold, shingle_words=2)
     documents = month("new", new, "a", "b")
     with tempfile.TemporaryDirectory() as folder:
         one, seen_in_one = store_of(Path(folder) / "one", month("one", first, "b", "a"), rules)
@@ -65,15 +66,7 @@ def test_documents_go_for_those_of_stores_too_and_never_the_other_way(
         result = deduplicate(Path(folder), write_corpus(Path(folder) / "new", documents, 4), rules, one=one, two=two)
         found, groups = decisions_of(result), read_groups(result)
 
-    expected = decide(
-        documents,
-        mode=mode,
-        scope=scope,
-        selection=selection,
-        threshold=Fraction(threshold),
-        n=2,
-        seen=[*seen_in_one, *seen_in_two],
-    )
+    expected = plain_decisions(documents, rules, [*seen_in_one, *seen_in_two])
     assert [(one.doc_id, one.decision, one.duplicate_of, one.copy_of) for one in found] == [
         (one.doc_id, one.decision, one.duplicate_of, one.copy_of) for one in expected
     ]
@@ -84,25 +77,6 @@ def test_documents_go_for_those_of_stores_too_and_never_the_other_way(
     for group in groups:
         name = group.kept.doc_id.partition("-")[0]
         assert group.kept.seen_in == (None if name == "new" else name)
-
-
-@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
-@given(texts_of_a_month, texts_of_a_month, st.sampled_from(["exact", "near", "both"]))
-def test_what_is_left_is_what_would_be_left_of_both_months_together(past: list[str], new: list[str], mode: str) -> None:
-    rules = thorough(mode=mode, threshold="0.5", shingle_words=2)
-    before, after = month("past", past, "notes"), month("new", new, "notes")
-    with tempfile.TemporaryDirectory() as folder:
-        store, _ = store_of(Path(folder) / "past", before, rules)
-        against_store = deduplicate(Path(folder), write_corpus(Path(folder) / "new", after, 4), rules, past=store)
-        together = deduplicate(Path(folder) / "both", write_corpus(Path(folder) / "all", [*before, *after], 4), rules)
-        of_new = [one for one in decisions_of(together) if one.doc_id.startswith("new")]
-        assert [(one.doc_id, one.decision == "kept") for one in decisions_of(against_store)] == [
-            (one.doc_id, one.decision == "kept") for one in of_new
-        ]
-
-
-def numbered(first: int, count: int) -> str:
-    return " ".join(f"w{number}" for number in range(first, first + count))
 
 
 @pytest.fixture
@@ -135,12 +109,7 @@ def test_a_decision_an_edge_and_a_group_name_the_store(tmp_path: Path, past: Art
         ("new-3", "new-2", None),
     ]
     [of_seen, of_new] = read_groups(result)
-    assert (of_seen.gone, of_seen.kept.doc_id, of_seen.kept.seen_in, of_seen.kept.beginning) == (
-        2,
-        "past-3",
-        "october",
-        "",
-    )
+    assert (of_seen.gone, of_seen.kept) == (2, Sample("past-3", "web", "", "october"))
     assert (of_new.gone, of_new.kept.doc_id, of_new.kept.seen_in) == (1, "new-2", None)
     assert result.manifest.identity.counts["by_source"]["web"]["of_seen"] == 2
 
@@ -161,34 +130,27 @@ def test_workers_and_memory_change_neither_store_nor_result(tmp_path: Path, smal
     assert {one.seen_in for one in decisions_of(against[0])} == {"past", None}
 
 
-def test_a_store_has_the_shingles_of_every_document_and_lists_them_in_order(past: Artifact) -> None:
-    [store] = open_seen({"october": past}, recipe())
-    sets = ShingleSets(store.sets)
-
-    fetched = sets.fetch(np.arange(10, dtype=np.uint64))
-
-    assert fetched.doc_ids == [f"past-{number}" for number in range(10)]
-    assert np.diff(fetched.offsets).tolist() == [36] * 10
-    assert pl.read_parquet(store.listed).rows() == [(f"past-{number}", "web") for number in range(10)]
-
-
 @pytest.mark.parametrize(
-    ("changes", "what"),
+    ("signed_by", "rules", "what"),
     [
-        ({"bands": 28, "rows": 4}, "the store has bands 14, rows 8; this run bands 28, rows 4"),
-        ({"shingle_words": 4}, "the store has shingle_words 5; this run shingle_words 4"),
-        ({"seed": 2}, "the store has seed 1; this run seed 2"),
-        ({"scope": "per-source"}, "the store has scope global; this run scope per-source"),
+        (recipe(), recipe(bands=28, rows=4), "the store has bands 14, rows 8; this run bands 28, rows 4"),
+        (recipe(), recipe(shingle_words=4), "the store has shingle_words 5; this run shingle_words 4"),
+        (recipe(), recipe(seed=2), "the store has seed 1; this run seed 2"),
+        (recipe(), recipe(scope="per-source"), "the store has scope global; this run scope per-source"),
+        (recipe(mode="exact"), recipe(), "the store has proposer none; this run proposer minhash"),
+        (recipe(), by_faiss(), "the store has proposer minhash; this run proposer faiss"),
     ],
 )
 def test_a_store_of_other_parameters_is_refused_with_their_names(
-    tmp_path: Path, past: Artifact, changes: dict[str, object], what: str
+    tmp_path: Path, signed_by: DedupRecipe, rules: DedupRecipe, what: str
 ) -> None:
+    store, _ = store_of(tmp_path / "past", month("past", ["a b c"], "web"), signed_by)
+
     with pytest.raises(UsageError) as refused:
-        again(tmp_path, NEXT, past, recipe(**changes))
+        again(tmp_path, NEXT, store, rules)
 
     assert refused.value.what == f"its signatures can't be compared with this run's: {what}"
-    assert refused.value.where == str(past.folder)
+    assert refused.value.where == str(store.folder)
 
 
 def test_documents_are_of_their_sources_whatever_order_these_have(tmp_path: Path) -> None:
@@ -210,13 +172,6 @@ def test_exact_copies_and_another_threshold_need_no_other_store(tmp_path: Path, 
 
     assert [one.decision for one in decisions_of(exact)] == ["exact_duplicate", "kept", "kept", "kept"]
     assert [one.decision for one in decisions_of(at_99)] == ["exact_duplicate", "kept", "kept", "kept"]
-
-
-def test_a_store_of_exact_hashes_alone_is_refused_for_near_duplicates(tmp_path: Path) -> None:
-    store, _ = store_of(tmp_path / "past", month("past", ["a b c"], "web"), recipe(mode="exact"))
-
-    with pytest.raises(UsageError, match="the store has proposer none; this run proposer minhash"):
-        again(tmp_path, NEXT, store, recipe())
 
 
 def test_what_is_no_signature_store_is_refused(tmp_path: Path) -> None:

@@ -31,6 +31,10 @@ def test_a_character_may_grow_or_shrink_as_it_is_lowered() -> None:
     assert normalized_here("Ⱥ" * 1000, "K" * 1000) == ["ⱥ" * 1000, "k" * 1000]
 
 
+def test_there_is_room_for_a_word_in_each_of_many_documents_of_one_letter() -> None:
+    assert normalized_here(*["A"] * 20_000) == ["a"] * 20_000
+
+
 def test_what_has_no_word_is_empty() -> None:
     assert normalized_here("", "🎉🎉 … —", "\n") == ["", "", ""]
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_corpus import numbered
 from stage_a_build import Change, build, digests, local_source, recipe_of
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
@@ -24,10 +25,6 @@ Built = dict[str, Artifact]
 RecipeOf = Callable[..., StageARecipe]
 
 
-def words(first: int, count: int = 30) -> str:
-    return " ".join(f"w{number}" for number in range(first, first + count))
-
-
 def nothing(content: dict[str, Any]) -> None:
     pass
 
@@ -42,11 +39,13 @@ def recipe(tmp_path: Path) -> RecipeOf:
         change(content)
         return recipe_of(*sources, **content)
 
-    write_quiz(tmp_path / "quiz", [words(100, 20)])
-    leaks = {"notes": f"{words(1000)} {words(100, 20)}", "pages": words(95)}
+    write_quiz(tmp_path / "quiz", [numbered(100, 20)])
+    leaks = {"notes": f"{numbered(1000, 30)} {numbered(100, 20)}", "pages": numbered(95, 30)}
     sources = [
         local_source(
-            tmp_path, name, [{"text": words(9000 + 50 * number), "key": name}, {"text": leak, "key": f"{name} leak"}]
+            tmp_path,
+            name,
+            [{"text": numbered(9000 + 50 * number, 30), "key": name}, {"text": leak, "key": f"{name} leak"}],
         )
         for number, (name, leak) in enumerate(leaks.items())
     ]
@@ -125,7 +124,7 @@ class TestStaleness:
     def test_a_changed_evaluation_file_makes_stale_what_was_made_with_it(
         self, recipe: RecipeOf, built: Built, tmp_path: Path
     ) -> None:
-        write_quiz(tmp_path / "quiz", [words(1000, 20)])
+        write_quiz(tmp_path / "quiz", [numbered(1000, 20)])
 
         states = {target.role: target.state(tmp_path) for target in recipe().targets()}
 
@@ -162,11 +161,11 @@ def test_a_build_that_was_killed_starts_again_where_evaluation_files_changed(
         patch.setattr(decontaminate_corpus, "gather_lines", killed)
         build(recipe(), tmp_path)
     [folder] = tmp_path.glob("stage_a/mixed/decontaminated/.mixed.building.*")
-    write_quiz(tmp_path / "quiz", [words(9000, 20)])
+    write_quiz(tmp_path / "quiz", [numbered(9000, 20)])
 
     [line] = read_contaminated(build(recipe(), tmp_path, replace=True)["stage_a/decontaminated"])
 
-    assert (line.doc_id, line.excerpt) == ("notes", words(9000, 20))
+    assert (line.doc_id, line.excerpt) == ("notes", numbered(9000, 20))
     assert not folder.exists()
 
 

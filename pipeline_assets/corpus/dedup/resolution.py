@@ -1,0 +1,323 @@
+"""What becomes of documents: which of them go, by the greedy rule in one walk along the edges; a line for each of a
+shard, and those that stay, byte for byte as they were; the largest groups that come of it.
+
+Documents in their order; one is dropped if and only if a kept one before it is an edge away. So no chain of
+almost-likes drags in what is unlike the document that stays, and of a family of templates each that is unlike all kept
+ones stays. A document's fate depends on those before it alone, and edges come in the order of the later document: one
+walk with a bit for each document settles all, whatever components there are.
+"""
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, line_blocks, read_documents
+from pipeline_assets.corpus.dedup.decision import RULE, Decision, Outcome
+from pipeline_assets.corpus.dedup.order import KeyRange, Runs, document_numbers, include, is_member
+from pipeline_assets.corpus.dedup.seen import SeenStore, stores_of
+from pipeline_assets.corpus.document_shards import SHARDS
+from pipeline_assets.corpus.formats.arrow import column_of, numbers, table_of
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
+from pipeline_assets.corpus.formats.parquet import read_columns
+from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.worker import Window
+
+_NONE = -1
+
+
+@dataclass(frozen=True)
+class ExactCopies:
+    """Exact copies of a corpus, in runs of `find_copies` and as a set in a file; none where they aren't looked for."""
+
+    runs: Runs = ()
+    copies: Path | None = None
+
+
+@dataclass(frozen=True)
+class NearDuplicates:
+    """Near duplicates of a corpus; none where they aren't looked for.
+
+    Attributes:
+        runs: of them, see `near_duplicates`.
+        of_firsts: those of which exact copies left before, in one run.
+        edges: runs of all edges, in the order of their ranges.
+        counts: of how they came about.
+    """
+
+    runs: Runs = ()
+    of_firsts: Path | None = None
+    edges: Runs = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def near_duplicates(runs: Sequence[Path], dropped: NDArray[np.uint8]) -> Iterator[pa.Table]:
+    """The edges by which documents go, of each run those: `number` of the document, `first` the order of the one that
+    stays, and the edge's other columns; by number.
+
+    A document that is an edge away from several kept ones goes for the most similar, of equals the first.
+
+    Args:
+        runs: of edges, as `verify` writes them, in the order of their ranges.
+        dropped: the documents that go are put into this set.
+    """
+    for run in runs:
+        edges = read_columns(run)
+        later, earlier = numbers(edges["later"]), numbers(edges["earlier"])
+        shared = numbers(edges["shared"])
+        union = numbers(edges["shingles"]) + numbers(edges["other_shingles"]) - shared
+        chosen = _walk(later, earlier, shared, union, dropped)
+        chosen = chosen[np.argsort(document_numbers(later[chosen]))]
+        found = edges.take(column_of(chosen))
+        first = {
+            "number": document_numbers(later[chosen]),
+            "first": found["earlier"],
+            "first_id": found["other_doc_id"],
+        }
+        yield table_of(first | {name: found[name] for name in ("shared", "shingles", "other_shingles")})
+
+
+@compiled
+def _walk(
+    later: NDArray[np.uint64],
+    earlier: NDArray[np.uint64],
+    shared: NDArray[np.int64],
+    union: NDArray[np.int64],
+    dropped: NDArray[np.uint8],
+) -> NDArray[np.int64]:
+    """Of each document that goes, the edge by which it does."""
+    chosen = np.empty(len(later), np.int64)
+    number = start = 0
+    while start < len(later):
+        best = _NONE
+        stop = start
+        while stop < len(later) and later[stop] == later[start]:
+            if not is_member(dropped, earlier[stop]) and (
+                best == _NONE or shared[stop] * union[best] > shared[best] * union[stop]
+            ):
+                best = stop
+            stop += 1
+        if best != _NONE:
+            chosen[number] = best
+            number += 1
+            include(dropped, later[start : start + 1])
+        start = stop
+    return chosen[:number]
+
+
+DECISIONS, DROPPED = f"{WORK}/decisions", f"{WORK}/dropped"
+SAMPLES = "samples"
+_SAMPLE_CHARACTERS = 400
+_encoder = msgspec.json.Encoder()
+
+
+class _Fate(NamedTuple):
+    """Why a document goes: attributes of its `Decision`."""
+
+    outcome: Outcome
+    duplicate_of: str
+    similarity: float
+    containment: float
+    copy_of: str | None
+    seen_in: str | None
+
+
+def decide_shard(
+    shard: CorpusShard,
+    ids: Runs,
+    exact: ExactCopies,
+    near: NearDuplicates,
+    seen: Sequence[SeenStore],
+    zstd_level: int,
+    window: Window,
+    folder: BuildFolder,
+) -> Receipt:
+    """The shard's decisions, in the order of its rows.
+
+    An exact copy of a document that itself goes as a near duplicate goes for the same one: what stands in
+    `duplicate_of` is always kept.
+
+    Files: the lines; the rows that go, int64. Counts, as the manifest has them of a source: `out`, those that stay,
+    `exact_duplicate`, `near_duplicate`; `of_seen`, of those that go for one seen before.
+
+    Args:
+        ids: runs of the shard's documents and their ids.
+        seen: stores whose documents came before.
+    """
+    counts = {"out": 0, "exact_duplicate": 0, "near_duplicate": 0, "of_seen": 0}
+    name, rows_name = f"{DECISIONS}/{shard.name}{SUFFIX}", f"{DROPPED}/{shard.name}.rows"
+    dropped: list[int] = []
+    with JsonlZstWriter(folder.path(name), zstd_level) as writer:
+        for run in ids:
+            table = read_columns(run)
+            found = document_numbers(numbers(table["order"]))
+            fates = _fates(int(found[0]), int(found[-1]) + 1, exact, near, seen) if len(found) else {}
+            lines = []
+            for number, doc_id in zip(found.tolist(), table["doc_id"].to_pylist(), strict=True):
+                row, fate = number - shard.first_number, fates.get(number)
+                outcome: Outcome = "kept" if fate is None else fate.outcome
+                why = () if fate is None else fate[1:]
+                lines.append(Decision(doc_id, shard.source, outcome, RULE, shard.path, row, *why))
+                if fate is None:
+                    counts["out"] += 1
+                else:
+                    counts[outcome] += 1
+                    counts["of_seen"] += fate.seen_in is not None
+                    dropped.append(row)
+            writer.write_lines(_encoder.encode_lines(lines), len(lines))
+    with DurableFile(folder.path(rows_name)) as file:
+        file.write(np.array(dropped, np.int64).tobytes())
+    return Receipt([writer.output(name), OutputFile.plain(rows_name, len(dropped), file)], counts)
+
+
+def _fates(
+    first: int, stop: int, exact: ExactCopies, near: NearDuplicates, seen: Sequence[SeenStore]
+) -> dict[int, _Fate]:
+    """Of the documents with numbers from `first` to before `stop` those that go, by number."""
+    fates: dict[int, _Fate] = {}
+    if near.runs:
+        fates |= _near(KeyRange(first, stop, near.runs), seen)
+    if exact.runs:
+        copies = KeyRange(first, stop, exact.runs).table()
+        firsts = document_numbers(numbers(copies["first"]))
+        of_firsts: dict[int, _Fate] = {}
+        if near.of_firsts is not None and len(firsts):
+            of_firsts = _near(KeyRange(int(firsts.min()), int(firsts.max()) + 1, (near.of_firsts,)), seen)
+        columns = (copies["number"], copies["first_id"], stores_of(numbers(copies["first"]), seen))
+        rows = zip(firsts.tolist(), *(column.to_pylist() for column in columns), strict=True)
+        for first_number, number, first_id, seen_in in rows:
+            fate = of_firsts.get(first_number) or _Fate("exact_duplicate", first_id, 1.0, 1.0, None, seen_in)
+            fates[number] = fate._replace(copy_of=first_id)
+    return fates
+
+
+def _near(of: KeyRange, seen: Sequence[SeenStore]) -> dict[int, _Fate]:
+    table = of.table()
+    shared, own, other = (numbers(table[name]) for name in ("shared", "shingles", "other_shingles"))
+    similarities, containments = shared / (own + other - shared), shared / own
+    columns = (table["number"], table["first_id"], stores_of(numbers(table["first"]), seen))
+    rows = zip(*(column.to_pylist() for column in columns), similarities.tolist(), containments.tolist(), strict=True)
+    return {
+        number: _Fate("near_duplicate", first_id, similarity, containment, None, seen_in)
+        for number, first_id, seen_in, similarity, containment in rows
+    }
+
+
+def keep_documents(
+    shard: CorpusShard,
+    dropped: Path,
+    fatal: frozenset[int],
+    sampled: frozenset[int],
+    zstd_level: int,
+    window: Window,
+    folder: BuildFolder,
+) -> Receipt:
+    """The documents that stay, in order.
+
+    Counts: `documents`, and `dropped_bytes` of the texts that go. Notes: `samples`, ids and beginnings of the texts of
+    sampled rows, by row.
+
+    Args:
+        dropped: the file of those that go, see `decide_shard`.
+        fatal: rows that kill their worker.
+    """
+    gone = frozenset(np.fromfile(dropped, np.int64).tolist())
+    dropped_bytes = 0
+    samples: dict[str, list[str]] = {}
+    name = f"{SHARDS}/{shard.name}{SUFFIX}"
+    with JsonlZstWriter(folder.path(name), zstd_level) as writer:
+        for lines, _ in line_blocks(shard, window):
+            kept = [line + b"\n" for row, line in lines if row not in gone and row not in fatal]
+            writer.write_lines(b"".join(kept), len(kept))
+            read = [one for one in lines if one.row in gone or one.row in sampled]
+            for (row, _), document in zip(read, read_documents(read, shard), strict=True):
+                if row in gone:
+                    dropped_bytes += len(document.text.encode())
+                if row in sampled:
+                    samples[str(row)] = [document.doc_id, document.text[:_SAMPLE_CHARACTERS]]
+    counts = {"documents": writer.rows, "dropped_bytes": dropped_bytes}
+    return Receipt([writer.output(name)], counts, {SAMPLES: samples})
+
+
+GROUPS, MEMBERS = 10, 3  # so many are shown, with so many of the documents that went
+_AT_A_TIME = 1 << 24
+
+
+@dataclass(frozen=True)
+class LargeGroup:
+    """A group by the numbers of its documents: the one that stays, how many have gone for it, the first of those."""
+
+    kept: int
+    gone: int
+    members: Sequence[int]
+
+
+def largest_groups(documents: int, exact: ExactCopies, near: NearDuplicates) -> list[LargeGroup]:
+    """The groups from which most documents went, the largest first, of equals the one whose document comes first.
+
+    Memory is four bytes for each of so many documents at a time, and the near duplicates that have copies.
+
+    Args:
+        documents: in the corpus.
+    """
+    moves = _Moves(np.empty(0, np.uint64), np.empty(0, np.uint64))
+    if near.of_firsts is not None:
+        table = read_columns(near.of_firsts, ["number", "first"])
+        moves = _Moves(numbers(table["number"]), document_numbers(numbers(table["first"])))
+    runs = [*near.runs, *exact.runs]
+    found: list[tuple[int, int]] = []  # minus how many went, and for which document
+    for start in range(0, documents, _AT_A_TIME):
+        gone = np.zeros(min(_AT_A_TIME, documents - start), np.uint32)
+        for run in runs:
+            _count(gone, start, _kept(read_columns(run, ["first"]), moves))
+        least = np.partition(gone, -GROUPS)[-GROUPS] if len(gone) > GROUPS else 0
+        large = np.flatnonzero(gone >= max(int(least), 1))
+        candidates = zip((-gone[large].astype(np.int64)).tolist(), (large + start).tolist(), strict=True)
+        found = heapq.nsmallest(GROUPS, [*found, *candidates])
+    members = _members(runs, moves, [number for _, number in found])
+    return [LargeGroup(number, -negated, members[number]) for negated, number in found]
+
+
+class _Moves(NamedTuple):
+    """Documents that have copies and went themselves, ascending, and the one that each went for."""
+
+    gone: NDArray[np.uint64]
+    kept: NDArray[np.uint64]
+
+
+def _kept(table: pa.Table, moves: _Moves) -> NDArray[np.uint64]:
+    """What stays in the place of each row's document."""
+    firsts = document_numbers(numbers(table["first"]))
+    if not len(moves.gone):
+        return firsts
+    place = np.minimum(np.searchsorted(moves.gone, firsts), len(moves.gone) - 1)
+    return np.where(moves.gone[place] == firsts, moves.kept[place], firsts)
+
+
+@compiled
+def _count(gone: NDArray[np.uint32], start: int, kept: NDArray[np.uint64]) -> None:
+    for number in kept:
+        place = np.int64(number) - start
+        if 0 <= place < len(gone):
+            gone[place] += 1
+
+
+def _members(runs: Sequence[Path], moves: _Moves, wanted: Sequence[int]) -> dict[int, list[int]]:
+    """The first documents that went for each wanted one, by number."""
+    members: dict[int, list[int]] = {number: [] for number in wanted}
+    for run in runs:
+        table = read_columns(run, ["number", "first"])
+        kept = _kept(table, moves)
+        rows = np.flatnonzero(np.isin(kept, np.array(wanted, np.uint64)))
+        for number, gone in zip(kept[rows].tolist(), numbers(table["number"])[rows].tolist(), strict=True):
+            members[number] = heapq.nsmallest(MEMBERS, [*members[number], gone])
+    return members

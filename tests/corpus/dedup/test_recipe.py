@@ -1,0 +1,82 @@
+"""Recipes of deduplication: what they refuse, what they recommend, and caps on what may go."""
+
+import pytest
+from dedup_build import recipe
+
+from pipeline_assets.corpus.dedup.recipe import (
+    Banding,
+    DedupRecipe,
+    Distance,
+    RemovalCaps,
+    recommended,
+    smallest_distance,
+)
+
+SKETCHES = {"shingle_words": 5, "bits": 256, "max_distance": 50, "seed": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bands": 13}, "13 bands of 8 rows use 104 permutations, and there are 112"),
+        ({"threshold": "0"}, "a similarity of 0: it is above 0, and 1 at most"),
+        ({"threshold": "1.01"}, "a similarity of 1.01"),
+        ({"selection": "quality"}, "selection.* quality goes with a .*quality_column"),
+        ({"faiss": SKETCHES | {"bits": 100}}, "multiple of 8"),
+        ({"faiss": SKETCHES | {"max_distance": 128}}, "half of them differ by chance"),
+    ],
+)
+def test_a_recipe_that_makes_no_sense_is_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        recipe(**change)
+
+
+@pytest.mark.parametrize(
+    ("near", "bands", "rows"),
+    [
+        ({}, 28, 4),
+        ({"threshold": "0.9"}, 14, 8),
+        ({"minhash": {"permutations": 128}}, 32, 4),
+        ({"minhash": {"bands": 14}}, 14, 8),
+        ({"minhash": {"rows": 8}}, 14, 8),
+    ],
+)
+def test_what_isnt_said_of_near_duplicates_is_recommended(near: dict[str, object], bands: int, rows: int) -> None:
+    made = DedupRecipe.model_validate({"near": near})
+
+    assert made.near is not None and made.near.minhash is not None
+    assert (made.mode, made.near.minhash.bands, made.near.minhash.rows) == ("both", bands, rows)
+    assert DedupRecipe.from_content(made.content()) == made
+
+
+def test_without_a_word_both_ways_are_taken_and_exact_ones_need_no_more() -> None:
+    assert DedupRecipe.model_validate({}) == DedupRecipe.model_validate({"near": {}})
+    assert DedupRecipe.model_validate({"mode": "exact"}).near is None
+
+
+def test_pairs_are_proposed_in_one_way() -> None:
+    with pytest.raises(ValueError, match="give one of `minhash` and `faiss`"):
+        DedupRecipe.model_validate({"near": recipe().content()["near"] | {"faiss": SKETCHES}})
+
+
+def test_a_pair_is_proposed_with_the_probability_that_one_band_is_all_alike() -> None:
+    assert Banding(14, 8).proposes(0.8) == pytest.approx(1 - (1 - 0.8**8) ** 14)
+    assert (Banding(14, 8).proposes(1), Banding(14, 8).proposes(0)) == (1, 0)
+
+
+def test_the_most_rows_that_still_find_enough_are_recommended() -> None:
+    assert recommended(112, 0.8, 0.95) == Banding(16, 7)
+    assert recommended(112, 0.8, 0.999) == Banding(28, 4)
+    assert recommended(112, 0.01, 0.95) == Banding(112, 1)
+    assert [recommended(12, 0.9, recall).rows for recall in (0, 0.5, 0.9, 0.97, 0.999, 1)] == [12, 6, 4, 3, 2, 1]
+
+
+def test_the_smallest_distance_that_finds_enough_is_recommended() -> None:
+    assert smallest_distance(256, 0.7, 0.95) == Distance(256, 48)
+    assert Distance(256, 48).proposes(0.7) >= 0.95 > Distance(256, 47).proposes(0.7)
+
+
+def test_a_source_that_is_named_has_a_cap_of_its_own() -> None:
+    caps = RemovalCaps(every_source="0.3", sources={"notes": "0.5"})
+
+    assert (float(caps.cap("notes")), float(caps.cap("pages"))) == (0.5, 0.3)
