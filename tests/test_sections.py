@@ -11,8 +11,8 @@ from pipeline_assets.commands.build import StrictFlags
 from pipeline_assets.commands.sections import Content, Section
 from pipeline_assets.corpus.decontamination.recipe import EvaluationSource
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.nemotron.sections import Scan
 from pipeline_assets.corpus.normalize.sources import WikipediaSource
-from pipeline_assets.systems.nemotron import Scan
 
 DEDUP = Section(DedupRecipe)
 WIKIPEDIA = Section(WikipediaSource)

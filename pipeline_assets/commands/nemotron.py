@@ -14,6 +14,7 @@ from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 from pipeline_assets.corpus.nemotron.inventory import read_inventory
 from pipeline_assets.corpus.nemotron.rows_recipe import DOMAINS, EFFORTS, SHARD_BYTES, Domain, RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE
+from pipeline_assets.corpus.nemotron.sections import DatasetSection, HubLayout, Scan, known_domain
 from pipeline_assets.corpus.nemotron.split_pin import splits_of_folder, splits_on_hub
 from pipeline_assets.corpus.nemotron.splits import dataset_key, no_such_split, partition_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -22,7 +23,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
-from pipeline_assets.systems.nemotron import DatasetSection, HubLayout, NemotronRecipe, Scan, known_domain
+from pipeline_assets.systems.nemotron import NemotronRecipe
 
 Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, or a folder here of the same layout.")]
 

@@ -1,9 +1,8 @@
 """Nemotron: distilled datasets at a commit → inventories of their splits → rows as Harmony texts → a hub's layout."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal
 
 import pydantic
 
@@ -19,7 +18,8 @@ from pipeline_assets.corpus.nemotron.inventory import (
 from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE, lay_out
 from pipeline_assets.corpus.nemotron.pools_recipe import POOLS_STAGE, PoolsRecipe
 from pipeline_assets.corpus.nemotron.row_checks import (
-    coverage_within,
+    coverage_within_inventory,
+    pools_have_rows,
     preview_columns,
     preview_coverage,
     texts_parse,
@@ -27,14 +27,17 @@ from pipeline_assets.corpus.nemotron.row_checks import (
 )
 from pipeline_assets.corpus.nemotron.rows_recipe import (
     DEDUPLICATED_STAGE,
-    DOMAINS,
     NORMALISE_STAGE,
     PROMPTS_STAGE,
-    DeduplicateRecipe,
-    Domain,
-    Effort,
     RowOrigin,
     RowsRecipe,
+)
+from pipeline_assets.corpus.nemotron.sections import (
+    DatasetSection,
+    DeduplicateRecipe,
+    HubLayout,
+    Scan,
+    dataset_misfits,
 )
 from pipeline_assets.corpus.nemotron.split_pin import (
     RAW_STAGE,
@@ -51,111 +54,13 @@ from pipeline_assets.corpus.publishing.dataset_card import card_of
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.rows.conversations import CandidateRows, ConversationRows, KeptConversations, LaidOutRows
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.checks import Verdict
-from pipeline_assets.corpus.spine.lineage import AREAS
+from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import (
-    COMMIT_PATTERN,
     Misfit,
-    Option,
     Recipe,
-    RecipePart,
-    section_at,
-    sections_at,
 )
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.trust.figures import Limit
-
-Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
-
-
-class DatasetSection(RecipePart):
-    """One dataset: of a hub, at a commit, or a folder here of the same layout.
-
-    Attributes:
-        dataset: owner/name; of a folder, any name: it is what its rows are said to be of.
-        revision: 40 hex digits; None of a folder. Forty zeros are a commit that nobody has looked up yet: such a
-            dataset can be planned and not built.
-        path: of a folder, absolute or below the data root; None of a hub. Where it lies changes no byte.
-        splits: which of them; the card names them, else the files do.
-        files: patterns by split, see `hub_configs`, where the card isn't to be asked.
-        subset: the hub's configuration that rows are said to be of; None for the card's, else `default`.
-        domain: of the rows; None of the six, of which it is known.
-        reasoning_effort: by split, where it says how hard whoever answered was told to think: their system message says
-            that.
-    """
-
-    dataset: str
-    revision: Annotated[
-        str | None, Option("Branch, tag or commit; its commit is written down. Default: main.", default=None)
-    ] = None
-    path: str | None = None
-    splits: Annotated[Texts, Option("Only this one, such as low; repeatable.", "split", default=None)]
-    files: dict[str, Texts] = pydantic.Field(default_factory=dict)
-    subset: str | None = None
-    domain: Annotated[
-        Domain | None, Option("math, proof, science, agentic or chat_if; of the six it is known.", default=None)
-    ] = None
-    reasoning_effort: dict[str, Effort] = pydantic.Field(default_factory=dict)
-
-    @pydantic.model_validator(mode="after")
-    def _is_of_a_hub_or_a_folder(self) -> Self:
-        if (self.revision is None) == (self.path is None):
-            raise ValueError(f"{self.dataset}: give `revision` for a dataset of a hub, or `path` for a folder here")
-        if self.revision is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", self.dataset):
-            raise ValueError(f"{self.dataset!r} is no dataset: write owner/name, such as nvidia/Nemotron-Science-v1")
-        if self.revision is not None and not re.fullmatch(COMMIT_PATTERN, self.revision):
-            raise ValueError(
-                f"the revision of {self.dataset} is {self.revision!r}, and a revision is a commit of 40 hex digits, "
-                "since a branch moves; `corpusmill pin` gives the commit"
-            )
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _can_be_a_folder(self) -> Self:
-        if not dataset_key(self.dataset) or dataset_key(self.dataset) in AREAS:
-            raise ValueError(f"{self.dataset!r} can't be the name of a folder here: give it another")
-        for split in self.splits:
-            if not re.fullmatch(r"\w[\w.-]*", split):
-                raise ValueError(f"{split!r} is no split: its name has letters, digits, `_`, `.` and `-`")
-        for key, named in (("files", self.files), ("reasoning_effort", self.reasoning_effort)):
-            for split in named:
-                if split not in self.splits:
-                    raise ValueError(f"`{key}` has {split!r}, which is none of `splits`")
-        return self
-
-    @property
-    def rows_domain(self) -> Domain | None:
-        """The domain of its rows; None if nobody says it."""
-        return self.domain or known_domain(self.dataset)
-
-
-def known_domain(dataset: str) -> Domain | None:
-    """The domain of one of the six datasets, by its name; None of any other."""
-    known = {dataset_key(name): domain for name, domain in DOMAINS.items()}
-    return known.get(dataset_key(dataset))
-
-
-class Scan(RecipePart):
-    """How much of each split the inventory reads.
-
-    Attributes:
-        max_rows: of a sample that lies evenly over its files; None for all.
-    """
-
-    max_rows: Annotated[int | None, Option("Rows of a split at most, from all over it.", "max-records")] = (
-        pydantic.Field(None, ge=1)
-    )
-
-
-class HubLayout(RecipePart):
-    """Splits of a dataset in one folder, as a hub has them.
-
-    Attributes:
-        readme: with the dataset's card.
-    """
-
-    readme: Annotated[bool, Option("With the dataset's card in it.", "write-readme")] = False
 
 
 class NemotronRecipe(Recipe):
@@ -180,22 +85,7 @@ class NemotronRecipe(Recipe):
                 yield Misfit((key,), f"`{key}` {what} normalised rows", "add `rows`")
         if values.get("pools") is not None and values.get("deduplicate") is None:
             yield Misfit(("pools",), "`pools` are of rows that stay", "add `deduplicate`, `{}` is enough")
-        earlier = set[str]()
-        for position, section in sections_at(values, "datasets"):
-            dataset, place = str(section.get("dataset")), ("datasets", position)
-            splits = section.get("splits")
-            splits = [str(split) for split in splits] if isinstance(splits, list | tuple) else []
-            named = [dataset_key(dataset)] if has_layout else []
-            for key in (*named, *(partition_key(dataset, split) for split in splits)):
-                if key in earlier:
-                    fix = "`hf_layout` needs it once" if key in named else "name each split once"
-                    yield Misfit((*place, "dataset" if key in named else "splits"), f"{key} is there twice", fix)
-                earlier.add(key)
-            if has_rows and section.get("domain") is None and known_domain(dataset) is None:
-                yield Misfit(place, f"{dataset} needs a `domain`", f"add one of {', '.join(get_args(Domain))}")
-            if has_rows and section.get("reasoning_effort") and section_at(values, "rows").get("system") is None:
-                what = f"`reasoning_effort` of {dataset} is told in a system message"
-                yield Misfit((*place, "reasoning_effort"), what, "add `rows.system`")
+        yield from dataset_misfits(values, has_rows, has_layout)
 
     def goals(self) -> list[Target]:
         """What all else is made for."""
@@ -372,14 +262,6 @@ def _normalise(job: Job) -> BuildResult:
         return normalise_split(job.building, files, origin, rules, job.run.settings)
 
 
-def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
-    """Rows have the metadata that the inventory found in their split: never more, and fewer by rejects alone."""
-    inventories = [open_artifact(root / one.folder) for one in target.compared_to if one.is_sealed(root)]
-    if not inventories:
-        return Verdict(True, "nothing to compare", applies=False)
-    return coverage_within(shards, *inventories)
-
-
 NORMALIZED_SHARDS = Kind(
     "nemotron/normalized_shards",
     NORMALISE_STAGE,
@@ -468,15 +350,6 @@ def _build_pools(job: Job) -> BuildResult:
 
     splits = {name.partition("/")[2]: rows for name, rows in job.upstream_by_name().items()}
     return build_pools(job.building, splits, PoolsRecipe.from_content(job.recipe["pools"]), job.run.settings)
-
-
-def pools_have_rows(pools: Artifact) -> Verdict:
-    """Every pool that could have rows of this dataset has some."""
-    decisions = pools.manifest.identity.decisions
-    empty = [f"{name}: no row of which all hold: {conditions}" for name, conditions in decisions["empty"].items()]
-    left_out = [f"{name} is left out: {why}" for name, why in decisions["left_out"].items()]
-    counts = [f"{name} {rows:,}" for name, rows in pools.manifest.identity.counts["pools"].items()]
-    return Verdict(not empty, "; ".join([*empty, ", ".join(counts) or "no pool has rows", *left_out]))
 
 
 CANDIDATE_POOLS = Kind(

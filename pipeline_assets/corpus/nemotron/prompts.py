@@ -34,8 +34,8 @@ from pipeline_assets.corpus.harmony.prompt import (
     prompt_messages,
 )
 from pipeline_assets.corpus.harmony.render import render_harmony
-from pipeline_assets.corpus.nemotron.rows_recipe import CORRECTNESS
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, data_files
+from pipeline_assets.corpus.nemotron.sections import CORRECTNESS
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage

@@ -6,6 +6,7 @@ Rows are read back from their files and checked from texts and tokens, not from 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,9 @@ from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.nemotron.inventory import read_inventories, read_inventory
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import data_files
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.encode import cached_encoder, is_spot_checked
 from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, Encoder
 
@@ -180,6 +182,23 @@ def coverage_within(shards: Artifact, inventory: Artifact) -> Verdict:
             wrong.append(f"{name}: {here:,} rows, {there:,} in the inventory")
     words = "; ".join(wrong) or f"{rows:,} rows, {lost:,} fewer than in the inventory, and the same metadata"
     return Verdict(not wrong, words, numbers)
+
+
+def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
+    """Rows have the metadata that the inventory found in their split: never more, and fewer by rejects alone."""
+    inventories = [open_artifact(root / one.folder) for one in target.compared_to if one.is_sealed(root)]
+    if not inventories:
+        return Verdict(True, "nothing to compare", applies=False)
+    return coverage_within(shards, *inventories)
+
+
+def pools_have_rows(pools: Artifact) -> Verdict:
+    """Every pool that could have rows of this dataset has some."""
+    decisions = pools.manifest.identity.decisions
+    empty = [f"{name}: no row of which all hold: {conditions}" for name, conditions in decisions["empty"].items()]
+    left_out = [f"{name} is left out: {why}" for name, why in decisions["left_out"].items()]
+    counts = [f"{name} {rows:,}" for name, rows in pools.manifest.identity.counts["pools"].items()]
+    return Verdict(not empty, "; ".join([*empty, ", ".join(counts) or "no pool has rows", *left_out]))
 
 
 def _batches(shards: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:

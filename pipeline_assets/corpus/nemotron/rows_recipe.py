@@ -4,11 +4,10 @@ All are choices of a recipe; none has a default.
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast, LossMode
 from pipeline_assets.corpus.harmony.message import Analysis, Template
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, SystemContent
@@ -109,7 +108,6 @@ class NormaliseRules:
     tokenizer_sha256: str
 
 
-CORRECTNESS = "correctness"  # in the meta of a prompt, by which one of several is chosen
 NORMALISE_STAGE = StageVersion("nemotron_normalise", 4)
 PROMPTS_STAGE = StageVersion("nemotron_prompts", 1)
 DEDUPLICATED_STAGE = StageVersion("nemotron_deduplicated", 1)
@@ -205,26 +203,3 @@ class RowsRecipe(RecipePart):
         if isinstance(self.loss, AssistantLastLoss):
             return AssistantLast()
         return AssistantAll(analysis=self.loss.analysis, calls=self.loss.calls)
-
-
-class DeduplicateRecipe(RecipePart):
-    """Which normalised rows go, or are tagged as duplicates.
-
-    Attributes:
-        min_completion_tokens: a completion of fewer is next to nothing.
-        scope: among whose rows one may be a duplicate: of its split, of its dataset, or of all of the recipe.
-        near: prompts that are alike; None looks for none.
-        near_duplicates: whether they are tagged, or dropped; the most correct one stays, of several of those the first.
-    """
-
-    min_completion_tokens: int = pydantic.Field(8, ge=0)
-    scope: Literal["split", "dataset", "all"] = "split"
-    near: NearRecipe | None = NearRecipe.model_validate({})
-    near_duplicates: Literal["tag", "drop"] = "tag"
-
-    def of_prompts(self) -> dict[str, Any] | None:
-        """How prompts are deduplicated, as a `DedupRecipe`; None where they aren't."""
-        if self.near is None:
-            return None
-        order = {"selection": "quality", "quality_column": CORRECTNESS}
-        return DedupRecipe.of({"near": self.near.content(), **order}, "deduplicate").content()

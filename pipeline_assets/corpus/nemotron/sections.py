@@ -1,0 +1,148 @@
+"""What a recipe says of datasets, and of what is made of their rows: its sections, but `rows` and `pools`."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, Self, get_args
+
+import pydantic
+
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
+from pipeline_assets.corpus.nemotron.rows_recipe import DOMAINS, Domain, Effort
+from pipeline_assets.corpus.nemotron.splits import dataset_key, partition_key
+from pipeline_assets.corpus.spine.lineage import AREAS
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Misfit, Option, RecipePart, section_at, sections_at
+
+CORRECTNESS = "correctness"  # in the meta of a prompt, by which one of several is chosen
+Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+
+
+class DatasetSection(RecipePart):
+    """One dataset: of a hub, at a commit, or a folder here of the same layout.
+
+    Attributes:
+        dataset: owner/name; of a folder, any name: it is what its rows are said to be of.
+        revision: 40 hex digits; None of a folder. Forty zeros are a commit that nobody has looked up yet: such a
+            dataset can be planned and not built.
+        path: of a folder, absolute or below the data root; None of a hub. Where it lies changes no byte.
+        splits: which of them; the card names them, else the files do.
+        files: patterns by split, see `hub_configs`, where the card isn't to be asked.
+        subset: the hub's configuration that rows are said to be of; None for the card's, else `default`.
+        domain: of the rows; None of the six, of which it is known.
+        reasoning_effort: by split, where it says how hard whoever answered was told to think: their system message says
+            that.
+    """
+
+    dataset: str
+    revision: Annotated[
+        str | None, Option("Branch, tag or commit; its commit is written down. Default: main.", default=None)
+    ] = None
+    path: str | None = None
+    splits: Annotated[Texts, Option("Only this one, such as low; repeatable.", "split", default=None)]
+    files: dict[str, Texts] = pydantic.Field(default_factory=dict)
+    subset: str | None = None
+    domain: Annotated[
+        Domain | None, Option("math, proof, science, agentic or chat_if; of the six it is known.", default=None)
+    ] = None
+    reasoning_effort: dict[str, Effort] = pydantic.Field(default_factory=dict)
+
+    @pydantic.model_validator(mode="after")
+    def _is_of_a_hub_or_a_folder(self) -> Self:
+        if (self.revision is None) == (self.path is None):
+            raise ValueError(f"{self.dataset}: give `revision` for a dataset of a hub, or `path` for a folder here")
+        if self.revision is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", self.dataset):
+            raise ValueError(f"{self.dataset!r} is no dataset: write owner/name, such as nvidia/Nemotron-Science-v1")
+        if self.revision is not None and not re.fullmatch(COMMIT_PATTERN, self.revision):
+            raise ValueError(
+                f"the revision of {self.dataset} is {self.revision!r}, and a revision is a commit of 40 hex digits, "
+                "since a branch moves; `corpusmill pin` gives the commit"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _can_be_a_folder(self) -> Self:
+        if not dataset_key(self.dataset) or dataset_key(self.dataset) in AREAS:
+            raise ValueError(f"{self.dataset!r} can't be the name of a folder here: give it another")
+        for split in self.splits:
+            if not re.fullmatch(r"\w[\w.-]*", split):
+                raise ValueError(f"{split!r} is no split: its name has letters, digits, `_`, `.` and `-`")
+        for key, named in (("files", self.files), ("reasoning_effort", self.reasoning_effort)):
+            for split in named:
+                if split not in self.splits:
+                    raise ValueError(f"`{key}` has {split!r}, which is none of `splits`")
+        return self
+
+    @property
+    def rows_domain(self) -> Domain | None:
+        """The domain of its rows; None if nobody says it."""
+        return self.domain or known_domain(self.dataset)
+
+
+def known_domain(dataset: str) -> Domain | None:
+    """The domain of one of the six datasets, by its name; None of any other."""
+    known = {dataset_key(name): domain for name, domain in DOMAINS.items()}
+    return known.get(dataset_key(dataset))
+
+
+class Scan(RecipePart):
+    """How much of each split the inventory reads.
+
+    Attributes:
+        max_rows: of a sample that lies evenly over its files; None for all.
+    """
+
+    max_rows: Annotated[int | None, Option("Rows of a split at most, from all over it.", "max-records")] = (
+        pydantic.Field(None, ge=1)
+    )
+
+
+class HubLayout(RecipePart):
+    """Splits of a dataset in one folder, as a hub has them.
+
+    Attributes:
+        readme: with the dataset's card.
+    """
+
+    readme: Annotated[bool, Option("With the dataset's card in it.", "write-readme")] = False
+
+
+class DeduplicateRecipe(RecipePart):
+    """Which normalised rows go, or are tagged as duplicates.
+
+    Attributes:
+        min_completion_tokens: a completion of fewer is next to nothing.
+        scope: among whose rows one may be a duplicate: of its split, of its dataset, or of all of the recipe.
+        near: prompts that are alike; None looks for none.
+        near_duplicates: whether they are tagged, or dropped; the most correct one stays, of several of those the first.
+    """
+
+    min_completion_tokens: int = pydantic.Field(8, ge=0)
+    scope: Literal["split", "dataset", "all"] = "split"
+    near: NearRecipe | None = NearRecipe.model_validate({})
+    near_duplicates: Literal["tag", "drop"] = "tag"
+
+    def of_prompts(self) -> dict[str, Any] | None:
+        """How prompts are deduplicated, as a `DedupRecipe`; None where they aren't."""
+        if self.near is None:
+            return None
+        order = {"selection": "quality", "quality_column": CORRECTNESS}
+        return DedupRecipe.of({"near": self.near.content(), **order}, "deduplicate").content()
+
+
+def dataset_misfits(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool) -> Iterator[Misfit]:
+    """Datasets of a recipe, as it was read, that are there twice, or lack what their rows need."""
+    earlier = set[str]()
+    for position, section in sections_at(recipe, "datasets"):
+        dataset, place = str(section.get("dataset")), ("datasets", position)
+        splits = section.get("splits")
+        splits = [str(split) for split in splits] if isinstance(splits, list | tuple) else []
+        named = [dataset_key(dataset)] if has_layout else []
+        for key in (*named, *(partition_key(dataset, split) for split in splits)):
+            if key in earlier:
+                fix = "`hf_layout` needs it once" if key in named else "name each split once"
+                yield Misfit((*place, "dataset" if key in named else "splits"), f"{key} is there twice", fix)
+            earlier.add(key)
+        if has_rows and section.get("domain") is None and known_domain(dataset) is None:
+            yield Misfit(place, f"{dataset} needs a `domain`", f"add one of {', '.join(get_args(Domain))}")
+        if has_rows and section.get("reasoning_effort") and section_at(recipe, "rows").get("system") is None:
+            what = f"`reasoning_effort` of {dataset} is told in a system message"
+            yield Misfit((*place, "reasoning_effort"), what, "add `rows.system`")
