@@ -1,6 +1,6 @@
 """The rows of a split without those that go, and of each that stays, of which other row it is nearly a duplicate.
 
-    data/<split>-00000-of-0000N.parquet   the rows, `schema.DEDUPLICATED_SCHEMA`, in their order and in their files
+    data/<split>-00000-of-0000N.parquet   the rows, `schema.SCHEMA`, in their order and in their files
     dropped.jsonl.zst                     rows that went, and why: what their prompts tell, or that they are near
 
 Near duplicates are prompts that are alike: tagged, or dropped where the recipe says so.
@@ -23,7 +23,7 @@ from pipeline_assets.corpus.formats.arrow import mask, nullable, numbers
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
 from pipeline_assets.corpus.nemotron.prompts import DroppedRow
-from pipeline_assets.corpus.nemotron.schema import DEDUPLICATED_SCHEMA, DROPPED_FILE, data_files
+from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA, data_files
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
@@ -117,7 +117,7 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: BuildFolder, has_loo
     first = number = 0  # of the shard; of those that have a prompt
     with (
         open_parquet(shard.file) as file,
-        ParquetOutput(folder.path(shard.path), DEDUPLICATED_SCHEMA, file.metadata.num_rows or 1) as output,
+        ParquetOutput(folder.path(shard.path), SCHEMA, file.metadata.num_rows or 1) as output,
         JsonlZstWriter(folder.path(dropped_name), level=3) as dropped,
     ):
         for group in range(file.num_row_groups):
@@ -141,7 +141,8 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: BuildFolder, has_loo
             kept = _tagged(table.filter(mask(stays)), tags, has_looked)
             counts.update(rows=table.num_rows, documents=kept.num_rows)
             counts.update({name: int(numbers(kept[column]).sum()) for name, column in _SUMS.items()})
-            output.write(kept)
+            if kept.num_rows:  # `datasets` reads no row group without rows
+                output.write(kept)
             first += table.num_rows
     return Receipt([output.output(shard.path), dropped.output(dropped_name)], dict(counts))
 
@@ -160,7 +161,6 @@ def _tagged(table: pa.Table, tags: Sequence[Decision | None], has_looked: bool) 
         "quality_similarity": [None if tag is None else tag.similarity for tag in tags],
     }
     columns = [
-        nullable(found[field.name], field.type) if field.name in found else table[field.name]
-        for field in DEDUPLICATED_SCHEMA
+        nullable(found[field.name], field.type) if field.name in found else table[field.name] for field in SCHEMA
     ]
-    return pa.Table.from_arrays(columns, schema=DEDUPLICATED_SCHEMA)
+    return pa.Table.from_arrays(columns, schema=SCHEMA)

@@ -1,6 +1,6 @@
 """The rows of a dataset that are worth scoring, in pools by what they are for.
 
-    candidates_<purpose>/<split>-00000-of-0000N.parquet   rows of a pool, `schema.DEDUPLICATED_SCHEMA`
+    candidates_<purpose>/<split>-00000-of-0000N.parquet   rows of a pool, `schema.SCHEMA`
 
 A row is in every pool whose conditions hold of it, and carries all its columns there. Which file of its split it lies
 in is told by a hash of its id, and rows of a file are sorted by their ids: to take a row out changes one file a pool.
@@ -24,7 +24,7 @@ from pipeline_assets.corpus.formats.arrow import column_of, mask
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, read_columns
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability_pool, condition_of
-from pipeline_assets.corpus.nemotron.schema import DEDUPLICATED_SCHEMA, data_files
+from pipeline_assets.corpus.nemotron.schema import SCHEMA, data_files
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 POOLS = "candidates_"
 _CHOSEN = "chosen"  # in which pools a row is, a bit each
-_CHOSEN_SCHEMA = DEDUPLICATED_SCHEMA.append(pa.field(_CHOSEN, pa.binary()))
+_CHOSEN_SCHEMA = SCHEMA.append(pa.field(_CHOSEN, pa.binary()))
 _BUCKET_BYTES = 64 << 20  # of a split's rows, uncompressed, that become a file of a pool: at most as many
 # Columns of few values alone are written by a dictionary, which lies before all pages and changes with every new value.
 _OF_FEW_VALUES = ["dataset", "subset", "split", "loss_mode", "loss_rule", "template", "source_file", "source_revision"]
@@ -273,7 +273,7 @@ def write_pools(bucket: _Bucket, window: Window, folder: BuildFolder, pools: Seq
         if rows.any():
             name = f"{POOLS}{pool}/{bucket.split}-{bucket.number:05d}-of-{bucket.of:05d}.parquet"
             own = table.filter(mask(rows)).combine_chunks()
-            with ParquetOutput(folder.path(name), DEDUPLICATED_SCHEMA, own.num_rows, **_PUBLISHED) as output:
+            with ParquetOutput(folder.path(name), SCHEMA, own.num_rows, **_PUBLISHED) as output:
                 output.write(own)
             files.append(output.output(name))
     return Receipt(files, {})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pydantic
 
 from pipeline_assets.corpus.licences import known_tag
-from pipeline_assets.corpus.nemotron.schema import DEDUPLICATED_SCHEMA
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import RecipePart
 
@@ -84,14 +84,14 @@ def condition_of(condition: str) -> "pl.Expr":
 
     if _CLOCK.search(condition):
         raise ValueError(f"`{condition}` asks the clock: rows would be others tomorrow")
-    no_rows = pl.DataFrame(pl.from_arrow(DEDUPLICATED_SCHEMA.empty_table()))
+    no_rows = pl.DataFrame(pl.from_arrow(SCHEMA.empty_table()))
     try:
         expression = pl.sql_expr(condition)
         found = no_rows.lazy().select(expression.alias("holds")).collect_schema()["holds"]
         no_rows.clear(1).select(expression.alias("holds"))
     except pl.exceptions.ColumnNotFoundError:
         asked = pl.sql_expr(condition).meta.root_names()
-        unknown = next(column for column in asked if column not in DEDUPLICATED_SCHEMA.names)
+        unknown = next(column for column in asked if column not in SCHEMA.names)
         raise ValueError(f"`{condition}`: there is no column {unknown}") from None
     except pl.exceptions.PolarsError as error:
         raise ValueError(f"`{condition}` can't be asked: {str(error).splitlines()[0]}") from None

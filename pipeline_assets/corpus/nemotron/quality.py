@@ -83,7 +83,7 @@ class RowQuality(NamedTuple):
         completion_nonempty: see `has_completion`.
         valid_tool_schema: `calls_fit_tools`; null where it can't be told: the text is no Harmony, or it came as text
             that has calls, from a row without tools.
-        is_duplicate: null; who finds duplicates sets it.
+        is_duplicate, duplicate_of, similarity: null; who finds duplicates sets them.
         length: by its tokens: `short` below 128, `long` above 16,384, else `normal`.
         repetition: `repeated_fraction` of its tokens.
         empty_messages: messages before the last one that hold nothing but blanks, of whatever role; whether the last
@@ -94,6 +94,8 @@ class RowQuality(NamedTuple):
     completion_nonempty: bool
     valid_tool_schema: bool | None
     is_duplicate: bool | None
+    duplicate_of: str | None
+    similarity: float | None
     length: Length
     repetition: float
     empty_messages: int
@@ -124,6 +126,8 @@ def row_quality(
         flags.valid_harmony,
         has_completion(text.parsed, flags, loss),
         calls_fit_tools(calls, tools) if can_tell else None,
+        None,
+        None,
         None,
         length_of(len(encoded.ids)),
         repeated_fraction(encoded.ids),

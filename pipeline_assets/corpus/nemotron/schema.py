@@ -40,6 +40,8 @@ _QUALITY = {
     "completion_nonempty": pa.bool_(),
     "valid_tool_schema": pa.bool_(),
     "is_duplicate": pa.bool_(),
+    "duplicate_of": pa.string(),
+    "similarity": pa.float64(),
     "length": pa.string(),
     "repetition": pa.float64(),
     "empty_messages": pa.int32(),
@@ -67,10 +69,6 @@ SCHEMA = pa.schema(
         ("source_tools_count", pa.int32()),
     ]
 )
-
-_PLACE = SCHEMA.get_field_index("quality_is_duplicate") + 1
-_OF_DUPLICATES = pa.schema([("quality_duplicate_of", pa.string()), ("quality_similarity", pa.float64())])
-DEDUPLICATED_SCHEMA = pa.schema([*[*SCHEMA][:_PLACE], *_OF_DUPLICATES, *[*SCHEMA][_PLACE:]])
 
 
 COLUMNS: Final[dict[str, str]] = {

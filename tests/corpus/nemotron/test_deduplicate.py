@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import datasets
 import msgspec
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +13,7 @@ from rows_made import ANSWER, LOOKUP, QUESTION, called
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.nemotron.prompts import DroppedRow, without_system
-from pipeline_assets.corpus.nemotron.schema import COLUMNS, DEDUPLICATED_SCHEMA
+from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.trace import rows_of
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
@@ -164,14 +165,12 @@ def test_rows_keep_their_columns_and_their_order(tmp_path: Path) -> None:
     made = built(tmp_path, {"low": rows})
 
     before, after = (rows_in(made[f"nemotron/{kind}/maths/low"]) for kind in ("normalized_shards", "deduplicated"))
-    assert pq.read_schema(next((made["nemotron/deduplicated/maths/low"].folder / "data").iterdir())).equals(
-        DEDUPLICATED_SCHEMA
-    )
+    assert pq.read_schema(next((made["nemotron/deduplicated/maths/low"].folder / "data").iterdir())).equals(SCHEMA)
     judged = ("quality_is_duplicate", "quality_duplicate_of", "quality_similarity")
     assert [{key: row[key] for key in row if key not in judged} for row in after] == [
         {key: row[key] for key in row if key not in judged} for row in before
     ]
-    assert set(DEDUPLICATED_SCHEMA.names) == set(COLUMNS)
+    assert set(SCHEMA.names) == set(COLUMNS)
 
 
 def test_each_row_leads_to_the_normalised_row_that_it_was_and_each_of_those_says_what_became_of_it(
@@ -190,3 +189,17 @@ def test_each_row_leads_to_the_normalised_row_that_it_was_and_each_of_those_says
     parts = [normalised.at(number).parts[0] for number in range(3)]
     fates = [kept.fate(part) for part in parts]
     assert [(fate.outcome, fate.row) for fate in fates if fate] == [("kept", 0), ("dropped", None), ("kept", 1)]
+
+
+def test_datasets_reads_a_file_of_which_no_row_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    made = built(tmp_path, {"low": [asked("2 + 2?", " ")], "high": [asked(PROBLEM)]})
+
+    files = [
+        str(path)
+        for split in ("low", "high")
+        for path in made[f"nemotron/deduplicated/maths/{split}"].folder.glob("data/*")
+    ]
+    loaded = datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=str(tmp_path / "cache"))
+
+    assert len(files) == 2 and len(loaded) == 1

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pipeline_assets.corpus.formats.parquet import write_table
 from pipeline_assets.corpus.nemotron.pools import build_pools
 from pipeline_assets.corpus.nemotron.pools_recipe import RULES, PoolsRecipe, condition_of
-from pipeline_assets.corpus.nemotron.schema import DEDUPLICATED_SCHEMA
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -29,7 +29,7 @@ STAGE = StageVersion("made", 1)
 
 
 def row(number: int, **columns: Any) -> Row:
-    empty: Row = dict.fromkeys(DEDUPLICATED_SCHEMA.names)
+    empty: Row = dict.fromkeys(SCHEMA.names)
     said = {"id": f"row-{number}", "split": "low", "text": f"text {number}", "stats_tokens": 10, "stats_tool_calls": 0}
     return {**empty, **said, "source_file": "low.jsonl", "source_row": number, **columns}
 
@@ -41,8 +41,8 @@ def rows_artifact(root: Path, *files: list[Row], name: str = "low") -> Artifact:
         written: list[OutputFile] = []
         for number, rows in enumerate(files):
             path = f"data/{name}-{number:05d}-of-{len(files):05d}.parquet"
-            table = pa.Table.from_pylist(rows, DEDUPLICATED_SCHEMA)
-            written.append(write_table(building.path(path), path, [table], DEDUPLICATED_SCHEMA))
+            table = pa.Table.from_pylist(rows, SCHEMA)
+            written.append(write_table(building.path(path), path, [table], SCHEMA))
         return BuildResult(written, {}, {})
 
     return Target("made/rows", name, Path("made", name), STAGE, {}).build(root, make, True, {})
@@ -90,7 +90,7 @@ def test_a_row_is_in_every_pool_whose_conditions_hold_of_it(tmp_path: Path) -> N
     assert counts["ledger"] == {"in": 6, "out": 5, "dropped": {"in_no_pool": 1}, "rejected": {}}
     assert counts["pools"] == {pool: len(ids) for pool, ids in ids_in(pools).items()}
     for path in pools.folder.glob("candidates_*/*.parquet"):
-        assert pq.read_schema(path).equals(DEDUPLICATED_SCHEMA)
+        assert pq.read_schema(path).equals(SCHEMA)
         for one in pq.read_table(path).to_pylist():
             assert one == MIXED[one["source_row"]]
 
@@ -142,7 +142,7 @@ def test_pools_are_what_polars_selects_however_rows_lie_in_files(
 
     found = ids_in(pools_of(root, {"low": artifact}))
 
-    frame = pl.DataFrame(pa.Table.from_pylist(rows, DEDUPLICATED_SCHEMA))
+    frame = pl.DataFrame(pa.Table.from_pylist(rows, SCHEMA))
     expected = {
         pool: sorted(frame.filter(*(pl.sql_expr(condition) for condition in conditions))["id"].to_list())
         for pool, conditions in RULES.items()
