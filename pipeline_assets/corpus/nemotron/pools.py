@@ -156,7 +156,7 @@ def _capabilities(shards: Sequence[_Shard]) -> list[str]:
 
 def _choose(shard: _Shard, pools: Sequence[str], recipe: PoolsRecipe) -> Counter[str]:
     """Writes in which pools each row of a file is. Counts: `rows`, `documents`, `tokens`, `dropped/<reason>`;
-    `holds/<condition>`, `said/<column>`, rows of which it holds, or that have a value.
+    `holds/<condition>`, rows of which it holds, `said/<column>`, rows that have a value; of those that aren't refused.
     """
     import polars as pl
 
@@ -174,8 +174,9 @@ def _choose(shard: _Shard, pools: Sequence[str], recipe: PoolsRecipe) -> Counter
     chosen &= is_allowed[:, None]
     durable.make_folder(shard.chosen.parent)
     np.save(shard.chosen, chosen)
-    counts: Counter[str] = Counter({f"holds/{one}": int(rows.sum()) for one, rows in holds.items()})
-    counts.update({f"said/{column}": frame.height - frame[column].null_count() for column in recipe.columns})
+    counts: Counter[str] = Counter({f"holds/{one}": int((rows & is_allowed).sum()) for one, rows in holds.items()})
+    said = {column: frame[column].is_not_null().to_numpy() & is_allowed for column in recipe.columns}
+    counts.update({f"said/{column}": int(rows.sum()) for column, rows in said.items()})
     counts["rows"], counts["documents"] = frame.height, int(chosen.any(axis=1).sum())
     counts[dropped_key("refused_licence")] = int((~is_allowed).sum())
     counts[dropped_key("in_no_pool")] = int((is_allowed & ~is_in_any).sum())

@@ -1,11 +1,13 @@
 """Which rows are candidates for what: conditions over columns, in SQL."""
 
+import difflib
 import functools
 import json
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
+import pyarrow as pa
 import pydantic
 
 from pipeline_assets.corpus.licences import known_tag
@@ -21,7 +23,15 @@ CAPABILITY = "capability"  # of which pools by capability are named
 _PURPOSE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 _CLOCK = re.compile(r"\b(now|current_(date|time|timestamp))\b", re.IGNORECASE)
 _UNFIT = re.compile(r"[^a-z0-9]+")
-Conditions = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+
+
+def _is_condition(condition: str) -> str:
+    condition_of(condition)
+    return condition
+
+
+Condition = Annotated[str, pydantic.AfterValidator(_is_condition)]
+Conditions = Annotated[tuple[Condition, ...], pydantic.Field(strict=False, min_length=1)]
 RULES: Mapping[str, tuple[str, ...]] = {
     "missing_correctness_meta": ("meta_correctness IS NULL",),
     "tool_use": ("stats_tool_calls > 0",),
@@ -50,14 +60,12 @@ class PoolsRecipe(RecipePart):
 
     @pydantic.field_validator("rules")
     @classmethod
-    def _can_be_asked(cls, rules: Mapping[str, Conditions]) -> Mapping[str, Conditions]:
-        for purpose, conditions in rules.items():
+    def _name_folders(cls, rules: Mapping[str, Conditions]) -> Mapping[str, Conditions]:
+        for purpose in rules:
             if not _PURPOSE.fullmatch(purpose):
                 raise ValueError(f"{purpose!r} names a folder and a config: write lower-case words with `_` between")
             if purpose.startswith(f"{CAPABILITY}_"):
                 raise ValueError(f"{purpose!r} is the name of a pool by capability: give it another")
-            for condition in conditions:
-                condition_of(condition)
         return rules
 
     @pydantic.field_validator("refuse_licences")
@@ -83,22 +91,24 @@ def condition_of(condition: str) -> "pl.Expr":
     import polars as pl
 
     if _CLOCK.search(condition):
-        raise ValueError(f"`{condition}` asks the clock: rows would be others tomorrow")
-    no_rows = pl.DataFrame(pl.from_arrow(SCHEMA.empty_table()))
+        raise ValueError("it asks the clock, and rows would be others tomorrow")
+    # Some types are compared where there are values alone: a list, of which a row has none or some.
+    of_row = pa.Table.from_pylist([{field.name: [""] for field in SCHEMA if pa.types.is_list(field.type)}], SCHEMA)
+    one_row = pl.DataFrame(pl.from_arrow(of_row))
     try:
         expression = pl.sql_expr(condition)
-        found = no_rows.lazy().select(expression.alias("holds")).collect_schema()["holds"]
-        no_rows.clear(1).select(expression.alias("holds"))
+        found = one_row.select(expression.alias("holds")).schema["holds"]
     except pl.exceptions.ColumnNotFoundError:
-        asked = pl.sql_expr(condition).meta.root_names()
-        unknown = next(column for column in asked if column not in SCHEMA.names)
-        raise ValueError(f"`{condition}`: there is no column {unknown}") from None
+        unknown = next(column for column in pl.sql_expr(condition).meta.root_names() if column not in SCHEMA.names)
+        nearest = difflib.get_close_matches(unknown, SCHEMA.names, n=1)
+        hint = f", did you mean {nearest[0]}?" if nearest else ""
+        raise ValueError(f"there is no column {unknown}{hint}") from None
     except pl.exceptions.PolarsError as error:
-        raise ValueError(f"`{condition}` can't be asked: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"it can't be asked ({str(error).splitlines()[0]})") from None
     if found != pl.Boolean:
-        raise ValueError(f"`{condition}` is no condition, but a value of type {found}")
+        raise ValueError(f"it is no condition, but a value of type {found}")
     if not expression.meta.root_names() or not _is_of_one_row(json.loads(expression.meta.serialize(format="json"))):
-        raise ValueError(f"`{condition}` isn't about one row: write it over the columns of a row alone")
+        raise ValueError("it isn't about one row: write it over the columns of a row alone")
     return expression
 
 

@@ -195,7 +195,10 @@ def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> V
 def pools_have_rows(pools: Artifact) -> Verdict:
     """Every pool that could have rows of this dataset has some."""
     decisions = pools.manifest.identity.decisions
-    empty = [f"{name}: no row of which all hold: {conditions}" for name, conditions in decisions["empty"].items()]
+    empty = [
+        f"{name}: no row has all, " + ", ".join(f"{rows:,} {condition}" for condition, rows in conditions.items())
+        for name, conditions in decisions["empty"].items()
+    ]
     left_out = [f"{name} is left out: {why}" for name, why in decisions["left_out"].items()]
     counts = [f"{name} {rows:,}" for name, rows in pools.manifest.identity.counts["pools"].items()]
     return Verdict(not empty, "; ".join([*empty, ", ".join(counts) or "no pool has rows", *left_out]))

@@ -143,6 +143,6 @@ def dataset_misfits(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool)
             earlier.add(key)
         if has_rows and section.get("domain") is None and known_domain(dataset) is None:
             yield Misfit(place, f"{dataset} needs a `domain`", f"add one of {', '.join(get_args(Domain))}")
-        if has_rows and section.get("reasoning_effort") and section_at(recipe, "rows").get("system") is None:
+        if has_rows and section.get("reasoning_effort") and section_at(recipe, "rows").get("system", True) is None:
             what = f"`reasoning_effort` of {dataset} is told in a system message"
-            yield Misfit((*place, "reasoning_effort"), what, "add `rows.system`")
+            yield Misfit((*place, "reasoning_effort"), what, "leave out `system: null`")

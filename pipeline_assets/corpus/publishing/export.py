@@ -29,7 +29,7 @@ from pipeline_assets.corpus.spine.manifest import FILE_NAME
 
 To = Literal["parquet", "jsonl", "hf"]
 _ROW_GROUP_ROWS = 4096  # of long texts tens of megabytes
-_SOURCES, _LICENCES = ("source", "source_dataset"), ("license_tag", "meta_license")
+_SOURCES, _LICENCES = ("source", "source_dataset", "dataset"), ("license_tag", "meta_license")
 _MOST_SHOWN = 50
 
 

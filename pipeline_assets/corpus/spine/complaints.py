@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
@@ -30,12 +31,12 @@ def explained(
         for one in complaints
         if one["type"] == "extra_forbidden" and (nearest := _nearest_key(recipe, one["loc"])) is not None
     }
-    emptied = {one["loc"][:1] for one in complaints if len(one["loc"]) > 1}  # a list whose items are all refused
+    around = {one["loc"][:depth] for one in complaints for depth in range(len(one["loc"]))}  # lists of what is refused
     return [
         _complaint(one, recipe, where_of(one["loc"]))
         for one in complaints
         if not (one["type"] == "missing" and one["loc"] in misspelt)
-        and not (one["type"] == "too_short" and one["loc"] in emptied)
+        and not (one["type"] == "too_short" and one["loc"] in around)
     ]
 
 
@@ -66,7 +67,7 @@ def _complaint(said: ErrorDetails, recipe: type[pydantic.BaseModel], where: obje
             return UsageError(f"{key(name, '`{}`: ', '')}{what}" if name else what, in_it, f"correct {THE_RECIPE}")
         case "tuple_type":
             what = f"{key(name, '`{}` is', 'it is')} {said['input']!r}, and not a list"
-            return UsageError(what, in_it, f"write [{said['input']}]")
+            return UsageError(what, in_it, f"write [{json.dumps(said['input'], ensure_ascii=False)}]")
         case _:
             what = f"{key(name, '`{}` is', 'it is')} {said['input']!r}: {said['msg'].removeprefix('Value error, ')}"
             is_unquoted = said["type"] == "string_type" and isinstance(said["input"], int | float)

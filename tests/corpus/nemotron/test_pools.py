@@ -197,8 +197,8 @@ def test_a_file_has_one_row_group_and_its_rows_are_sorted_by_their_ids(tmp_path:
 @pytest.mark.parametrize(
     ("condition", "why"),
     [
-        ("meta_corectness = 1", "there is no column meta_corectness"),
-        ("meta_correctness > 'a'", "can't be asked: cannot compare string with numeric type"),
+        ("meta_corectness = 1", "there is no column meta_corectness, did you mean meta_correctness?"),
+        ("meta_correctness > 'a'", "can't be asked (cannot compare string with numeric type"),
         ("stats_tokens", "is no condition, but a value of type Int64"),
         ("1 = 1", "isn't about one row"),
         ("meta_correctness > AVG(meta_correctness)", "isn't about one row"),
@@ -210,13 +210,15 @@ def test_a_file_has_one_row_group_and_its_rows_are_sorted_by_their_ids(tmp_path:
         ("read_csv('x')", "can't be asked"),
         ("stats_tokens > 1; DROP TABLE rows", "can't be asked"),
         ("stats_tokens >", "can't be asked"),
+        ("meta_tags = 'tools'", "can't be asked"),
     ],
 )
 def test_a_condition_that_cannot_be_asked_is_refused_before_anything_is_read(condition: str, why: str) -> None:
     with pytest.raises(UsageError) as refused:
         PoolsRecipe.of({"rules": {"mine": [condition]}}, "mine.yaml")
 
-    assert condition in str(refused.value) and why in str(refused.value)
+    assert refused.value.what.startswith(f"`rules.mine.0` is {condition!r}: ")
+    assert why in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
@@ -233,6 +235,19 @@ def test_a_condition_that_cannot_be_asked_is_refused_before_anything_is_read(con
 )
 def test_conditions_over_the_columns_of_a_row_are_sql(condition: str) -> None:
     assert condition_of(condition).meta.root_names()
+
+
+def test_all_conditions_that_cannot_be_asked_are_told_at_once() -> None:
+    with pytest.raises(UsageError) as refused:
+        PoolsRecipe.of({"rules": {"one": ["a = 1", "stats_tokens > 1"], "two": ["b = 1", 3], "three": []}}, "mine.yaml")
+
+    told = [one.what.partition(":")[0] for one in (refused.value, *refused.value.others)]
+    assert told == [
+        "`rules.one.0` is 'a = 1'",
+        "`rules.two.0` is 'b = 1'",
+        "`rules.two.1` is 3",
+        "`rules.three` is []",
+    ]
 
 
 @pytest.mark.parametrize("purpose", ["Tool use", "capability_math", "a/b", "", "a_"])
