@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import dagster as dg
 
 from pipeline_assets.corpus.licences import TABLE, licence_table
+from pipeline_assets.corpus.nemotron.split_pin import SplitFolder
 from pipeline_assets.corpus.packing.recipe import TokenizerPath
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, modified_ns
@@ -65,6 +66,8 @@ def _externals(target: Target, root: Path) -> Iterable[External]:
     dataset, commit = target.recipe.get("dataset"), target.recipe.get("revision")
     if isinstance(target.outside, SourceFolder):
         yield _folder(target.outside, root)
+    elif isinstance(target.outside, SplitFolder):
+        yield _folder(SourceFolder(target.outside.path, ("**/*",)), root)
     elif not target.upstream and isinstance(dataset, str) and isinstance(commit, str):
         yield _dataset(dataset, commit)
     if target.tokenizer is not None:

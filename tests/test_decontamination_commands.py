@@ -149,7 +149,7 @@ QUIZ = ("--evaluation", "quiz=evaluation/quiz", "--text-column", "question")
         (
             (*QUIZ[:2], "--text-column", "query"),
             2,
-            "set quiz has no column `query`; its first row has id, question, choices; set --text-column to one that",
+            "set quiz has no column `query`; its first row has id, question, choices; set --text-column to the column",
         ),
         ((*QUIZ, "--min-item-overlap", "2"), 2, "an overlap of 2: it is above 0, and 1 at most"),
         ((*QUIZ, "--min-item-overlap", "abc"), 2, "--min-item-overlap: it is 'abc': write it as a decimal number"),

@@ -79,6 +79,20 @@ def test_only_what_changed_is_told_again(notes: Path) -> None:
     assert (changed["path"], changed["files"]) == ("notes", 2)
 
 
+def test_a_folder_of_splits_is_a_node_too(notes: Path) -> None:
+    rows = notes.parent / "rows"
+    rows.mkdir()
+    for split in ("low", "high"):
+        (rows / f"{split}.jsonl").write_text('{"text": "a"}\n')
+    dataset = {"dataset": "rows", "path": str(rows), "splits": ["low", "high"]}
+    recipe = {"system": "nemotron", "name": "splits", "scan": {}, "datasets": [dataset]}
+    (notes.parent / "recipes" / "splits.yaml").write_text(yaml.safe_dump(recipe))
+
+    found = looker(notes.parent)()["files/rows"]
+
+    assert (found["path"], found["files"]) == ("rows", 2)
+
+
 def test_a_folder_is_one_node_however_recipes_write_it(notes: Path) -> None:
     recipe = notes.parent / "recipes" / "mine.yaml"
     other = yaml.safe_load(recipe.read_text()) | {"name": "other"}
