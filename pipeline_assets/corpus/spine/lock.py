@@ -29,7 +29,7 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError
 from pipeline_assets.corpus.spine.files import OwnFile
 
-_LAST_BREATH_S = 2.0
+_LAST_BREATH_S, _UNNAMED_S = 2.0, 0.3
 _POLL_S = 0.01
 # No link is followed, no FIFO waited for.
 _AS_IT_LIES = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
@@ -158,8 +158,9 @@ def _flocked(path: Path, target: Path) -> int:
     """A descriptor of the lock file, locked; opened again if the file was replaced meanwhile.
 
     A killed builder's lock is held for a moment longer by a child that it was just about to start: that is waited for.
+    So is the name of a builder that has the lock and didn't write it yet.
     """
-    deadline = time.monotonic() + _LAST_BREATH_S
+    began = time.monotonic()
     while True:
         descriptor = _opened(path)
         try:
@@ -167,7 +168,8 @@ def _flocked(path: Path, target: Path) -> int:
         except BlockingIOError:
             owner = _read(descriptor)
             os.close(descriptor)
-            if is_dead(owner) and time.monotonic() < deadline:
+            patience = _LAST_BREATH_S if is_dead(owner) else _UNNAMED_S if owner.pid is None else 0.0
+            if time.monotonic() - began < patience:
                 time.sleep(_POLL_S)
                 continue
             raise _busy(target, owner) from None

@@ -1,5 +1,6 @@
 """Targets: an artifact before it exists. Where it will lie, what its content depends on, whether it is there."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -257,7 +258,8 @@ class Target:
         if sealed is None or sealed.digest != identity.digest:
             self.refuse_to_overwrite(root, replace)
         provenance = {**(since or Stopwatch()).provenance(run_settings), **content.provenance}
-        return seal_in_place(root / self.folder, self.kind, self.name, identity, provenance)
+        is_sealed = functools.partial(self.is_sealed, root)
+        return seal_in_place(root / self.folder, self.kind, self.name, identity, provenance, is_sealed)
 
     def _refuse_failed_upstream(self, root: Path) -> None:
         for target in self.upstream:

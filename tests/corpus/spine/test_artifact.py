@@ -220,3 +220,13 @@ def test_an_edited_manifest_of_a_member_is_damage_and_hides_no_other(dataset: Pa
 
     assert names(found) == ["train/manifest.json", "valid/parts/c.txt"]
     assert found[0].what.startswith("digest is sha256:")
+
+
+def test_what_another_builder_sealed_meanwhile_in_place_is_not_written_again(tmp_path: Path) -> None:
+    identity = Identity(StageVersion("join", 1), {}, [], None, {}, {}, [])
+    first = seal_in_place(tmp_path / "words", "words/set", "words", identity, {"said": "first"})
+    before = (first.folder / "manifest.json").stat().st_ino
+
+    second = seal_in_place(tmp_path / "words", "words/set", "words", identity, {"said": "second"}, lambda: True)
+
+    assert (second.manifest.provenance["said"], (second.folder / "manifest.json").stat().st_ino) == ("first", before)

@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -105,6 +106,18 @@ def test_a_second_builder_is_told_who_is_at_work_where_and_since_when(target: Pa
 
     who = re.escape(f"{target}: process {owner} on {socket.gethostname()}")
     assert re.fullmatch(rf"{who} is building this, for \d+ s; wait for it or stop it, then run the same command", told)
+
+
+def test_a_builder_that_writes_its_name_in_the_next_moment_is_named(target: Path) -> None:
+    with locked(target) as lock:
+        named = lock.path.read_text()
+        lock.path.write_text("")
+        writer = threading.Timer(0.1, lock.path.write_text, [named])
+        writer.start()
+        told = refusal(lambda: fence_of(target))
+        writer.join()
+
+    assert told.startswith(f"{target}: process {os.getpid()} on {socket.gethostname()} is building this, for ")
 
 
 def test_the_age_is_that_of_the_lock(target: Path) -> None:
