@@ -80,8 +80,9 @@ def by_kind(recipe: Recipe) -> dict[str, list[Target]]:
 
 def shown_targets(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> list[tuple[Target, Shown]]:
     """What a recipe asks for below a data root, upstream first, with how it is shown."""
-    sources = {kind: externals_of(targets, root) for kind, targets in by_kind(recipe).items()}
-    codes = {kind: code_version(KINDS[kind], targets, sources[kind]) for kind, targets in by_kind(recipe).items()}
+    made = by_kind(recipe)
+    sources = {kind: externals_of(targets, root) for kind, targets in made.items()}
+    codes = {kind: code_version(KINDS[kind], targets, sources[kind]) for kind, targets in made.items()}
 
     def shown(target: Target) -> Shown:
         read: dict[dg.AssetKey, list[Target]] = {key: [] for key in sources[target.kind]}

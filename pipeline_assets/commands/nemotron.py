@@ -209,7 +209,7 @@ def _of_inventory(made: Artifact) -> Iterator[str]:
         counted(len(found["columns"]), "column"),
     )
     yield f"  {parts[0]}, {parts[1]} ({scan}), {parts[2]}{optional}"
-    yield from _rejects(made, "rows that can't be read", found["rejected"])
+    yield from _kept_aside("rows that can't be read", found["rejected"], made.path(REJECTS_FILE))
 
 
 def _of_rows(made: Artifact) -> Iterator[str]:
@@ -223,13 +223,11 @@ def _of_rows(made: Artifact) -> Iterator[str]:
         yield f"  analysis: {counts['analysis_rendered']:,} of {counts['analysis_given']:,} messages are in the texts"
     if counts["empty_messages"]:
         yield f"  empty: {counted(counts['empty_messages'], 'message')} before the last of a conversation"
-    yield from _rejects(made, "rows that give no text", ledger.rejected)
-    if ledger.dropped:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in ledger.dropped.items())
-        yield f"  rows that are left out: {reasons}; {made.path(DROPPED_FILE)} has them"
+    yield from _kept_aside("rows that give no text", ledger.rejected, made.path(REJECTS_FILE))
+    yield from _kept_aside("rows that are left out", ledger.dropped, made.path(DROPPED_FILE))
 
 
-def _rejects(made: Artifact, what: str, rejected: Mapping[str, int]) -> Iterator[str]:
-    if rejected:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in rejected.items())
-        yield f"  {what}: {reasons}; {made.path(REJECTS_FILE)} has them"
+def _kept_aside(what: str, by_reason: Mapping[str, int], file: Path) -> Iterator[str]:
+    if by_reason:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in by_reason.items())
+        yield f"  {what}: {reasons}; {file} has them"

@@ -7,7 +7,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,6 @@ from pipeline_assets.corpus import doc_ids
 from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.document import DeriveId, Document
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, count_lines, read_line_blocks, read_structs
-from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
@@ -269,10 +268,9 @@ def holds_documents(artifact: Artifact) -> bool:
 
 
 def _linked(shard: ConvertedShard, folder: BuildFolder) -> Receipt:
-    """The shard as it is, under its final name: done in no time, so that no worker does it and no receipt keeps it."""
+    """The shard as it is, under its final name."""
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
-    durable.link(shard.file, folder.path(name))
-    return Receipt([replace(shard.converted.files[0], path=name)], shard.converted.counts)
+    return Receipt([shard.converted.files[0].linked(name, folder)], shard.converted.counts)
 
 
 def publish_shard(

@@ -210,9 +210,9 @@ class RowText:
         parsed: the text and its messages; none if it is no Harmony.
         messages: those that the row gives, before any is dropped.
         template: None if the text is no Harmony.
-        refusal: why it is none.
         came_as_text: the row had it.
         counts: `analysis_given`, `analysis_rendered`, and what `Conversation` counts.
+        refusal: why the text is no Harmony.
     """
 
     parsed: ParsedText

@@ -22,7 +22,7 @@ import heapq
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -175,12 +175,7 @@ def _publish(building: StagingDir, receipts: Sequence[Receipt], split: str, sett
     again = [shard for shard in finished if shard.repeats is not None]
     rewritten = run_stage("number_ids", number_ids, again, building, settings) if again else ()
     outputs = {shard.name: receipt.files[0] for shard, receipt in zip(again, rewritten, strict=True)}
-    return [outputs.get(shard.name) or _linked(shard, building) for shard in finished]
-
-
-def _linked(shard: _Finished, folder: BuildFolder) -> OutputFile:
-    durable.link(shard.file, folder.path(shard.final))
-    return replace(shard.output, path=shard.final)
+    return [outputs.get(shard.name) or shard.output.linked(shard.final, building) for shard in finished]
 
 
 def number_ids(shard: _Finished, window: Window, folder: BuildFolder) -> Receipt:

@@ -85,7 +85,7 @@ def condition_of(condition: str) -> "pl.Expr":
     """A condition on a row, from its SQL.
 
     Raises:
-        ValueError: it is none: no expression, of an unknown column (with the columns that there are), of values that
+        ValueError: it is none: no expression, of an unknown column (with the nearest that there is), of values that
             can't be compared, no truth, or one that other rows or the clock have a part in.
     """
     import polars as pl

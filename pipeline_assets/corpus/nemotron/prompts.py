@@ -36,12 +36,11 @@ from pipeline_assets.corpus.harmony.prompt import (
 from pipeline_assets.corpus.harmony.render import render_harmony
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, data_files
 from pipeline_assets.corpus.nemotron.sections import CORRECTNESS
-from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import Window
 
@@ -123,7 +122,7 @@ def gather_prompts(
     ]
     work = functools.partial(write_prompts, rules=rules, zstd_level=settings.zstd_level)
     written = list(run_stage("prompts", work, shards, building, settings))
-    texts = [_linked(receipt.files[0], f"{TEXTS}/{Path(receipt.files[0].path).name}", building) for receipt in judged]
+    texts = [receipt.files[0].linked(f"{TEXTS}/{Path(receipt.files[0].path).name}", building) for receipt in judged]
     dropped = gather_lines(building, [receipt.files[1] for receipt in written], DROPPED_FILE, settings.zstd_level)
     counts = total_counts(written)
     files = [*(receipt.files[0] for receipt in written), *texts, dropped]
@@ -132,11 +131,6 @@ def gather_prompts(
 
 def _is_texts(path: str) -> bool:
     return path.startswith(f"{TEXTS}/")
-
-
-def _linked(file: OutputFile, path: str, folder: BuildFolder) -> OutputFile:
-    durable.link(folder.path(file.path), folder.path(path))
-    return replace(file, path=path)
 
 
 def judge_rows(shard: _Shard, window: Window, folder: BuildFolder, rules: PromptRules) -> Receipt:

@@ -165,6 +165,7 @@ def source_misfits(recipe: Mapping[str, Any]) -> Iterator[Misfit]:
     of which it keeps no document.
     """
     earlier = set[str]()
+    refused = set(map(licence_table().tag_of, _texts(recipe.get("refuse_licences"))))
     for position, section in sections_at(recipe, "sources"):
         name, place = str(section.get("source")), ("sources", position)
         if name in earlier:
@@ -173,8 +174,8 @@ def source_misfits(recipe: Mapping[str, Any]) -> Iterator[Misfit]:
         if name.endswith(f".{FILE_NAME}"):
             what = f"a source is called {name}, as is the manifest beside the folder of another"
             yield Misfit((*place, "source"), what, "give it another name")
-        tag = _licence_of(section)
-        if tag is not None and tag in map(licence_table().tag_of, _texts(recipe.get("refuse_licences"))):
+        tag = _licence_of(section) if refused else None
+        if tag is not None and tag in refused:
             what = f"source {name} is under {tag}, which {key('refuse_licences')} refuses"
             yield Misfit((*place, "license_tag"), what, "leave one of them out")
 
