@@ -82,6 +82,9 @@ COMMANDS = {
         "nemotron inventory": "Tell what the rows of each split are: files, columns and types, shares with metadata.",
         "nemotron normalize": "Render the rows of each split as Harmony texts, with exact token counts, as Parquet.",
     },
+    "commands.publish": {
+        "nemotron publish": "Make a sealed folder a dataset of a hub, or bring that up to date.",
+    },
     "commands.admin": {
         "pin": "Print a dataset's commit; with --recipe, pin it.",
         "hub serve": "Serve a folder as a hub on loopback, for the real clients.",

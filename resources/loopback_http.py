@@ -1,9 +1,11 @@
 """HTTP of the hub on loopback: what is asked, what is answered, and a server for one origin."""
 
+import hashlib
 import json
 import re
 import socket
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -15,7 +17,8 @@ from urllib.parse import parse_qs, unquote
 
 Origin = Literal["hub", "storage"]
 NO_REPLY = 0  # status of an answer in whose place the connection is closed
-BODY_LIMIT_BYTES = 1 << 24
+BODY_LIMIT_BYTES = 1 << 26
+UPLOAD_LIMIT_BYTES = 1 << 33
 CHUNK_BYTES = 1 << 20
 
 
@@ -35,6 +38,14 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Upload:
+    """The body of a PUT, in a file that is gone when it was answered, unless it has another name by then."""
+
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Ask:
     """What an answer depends on. HEAD asks as GET does; `parts` are the path's segments, which may hold slashes."""
 
@@ -44,6 +55,7 @@ class Ask:
     byte_range: str
     authorization: str
     body: bytes
+    upload: Upload | None = None
 
     @property
     def parts(self) -> list[str]:
@@ -112,12 +124,14 @@ class OriginServer(ThreadingHTTPServer):
         answer: Callable[[Origin, Ask], Answer],
         log: list[Request],
         disturb: Callable[[str, Answer, bool], Answer],
+        uploads: Path | None,
     ) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.origin: Origin = origin
         self.answer = answer
         self.disturb = disturb
         self.log = log
+        self.uploads = uploads
         self._open: set[socket.socket] = set()
 
     def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
@@ -149,24 +163,49 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # else each body waits 40 ms for the client to acknowledge the headers
 
     def do_GET(self) -> None:
+        server, length = cast(OriginServer, self.server), self._body_bytes(BODY_LIMIT_BYTES)
+        if length is not None:
+            self._send(server.answer(server.origin, self._ask(self.rfile.read(length), None)))
+
+    def do_PUT(self) -> None:
+        server = cast(OriginServer, self.server)
+        if server.origin == "hub" or server.uploads is None:
+            return self.do_GET()
+        length = self._body_bytes(UPLOAD_LIMIT_BYTES)
+        if length is None:
+            return None
+        with tempfile.TemporaryDirectory(dir=server.uploads) as folder:
+            upload = self._upload(Path(folder, "body"), length)
+            self._send(server.answer(server.origin, self._ask(b"", upload)))
+
+    def _upload(self, path: Path, length: int) -> Upload:
+        digest = hashlib.sha256()
+        with path.open("wb") as file:
+            while length and (block := self.rfile.read(min(length, CHUNK_BYTES))):
+                digest.update(block)
+                file.write(block)
+                length -= len(block)
+        return Upload(path, digest.hexdigest())
+
+    def _body_bytes(self, most: int) -> int | None:
+        """How long the body is; None where it was refused."""
         length = self.headers.get("Content-Length", "0")
-        if (
-            not re.fullmatch("[0-9]{1,8}", length)
-            or int(length) > BODY_LIMIT_BYTES
-            or "Transfer-Encoding" in self.headers
-        ):
-            return self.send_error(400)
+        if not re.fullmatch("[0-9]{1,10}", length) or int(length) > most or "Transfer-Encoding" in self.headers:
+            self.send_error(400)
+            return None
+        return int(length)
+
+    def _ask(self, body: bytes, upload: Upload | None) -> Ask:
         raw_path, _, query = self.path.partition("?")
-        ask = Ask(
+        return Ask(
             method="GET" if self.command == "HEAD" else self.command,
             raw_path=raw_path,
             query={name: values[-1] for name, values in parse_qs(query).items()},
             byte_range=self.headers.get("Range", ""),
             authorization=self.headers.get("Authorization", ""),
-            body=self.rfile.read(int(length)),
+            body=body,
+            upload=upload,
         )
-        server = cast(OriginServer, self.server)
-        self._send(server.answer(server.origin, ask))
 
     do_HEAD = do_POST = do_GET
 

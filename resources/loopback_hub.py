@@ -1,4 +1,4 @@
-"""A small Hugging Face hub on loopback that the real clients read from: for the demo and for tests.
+"""A small Hugging Face hub on loopback that the real clients read from, and write to: for the demo and for tests.
 
 Clients find it by `HF_ENDPOINT=http://127.0.0.1:<port>`, which they read when imported. Like the real hub it has two
 origins: the hub answers the API and small files, and redirects to a storage origin for large ones (LFS). The two must
@@ -6,14 +6,11 @@ differ, or the client follows the redirect by itself and misses the metadata on 
 """
 
 import errno
-import hashlib
 import os
 import re
 import signal
 import threading
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,155 +18,12 @@ from urllib.parse import parse_qs, quote, urlencode
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from resources.loopback_faults import Fault, Faults
-from resources.loopback_http import CHUNK_BYTES, Answer, Ask, Origin, OriginServer, Refused, Request, json_answer
+from resources.loopback_http import Answer, Ask, Origin, OriginServer, Refused, Request, json_answer
+from resources.loopback_repos import Repo, RepoFile, RepoReader
+from resources.loopback_writes import USER, HubWrites, check_card, role_of
 
-LFS_SUFFIXES = frozenset({".parquet", ".zst", ".gz", ".7z", ".bin", ".arrow"})
-LFS_ABOVE_BYTES = 1 << 20
-# A file written twice within one tick of the file system's clock keeps its mtime: a digest that fresh is not kept.
-MTIME_TICK_NS = 50_000_000
-# Clients want dates; one that never moves leaves every answer a function of the content.
-EPOCH = "1970-01-01T00:00:00.000Z"
 BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 REPO_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
-
-
-@dataclass(frozen=True)
-class RepoFile:
-    """One file of a repo. `oid` is git's: the blob's sha1, for LFS that of the pointer file which git stores."""
-
-    path: str
-    source: Path
-    size: int
-    sha256: str
-    oid: str
-    pointer_size: int | None  # None: not LFS, git stores the content itself
-
-    @property
-    def etag(self) -> str:
-        """What the client takes the content by: sha256 for LFS, else git's blob id."""
-        return self.oid if self.pointer_size is None else self.sha256
-
-
-@dataclass(frozen=True)
-class Repo:
-    """A repo as it was when a request came in. Whatever is asked for is looked up in `files`, so no path leaves it."""
-
-    name: str
-    files: Mapping[str, RepoFile]
-    is_private: bool
-    is_gated: bool
-
-    @property
-    def commit(self) -> str:
-        return _content_id(self.files.values())
-
-    def paths_below(self, folder: str, recursive: bool) -> list[str]:
-        """Files and folders in a folder ("" is the root), sorted; empty where there is no such folder."""
-        start = f"{folder}/" if folder else ""
-        found: set[str] = set()
-        for path in self.files:
-            if path.startswith(start):
-                parts = path[len(start) :].split("/")
-                depths = range(1, len(parts) + 1) if recursive else [1]
-                found.update(start + "/".join(parts[:depth]) for depth in depths)
-        return sorted(found)
-
-    def tree_item(self, path: str, expand: bool) -> dict[str, object] | None:
-        """What `tree` and `paths-info` say of a file or folder; None where there is neither."""
-        file = self.files.get(path)
-        if file is not None:
-            item: dict[str, object] = {"type": "file", "path": path, "oid": file.oid, "size": file.size}
-            if file.pointer_size is not None:
-                item["lfs"] = {"oid": file.sha256, "size": file.size, "pointerSize": file.pointer_size}
-        elif below := [file for file in self.files.values() if file.path.startswith(f"{path}/")]:
-            item = {"type": "directory", "path": path, "oid": _content_id(below), "size": 0}
-        else:
-            return None
-        if expand:  # the client reads these keys without looking whether they are there
-            item["lastCommit"] = {"id": self.commit, "title": "Content of the folder", "date": EPOCH}
-            item["securityFileStatus"] = {"status": "safe", "avScan": None, "pickleImportScan": None}
-        return item
-
-    def info(self, blobs: bool) -> dict[str, object]:
-        """What `repo_info` says; sizes and digests of files only with `blobs`."""
-        access = {"private": self.is_private, "gated": "auto" if self.is_gated else False, "disabled": False}
-        dates = {"lastModified": EPOCH, "createdAt": EPOCH}
-        siblings = [_sibling(file, blobs) for file in self.files.values()]
-        counts = {"tags": [], "downloads": 0, "likes": 0}
-        return {"id": self.name, "sha": self.commit, **access, **counts, **dates, "siblings": siblings}
-
-
-def _sibling(file: RepoFile, blobs: bool) -> dict[str, object]:
-    if not blobs:
-        return {"rfilename": file.path}
-    sibling: dict[str, object] = {"rfilename": file.path, "size": file.size, "blobId": file.oid}
-    if file.pointer_size is not None:
-        sibling["lfs"] = {"sha256": file.sha256, "size": file.size, "pointerSize": file.pointer_size}
-    return sibling
-
-
-def _content_id(files: Iterable[RepoFile]) -> str:
-    lines = sorted(os.fsencode(file.path) + b"\0" + file.sha256.encode() + b"\n" for file in files)
-    return hashlib.sha1(b"".join(lines), usedforsecurity=False).hexdigest()
-
-
-def repo_commit(folder: Path) -> str:
-    r"""The commit under which a hub shows this repo folder: 40 hex digits, or clients do not cache by commit.
-
-    sha1 over the lines "<path>\0<sha256 of the content, hex>\n", sorted: it depends on the files' paths and contents
-    alone, never on time or place. Dot files and symbolic links are not part of a repo.
-    """
-    return RepoReader().read(folder, folder.name).commit
-
-
-class RepoReader:
-    """Reads repo folders, and the content of each file once: digests are kept by path, size and mtime."""
-
-    def __init__(self) -> None:
-        self._hashed: dict[tuple[Path, int, int], RepoFile] = {}
-        self._lock = threading.Lock()
-
-    def read(self, folder: Path, name: str) -> Repo:
-        """The repo as it is now; OSError if a file goes away meanwhile."""
-        with self._lock:
-            files = {path: self._file(folder, path) for path in _repo_paths(folder)}
-        return Repo(name, files, is_private=(folder / ".private").exists(), is_gated=(folder / ".gated").exists())
-
-    def _file(self, folder: Path, path: str) -> RepoFile:
-        source = folder / path
-        state = source.stat()
-        key = (source, state.st_size, state.st_mtime_ns)
-        if key in self._hashed:
-            return self._hashed[key]
-        is_settled = abs(time.time_ns() - state.st_mtime_ns) > MTIME_TICK_NS
-        file = _hash_file(path, source, state.st_size)
-        if is_settled:
-            self._hashed[key] = file
-        return file
-
-
-def _repo_paths(folder: Path) -> list[str]:
-    """Sorted paths of a repo's files. Links are left out, so that nothing outside the folder is served."""
-    sources: list[Path] = []
-    for place, folders, names in os.walk(folder, followlinks=False):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        sources += [Path(place, name) for name in names if not name.startswith(".")]
-    plain = [source for source in sources if source.is_file() and not source.is_symlink()]
-    return sorted(source.relative_to(folder).as_posix() for source in plain)
-
-
-def _hash_file(path: str, source: Path, size: int) -> RepoFile:
-    """Both digests in one reading; pointer file as in https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md."""
-    sha256, blob = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-    with source.open("rb") as content:
-        while chunk := content.read(CHUNK_BYTES):
-            sha256.update(chunk)
-            blob.update(chunk)
-    if source.suffix.lower() not in LFS_SUFFIXES and size <= LFS_ABOVE_BYTES:
-        return RepoFile(path, source, size, sha256.hexdigest(), blob.hexdigest(), pointer_size=None)
-    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256.hexdigest()}\nsize {size}\n".encode()
-    oid = hashlib.sha1(b"blob %d\0" % len(pointer) + pointer, usedforsecurity=False).hexdigest()
-    return RepoFile(path, source, size, sha256.hexdigest(), oid, pointer_size=len(pointer))
 
 
 class LoopbackHub:
@@ -177,16 +31,25 @@ class LoopbackHub:
 
     A repo has one commit at a time, its content: that id and `main` reach it, any other revision is not found, and both
     move when a file changes. A file `.gated` in a repo asks for a token to list or read files, `.private` to see the
-    repo at all; any token will do.
+    repo at all; any token will do, but to write for those that begin as `loopback_writes.READ_ONLY`.
 
     Args:
         folder: holds the repos; read anew at each request.
         port: of the hub, 0 for a free one; the storage origin always takes a free one.
         page_size: items on one page of a tree, at most.
         faults: what goes wrong from the start, on both origins.
+        writable: whether repos may be made and changed.
     """
 
-    def __init__(self, folder: Path, port: int = 0, page_size: int = 1000, faults: Sequence[Fault] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int = 0,
+        page_size: int = 1000,
+        faults: Sequence[Fault] = (),
+        *,
+        writable: bool = False,
+    ) -> None:
         self.folder = folder
         self.port = port
         self.page_size = page_size
@@ -195,6 +58,7 @@ class LoopbackHub:
         self._storage = ""
         self._faults = Faults(faults)
         self._reader = RepoReader()
+        self._writes = HubWrites(folder, self._reader.read) if writable else None
         self._servers: list[OriginServer] = []
 
     def start(self) -> None:
@@ -203,16 +67,20 @@ class LoopbackHub:
             what = "this is a file" if self.folder.exists() else "there is no such folder"
             raise UsageError(what, self.folder, "give a folder with datasets/<owner>/<name>/… inside")
 
+        uploads = None if self._writes is None else self._writes.objects
+        if uploads is not None:
+            uploads.mkdir(exist_ok=True)
+
         def disturb(path: str, answer: Answer, is_head: bool) -> Answer:
             return self._faults.disturb(path, answer, is_head)  # those in force when it is asked
 
         try:
-            self._servers.append(OriginServer("hub", self.port, self.answer, self.requests, disturb))
+            self._servers.append(OriginServer("hub", self.port, self.answer, self.requests, disturb, uploads))
         except (OSError, OverflowError) as error:
             is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
             what = "the port is taken" if is_taken else f"the port can't be had ({error})"
             raise InputError(what, f"127.0.0.1:{self.port}", "give another one with --port") from error
-        self._servers.append(OriginServer("storage", 0, self.answer, self.requests, disturb))
+        self._servers.append(OriginServer("storage", 0, self.answer, self.requests, disturb, uploads))
         hub, storage = self._servers
         self.endpoint = f"http://127.0.0.1:{hub.server_port}"
         self._storage = f"http://localhost:{storage.server_port}"
@@ -237,7 +105,9 @@ class LoopbackHub:
 
     def variables(self) -> dict[str, str]:
         """The environment in which clients find it: with no proxy in between, and where they are told to be offline."""
-        return {"HF_ENDPOINT": self.endpoint, "HF_HUB_OFFLINE": "0", "no_proxy": "127.0.0.1,localhost"}
+        reading = {"HF_ENDPOINT": self.endpoint, "HF_HUB_OFFLINE": "0", "no_proxy": "127.0.0.1,localhost"}
+        # Large files come by git-lfs: the content store that clients would rather send them to isn't here.
+        return reading if self._writes is None else {**reading, "HF_HUB_DISABLE_XET": "1"}
 
     def commits(self) -> dict[str, str]:
         """Commit by repo: "owner/name" for a dataset, "models/owner/name" for a model; sorted."""
@@ -254,15 +124,26 @@ class LoopbackHub:
             return self._answer_storage(ask) if origin == "storage" else self._answer_hub(ask)
         except Refused as refused:
             return refused.answer
+        except (ValueError, LookupError, TypeError, AttributeError):  # a body that is none of the client's
+            return json_answer({"error": "The request can't be read"}, 400)
         except OSError as error:  # a file went away or cannot be read
             return json_answer({"error": f"{type(error).__name__} while reading the repo"}, 500)
 
     def _answer_hub(self, ask: Ask) -> Answer:
         match ask.parts:
             case ["api", "whoami-v2"] if ask.has_token:
-                return json_answer({"type": "user", "name": "loopback", "orgs": [], "auth": {"type": "access_token"}})
+                return self._whoami(ask)
             case ["api", "whoami-v2"]:
                 raise Refused(401, "", "Invalid username or password.")
+            case ["api", "repos", "create"] if self._writes is not None:
+                return self._writes.create(ask)
+            case ["api", "validate-yaml"]:
+                return check_card(ask)
+            case ["datasets" as kind, owner, name, "info", "lfs", "objects", "batch"] if self._writes is not None:
+                repo = self._repo(ask, kind, owner, name.removesuffix(".git"))
+                return self._writes.offer(ask, repo, self.endpoint, self._storage)
+            case ["datasets", _, _, "info", "lfs", "verify"] if self._writes is not None:
+                return self._writes.confirm(ask)
             case ["api", "datasets" | "models" as kind, owner, name, *rest]:
                 return self._answer_api(ask, self._repo(ask, kind, owner, name), rest)
             case ["api", "datasets" | "models", _]:  # a repo without an owner: there are none here
@@ -287,7 +168,27 @@ class LoopbackHub:
             case "POST", ["paths-info", revision]:
                 _check_content(ask, repo, revision)
                 return _paths_info(ask, repo)
+        return self._answer_writer(ask, repo, rest)
+
+    def _answer_writer(self, ask: Ask, repo: Repo, rest: list[str]) -> Answer:
+        writes = self._writes
+        match ask.method, rest:
+            case "GET", ["commits", "main"] if writes is not None:
+                return json_answer(writes.history(repo))
+            case "PUT", ["settings"] if writes is not None:
+                return writes.change_settings(ask, repo)
+            case "POST", ["preupload", "main"] if writes is not None:
+                return writes.preupload(ask, repo)
+            case "POST", ["commit", "main"] if writes is not None:
+                return writes.commit(ask, repo)
         raise Refused(404, "", "No such address")
+
+    def _whoami(self, ask: Ask) -> Answer:
+        owners = [USER] if self._writes is None else self._writes.owners()
+        orgs = [{"type": "org", "name": owner} for owner in owners if owner != USER]
+        token = {"displayName": "token", "role": role_of(ask)}
+        auth = {"type": "access_token", "accessToken": token}
+        return json_answer({"type": "user", "name": USER, "orgs": orgs, "auth": auth})
 
     def _tree(self, ask: Ask, repo: Repo, folder: str) -> Answer:
         """One page of a folder, in path order; the cursor is the last path shown."""
@@ -318,6 +219,8 @@ class LoopbackHub:
     def _answer_storage(self, ask: Ask) -> Answer:
         """Large files by digest, to whoever was given the address: no token gets here, as with a signed address."""
         match ask.method, ask.parts:
+            case "PUT", ["upload", sha256] if self._writes is not None:
+                return self._writes.keep(ask, sha256)
             case "GET", [kind, owner, name, sha256, *path]:
                 repo = self._find(kind, owner, name)
                 file = repo.files.get("/".join(path)) if repo else None
@@ -382,21 +285,23 @@ def _paths_info(ask: Ask, repo: Repo) -> Answer:
     return json_answer([item for item in items if item is not None])
 
 
-def serve(folder: Path, port: int, faults: Sequence[Fault] = ()) -> None:
+def serve(folder: Path, port: int, faults: Sequence[Fault] = (), *, writable: bool = False) -> None:
     """Serves a folder until SIGINT or SIGTERM; says on stdout where it is, which commits it has, how to use it.
 
     Raises:
-        UsageError: it holds no dataset.
+        UsageError: it holds no dataset, and none can be put there.
     """
     is_over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: is_over.set())
-    with LoopbackHub(folder, port, faults=faults) as hub:
+    with LoopbackHub(folder, port, faults=faults, writable=writable) as hub:
         commits = hub.commits()
-        if not commits:
+        if not commits and not writable:
             raise UsageError("it holds no dataset", folder, "give a folder that holds datasets/<owner>/<name>/…")
         print(f"hub: {hub.endpoint}")
         for repo, commit in commits.items():
             print(repo, commit)
-        print(f"use: HF_ENDPOINT={hub.endpoint} HF_HUB_DISABLE_TELEMETRY=1 <command>; Ctrl-C ends it", flush=True)
+        settings = "HF_HUB_DISABLE_XET=1 HF_TOKEN=<any> " if writable else ""
+        use = f"HF_ENDPOINT={hub.endpoint} HF_HUB_DISABLE_TELEMETRY=1 {settings}<command>"
+        print(f"use: {use}; Ctrl-C ends it", flush=True)
         is_over.wait()

@@ -126,7 +126,7 @@ HOMES = {
         ("pipeline_assets.corpus.batching", "pipeline_assets.corpus.scoring.nll", "modal_jobs")
     ),
     "transformers": lambda module: module.startswith(("pipeline_assets.corpus.scoring", "modal_jobs")),
-    "datasets": lambda module: module == "pipeline_assets.corpus.readers.hub_stream",
+    "datasets": lambda module: module == "pipeline_assets.corpus.publishing.load_back",
     "datasketch": lambda module: False,
     "ray": lambda module: module == "pipeline_assets.corpus.spine.engine",
 }

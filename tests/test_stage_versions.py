@@ -106,7 +106,8 @@ def nemotron(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
     section = {"dataset": "makers/agentic", "path": "agentic", "splits": ["interactive_agent", "tool_calling"]}
     shipped = yaml.safe_load((PROJECT / "manifests" / "recipes" / "nemotron_v1.yaml").read_text())
     content = {**shipped, "name": "made", "datasets": [{**section, "domain": "agentic"}]}
-    targets, run = NemotronRecipe.of(content, "made").targets(), Run(root, RunSettings())
+    content["publish"] = {"repo": "owner/{dataset}-pools"}
+    targets, run = NemotronRecipe.of(content, "made").targets(), Run(root, RunSettings(), sends=False)
     return {target.role: KINDS[target.kind].build(target, run).manifest for target in targets}
 
 
@@ -125,7 +126,7 @@ ROLES = {
     "decontaminated": ["stage_a/evaluation/quiz", "stage_a/decontaminated", "stage_a/packed", "stage_a/report"],
     "nemotron": [
         *("nemotron/raw/agentic/tool_calling", "nemotron/metadata_coverage"),
-        *("nemotron/candidate_pools/agentic", "nemotron/hf_layout/agentic"),
+        *("nemotron/candidate_pools/agentic", "nemotron/published_pools/agentic", "nemotron/hf_layout/agentic"),
         *(f"nemotron/{step}/{split}" for step in ("inventory", "normalized_shards") for split in SPLITS),
         *(f"nemotron/{step}/{SPLITS[1]}" for step in ("prompts", "near_duplicates", "deduplicated")),
     ],

@@ -98,6 +98,7 @@ def serve(
     fault: Annotated[
         list[str] | None, typer.Option(help="KIND[:PATTERN[:COUNT]], such as 503 or cut-body:*.parquet:2; repeatable.")
     ] = None,
+    writable: Annotated[bool, typer.Option("--writable", help="Datasets can be made, and written to.")] = False,
 ) -> None:
     """Example: corpusmill hub serve ./hub --port 8123"""
-    loopback_hub.serve(folder, port, [Fault.parse(text) for text in fault or ()])
+    loopback_hub.serve(folder, port, [Fault.parse(text) for text in fault or ()], writable=writable)

@@ -33,11 +33,14 @@ from pipeline_assets.corpus.nemotron.rows_recipe import (
     RowsRecipe,
 )
 from pipeline_assets.corpus.nemotron.sections import (
+    PUBLISH_STAGE,
     DatasetSection,
     DeduplicateRecipe,
     HubLayout,
+    PublishRecipe,
     Scan,
     dataset_misfits,
+    publish_misfits,
 )
 from pipeline_assets.corpus.nemotron.split_pin import (
     RAW_STAGE,
@@ -68,6 +71,7 @@ class NemotronRecipe(Recipe):
     rows: RowsRecipe | None = None
     deduplicate: DeduplicateRecipe | None = None
     pools: PoolsRecipe | None = None
+    publish: PublishRecipe | None = None
     hf_layout: HubLayout | None = None
     datasets: Annotated[tuple[DatasetSection, ...], pydantic.Field(strict=False, min_length=1)]
 
@@ -82,6 +86,7 @@ class NemotronRecipe(Recipe):
                 yield Misfit((key,), f"`{key}` {what} normalised rows", "add `rows`")
         if values.get("pools") is not None and values.get("deduplicate") is None:
             yield Misfit(("pools",), "`pools` are of rows that stay", "add `deduplicate`, `{}` is enough")
+        yield from publish_misfits(values)
         yield from dataset_misfits(values, has_rows, has_layout)
 
     def goals(self) -> list[Target]:
@@ -159,7 +164,11 @@ class NemotronRecipe(Recipe):
             keys = [partition_key(section.dataset, split) for split in section.splits]
             splits = [target for target in left if target.partition in keys]
             name = dataset_key(section.dataset)
-            yield CANDIDATE_POOLS.target(self.name, {"pools": asked.content()}, splits, partition=name)
+            pools = CANDIDATE_POOLS.target(self.name, {"pools": asked.content()}, splits, partition=name)
+            yield pools
+            if self.publish is not None:
+                content = self.publish.content() | {"repo": self.publish.repo_of(section.dataset)}
+                yield PUBLISHED_POOLS.target(self.name, content, [pools], partition=name)
 
     def all_splits(self) -> list[tuple[DatasetSection, str]]:
         """Every split with its dataset, in the recipe's order."""
@@ -362,6 +371,25 @@ CANDIDATE_POOLS = Kind(
 )
 
 
+def _publish(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.publishing.publish import publish_sealed
+
+    [pools], asked = job.upstream, PublishRecipe.from_content(job.recipe)
+    hub = job.run.hub_for("what was published") if job.run.sends else None
+    return publish_sealed(job.building, pools, hub, asked)
+
+
+PUBLISHED_POOLS = Kind(
+    "nemotron/published_pools",
+    PUBLISH_STAGE,
+    seals_files(_publish),
+    """The pools of a dataset as a dataset of a hub, a config for each; read back from there.
+
+    The token is HF_TOKEN of whoever runs it. A run that was cut off goes on from its own last commit.""",
+    formats=frozenset({"huggingface"}),
+)
+
+
 def _lay_out(job: Job) -> BuildResult:
     splits, [first, *_] = job.upstream, job.target.upstream
     if not job.recipe["readme"]:
@@ -389,5 +417,6 @@ KINDS = (
     NEAR_DUPLICATES,
     DEDUPLICATED,
     CANDIDATE_POOLS,
+    PUBLISHED_POOLS,
     HF_LAYOUT,
 )

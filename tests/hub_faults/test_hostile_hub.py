@@ -369,7 +369,7 @@ def test_a_password_in_the_endpoint_opens_the_hub_and_is_never_shown(
     assert error.value.where == f"maker/pages on {elsewhere.endpoint}"
     assert elsewhere.shown == {"Basic dXNlcjpzM2NyZXRAeA==", ""}  # none for the storage
     assert caplog.text.count("HTTP 503") >= 3
-    assert "s3cret" not in caplog.text + str(error.value) + repr(files._client())
+    assert "s3cret" not in caplog.text + str(error.value) + repr(files.client())
 
 
 @pytest.mark.parametrize(

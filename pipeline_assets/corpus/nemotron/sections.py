@@ -10,8 +10,10 @@ from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
 from pipeline_assets.corpus.nemotron.rows_recipe import DOMAINS, Domain, Effort
 from pipeline_assets.corpus.nemotron.splits import dataset_key, partition_key
 from pipeline_assets.corpus.spine.lineage import AREAS
+from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Misfit, Option, RecipePart, section_at, sections_at
 
+PUBLISH_STAGE = StageVersion("nemotron_published_pools", 1)
 CORRECTNESS = "correctness"  # in the meta of a prompt, by which one of several is chosen
 Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 
@@ -126,6 +128,37 @@ class DeduplicateRecipe(RecipePart):
             return None
         order = {"selection": "quality", "quality_column": CORRECTNESS}
         return DedupRecipe.of({"near": self.near.content(), **order}, "deduplicate").content()
+
+
+class PublishRecipe(RecipePart):
+    """The pools of each dataset as a dataset of a hub.
+
+    Attributes:
+        repo: owner/name; `{dataset}` in it stands for the name of the dataset, without its owner, in lower case.
+        private: of a repo that isn't there yet: whether only its owner sees it.
+        allow_unknown_licences: whether rows go of which nobody knows the licence.
+    """
+
+    repo: Annotated[str, pydantic.Field(pattern=r"^[\w.-]+/([\w.-]|\{dataset\})+$")]
+    private: bool = True
+    allow_unknown_licences: bool = False
+
+    def repo_of(self, dataset: str) -> str:
+        """The repo of a dataset's pools."""
+        return self.repo.replace("{dataset}", dataset_key(dataset))
+
+
+def publish_misfits(recipe: Mapping[str, Any]) -> Iterator[Misfit]:
+    """What is wrong with `publish` beside the other sections of a recipe, as it was read."""
+    asked = recipe.get("publish")
+    if asked is None:
+        return
+    if recipe.get("pools") is None:
+        yield Misfit(("publish",), "`publish` sends pools", "add `pools`, `{}` is enough")
+    is_one = "{dataset}" not in str(section_at(recipe, "publish").get("repo"))
+    if is_one and len(sections_at(recipe, "datasets")) > 1:
+        fix = "write {dataset} in it, such as owner/{dataset}-pools"
+        yield Misfit(("publish", "repo"), "all datasets would be one repo", fix)
 
 
 def dataset_misfits(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool) -> Iterator[Misfit]:

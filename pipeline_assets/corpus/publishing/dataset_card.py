@@ -10,22 +10,21 @@ content gives equal bytes. No text of a dataset, a title or a licence can leave 
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import yaml
 
 from pipeline_assets.corpus.markdown import code, plain, table
 from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
+from pipeline_assets.corpus.publishing.card_metadata import CardConfig, ConfigSplit, card_metadata, type_name
 from pipeline_assets.corpus.publishing.card_split import (
     CardSplit,
     card_split,
     files_pattern,
     hub_licence,
     hub_split_names,
-    licence_metadata,
 )
 from pipeline_assets.corpus.spine.artifact import Artifact
 
@@ -217,80 +216,25 @@ def _choices(splits: Sequence[Artifact]) -> dict[str, str]:
 
 
 def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
-    """The YAML. `dataset_info` makes `datasets` count the rows of every split that it loads. Its bytes are those of the
-    Parquet pages uncompressed, an estimate of what loading takes.
-    """
+    """The YAML."""
     licences: Counter[str | None] = Counter()
     for split in card.splits:
         licences.update(split.licences)
+    splits = [
+        ConfigSplit(
+            names[split.name],
+            files_pattern(split.name, split.files),
+            split.rows,
+            split.bytes,
+            split.uncompressed_bytes,
+        )
+        for split in card.splits
+    ]
     return card_metadata(
         card.title,
         licences,
         tags=["corpusmill", card.template.partition("/")[0]],
-        source=card.source if card.revision is not None else None,
-        data_files=[
-            {"split": names[split.name], "path": files_pattern(split.name, split.files)} for split in card.splits
-        ],
-        info={
-            "features": features_of(SCHEMA),
-            "splits": [
-                {"name": names[split.name], "num_bytes": split.uncompressed_bytes, "num_examples": split.rows}
-                for split in card.splits
-            ],
-            "download_size": sum(split.bytes for split in card.splits),
-            "dataset_size": sum(split.uncompressed_bytes for split in card.splits),
-        },
+        sources=[card.source] if card.revision is not None else [],
+        configs=[CardConfig.of("default", splits, SCHEMA)],
         rows=sum(split.rows for split in card.splits),
     )
-
-
-# `datasets`, size_categories.json: from a thousand on, each is ten times the one before.
-_SIZES = ["n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B"]
-
-
-def card_metadata(
-    title: str,
-    licences: Mapping[str | None, int],
-    tags: Sequence[str],
-    data_files: Sequence[Mapping[str, Any]],
-    info: Mapping[str, Any],
-    rows: int,
-    source: str | None = None,
-) -> str:
-    """The YAML at the head of a card, with the lines around it.
-
-    Args:
-        licences: see `licence_metadata`.
-        data_files: paths of each split.
-        info: what `datasets` calls `dataset_info`.
-        source: the dataset of the hub that the rows are of; None where they are of none.
-    """
-    metadata = {
-        "pretty_name": title,
-        **licence_metadata(licences),
-        "task_categories": ["text-generation"],
-        "size_categories": [_SIZES[min(max(len(str(rows)) - 3, 0), len(_SIZES) - 1)]],
-        **({"source_datasets": [source]} if source is not None else {}),
-        "tags": tags,
-        "configs": [{"config_name": "default", "data_files": data_files}],
-        "dataset_info": info,
-    }
-    return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=120)}---\n\n"
-
-
-def type_name(kind: pa.DataType) -> str:
-    """A column's type as `datasets` names it, of a list that of its values."""
-    if pa.types.is_list(kind):
-        return type_name(kind.value_type)
-    return "float64" if pa.types.is_float64(kind) else str(kind)
-
-
-def features_of(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
-    """Columns as the YAML of a card names them."""
-    return [{"name": field.name, **_feature(field.type)} for field in fields]
-
-
-def _feature(kind: pa.DataType) -> dict[str, Any]:
-    if pa.types.is_struct(kind):
-        return {"struct": features_of(kind)}
-    return {"list" if pa.types.is_list(kind) else "dtype": type_name(kind)}

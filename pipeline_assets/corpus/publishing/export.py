@@ -20,7 +20,7 @@ from pipeline_assets.corpus.formats.arrow import strings
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
 from pipeline_assets.corpus.markdown import code, plain, table
-from pipeline_assets.corpus.publishing.dataset_card import card_metadata, features_of
+from pipeline_assets.corpus.publishing.card_metadata import DEFAULT, CardConfig, card_metadata, features_of
 from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.rows.tables import TableShard, table_shards
 from pipeline_assets.corpus.spine import durable
@@ -101,8 +101,7 @@ def _card(store: RowStore, made: Exported, schema: pa.Schema) -> bytes:
         title,
         licences,
         tags=["corpusmill"],
-        data_files=[{"split": "train", "path": made.files}],
-        info={"features": features_of(schema)},
+        configs=[CardConfig(DEFAULT, [{"split": "train", "path": made.files}], {"features": features_of(schema)})],
         rows=made.rows,
     )
     counts = [

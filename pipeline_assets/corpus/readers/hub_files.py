@@ -75,8 +75,8 @@ class HubFiles:
         Raises:
             UsageError: `dataset` is not owner/name.
         """
-        _check_dataset(dataset)
-        return self._call(dataset, revision, lambda: self._commit(dataset, revision))
+        check_dataset(dataset)
+        return self.call(dataset, revision, lambda: self._commit(dataset, revision))
 
     def list_files(self, dataset: str, commit: str) -> list[HubFile]:
         """Every file at the commit, sorted by path; asked once, then kept.
@@ -89,7 +89,7 @@ class HubFiles:
         kept = self.listing_path(dataset, commit)
         files = kept_listing(kept)
         if files is None:
-            files = self._call(dataset, commit, lambda: self._list(dataset, commit))
+            files = self.call(dataset, commit, lambda: self._list(dataset, commit))
             durable.make_folder(kept.parent)
             keep_listing(kept, files)
         return files
@@ -110,7 +110,7 @@ class HubFiles:
             kept = _kept(folder, start, stop)
             if kept is None:
                 partial = _partial(folder, start, stop)
-                self._call(dataset, commit, lambda: self._download(dataset, commit, file, start, stop, partial))
+                self.call(dataset, commit, lambda: self._download(dataset, commit, file, start, stop, partial))
                 if (start, stop) == (0, file.size) and _digest_of([partial], file) != file.digest:
                     partial.unlink()
                     raise _not_as_listed(file.digest, f"{dataset}@{commit}:{file.path}")
@@ -133,7 +133,7 @@ class HubFiles:
         return max(0, stop - start - have)
 
     def _commit(self, dataset: str, revision: str) -> str:
-        client = self._client()
+        client = self.client()
         answer, _ = client.page(f"{client.address}/api/datasets/{dataset}/revision/{quote(revision, safe='')}")
         with reading_answer():
             sha = answer["sha"]
@@ -143,7 +143,7 @@ class HubFiles:
 
     def _list(self, dataset: str, commit: str) -> list[HubFile]:
         """Every page of the tree. No path comes twice, so pages that lead back to each other end."""
-        client = self._client()
+        client = self.client()
         files: list[HubFile] = []
         paths: set[str] = set()
         url: str | None = f"{client.address}/api/datasets/{dataset}/tree/{commit}?recursive=true&expand=false"
@@ -184,7 +184,7 @@ class HubFiles:
         first = start + partial.stat().st_size
         if first >= stop:
             return
-        client = self._client()
+        client = self.client()
         where = f"{dataset}@{commit}:{file.path}"
         found = client.locate(f"{client.address}/datasets/{dataset}/resolve/{commit}/{quote(file.path)}")
         if found.etag != file.digest.partition(":")[2] or found.size != file.size:
@@ -217,16 +217,17 @@ class HubFiles:
         if partial.stat().st_size < stop - start:
             raise httpx2.ReadError("the body ended early")
 
-    def _call(self, dataset: str, revision: str, call: Callable[[], T]) -> T:
-        address = self._client().address
-        return with_retries(call, HubCall(dataset, revision, address, self.tries, self.wait_s))
+    def call(self, dataset: str, revision: str, call: Callable[[], T], *, writes: bool = False) -> T:
+        """As `with_retries`, with this patience."""
+        return with_retries(call, HubCall(dataset, revision, self.client().address, self.tries, self.wait_s, writes))
 
-    def _client(self) -> HubClient:
+    def client(self) -> HubClient:
+        """Whose requests a call may make."""
         return HubClient(self.endpoint, self.token, self.progress_s, self.traffic)
 
     def listing_path(self, dataset: str, commit: str) -> Path:
         """Where the cache keeps what a dataset holds at a commit."""
-        _check_dataset(dataset)
+        check_dataset(dataset)
         return self.cache / dataset.replace("/", "--") / "listings" / f"{commit}.json"
 
     def bytes_folder(self, dataset: str, digest: str) -> Path:
@@ -235,7 +236,7 @@ class HubFiles:
         Raises:
             InputError: `digest` is none.
         """
-        _check_dataset(dataset)
+        check_dataset(dataset)
         if not is_digest(digest):
             raise InputError(f"{digest!r} is no hash of a file", dataset, "list the files at their commit again")
         return self.cache / dataset.replace("/", "--") / "bytes" / digest.replace(":", "-")
@@ -268,7 +269,11 @@ def _changed(what: str, where: str) -> InputError:
     return InputError(what, where, "the file changed under its name: pin a new commit")
 
 
-def _check_dataset(dataset: str) -> None:
+def check_dataset(dataset: str) -> None:
+    """
+    Raises:
+        UsageError: it is no name of one.
+    """
     if not _DATASET.fullmatch(dataset):
         raise UsageError("this is no dataset", dataset, "write owner/name, such as HuggingFaceFW/fineweb-edu")
 

@@ -209,13 +209,16 @@ def _without_user(endpoint: str) -> tuple[str, dict[str, str]]:
 
 
 class HubCall(NamedTuple):
-    """What a call asks for, of the hub at an address, and how patiently: `tries` and `wait_s` as in `HubFiles`."""
+    """What a call asks for, of the hub at an address, and how patiently: `tries` and `wait_s` as in `HubFiles`; and
+    whether it changes something there.
+    """
 
     dataset: str
     revision: str
     address: str
     tries: int
     wait_s: float
+    writes: bool = False
 
 
 class Garbled(Exception):
@@ -310,6 +313,9 @@ def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
             return UsageError(f"it has no revision {asked.revision}", where, fix)
         case RemoteEntryNotFoundError():
             return InputError("the commit has no such file", where, "delete the cached listing, or pin a new commit")
+    if asked.writes and status in (401, 403, 404):
+        what = f"the token may not write to it (HTTP {status})"
+        return RetryableError(what, where, "set HF_TOKEN to a token with write access to it, and check its name")
     if status in (401, 404):
         # Without the hub's word that there is none, what answered may be a proxy, or may not know the token.
         kind = UsageError if isinstance(error, RepositoryNotFoundError) else RetryableError

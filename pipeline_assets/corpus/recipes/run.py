@@ -76,6 +76,7 @@ class Run:
         hub: reading access to a hub; None where nothing is read from one.
         replace: whether an artifact of another recipe, or a damaged one, gives way to what is built.
         wait_s: how long to wait while another process builds the same artifact; 0 refuses at once.
+        sends: whether what is made to be sent to a hub is sent; a rebuild sends nothing.
         record: what earlier builds below the data root took.
     """
 
@@ -84,6 +85,7 @@ class Run:
     hub: HubFiles | None = None
     replace: bool = False
     wait_s: float = 0
+    sends: bool = True
     record: TrackRecord = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -197,7 +197,7 @@ def rebuild(
     asked = chain.steps[-1].manifest
     ticket = {"digest": asked.digest, "with_upstream": with_upstream, "versions": versions()}
     with scratch_folder(run.root, _name(asked), ticket) as scratch:
-        aside = replace(run, root=scratch.folder, replace=True)
+        aside = replace(run, root=scratch.folder, replace=True, sends=False)
         outcomes: list[StepOutcome] = []
         for step in chain.steps:
             unlike = [one.step.target for one in outcomes if one.verdict in ("different", "not rebuilt")]

@@ -1,0 +1,278 @@
+"""A dataset repo of a hub, as whoever writes to it sees it: who may, what is there, commits on its head.
+
+`huggingface_hub` sends files and commits. Everything that passes by itself is tried again; a commit whose answer was
+lost is looked for before it is made a second time.
+"""
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pipeline_assets.corpus.readers.hub_files import HubFiles, check_dataset
+from pipeline_assets.corpus.readers.hub_http import Garbled, reading_answer
+from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError, UsageError
+
+if TYPE_CHECKING:
+    from huggingface_hub import CommitOperationAdd, HfApi
+
+T = TypeVar("T")
+TOKEN = "HF_TOKEN"
+_SEND_FILES = 100  # at once: what is asked of the hub before any of them is sent
+
+
+def token_of(variables: Mapping[str, str]) -> str:
+    """The token of whoever publishes: of the environment, never one that was saved.
+
+    Raises:
+        UsageError: there is none.
+    """
+    token = variables.get(TOKEN, "").strip()
+    if not token:
+        raise UsageError("it isn't set", TOKEN, "set it to a token with write access; a saved login isn't used")
+    return token
+
+
+@dataclass(frozen=True)
+class Item:
+    """A file as a repo is to have it: its content, or where that lies, and its digest."""
+
+    path: str
+    source: Path | bytes
+    size: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: str, content: bytes) -> "Item":
+        return cls(path, content, len(content), hashlib.sha256(content).hexdigest())
+
+    def is_there(self, file: HubFile | None) -> bool:
+        """Whether a repo has it already. Git's own digest, which small files have, is worked out here."""
+        if file is None or file.size != self.size:
+            return False
+        kind, _, digest = file.digest.partition(":")
+        return digest == (self.sha256 if kind == "sha256" else self._git_sha1())
+
+    def _git_sha1(self) -> str:
+        content = self.source if isinstance(self.source, bytes) else self.source.read_bytes()
+        return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One of a repo's commits: its id, and what its author said."""
+
+    id: str
+    title: str
+    message: str
+
+
+@dataclass(frozen=True)
+class HubRepo:
+    """Access to one repo, which may not be there yet.
+
+    Attributes:
+        hub: how it is asked, with the token of whoever writes.
+    """
+
+    name: str
+    hub: HubFiles
+
+    @classmethod
+    def of(cls, name: str, hub: HubFiles, token: str) -> "HubRepo":
+        """
+        Raises:
+            UsageError: `name` is not owner/name.
+        """
+        check_dataset(name)
+        return cls(name, replace(hub, token=token))
+
+    @property
+    def url(self) -> str:
+        """Where people look at it."""
+        return f"{self.hub.client().address}/datasets/{self.name}"
+
+    def check_token(self) -> list[str]:
+        """Whose the token is, and the organisations that it is known to be of.
+
+        Raises:
+            RetryableError: the hub doesn't know the token, or it may only read.
+        """
+        from huggingface_hub.errors import HfHubHTTPError
+
+        def ask() -> list[str]:
+            client = self.hub.client()
+            try:
+                said, _ = client.page(f"{client.address}/api/whoami-v2")
+            except HfHubHTTPError as error:
+                if error.response.status_code in (401, 403):
+                    what = f"{client.address} doesn't know the token"
+                    raise RetryableError(what, TOKEN, "set it to a token of yours, with write access") from None
+                raise
+            with reading_answer():
+                if ((said.get("auth") or {}).get("accessToken") or {}).get("role") == "read":
+                    raise RetryableError("the token may only read", TOKEN, "set it to a token with write access")
+                return [str(one["name"]) for one in (said, *(said.get("orgs") or []))]
+
+        return self.hub.call(self.name, "main", ask)
+
+    def settings(self, kind: str = "datasets") -> dict[str, Any] | None:
+        """What the hub says of the repo; None where there is none that the token may see."""
+        from huggingface_hub.errors import RepositoryNotFoundError
+
+        def ask() -> dict[str, Any] | None:
+            client = self.hub.client()
+            try:
+                answer, _ = client.page(f"{client.address}/api/{kind}/{self.name}")
+            except RepositoryNotFoundError:
+                return None
+            with reading_answer():
+                return {"private": bool(answer["private"]), "gated": answer["gated"], "sha": str(answer["sha"])}
+
+        return self.hub.call(self.name, "main", ask)
+
+    def create(self, *, private: bool) -> None:
+        """The repo, empty.
+
+        Raises:
+            UsageError: a model has the name.
+            InputError: the token may not make it.
+        """
+        if self.settings("models") is not None:
+            raise UsageError("this is a model", self.name, "give the name of a dataset, or of none")
+        try:
+            self._written(functools.partial(self._create, private))
+        except TransientError:
+            raise
+        except RetryableError as error:
+            owners = ", ".join(self.check_token())
+            raise UsageError(f"{error.what}; it is of {owners}", error.where, error.fix) from None
+
+    def _create(self, private: bool) -> None:
+        from huggingface_hub.errors import HfHubHTTPError
+
+        try:
+            self._api().create_repo(self.name, repo_type="dataset", private=private)
+        except HfHubHTTPError as error:
+            if error.response.status_code != 409:  # it is there: made by a try whose answer was lost
+                raise
+
+    def gate(self, how: str) -> None:
+        """Whoever wants to read asks first: `auto` lets in who agrees, `manual` whom the owner lets in."""
+        self._written(lambda: self._api().update_repo_settings(self.name, repo_type="dataset", gated=how))  # type: ignore[arg-type]
+
+    def history(self) -> list[Commit]:
+        """The latest commits of main, the head first: one page of them."""
+
+        def ask() -> list[Commit]:
+            client = self.hub.client()
+            answer, _ = client.page(f"{client.address}/api/datasets/{self.name}/commits/main")
+            with reading_answer():
+                return [Commit(str(one["id"]), str(one["title"]), str(one["message"])) for one in answer]
+
+        return self.hub.call(self.name, "main", ask)
+
+    def files(self, commit: str) -> dict[str, HubFile]:
+        """What is there at a commit, by path."""
+        return {file.path: file for file in self.hub.list_files(self.name, commit)}
+
+    def commit(
+        self, parent: str, title: str, mark: str, items: Sequence[Item], deletions: Sequence[str] = ()
+    ) -> tuple[str, bool]:
+        """A commit on a parent, which must be the head: its id, and whether it was made now. Large files go first.
+
+        Args:
+            mark: a line of its message that no other commit of the repo has.
+        Raises:
+            InputError: a file isn't as it was sealed; another commit is the head.
+        """
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        additions = [CommitOperationAdd(item.path, item.source) for item in items]
+        content = {item.sha256: addition for item, addition in zip(items, additions, strict=True)}
+        self._send([*content.values()])
+        self._send(additions)  # which are there by now, under whatever name
+        for item, addition in zip(items, additions, strict=True):
+            _check_sent(item, addition)
+        operations: list[Any] = [*additions, *(CommitOperationDelete(path, is_folder=False) for path in deletions)]
+
+        def make() -> tuple[str, bool]:
+            head = self.history()[0]
+            if mark in head.message:
+                return head.id, False
+            if head.id != parent:
+                raise taken_over(self, head)
+            with _head_moved(self):
+                done = self._api().create_commit(
+                    self.name,
+                    operations,
+                    commit_message=title,
+                    commit_description=mark,
+                    repo_type="dataset",
+                    parent_commit=parent,
+                )
+            return str(done.oid), True
+
+        return self._written(make)
+
+    def _send(self, additions: "Sequence[CommitOperationAdd]") -> None:
+        send = functools.partial(self._api().preupload_lfs_files, self.name, repo_type="dataset")
+        for first in range(0, len(additions), _SEND_FILES):
+            self._written(functools.partial(send, additions[first : first + _SEND_FILES]))
+
+    def _written(self, call: Callable[[], T]) -> T:
+        def unwrapped() -> T:
+            try:
+                with reading_answer():
+                    return call()
+            except Garbled as error:
+                if "Invalid metadata in README.md" in str(error):
+                    raise InputError(f"the hub refuses the card: {error}", self.name, "tell who wrote it") from None
+                raise
+            except RuntimeError as error:  # what the client says of a large file, around what was wrong
+                if error.__cause__ is not None:
+                    raise error.__cause__ from None
+                raise Garbled(str(error)) from None
+
+        return self.hub.call(self.name, "main", unwrapped, writes=True)
+
+    def _api(self) -> "HfApi":
+        from huggingface_hub import HfApi
+
+        return HfApi(endpoint=self.hub.client().address, token=self.hub.token)
+
+
+def taken_over(repo: HubRepo, head: Commit) -> InputError:
+    """Somebody else's commit is where ours was to be."""
+    what = f"somebody else committed to it: {head.id} {head.title[:60]!r} is its head"
+    return UsageError(what, repo.name, f"look at {repo.url}/commits/main, then give --onto {head.id} to go on from it")
+
+
+@contextmanager
+def _head_moved(repo: HubRepo) -> Iterator[None]:
+    """
+    Raises:
+        UsageError: the parent isn't the head any more.
+    """
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        yield
+    except HfHubHTTPError as error:
+        if error.response.status_code != 412:
+            raise
+        raise taken_over(repo, repo.history()[0]) from None
+
+
+def _check_sent(item: Item, addition: "CommitOperationAdd") -> None:
+    """
+    Raises:
+        InputError: what was read of a file is not what was sealed.
+    """
+    if addition.upload_info.sha256.hex() != item.sha256:
+        what = "it is not as it was sealed, and isn't published"
+        raise InputError(what, item.source if isinstance(item.source, Path) else item.path, "see `corpusmill verify`")

@@ -1,0 +1,238 @@
+"""Publishing to a dataset repo: commits that leave it whole, whatever ends the run, and that are made but once.
+
+New files are committed first, at most 100 or 20 GB at a time: no card names them yet. The last commit brings card and
+manifest, puts changed files in the place of old ones, and takes away what the manifest there had and this one hasn't.
+Files that are there aren't sent. Every commit says which run it is of, a digest of what is published: a run that was
+cut off goes on from its own last commit, and stops where somebody else's lies above it.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_assets.corpus.nemotron.inventory import write_text
+from pipeline_assets.corpus.nemotron.sections import PublishRecipe
+from pipeline_assets.corpus.publishing.hub_repo import HubRepo, Item, taken_over, token_of
+from pipeline_assets.corpus.publishing.load_back import load_back
+from pipeline_assets.corpus.publishing.publication import Publication, pattern_of, publication_of, splits_of
+from pipeline_assets.corpus.readers.hub_configs import CARD
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, sha256_of
+from pipeline_assets.corpus.spine.staging import StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult
+
+logger = logging.getLogger("corpusmill")
+_FILES, _BYTES = 100, 20_000_000_000  # of a commit (the hub's documentation, "Repository limitations")
+_RUN = "corpusmill-run: "
+PUBLICATION = "publication.json"
+_LAST = "corpusmill-part: last"
+_BY_THE_HUB = frozenset({".gitattributes"})  # in every repo from the start
+
+
+@dataclass(frozen=True)
+class Part:
+    """One commit that is to be made.
+
+    Attributes:
+        deletions: paths that go.
+    """
+
+    items: Sequence[Item]
+    deletions: Sequence[str] = ()
+
+    @property
+    def bytes(self) -> int:
+        return sum(item.size for item in self.items)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What publishing will do.
+
+    Attributes:
+        parent: the head of the repo; None where there is no repo yet.
+        parts: commits in order; none where all is there.
+        unchanged: files that are there already.
+    """
+
+    parent: str | None
+    parts: Sequence[Part]
+    unchanged: Sequence[Item]
+
+    def lines(self) -> Iterator[str]:
+        """For people: a line a commit."""
+        for number, part in enumerate(self.parts, 1):
+            last = f"; card, manifest, what is replaced; {len(part.deletions):,} files go"
+            size = f"{len(part.items):,} files, {part.bytes:,} bytes"
+            yield f"commit {number} of {len(self.parts)}: {size}{last if number == len(self.parts) else ''}"
+        there = sum(item.size for item in self.unchanged)
+        yield f"not sent, as they are there: {len(self.unchanged):,} files, {there:,} bytes"
+
+
+@dataclass(frozen=True)
+class Published:
+    """What was done.
+
+    Attributes:
+        commit: the repo's head, which holds what was published.
+        commits: how many this run made.
+        items: that these brought.
+    """
+
+    commit: str
+    commits: int
+    items: Sequence[Item]
+
+    @property
+    def bytes(self) -> int:
+        """Of them."""
+        return sum(item.size for item in self.items)
+
+
+def plan_publication(made: Publication, repo: HubRepo, onto: str | None = None) -> Plan:
+    """
+    Args:
+        onto: somebody else's commit, the head, to go on from.
+    Raises:
+        UsageError: somebody else's commit is the head.
+    """
+    if repo.settings() is None:
+        return Plan(None, list(_parts(list(made.items.values()), [], {}, [])), [])
+    parent = _parent(repo, run_of(made, repo), onto)
+    there = repo.files(parent)
+    changed = [item for item in made.items.values() if not item.is_there(there.get(item.path))]
+    sent = {item.path for item in changed}
+    before = _manifest_at(repo, there, parent)
+    gone = [path for path in before if path not in made.items and path in there]
+    parts = list(_parts(changed, before, there, gone)) if changed or gone else []
+    return Plan(parent, parts, [item for item in made.items.values() if item.path not in sent])
+
+
+def publish(made: Publication, repo: HubRepo, *, private: bool = True, onto: str | None = None) -> Published:
+    """The repo holds what is to be published, and nothing of an earlier one that isn't in it; read back when it does.
+
+    Args:
+        private: of a repo that isn't there yet.
+    Raises:
+        InputError: the hub refuses; somebody else commits meanwhile; a file isn't as it was sealed. What was committed
+            is whole; the same call goes on from it.
+    """
+    repo.check_token()
+    if (settings := repo.settings()) is None:
+        repo.create(private=private)
+    if made.gate is not None and (settings or {}).get("gated") != made.gate:
+        repo.gate(made.gate)
+    plan, run = plan_publication(made, repo, onto), run_of(made, repo)
+    head, commits = str(plan.parent), 0
+    for number, part in enumerate(plan.parts, 1):
+        title = f"Publish {made.artifact.manifest.kind} {made.artifact.manifest.name}"
+        title, mark = (title, _LAST) if number == len(plan.parts) else (f"Files of {title[8:]}", _mark(part))
+        head, is_new = repo.commit(head, title, f"{_RUN}{run}\n{mark}", part.items, part.deletions)
+        commits += is_new
+        logger.info("%s: commit %d of %d, %s, %s bytes", repo.name, number, len(plan.parts), head, f"{part.bytes:,}")
+    _read_back(made, repo, head)
+    return Published(head, commits, [item for part in plan.parts for item in part.items])
+
+
+def publish_sealed(building: StagingDir, artifact: Artifact, hub: HubFiles | None, asked: PublishRecipe) -> BuildResult:
+    """`publication.json`: which repo holds a sealed folder, and how many rows of each split by config.
+
+    Args:
+        hub: None where nothing is sent, as in a rebuild.
+    Raises:
+        UsageError: HF_TOKEN isn't set.
+        InputError: from `publication_of`, `publish`.
+    """
+    sent: dict[str, Any] = {}
+    if hub is not None:
+        repo = HubRepo.of(asked.repo, hub, token_of(os.environ))
+        made = publication_of(artifact, repo, allow_unknown=asked.allow_unknown_licences)
+        for line in made.terms():
+            logger.info("%s: %s", repo.name, line)
+        done = publish(made, repo, private=asked.private)
+        sent = {"published": {"url": repo.url, "commit": done.commit, "bytes_sent": done.bytes}}
+    splits, _ = splits_of(artifact)
+    rows = [{"config": split.config, "split": split.split, "rows": split.rows} for split in splits]
+    content = {"repo": asked.repo, "digest": artifact.manifest.digest, "rows": rows}
+    file = write_text(building, PUBLICATION, json.dumps(content, indent=1, sort_keys=True) + "\n")
+    return BuildResult([file], {"splits": len(rows), "rows": sum(split.rows for split in splits)}, {}, provenance=sent)
+
+
+def run_of(made: Publication, repo: HubRepo) -> str:
+    """The digest of what is published where."""
+    return sha256_of([repo.name, *([item.path, item.sha256] for item in made.items.values())])
+
+
+def _parent(repo: HubRepo, run: str, onto: str | None) -> str:
+    """The head, if this run may go on from it: its own last commit; else one of any run, that of a repo without files,
+    or `onto`.
+    """
+    commits = repo.history()
+    head = commits[0]
+    if onto == head.id:
+        return head.id
+    own = next((commit for commit in commits if f"{_RUN}{run}" in commit.message), None)
+    is_cut_off = own is not None and _LAST not in own.message
+    if own is head or (not is_cut_off and (_RUN in head.message or set(repo.files(head.id)) <= _BY_THE_HUB)):
+        return head.id
+    raise taken_over(repo, head)
+
+
+def _manifest_at(repo: HubRepo, there: Mapping[str, HubFile], commit: str) -> list[str]:
+    """The files of what was published before; none where nothing was."""
+    if FILE_NAME not in there:
+        return []
+    local = repo.hub.fetch(repo.name, commit, there[FILE_NAME]).local
+    with suppress(InputError):  # somebody's own, none of ours
+        return [file.path for file in Manifest.from_bytes(local.read_bytes(), local).storage]
+    return []
+
+
+def _parts(
+    changed: Sequence[Item], before: Sequence[str], there: Mapping[str, HubFile], gone: Sequence[str]
+) -> Iterator[Part]:
+    """Files that the card there doesn't name, in commits of their own; then all else at once.
+
+    Args:
+        before: files that it names.
+    """
+    named = {pattern_of(path) for path in (*before, CARD, FILE_NAME)}
+    last = [item for item in changed if item.path in there or pattern_of(item.path) in named]
+    some: list[Item] = []
+    for item in changed:
+        if item.path in there or pattern_of(item.path) in named:
+            continue
+        if some and (len(some) == _FILES or sum(one.size for one in some) + item.size > _BYTES):
+            yield Part(some)
+            some = []
+        some.append(item)
+    if some:
+        yield Part(some)
+    yield Part(last, gone)
+
+
+def _mark(part: Part) -> str:
+    return f"corpusmill-part: {sha256_of([[item.path, item.sha256] for item in part.items])}"
+
+
+def _read_back(made: Publication, repo: HubRepo, commit: str) -> None:
+    """
+    Raises:
+        InputError: the hub has other files than were published, or `datasets` can't load them.
+    """
+    there = repo.files(commit)
+    wrong = [item.path for item in made.items.values() if not item.is_there(there.get(item.path))]
+    if wrong:
+        what = f"the hub has other bytes of {len(wrong):,} files, {wrong[0]} first"
+        raise InputError(what, f"{repo.name}@{commit}", "publish again; if it persists, ask who runs the hub")
+    if made.configs:
+        names = made.split_names
+        configs = {config: [names[one.split] for one in splits] for config, splits in made.configs.items()}
+        load_back(repo.name, commit, repo.hub.client().address, repo.hub.token, configs)

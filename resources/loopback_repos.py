@@ -1,0 +1,162 @@
+"""Repos of the hub on loopback: folders, of which each file has the digests that a hub tells of it."""
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from resources.loopback_http import CHUNK_BYTES
+
+LFS_SUFFIXES = frozenset({".parquet", ".zst", ".gz", ".7z", ".bin", ".arrow"})
+LFS_ABOVE_BYTES = 1 << 20
+# Clients want dates; one that never moves leaves every answer a function of the content.
+EPOCH = "1970-01-01T00:00:00.000Z"
+# A file written twice within one tick of the file system's clock keeps its mtime: a digest that fresh is not kept.
+MTIME_TICK_NS = 50_000_000
+
+
+def is_lfs(path: str, size: int) -> bool:
+    """Whether git stores a pointer to the content alone."""
+    return PurePosixPath(path).suffix.lower() in LFS_SUFFIXES or size > LFS_ABOVE_BYTES
+
+
+@dataclass(frozen=True)
+class RepoFile:
+    """One file of a repo. `oid` is git's: the blob's sha1, for LFS that of the pointer file which git stores."""
+
+    path: str
+    source: Path
+    size: int
+    sha256: str
+    oid: str
+    pointer_size: int | None  # None: not LFS, git stores the content itself
+
+    @property
+    def etag(self) -> str:
+        """What the client takes the content by: sha256 for LFS, else git's blob id."""
+        return self.oid if self.pointer_size is None else self.sha256
+
+
+@dataclass(frozen=True)
+class Repo:
+    """A repo as it was when a request came in. Whatever is asked for is looked up in `files`, so no path leaves it."""
+
+    name: str
+    files: Mapping[str, RepoFile]
+    is_private: bool
+    is_gated: bool
+
+    @property
+    def commit(self) -> str:
+        return _content_id(self.files.values())
+
+    def paths_below(self, folder: str, recursive: bool) -> list[str]:
+        """Files and folders in a folder ("" is the root), sorted; empty where there is no such folder."""
+        start = f"{folder}/" if folder else ""
+        found: set[str] = set()
+        for path in self.files:
+            if path.startswith(start):
+                parts = path[len(start) :].split("/")
+                depths = range(1, len(parts) + 1) if recursive else [1]
+                found.update(start + "/".join(parts[:depth]) for depth in depths)
+        return sorted(found)
+
+    def tree_item(self, path: str, expand: bool) -> dict[str, object] | None:
+        """What `tree` and `paths-info` say of a file or folder; None where there is neither."""
+        file = self.files.get(path)
+        if file is not None:
+            item: dict[str, object] = {"type": "file", "path": path, "oid": file.oid, "size": file.size}
+            if file.pointer_size is not None:
+                item["lfs"] = {"oid": file.sha256, "size": file.size, "pointerSize": file.pointer_size}
+        elif below := [file for file in self.files.values() if file.path.startswith(f"{path}/")]:
+            item = {"type": "directory", "path": path, "oid": _content_id(below), "size": 0}
+        else:
+            return None
+        if expand:  # the client reads these keys without looking whether they are there
+            item["lastCommit"] = {"id": self.commit, "title": "Content of the folder", "date": EPOCH}
+            item["securityFileStatus"] = {"status": "safe", "avScan": None, "pickleImportScan": None}
+        return item
+
+    def info(self, blobs: bool) -> dict[str, object]:
+        """What `repo_info` says; sizes and digests of files only with `blobs`."""
+        access = {"private": self.is_private, "gated": "auto" if self.is_gated else False, "disabled": False}
+        dates = {"lastModified": EPOCH, "createdAt": EPOCH}
+        siblings = [_sibling(file, blobs) for file in self.files.values()]
+        counts = {"tags": [], "downloads": 0, "likes": 0}
+        return {"id": self.name, "sha": self.commit, **access, **counts, **dates, "siblings": siblings}
+
+
+def _sibling(file: RepoFile, blobs: bool) -> dict[str, object]:
+    if not blobs:
+        return {"rfilename": file.path}
+    sibling: dict[str, object] = {"rfilename": file.path, "size": file.size, "blobId": file.oid}
+    if file.pointer_size is not None:
+        sibling["lfs"] = {"sha256": file.sha256, "size": file.size, "pointerSize": file.pointer_size}
+    return sibling
+
+
+def _content_id(files: Iterable[RepoFile]) -> str:
+    lines = sorted(os.fsencode(file.path) + b"\0" + file.sha256.encode() + b"\n" for file in files)
+    return hashlib.sha1(b"".join(lines), usedforsecurity=False).hexdigest()
+
+
+def repo_commit(folder: Path) -> str:
+    r"""The commit under which a hub shows this repo folder: 40 hex digits, or clients do not cache by commit.
+
+    sha1 over the lines "<path>\0<sha256 of the content, hex>\n", sorted: it depends on the files' paths and contents
+    alone, never on time or place. Dot files and symbolic links are not part of a repo.
+    """
+    return RepoReader().read(folder, folder.name).commit
+
+
+class RepoReader:
+    """Reads repo folders, and the content of each file once: digests are kept by path, size and mtime."""
+
+    def __init__(self) -> None:
+        self._hashed: dict[tuple[Path, int, int], RepoFile] = {}
+        self._lock = threading.Lock()
+
+    def read(self, folder: Path, name: str) -> Repo:
+        """The repo as it is now; OSError if a file goes away meanwhile."""
+        with self._lock:
+            files = {path: self._file(folder, path) for path in _repo_paths(folder)}
+        return Repo(name, files, is_private=(folder / ".private").exists(), is_gated=(folder / ".gated").exists())
+
+    def _file(self, folder: Path, path: str) -> RepoFile:
+        source = folder / path
+        state = source.stat()
+        key = (source, state.st_size, state.st_mtime_ns)
+        if key in self._hashed:
+            return self._hashed[key]
+        is_settled = abs(time.time_ns() - state.st_mtime_ns) > MTIME_TICK_NS
+        file = _hash_file(path, source, state.st_size)
+        if is_settled:
+            self._hashed[key] = file
+        return file
+
+
+def _repo_paths(folder: Path) -> list[str]:
+    """Sorted paths of a repo's files. Links are left out, so that nothing outside the folder is served."""
+    sources: list[Path] = []
+    for place, folders, names in os.walk(folder, followlinks=False):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        sources += [Path(place, name) for name in names if not name.startswith(".")]
+    plain = [source for source in sources if source.is_file() and not source.is_symlink()]
+    return sorted(source.relative_to(folder).as_posix() for source in plain)
+
+
+def _hash_file(path: str, source: Path, size: int) -> RepoFile:
+    """Both digests in one reading; pointer file as in https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md."""
+    sha256, blob = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    with source.open("rb") as content:
+        while chunk := content.read(CHUNK_BYTES):
+            sha256.update(chunk)
+            blob.update(chunk)
+    if not is_lfs(path, size):
+        return RepoFile(path, source, size, sha256.hexdigest(), blob.hexdigest(), pointer_size=None)
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256.hexdigest()}\nsize {size}\n".encode()
+    oid = hashlib.sha1(b"blob %d\0" % len(pointer) + pointer, usedforsecurity=False).hexdigest()
+    return RepoFile(path, source, size, sha256.hexdigest(), oid, pointer_size=len(pointer))

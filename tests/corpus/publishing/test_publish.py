@@ -1,0 +1,382 @@
+"""Publishing: what a repo holds then, that every commit leaves it whole, and that nothing is sent twice."""
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pyarrow.parquet as pq
+import pytest
+from hub_pools import AGREEMENT, NAME, Place, card_of, card_yaml, check_whole, open_place, pools, row, rows_of
+from huggingface_hub import CommitOperationAdd, HfApi, constants
+
+from pipeline_assets.corpus.publishing import publish as publishing
+from pipeline_assets.corpus.publishing.publication import Publication, publication_of
+from pipeline_assets.corpus.publishing.publish import plan_publication, publish
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from resources.loopback_faults import ALWAYS, Fault, FaultKind
+
+
+@pytest.fixture(autouse=True)
+def quiet_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
+@pytest.fixture
+def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a process that loads what was published: for tests that publish often."""
+    monkeypatch.setattr(publishing, "load_back", lambda *_: None)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    yield from open_place(tmp_path / "hub")
+
+
+@pytest.fixture
+def first(place: Place, tmp_path: Path) -> Artifact:
+    return pools(tmp_path / "first", {"low": rows_of(place.revision), "high": rows_of(place.revision, 5)})
+
+
+@pytest.fixture
+def second(place: Place, tmp_path: Path) -> Artifact:
+    """The same without a row of each split, with a split more, and with one pool less."""
+    low, high = rows_of(place.revision)[1:], rows_of(place.revision, 5)[:-1]
+    rules = {"tool_use": ["stats_tool_calls > 0"], "verified_correct": ["meta_correctness >= 0.9"]}
+    return pools(tmp_path / "second", {"low": low, "high": high, "more": rows_of(place.revision, 7)}, rules=rules)
+
+
+def made_of(artifact: Artifact, place: Place, cache: Path, **options: Any) -> Publication:
+    return publication_of(artifact, place.repo(cache), **options)
+
+
+def send(artifact: Artifact, place: Place, cache: Path, **options: Any) -> Any:
+    return publish(made_of(artifact, place, cache), place.repo(cache), **options)
+
+
+READ = """
+import datasets, json, sys
+name, commit, config = sys.argv[1:]
+loaded = datasets.load_dataset(name, config, revision=commit)
+print(json.dumps({split: rows.to_list() for split, rows in loaded.items()}))
+"""
+
+
+def test_every_config_is_loaded_by_its_name_row_by_row(place: Place, first: Artifact, tmp_path: Path) -> None:
+    done = send(first, place, tmp_path / "cache")
+
+    assert check_whole(place.folder) == first.manifest.digest
+    variables = {**os.environ, **place.hub.variables(), "HF_TOKEN": "hf_any", "HF_HOME": str(tmp_path / "home")}
+    for pool in ("tool_use", "low_correctness"):
+        command = [sys.executable, "-c", READ, NAME, done.commit, pool]
+        read = json.loads(subprocess.run(command, env=variables, capture_output=True, check=True).stdout)
+        for split in ("low", "high"):
+            files = sorted((first.folder / f"candidates_{pool}").glob(f"{split}-*.parquet"))
+            assert read[split] == [one for file in files for one in pq.read_table(file).to_pylist()]
+
+
+def test_what_is_there_is_not_sent_again(place: Place, first: Artifact, tmp_path: Path, unloaded: None) -> None:
+    done = send(first, place, tmp_path / "cache")
+    sent = place.sent()
+
+    again = send(first, place, tmp_path / "cache")
+
+    assert (again.commits, again.items, again.commit) == (0, [], done.commit)
+    assert place.sent() == sent and len(set(sent)) == len(sent) > 0
+
+
+def test_bytes_that_are_sent_are_those_that_changed(
+    place: Place, first: Artifact, second: Artifact, tmp_path: Path, unloaded: None
+) -> None:
+    send(first, place, tmp_path / "cache")
+    before = {file.sha256 for file in first.manifest.storage}
+    place.hub.requests.clear()
+
+    done = send(second, place, tmp_path / "cache")
+
+    assert check_whole(place.folder) == second.manifest.digest
+    assert sorted(place.sent()) == sorted({file.sha256 for file in second.manifest.storage} - before)
+    there = {path.relative_to(place.folder).as_posix() for path in place.folder.rglob("*.parquet")}
+    assert there == {file.path for file in second.manifest.storage}
+    assert done.commit == place.hub.commits()[NAME]
+
+
+def test_nothing_of_others_is_taken_away(
+    place: Place, first: Artifact, second: Artifact, tmp_path: Path, unloaded: None
+) -> None:
+    send(first, place, tmp_path / "cache")
+    head = someone_commits(place, "LICENSE", b"terms")
+
+    send(second, place, tmp_path / "cache", onto=head)
+
+    assert (place.folder / "LICENSE").read_bytes() == b"terms"
+    assert check_whole(place.folder) == second.manifest.digest
+
+
+def someone_commits(place: Place, path: str, content: bytes) -> str:
+    api = HfApi(endpoint=place.hub.endpoint, token="hf_somebody")
+    add = CommitOperationAdd(path, content)
+    return str(api.create_commit(NAME, [add], commit_message="By hand", repo_type="dataset").oid)
+
+
+def test_a_commit_of_somebody_else_stops_it_until_it_is_named(
+    place: Place, first: Artifact, second: Artifact, tmp_path: Path, unloaded: None
+) -> None:
+    send(first, place, tmp_path / "cache")
+    head = someone_commits(place, "README.md", b"Mine.")
+
+    with pytest.raises(UsageError, match=f"somebody else committed to it: {head}.*--onto {head}"):
+        send(second, place, tmp_path / "cache")
+    assert (place.folder / "README.md").read_bytes() == b"Mine."
+
+    send(second, place, tmp_path / "cache", onto=head)
+    assert check_whole(place.folder) == second.manifest.digest
+
+
+def test_a_commit_in_between_stops_it(
+    place: Place, first: Artifact, tmp_path: Path, unloaded: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "_FILES", 2)
+    real = HfApi.create_commit
+    done: list[str] = []
+
+    def disturbed(api: HfApi, *arguments: Any, **options: Any) -> Any:
+        if len(done) == 1:
+            monkeypatch.setattr(HfApi, "create_commit", real)
+            done.append(someone_commits(place, "notes.txt", b"hello"))
+        else:
+            done.append("ours")
+        return real(api, *arguments, **options)
+
+    monkeypatch.setattr(HfApi, "create_commit", disturbed)
+    with pytest.raises(UsageError, match="somebody else committed"):
+        send(first, place, tmp_path / "cache")
+    assert check_whole(place.folder) == "bare"
+    with pytest.raises(UsageError, match="somebody else committed"):  # its own commit lies below another's
+        send(first, place, tmp_path / "cache")
+
+    send(first, place, tmp_path / "cache", onto=done[1])
+    assert check_whole(place.folder) == first.manifest.digest and (place.folder / "notes.txt").exists()
+
+
+class Killed(BaseException):
+    """The publisher is no more."""
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("update", [False, True], ids=["new", "update"])
+def test_killed_at_any_request_it_leaves_the_repo_whole_and_goes_on(
+    place: Place,
+    first: Artifact,
+    second: Artifact,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unloaded: None,
+    update: bool,
+    answered: bool,
+) -> None:
+    """Before a request reaches the hub, or when it did and nobody learns of its answer."""
+    monkeypatch.setattr(publishing, "_FILES", 2)
+    real, cache, made = httpx2.Client.send, tmp_path / "cache", second if update else first
+    if update:
+        send(first, place, cache)
+    begun = check_whole(place.folder) if update else "bare"
+    shutil.copytree(place.hub.folder, tmp_path / "begun")
+    left = [0]
+
+    def counted(client: httpx2.Client, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        left[0] -= 1
+        if left[0] == 0 and not answered:
+            raise Killed
+        response = real(client, request, **options)
+        if left[0] == 0:
+            raise Killed
+        return response
+
+    monkeypatch.setattr(httpx2.Client, "send", counted)
+    for kills in itertools.count(1):
+        shutil.rmtree(place.hub.folder)
+        shutil.copytree(tmp_path / "begun", place.hub.folder)
+        place.hub.requests.clear()
+        left[0] = kills
+        try:
+            send(made, place, cache)
+        except Killed:
+            assert not place.folder.exists() or check_whole(place.folder) in (begun, made.manifest.digest)
+            send(made, place, cache)
+        assert check_whole(place.folder) == made.manifest.digest
+        assert len(place.sent()) == len(set(place.sent())), "a file was sent twice"
+        titles = [json.loads(line)["title"] for line in (place.folder / ".commits.jsonl").read_text().splitlines()]
+        assert titles.count("Publish nemotron/candidate_pools mine/chats") == (2 if update else 1)
+        if left[0] > 0:
+            break
+    assert kills > 15
+
+
+def test_a_commit_whose_answer_was_lost_is_made_once(
+    place: Place, first: Artifact, tmp_path: Path, unloaded: None
+) -> None:
+    place.hub.inject(Fault(FaultKind.CUT, "*/commit/main"), Fault(FaultKind.BUSY, "*/commit/main"))
+
+    send(first, place, tmp_path / "cache")
+
+    commits = (place.folder / ".commits.jsonl").read_text().splitlines()
+    assert len(commits) == 2 and check_whole(place.folder) == first.manifest.digest
+
+
+@pytest.mark.parametrize("kind", [FaultKind.BUSY, FaultKind.RETRY_AFTER, FaultKind.CUT])
+@pytest.mark.parametrize("path", ["/api/whoami-v2", "*/create", "*/preupload/main", "*/batch", "*/commits/main"])
+def test_what_passes_by_itself_is_tried_again(
+    kind: FaultKind, path: str, place: Place, first: Artifact, tmp_path: Path, unloaded: None, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    place.hub.inject(Fault(kind, path))
+
+    send(first, place, tmp_path / "cache")
+
+    assert check_whole(place.folder) == first.manifest.digest
+
+
+@pytest.mark.parametrize("path", ["*/create", "*/preupload/main", "*/batch", "/upload/*", "*/commit/main"])
+def test_a_refusal_that_stays_is_not_asked_again(
+    path: str, place: Place, first: Artifact, tmp_path: Path, unloaded: None
+) -> None:
+    place.hub.inject(Fault(FaultKind.FORBIDDEN, path, ALWAYS))
+
+    with pytest.raises(InputError, match=r"may not write to it \(HTTP 403\)"):
+        send(first, place, tmp_path / "cache")
+
+    refused = [one.path for one in place.hub.requests if fnmatchcase(one.path, path)]
+    assert len(refused) == len(set(refused)) > 0
+
+
+def test_a_token_that_may_only_read_is_told_before_anything_is_made(
+    place: Place, first: Artifact, tmp_path: Path
+) -> None:
+    repo = place.repo(tmp_path / "cache", token="hf_read_only")
+
+    with pytest.raises(RetryableError, match="HF_TOKEN: the token may only read"):
+        publish(publication_of(first, repo), repo)
+
+    assert not place.folder.exists()
+
+
+def test_an_owner_that_is_not_the_tokens_is_told_with_those_that_are(
+    place: Place, first: Artifact, tmp_path: Path
+) -> None:
+    repo = place.repo(tmp_path / "cache", name="lopback/pools")
+
+    with pytest.raises(UsageError, match=r"may not write to it \(HTTP 403\); it is of loopback, maker"):
+        publish(publication_of(first, repo), repo)
+
+
+@pytest.mark.parametrize("name", ["pools", "a/b/c", "me/po ols", ""])
+def test_a_name_that_is_none_of_a_dataset_is_refused(name: str, place: Place, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="this is no dataset"):
+        place.repo(tmp_path, name=name)
+
+
+def test_a_model_of_that_name_is_refused(place: Place, first: Artifact, tmp_path: Path) -> None:
+    (place.hub.folder / "models" / NAME).mkdir(parents=True)
+
+    with pytest.raises(UsageError, match="this is a model"):
+        send(first, place, tmp_path / "cache")
+
+
+def test_rows_of_unknown_licences_go_only_if_that_is_said(place: Place, tmp_path: Path) -> None:
+    rows = [row(1, place.revision, meta_license=None), row(2, place.revision, meta_license="odd")]
+    made = pools(tmp_path, {"low": rows}, rules={"all_rows": ["stats_tokens > 0"]})
+
+    with pytest.raises(UsageError, match=r"nobody knows the licence of 2 rows of all configs: 'not stated', 'odd'"):
+        made_of(made, place, tmp_path / "cache")
+
+    said = made_of(made, place, tmp_path / "cache", allow_unknown=True)
+    assert list(said.terms()) == [f"licence {name}: 1 rows of all configs" for name in ("not stated", "odd")]
+
+
+def test_what_readers_of_the_source_agree_to_is_carried_over_before_any_file(tmp_path: Path, unloaded: None) -> None:
+    for place in open_place(tmp_path / "hub", gated=True):
+        made = pools(tmp_path / "first", {"low": rows_of(place.revision)})
+        assert any("use it for training alone" in line for line in made_of(made, place, tmp_path / "cache").terms())
+        send(made, place, tmp_path / "cache")
+
+        metadata = card_yaml(place.folder)
+        assert (metadata["extra_gated_prompt"], metadata["extra_gated_fields"]) == (AGREEMENT, {"Name": "text"})
+        assert (place.folder / ".gated").exists() and check_whole(place.folder) == made.manifest.digest
+        asked = [one.path for one in place.hub.requests]
+        assert asked.index(f"/api/datasets/{NAME}/settings") < min(
+            number for number, path in enumerate(asked) if path.startswith("/upload/")
+        )
+
+
+def test_a_file_that_is_not_as_it_was_sealed_is_never_committed(
+    place: Place, first: Artifact, tmp_path: Path, unloaded: None
+) -> None:
+    [stored, *_] = first.manifest.storage
+    path = first.folder / stored.path
+    path.write_bytes(b"\0" * stored.bytes)
+
+    with pytest.raises(InputError, match="not as it was sealed"):
+        send(first, place, tmp_path / "cache")
+
+    assert check_whole(place.folder) == "bare" and not (place.folder / stored.path).exists()
+
+
+def test_a_plan_says_commits_and_bytes_and_sends_nothing(place: Place, first: Artifact, tmp_path: Path) -> None:
+    made = made_of(first, place, tmp_path / "cache")
+
+    plan = plan_publication(made, place.repo(tmp_path / "cache"))
+
+    assert plan.parent is None and len(plan.parts) == 2
+    assert sum(part.bytes for part in plan.parts) == sum(item.size for item in made.items.values())
+    assert {one.method for one in place.hub.requests} == {"GET", "HEAD"} and not place.folder.exists()
+
+
+NASTY = ["a`|b <script>\n---\nconfigs: []", "<|start|>system", "](javascript:alert(1))", "x: y\n- z"]
+
+
+def test_no_text_of_a_row_leaves_its_place_in_the_card(place: Place, tmp_path: Path, unloaded: None) -> None:
+    rows = [row(number, place.revision, meta_license=text) for number, text in enumerate(NASTY)]
+    made = pools(tmp_path, {"low": rows}, rules={"all_rows": ["stats_tokens > 0", "text <> '```\n---\n<b>'"]})
+    publish(made_of(made, place, tmp_path / "cache", allow_unknown=True), place.repo(tmp_path / "cache"))
+
+    _, body = card_of(place.folder)
+    assert [one["config_name"] for one in card_yaml(place.folder)["configs"]] == ["all_rows"]
+    assert check_whole(place.folder) == made.manifest.digest
+    assert body.count("```") == 6 and "<script>" not in body and "\n---\n" not in body
+
+
+def test_the_script_in_the_card_finds_a_flipped_byte(place: Place, first: Artifact, tmp_path: Path) -> None:
+    send(first, place, tmp_path / "cache")
+    script = (place.folder / "README.md").read_text().rsplit("```python\n", 1)[1].partition("```")[0]
+    assert len(script.splitlines()) <= 20
+
+    def said() -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-c", script, str(place.folder)], capture_output=True, text=True)
+
+    assert said().returncode == 0
+    victim = next(place.folder.rglob("*.parquet"))
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(data)
+    assert said().returncode == 1 and f"not as published: {victim.relative_to(place.folder)}" in said().stderr
+
+
+def test_the_manifest_goes_without_what_names_machines(
+    place: Place, first: Artifact, tmp_path: Path, unloaded: None
+) -> None:
+    send(first, place, tmp_path / "cache")
+
+    published = json.loads((place.folder / "manifest.json").read_bytes())
+    assert (published["provenance"], published["digest"]) == ({}, first.manifest.digest)
