@@ -1,5 +1,6 @@
 """A packed set in torch: rows in a seeded order over ranks and epochs, masks and labels that stay within a document."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from pipeline_assets.corpus.formats.memmap import open_packed
 
+logger = logging.getLogger("corpusmill")
 _IGNORED = -100  # what torch's losses pass over
 
 
@@ -44,21 +46,31 @@ def loader(
     ranks: int = 1,
     step: int = 0,
     workers: int = 0,
+    drop_last: bool = False,
 ) -> DataLoader[tuple[torch.Tensor, torch.Tensor, int]]:
-    """Batches of one rank from a step on: over all ranks and steps each row comes once, in an order of seed and epoch.
-    Where rows aren't a multiple of ranks × batch, some ranks' last batches are smaller, or missing.
+    """Batches of one rank from a step on. Over all ranks and steps a row comes once at most, in an order of seed and
+    epoch; every rank has as many batches, and at each step as many rows. The last of the order, which can't be dealt
+    so, are left over in this epoch, and logged by rank 0: fewer than `ranks`, none of one rank.
 
     Args:
-        workers: processes that read ahead.
+        workers: processes that read ahead; they change no batch.
+        drop_last: every batch is full: fewer than ranks × batch rows are left over. Else the last batch may be smaller.
     Raises:
-        ValueError: a rank that isn't one of `ranks`, or a step or batch that is none: rows would be lost.
+        ValueError: a rank that isn't one of `ranks`, or a step or batch that is none; too few rows for one batch.
     """
     if ranks < 1 or not 0 <= rank < ranks:
         raise ValueError(f"rank is {rank}, of {ranks} ranks: give 0 to ranks - 1")
     if batch < 1 or step < 0:
         raise ValueError(f"batch is {batch}, step {step}: give a batch of 1 or more, a step of 0 or more")
     order = np.random.default_rng([seed, epoch]).permutation(len(open_packed(folder)))
-    rows = PackedRows(folder, order[step * ranks * batch + rank :: ranks])
+    share = ranks * batch if drop_last else ranks
+    dealt = len(order) - len(order) % share
+    if not dealt:
+        fix = "give fewer ranks" + ", or a smaller batch" * drop_last
+        raise ValueError(f"there are {len(order)} rows, and {ranks} ranks take {share} at least: {fix}")
+    if rank == 0 and dealt < len(order):
+        logger.info("epoch %d leaves rows over: %s", epoch, ", ".join(map(str, order[dealt:])))
+    rows = PackedRows(folder, order[step * ranks * batch + rank : dealt : ranks])
     return DataLoader(rows, batch_size=batch, num_workers=workers)
 
 

@@ -18,23 +18,85 @@ def packed(folder: Path) -> PackedSet:
     return open_packed(pack_documents(folder, documents, num_seqs=21, strategy="best_fit", max_epochs="2").folder)
 
 
-@pytest.mark.parametrize(("ranks", "batch"), [(1, 1), (1, 4), (2, 3), (5, 2), (30, 1)])
-def test_over_all_ranks_every_row_comes_once(packed: PackedSet, ranks: int, batch: int) -> None:
-    found = [
-        row.tolist()
+def batches(packed: PackedSet, ranks: int, batch: int, **settings: int) -> list[list[list[int]]]:
+    """Numbers of rows by rank and step."""
+    return [
+        [rows.tolist() for _, _, rows in batching.loader(packed.folder, batch, 7, rank=rank, ranks=ranks, **settings)]
         for rank in range(ranks)
-        for tokens, _, _ in batching.loader(packed.folder, batch, seed=7, rank=rank, ranks=ranks)
-        for row in tokens
     ]
 
-    assert sorted(found) == sorted(packed.input_ids.tolist())
+
+def flat(by_rank: list[list[list[int]]]) -> list[int]:
+    return [row for steps in by_rank for rows in steps for row in rows]
 
 
-def test_a_loader_that_starts_at_a_step_gives_what_comes_from_there_on(packed: PackedSet) -> None:
-    for rank in range(2):
-        whole = [tokens.tolist() for tokens, _, _ in batching.loader(packed.folder, 3, 7, rank=rank, ranks=2)]
-        resumed = [tokens.tolist() for tokens, _, _ in batching.loader(packed.folder, 3, 7, rank=rank, ranks=2, step=2)]
-        assert resumed == whole[2:]
+@pytest.mark.parametrize("batch", [1, 4, 21, 22])
+def test_one_rank_has_every_row_once(packed: PackedSet, batch: int) -> None:
+    assert sorted(flat(batches(packed, 1, batch))) == list(range(21))
+
+
+@pytest.mark.parametrize(("ranks", "step"), [(1, 0), (2, 1)])
+def test_workers_change_no_batch(packed: PackedSet, ranks: int, step: int) -> None:
+    assert batches(packed, ranks, 3, step=step, workers=2) == batches(packed, ranks, 3, step=step)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "batch", "drop_last", "sizes"),
+    [
+        (2, 3, False, [3, 3, 3, 1]),
+        (4, 2, False, [2, 2, 1]),
+        (4, 5, False, [5]),
+        (21, 2, False, [1]),
+        (2, 3, True, [3, 3, 3]),
+        (4, 2, True, [2, 2]),
+        (4, 5, True, [5]),
+    ],
+)
+def test_every_rank_has_as_many_batches_of_the_same_sizes(
+    packed: PackedSet, ranks: int, batch: int, drop_last: bool, sizes: list[int]
+) -> None:
+    by_rank = batches(packed, ranks, batch, drop_last=drop_last)
+
+    assert [[len(rows) for rows in steps] for steps in by_rank] == [sizes] * ranks
+    assert len(set(flat(by_rank))) == ranks * sum(sizes)
+
+
+def test_rows_that_are_left_over_are_logged_once(packed: PackedSet, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "corpusmill"):
+        dealt = flat(batches(packed, 4, 2))
+
+    [left_over] = set(range(21)) - set(dealt)
+    assert caplog.messages == [f"epoch 0 leaves rows over: {left_over}"]
+
+
+def test_rows_that_are_left_over_are_others_in_another_epoch(packed: PackedSet) -> None:
+    left_over = {row for epoch in range(4) for row in set(range(21)) - set(flat(batches(packed, 4, 2, epoch=epoch)))}
+
+    assert len(left_over) > 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"ranks": 22}, "there are 21 rows, and 22 ranks take 22 at least: give fewer ranks"),
+        (
+            {"ranks": 2, "batch": 11, "drop_last": True},
+            "there are 21 rows, and 2 ranks take 22 at least: give fewer ranks, or a smaller batch",
+        ),
+    ],
+)
+def test_ranks_without_a_batch_are_refused(wrong: dict[str, int], complaint: str, packed: PackedSet) -> None:
+    with pytest.raises(ValueError, match=f"^{complaint}$"):
+        batching.loader(packed.folder, **{"batch": 1, "seed": 7} | wrong)
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_loader_that_starts_at_a_step_gives_what_comes_from_there_on(packed: PackedSet, drop_last: bool) -> None:
+    whole = batches(packed, 2, 3, drop_last=drop_last)
+
+    for step in range(6):
+        resumed = batches(packed, 2, 3, drop_last=drop_last, step=step)
+        assert resumed == [steps[step:] for steps in whole]
 
 
 def test_epochs_have_orders_of_their_own(packed: PackedSet) -> None:
