@@ -5,7 +5,8 @@ Every row is a Document, a reject with its reason, or dropped by a rule that is 
 
 import dataclasses
 import datetime
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,7 +39,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact, copy_manifest
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import THE_RECIPE
-from pipeline_assets.corpus.spine.ledger import Ledger, Reject, Words, check_rejects, dropped_key
+from pipeline_assets.corpus.spine.ledger import Reject, Words, check_rejects, dropped_key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, StageVersion
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
@@ -234,7 +235,7 @@ class Converted:
         shards: receipts by shard, in manifest order.
         derive_id: the rule for ids of rows without one.
         decisions: what reading settled.
-        expected_rejects: reasons that say nothing of the data's quality.
+        is_expected: of a reject, whether it says nothing of the data's quality.
         uncounted: counts of what never reached a shard.
         words: how people are told of a reject.
     """
@@ -242,7 +243,7 @@ class Converted:
     shards: Mapping[str, Receipt]
     derive_id: DeriveId
     decisions: Mapping[str, Any]
-    expected_rejects: frozenset[str] = frozenset()
+    is_expected: Callable[[Reject], bool] = lambda reject: False
     uncounted: Mapping[str, int] = dataclasses.field(default_factory=dict)
     words: Words = numbered_words
 
@@ -272,11 +273,12 @@ def finish(
     """
     receipts = list(converted.shards.values())
     counts = total_counts([*receipts, Receipt([], converted.uncounted)])
-    by_reason = Ledger.of(counts).rejected
-    rejected = sum(count for reason, count in by_reason.items() if reason not in converted.expected_rejects)
-    shown = (one for one in read_rejects(building, receipts) if one.reason not in converted.expected_rejects)
-    rows = counts.get("rows", 0)
-    check_rejects(rejected, rows, max_reject_fraction, shown, building.target, converted.words, _advice)
+
+    def bad_rows() -> Iterator[Reject]:
+        return itertools.filterfalse(converted.is_expected, read_rejects(building, receipts))
+
+    bad, limit = sum(1 for _ in bad_rows()), max_reject_fraction
+    check_rejects(bad, counts.get("rows", 0), limit, bad_rows(), building.target, converted.words, _advice)
     published = publish(building, converted.shards, converted.derive_id, settings)
     counts = total_counts([*published, Receipt([], converted.uncounted)])
     check_documents(counts, where or building.target, fix)

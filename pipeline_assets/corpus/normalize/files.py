@@ -41,7 +41,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
+from pipeline_assets.corpus.spine.ledger import Ledger, Reject, dropped_key
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
@@ -124,7 +124,13 @@ def convert_local(
     if columns is not None and not counts.get("documents"):
         _refuse_missing_text(building, list(named.values()), columns.text, files)
     missing = columns_without_values(columns, counts) if columns else []
-    return Converted(named, derive_id, {WITHOUT_VALUES: missing} if missing else {}, words=reject_words(files))
+    decisions = {WITHOUT_VALUES: missing} if missing else {}
+    return Converted(named, derive_id, decisions, _is_of_an_empty_file, words=reject_words(files))
+
+
+def _is_of_an_empty_file(reject: Reject) -> bool:
+    """Whether it is a text file that has no byte: there is nothing in it that could be bad."""
+    return format_of(reject.file) == "text" and (reject.reason, reject.detail) == ("empty_text", "")
 
 
 def _refuse_missing_text(
@@ -154,7 +160,7 @@ def convert_wikipedia(
     shards = piece_shards((piece for file in files for piece in byte_ranges(file, shard_bytes)), shard_bytes)
     named = convert_shards(building, work, shards, settings)
     check_pages(total_counts(named.values()), building.target)
-    return Converted(named, no_derived_id, {}, frozenset({_TITLE_ONLY}), words=reject_words(files))
+    return Converted(named, no_derived_id, {}, lambda reject: reject.reason == _TITLE_ONLY, words=reject_words(files))
 
 
 def _read_pages(piece: Piece, recipe: WikipediaRecipe) -> Iterator[Row]:
@@ -246,7 +252,7 @@ def convert_site(
         raise InputError(what, file.path, "report the file: the reader is wrong")
     others = {dropped_key(reason): count for reason, count in Ledger.of(before).dropped.items()}
     uncounted = others | {"rows": before["rows"] - before["spilled"]}
-    return Converted(named, no_derived_id, {}, frozenset({_NO_QUESTION}), uncounted)
+    return Converted(named, no_derived_id, {}, lambda reject: reject.reason == _NO_QUESTION, uncounted)
 
 
 def normalize_bucket(

@@ -1,5 +1,6 @@
 """From a source's converted shards to its artifact: too many rejects, repeated ids, nothing left."""
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +55,25 @@ def test_pages_with_nothing_but_a_title_do_not_count_as_bad(normalized: Normaliz
     found = normalized("wikipedia_en", {"AA/wiki_00": pages}, max_reject_fraction="0")
 
     assert ledger(found) == {"in": 10, "out": 2, "dropped": {}, "rejected": {"title_only": 8}}
+
+
+def test_empty_text_files_are_kept_aside_and_do_not_count_as_bad(normalized: Normalized, rejects_of: Read) -> None:
+    files = {"a.txt": "Text.", "b.md": "", "c.txt.gz": gzip.compress(b""), "d.txt": "More text."}
+
+    found = normalized("notes", files, columns=None, text_unit="file", files=["*"], max_reject_fraction="0")
+
+    assert ledger(found) == {"in": 4, "out": 2, "dropped": {}, "rejected": {"empty_text": 2}}
+    assert [(one["file"], one["reason"]) for one in rejects_of(found)] == [
+        ("b.md", "empty_text"),
+        ("c.txt.gz", "empty_text"),
+    ]
+
+
+def test_a_text_file_of_nul_alone_and_an_empty_text_of_a_row_count_as_bad(normalized: Normalized) -> None:
+    files = {"a.txt": "Text.", "b.txt": "", "c.txt": "\0", "d.jsonl": lines({"text": ""})}
+
+    with pytest.raises(InputError, match=r"^.*: 2 of 4 rows are rejected \(2 empty_text\), .* c.txt .* d.jsonl"):
+        normalized("notes", files, columns=BY_KEY, text_unit="file", files=["*"], max_reject_fraction="0.25")
 
 
 def test_nothing_left_is_an_error_and_nothing_is_sealed(normalized: Normalized, tmp_path: Path) -> None:
