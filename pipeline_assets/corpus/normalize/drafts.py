@@ -13,23 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.lines import json_rows, lines
-from pipeline_assets.corpus.readers.parquet import parquet_rows, row_group_runs
-from pipeline_assets.corpus.readers.source_folder import (
-    FORMATS,
-    ByteRange,
-    SourceFile,
-    SourceFolder,
-    byte_ranges,
-    format_of,
-)
+from pipeline_assets.corpus.readers.lines import lines
+from pipeline_assets.corpus.readers.local import LOOKED_AT, first_rows
+from pipeline_assets.corpus.readers.source_folder import FORMATS, ByteRange, SourceFile, SourceFolder, format_of
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive, site_of
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 
 _TEXT_NAMES = ("text", "content", "body", "raw_content", "article", "document", "markdown", "md")
-_LOOKED_AT = 20  # rows of a file
 _PAGES, _ANY = "wiki_*", "**/*"
 _POSTS = "posts.xml"
 _DUMP = re.compile(r"20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
@@ -98,7 +89,7 @@ def _wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Draft:
     """The licence is told by the dump's date, where the folder is named after it."""
     content: dict[str, Any] = {"kind": "wikipedia", "source": "wikipedia", "path": str(folder.path)}
     content["files"], remarks = [f"**/{_PAGES}"], {"files": _size(pages)}
-    if any(_is_without_host(file) for file in pages[:_LOOKED_AT]):
+    if any(_is_without_host(file) for file in pages[:LOOKED_AT]):
         content["language"], remarks["language"] = "en", "a guess: the urls don't say it"
     if dumped := _DUMP.search(str(folder.path)):
         content["dump_date"] = f"{dumped[0][:4]}-{dumped[0][4:6]}-{dumped[0][6:]}"
@@ -109,7 +100,7 @@ def _wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Draft:
 
 
 def _is_without_host(file: SourceFile) -> bool:
-    head = itertools.islice(lines(ByteRange(file)), _LOOKED_AT)
+    head = itertools.islice(lines(ByteRange(file)), LOOKED_AT)
     return any(b'url="?curid' in line or b'"url": "?curid' in line for _, line in head)
 
 
@@ -120,7 +111,7 @@ def _local(folder: SourceFolder, files: Sequence[SourceFile], name: str, not_rea
     for file in files:
         if format_of(file.name) != "text":
             try:
-                found = _first_rows(file)
+                found = first_rows(file)
                 column = _text_column(found)
             except InputError as error:
                 not_read[f"{file.name} ({error.what})"] += 1
@@ -142,16 +133,6 @@ def _local(folder: SourceFolder, files: Sequence[SourceFile], name: str, not_rea
         of_which = "rows that don't say theirs in a column license" if says_its_own else "all that is in it"
         remarks |= {"domain": "what kind of text", "license_tag": f"of {of_which}"}
         yield Draft(content, remarks)
-
-
-def _first_rows(file: SourceFile) -> list[dict[str, Any]]:
-    rows: Iterator[tuple[int, dict[str, Any] | Fault]]
-    if format_of(file.name) == "parquet":
-        rows = (row for run in row_group_runs(file, None, 1) for row in parquet_rows(run, _LOOKED_AT))
-    else:
-        [piece, *_] = byte_ranges(file, file.bytes)
-        rows = json_rows(piece, lines(piece))
-    return [row for _, row in itertools.islice(rows, _LOOKED_AT) if not isinstance(row, Fault)]
 
 
 def _text_column(rows: Sequence[dict[str, Any]]) -> str:

@@ -10,11 +10,12 @@ import pydantic
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import known_tag, licence_table
 from pipeline_assets.corpus.readers.columns import ColumnMap, LicensedColumns, Patterns
-from pipeline_assets.corpus.readers.local import LocalRecipe
+from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows
+from pipeline_assets.corpus.readers.source_folder import SourceFile, list_files
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
-from pipeline_assets.corpus.spine.errors import key
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Misfit, Name, Option, RecipePart, RejectShare, section_at, sections_at
 
@@ -196,7 +197,9 @@ def _texts(values: object) -> list[str]:
 
 
 def folder_misfits(recipe: Mapping[str, Any], root: Path) -> Iterator[Misfit]:
-    """Folders of a recipe, as it was read, that aren't there, though what is made of their files isn't either."""
+    """Folders, files and columns of a recipe, as it was read, that aren't there, though what is made of the files isn't
+    either.
+    """
     normalized = section_at(recipe, "outputs").get("normalized_dir")
     made = root / (Path(normalized).parent if isinstance(normalized, str) else Path("stage_a", str(recipe.get("name"))))
     for keys, step, name in (
@@ -205,5 +208,35 @@ def folder_misfits(recipe: Mapping[str, Any], root: Path) -> Iterator[Misfit]:
     ):
         for position, section in sections_at(recipe, *keys):
             path, is_made = section.get("path"), (made / step / str(section.get(name))).exists()
-            if isinstance(path, str) and not is_made and not (root / path).is_dir():
+            if not isinstance(path, str) or is_made:
+                continue
+            if (root / path).is_dir():
+                yield from _file_misfits((*keys, position), section, root / path)
+            else:
                 yield Misfit((*keys, position, "path"), f"there is no folder {root / path}", "correct `path`")
+
+
+def _file_misfits(place: tuple[str | int, ...], section: Mapping[str, Any], folder: Path) -> Iterator[Misfit]:
+    """Patterns that match no file, and columns that footers or first rows show not to be there."""
+    kind, files = _KINDS.get(str(section.get("kind"))), list[SourceFile]()
+    patterns = section.get("files", kind.model_fields["files"].default if kind else ())
+    for position, pattern in enumerate(_texts(patterns)):
+        try:
+            files += list_files(folder, [pattern])
+        except UsageError as error:
+            yield _of_file((*place, "files", position), error)
+        except RetryableError:  # told by whoever reads them
+            return
+    # A misspelt key may be `columns`. Who allows bad rows may have many before the first good one.
+    if section.get("kind") == "local" and section.keys() <= LocalSource.model_fields.keys() - {"max_reject_fraction"}:
+        try:
+            check_first_rows(files, LicensedColumns.model_validate(section.get("columns", {})))
+        except UsageError as error:
+            yield _of_file((*place, "columns"), error)
+        except (InputError, pydantic.ValidationError):
+            return
+
+
+def _of_file(place: tuple[str | int, ...], error: UsageError) -> Misfit:
+    what, where, fix = error.args
+    return Misfit(place, f"{where}: {what}", fix)

@@ -79,17 +79,17 @@ class PackRecipe(RecipePart):
         for source, weight in weights.items():
             if not _is_above_zero(weight):
                 raise ValueError(f"the weight of {source} is {weight!r}: it is a decimal above 0, such as '0.25'")
-        if sum(map(Fraction, weights.values())) != 1:
-            with decimal.localcontext(prec=1 + sum(map(len, weights.values()))):  # enough for each digit of the sum
-                raise ValueError(f"the weights sum to {sum(map(Exact, weights.values()), Exact(0)):f}, not to 1")
+        if wrong := _wrong_sum(weights.values()):
+            raise ValueError(wrong)
         return weights
 
-    @pydantic.model_validator(mode="after")
-    def _caps_name_its_sources(self) -> Self:
-        unknown = sorted(self.max_epochs.sources.keys() - (self.weights or self.max_epochs.sources).keys())
+    @pydantic.field_validator("max_epochs")
+    @classmethod
+    def _name_its_sources(cls, caps: EpochCaps, section: pydantic.ValidationInfo) -> EpochCaps:
+        unknown = sorted(caps.sources.keys() - (section.data.get("weights") or caps.sources).keys())
         if unknown:
             raise ValueError(f"max_epochs names {unknown[0]}, which has no weight")
-        return self
+        return caps
 
 
 class SettledPack(PackRecipe):
@@ -107,6 +107,13 @@ class SettledPack(PackRecipe):
 def _is_above_zero(weight: str) -> bool:
     digits = weight.replace(".", "", 1)
     return digits.isascii() and digits.isdigit() and weight[0] != "." and weight[-1] != "." and Exact(weight) > 0
+
+
+def _wrong_sum(weights: Collection[str]) -> str | None:
+    """What is wrong with the sum of weights, each a decimal above 0; None where it is 1."""
+    with decimal.localcontext(prec=1 + sum(map(len, weights))):  # enough for each digit of the sum
+        total = sum(map(Exact, weights), Exact(0))
+    return None if total == 1 else f"the weights sum to {total:f}, not to 1"
 
 
 @dataclass(frozen=True)
@@ -154,8 +161,13 @@ class PackSection(PackRecipe):
 
 
 def weight_misfits(recipe: Mapping[str, Any], sources: Collection[str]) -> Iterator[Misfit]:
-    """Sources of a recipe, as it was read, that have no weight where others have one, and weights of no source."""
+    """Sources of a recipe, as it was read, that have no weight where others have one, weights of no source, and a wrong
+    sum of weights that aren't all in quotes: of others the section says it.
+    """
     weights = section_at(recipe, "pack", "weights")
+    numbers = [*map(str, weights.values())]
+    if numbers != [*weights.values()] and all(map(_is_above_zero, numbers)) and (wrong := _wrong_sum(numbers)):
+        yield Misfit(("pack", "weights"), wrong, "correct them")
     for name in weights:
         if name not in sources:
             yield Misfit(

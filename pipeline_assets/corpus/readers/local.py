@@ -9,10 +9,19 @@
 Lines and texts may be compressed (zstd, gzip, bzip2, xz); such a file is one piece, since it can't be entered midway.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, Patterns, SourceLabels, utf8_fault
+from pipeline_assets.corpus.readers.columns import (
+    Fault,
+    LicensedColumns,
+    Patterns,
+    SourceLabels,
+    another_column,
+    find_column,
+    utf8_fault,
+)
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line_before, line_blocks, lines
 from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import (
@@ -26,6 +35,7 @@ from pipeline_assets.corpus.readers.source_folder import (
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
 from pipeline_assets.corpus.spine.recipe import Option
 
+LOOKED_AT = 20  # rows of a file, where only the first are looked at; and files
 Piece = ByteRange | RowGroupRun
 TEXT_COLUMNS = LicensedColumns(text="text", id=None, created_at=None, license=None)
 
@@ -67,6 +77,36 @@ def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[st
         return json_rows(piece, lines(piece))
     texts = whole_text(piece) if recipe.text_unit == "file" else paragraphs(piece)
     return ((place, text if isinstance(text, Fault) else {"text": text}) for place, text in texts)
+
+
+def first_rows(file: SourceFile) -> list[dict[str, Any]]:
+    """The first rows of a file of JSON lines or Parquet, without those that can't be read."""
+    rows: Iterator[tuple[int, dict[str, Any] | Fault]]
+    if format_of(file.name) == "parquet":
+        rows = (row for run in row_group_runs(file, None, 1) for row in parquet_rows(run, LOOKED_AT))
+    else:
+        [piece, *_] = byte_ranges(file, file.bytes)
+        rows = json_rows(piece, lines(piece))
+    return [row for _, row in itertools.islice(rows, LOOKED_AT) if not isinstance(row, Fault)]
+
+
+def check_first_rows(files: Sequence[SourceFile], columns: LicensedColumns) -> None:
+    """
+    Raises:
+        UsageError: Parquet without a column that is named; files of JSON lines whose first rows all lack the text's.
+        InputError: a file that can't be read.
+    """
+    lines_of: list[tuple[SourceFile, dict[str, Any]]] = []
+    for file in files[:LOOKED_AT]:
+        match format_of(file.name):
+            case "parquet":
+                row_group_runs(file, columns, 1)
+            case "lines":
+                lines_of += [(file, row) for row in first_rows(file)]
+    if lines_of and not any(find_column(row, columns.text) for _, row in lines_of):
+        file, row = lines_of[0]
+        what = f"its first rows have no column `{columns.text}`; the first one has {', '.join(list(row)[:8]) or 'none'}"
+        raise UsageError(what, file.path, another_column("text"))
 
 
 def _pieces(file: SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence[Piece]:

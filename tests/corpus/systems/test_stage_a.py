@@ -12,13 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from stage_a_build import INLINE, Change, build, digests, local_source, only, recipe_of, recipe_with
 from stage_a_sources import source_named, write_notes
 
 from pipeline_assets.corpus.normalize import files
-from pipeline_assets.corpus.normalize.sources import NormalizedSource, source_of
+from pipeline_assets.corpus.normalize.sources import NormalizedSource, folder_misfits, source_of
+from pipeline_assets.corpus.packing.recipe import PackSection
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
@@ -216,6 +219,78 @@ def test_all_that_is_wrong_with_a_recipe_is_told_at_once_each_with_its_line(tmp_
         ("weights:", "source papers has no weight"),
         ("pepers: '0.5'", "pepers has a weight, and is no source"),
     ]
+
+
+def test_files_columns_and_sums_that_are_wrong_are_told_with_all_else(tmp_path: Path) -> None:
+    row, columns = {"body": "A text.", "key": "1"}, {"text": "txet", "id": None}
+    notes = local_source(tmp_path, "notes", [row], files=["*.jsonl", "*.parqet"], columns={"text": "body"})
+    papers = local_source(tmp_path, "papers", [row], columns=columns, license_tag="nobody-knows")
+    table = local_source(tmp_path, "table", [], files=["*.parquet"], columns={"text": "body", "id": "uid"})
+    pq.write_table(pa.table({"body": ["A text."]}), Path(table["path"]) / "a.parquet")
+    quiz = {"name": "quiz", "path": table["path"], "files": ["*.jsonl", "*.csv"], "columns": {"text": ["q"]}}
+    pack = {"weights": {"notes": 0.5, "papers": "0.25", "table": 1}}
+    content = {"system": "stage_a", "name": "mixed", "sources": [notes, papers, table], "pack": pack}
+    path = tmp_path / "recipes" / "mixed.yaml"
+    path.parent.mkdir()
+    content |= {"decontamination": {"min_item_words": 8, "evaluation": [quiz]}}
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+
+    with pytest.raises(UsageError) as error:
+        read_recipe(path, tmp_path)
+
+    assert [(line_of(one, tmp_path), one.what.partition(": did you")[0]) for one in told(error.value)] == [
+        ("- '*.parqet'", f"{notes['path']}: no file matches '*.parqet'"),
+        (
+            "columns:",
+            f"{papers['path']}/rows.jsonl: its first rows have no column `txet`; the first one has body, key",
+        ),
+        (
+            "license_tag: nobody-knows",
+            "`sources.1.license_tag` is 'nobody-knows': there is no licence 'nobody-knows'",
+        ),
+        ("columns:", f"{table['path']}/a.parquet: there is no column `uid`; it has body"),
+        ("weights:", "the weights sum to 1.75, not to 1"),
+        ("notes: 0.5", "`pack.weights.notes` is 0.5: Input should be a valid string"),
+        ("table: 1", "`pack.weights.table` is 1: Input should be a valid string"),
+        ("- '*.csv'", f"{table['path']}: no file matches '*.csv'"),
+    ]
+
+
+def test_a_cap_of_no_source_is_told_beside_another_key_that_is_wrong() -> None:
+    content = {"seq_len": 1, "weights": {"a": "1"}, "max_epochs": {"every_source": "1", "sources": {"b": "2"}}}
+
+    with pytest.raises(UsageError) as error:
+        PackSection.of(content, "recipe.yaml")
+
+    assert [one.what.partition(": ")[2] for one in told(error.value)] == [
+        "a row of one token has no next one to predict: take 2 at least",
+        "max_epochs names b, which has no weight",
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"columns": {"text": "body"}},
+        {"max_reject_fraction": "0.5"},  # what allows bad rows may begin with them
+        {"colums": {"text": "body"}},  # told, and what it does to the rows isn't
+        {"columns": {"text": 3}},
+        {"columns": None},
+        {"files": "*.jsonl"},
+        {"files": ["."]},
+        {"files": [["*"]]},
+        {"path": 3},
+    ],
+)
+def test_files_are_looked_at_as_far_as_it_is_said_what_they_are(changes: dict[str, Any], tmp_path: Path) -> None:
+    section = local_source(tmp_path, "notes", [{"body": "A text."}])
+    del section["columns"]
+
+    found = [*folder_misfits({"name": "mixed", "sources": [section | changes]}, tmp_path)]
+
+    assert [misfit.what for misfit in found] == (
+        [f"{section['path']}: the pattern '.' matches folders only"] if changes.get("files") == ["."] else []
+    )
 
 
 def test_parts_of_a_recipe_that_are_of_another_kind_than_they_should_be_are_told_once(tmp_path: Path) -> None:
