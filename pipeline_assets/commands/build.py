@@ -98,6 +98,7 @@ def run(
     settings = Run.of(data, os.environ, workers=workers, replace=replace)
     path = recipe_path(recipe, data)
     wanted = read_recipe(path, data)
+    tell(wanted.remarks(), err=True)
     targets = wanted.targets()
     partitions = list(dict.fromkeys(target.partition for target in targets if target.partition is not None))
     if partition is not None and partition not in partitions:

@@ -8,7 +8,7 @@ import typer
 
 from pipeline_assets.commands.build import OutDir, Place, StrictFlags, build_parts, name_of, warning_last
 from pipeline_assets.commands.sections import Content, Section
-from pipeline_assets.commands.terminal import counted
+from pipeline_assets.commands.terminal import counted, tell
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 from pipeline_assets.corpus.nemotron.inventory import read_inventory
@@ -103,7 +103,7 @@ def _build(
     name = "-".join([verb, name_of(section["dataset"].rpartition("/")[2]), *map(name_of, said["splits"])])
     content = {"system": "nemotron", "name": name, **sections, "datasets": [section]}
     recipe, path = write_recipe_of(NemotronRecipe, content, run.root, "nemotron", run.replace)
-    typer.echo(f"recipe {path}", err=True)
+    tell([f"recipe {path}", *recipe.remarks()], err=True)
     parts = {split: partition_key(section["dataset"], split) for split in section["splits"]}
     targets = recipe.targets()
     of_splits = {target.kind for target in targets if target.partition in parts.values()}

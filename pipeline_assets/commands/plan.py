@@ -22,6 +22,7 @@ from pipeline_assets.commands.terminal import (
     as_seconds,
     log_to_stderr,
     naming,
+    tell,
     writing_below,
 )
 from pipeline_assets.corpus.recipes.run import Run
@@ -66,6 +67,7 @@ def plan(
     path = recipe_path(recipe, data)
     run = Run.of(data.absolute(), os.environ, workers=workers)
     wanted = read_recipe(path, run.root)
+    tell(wanted.remarks(), err=True)
     run.record.fetch_rate = None if mbit is None else mbit * 125_000
     with writing_below(data), naming(path):
         wanted.check_local_files(run.root)

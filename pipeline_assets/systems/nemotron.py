@@ -27,6 +27,8 @@ from pipeline_assets.corpus.nemotron.row_checks import (
 )
 from pipeline_assets.corpus.nemotron.rows_recipe import (
     DEDUPLICATED_STAGE,
+    DOMAINS,
+    EFFORTS,
     NORMALISE_STAGE,
     PROMPTS_STAGE,
     RowOrigin,
@@ -88,6 +90,13 @@ class NemotronRecipe(Recipe):
             yield Misfit(("pools",), "`pools` are of rows that stay", "add `deduplicate`, `{}` is enough")
         yield from publish_misfits(values)
         yield from dataset_misfits(values, has_rows, has_layout)
+
+    def remarks(self) -> Iterator[str]:
+        """As `Recipe.remarks`: splits whose system messages may say another effort than they were answered with."""
+        if self.rows is not None and self.rows.system is not None:
+            # Of the six, EFFORTS has those that are rendered and whose splits are named after efforts.
+            asked = [one for one in self.datasets if one.dataset in EFFORTS or one.dataset not in DOMAINS]
+            yield from filter(None, (one.unsaid_efforts(self.rows.system.reasoning_effort) for one in asked))
 
     def goals(self) -> list[Target]:
         """What all else is made for."""

@@ -179,6 +179,31 @@ def test_a_choice_that_is_none_is_one_line(wrong: Wrong, chats: Path, options: l
     assert line in found
 
 
+def test_efforts_that_a_recipe_does_not_say_are_told_once_before_it_is_built(
+    corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    folder, recipe = tmp_path / "my-rows", tmp_path / "recipes" / "mine.yaml"
+    folder.mkdir()
+    recipe.parent.mkdir()
+    for split in ("low", "high"):
+        row = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": split}]}
+        (folder / f"{split}.jsonl").write_text(json.dumps(row))
+    section = {"dataset": "my-rows", "path": str(folder), "splits": ["low", "high"], "domain": "math"}
+    content = {"system": "nemotron", "name": "mine", "rows": {}, "datasets": [section]}
+    recipe.write_text(json.dumps(content))
+
+    told = [corpusmill(verb, "mine", "--data", tmp_path, "--workers", "0").stderr for verb in ("plan", "run")]
+    section["reasoning_effort"] = {"low": "low", "high": "high"}
+    recipe.write_text(json.dumps(content))
+    silent = corpusmill("plan", "mine", "--data", tmp_path).stderr
+
+    line = (
+        "my-rows: `reasoning_effort` doesn't say that of low, high: rows rendered there say medium; "
+        "by their names it would be low: low, high: high\n"
+    )
+    assert [stderr.count(line) for stderr in (*told, silent)] == [1, 1, 0]
+
+
 def test_what_is_made_lies_neither_in_an_artifact_nor_in_the_dataset(
     corpusmill: Corpusmill, chats: Path, tmp_path: Path
 ) -> None:

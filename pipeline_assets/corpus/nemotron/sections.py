@@ -14,6 +14,7 @@ from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Misfit, Option, RecipePart, section_at, sections_at
 
 PUBLISH_STAGE = StageVersion("nemotron_published_pools", 1)
+_EFFORT = re.compile("(?<![a-z])(low|medium|high)(?![a-z])")  # in a split's name, as a word
 CORRECTNESS = "correctness"  # in the meta of a prompt, by which one of several is chosen
 Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 
@@ -77,6 +78,20 @@ class DatasetSection(RecipePart):
     def rows_domain(self) -> Domain | None:
         """The domain of its rows; None if nobody says it."""
         return self.domain or known_domain(self.dataset)
+
+    def unsaid_efforts(self, otherwise: Effort | None) -> str | None:
+        """A line on splits whose effort isn't said, though their names say another, or that of other splits is said.
+
+        Args:
+            otherwise: what the system messages of their rendered rows say.
+        """
+        found = {split: _EFFORT.search(split.lower()) for split in self.splits if split not in self.reasoning_effort}
+        unsaid = [split for split, name in found.items() if (name[0] != otherwise if name else self.reasoning_effort)]
+        if not unsaid:
+            return None
+        told = f"{self.dataset}: `reasoning_effort` doesn't say that of {', '.join(unsaid)}: rows rendered there say"
+        efforts = ", ".join(f"{split}: {name[0]}" for split in unsaid if (name := found[split]))
+        return f"{told} {otherwise or 'none'}" + (f"; by their names it would be {efforts}" if efforts else "")
 
 
 def known_domain(dataset: str) -> Domain | None:

@@ -4,7 +4,7 @@ import difflib
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -182,6 +182,10 @@ class Recipe(RecipePart):
             root: the data root; None where nothing is going to be built, so that no folder is looked for.
         """
         return iter(())
+
+    def remarks(self) -> Iterable[str]:
+        """What it leaves unsaid, and its writer may have meant to say: a line each, told before it is built."""
+        return ()
 
     def check_local_files(self, root: Path) -> None:
         """Looks at the files of this machine that only a late step reads, before anything is built for it below a data

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from nemotron_hub import SHIPPED, SPLITS
 
+from pipeline_assets.corpus.nemotron.sections import DatasetSection
 from pipeline_assets.corpus.nemotron.split_pin import UNPINNED
 from pipeline_assets.corpus.nemotron.splits import partition_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -121,6 +122,50 @@ def test_what_splits_say_of_themselves_goes_to_their_rows_alone() -> None:
     assert list(efforts.values()) == ["high", "high", "high", "medium", "low"]
     with pytest.raises(UsageError, match="`reasoning_effort` has 'high', which is none of `splits`"):
         recipe_of(dataset(reasoning_effort={"high": "high"}))
+
+
+@pytest.mark.parametrize(
+    ("splits", "said", "otherwise", "remark"),
+    [
+        (
+            ["low", "medium", "HIGH_part00"],
+            {},
+            "medium",
+            "low, HIGH_part00: rows rendered there say medium; by their names it would be low: low, HIGH_part00: high",
+        ),
+        (["low", "rest"], {"low": "low"}, "medium", "rest: rows rendered there say medium"),
+        (["low", "medium"], {"low": "low"}, "medium", None),
+        (["medium"], {}, None, "medium: rows rendered there say none; by their names it would be medium: medium"),
+        (["slow", "highway", "train"], {}, "medium", None),
+    ],
+)
+def test_a_split_that_gets_another_effort_than_its_name_or_its_siblings_say_is_told(
+    splits: list[str], said: dict[str, str], otherwise: str | None, remark: str | None
+) -> None:
+    section = DatasetSection.of(dataset(splits=splits, reasoning_effort=said), "chats.yaml")
+
+    told = section.unsaid_efforts(otherwise)  # type: ignore[arg-type]
+
+    assert told == (remark and f"{section.dataset}: `reasoning_effort` doesn't say that of {remark}")
+
+
+@pytest.mark.parametrize(
+    ("sections", "datasets", "remarks"),
+    [
+        ({"rows": {}}, ["maker/chats", "own/other", "nvidia/Nemotron-Math-v2"], 3),
+        ({"rows": {}}, ["radna0/nemotron-math-v2-harmony-tools"], 0),  # whose rows are texts already
+        ({"rows": {"system": None}}, ["maker/chats"], 0),
+        ({"scan": {}}, ["maker/chats"], 0),
+    ],
+)
+def test_efforts_that_are_not_said_are_a_line_for_each_dataset_with_system_messages(
+    sections: dict[str, Any], datasets: list[str], remarks: int
+) -> None:
+    content = {"system": "nemotron", "name": "chats", **sections}
+    content["datasets"] = [dataset(domain="math", splits=["low", "high"], dataset=name) for name in datasets]
+
+    assert len([*NemotronRecipe.of(content, "chats.yaml").remarks()]) == remarks
+    assert [*read_recipe(SHIPPED).remarks()] == []
 
 
 def test_where_a_folder_lies_changes_no_artifact() -> None:
