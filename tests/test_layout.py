@@ -7,6 +7,8 @@ import symtable
 import sys
 from pathlib import Path
 
+from pipeline_assets.cli import COMMANDS
+
 PROJECT = Path(__file__).parents[1]
 PACKAGES = ("pipeline_assets", "resources", "modal_jobs")
 SOURCES = sorted(path for package in PACKAGES for path in (PROJECT / package).rglob("*.py"))
@@ -187,6 +189,17 @@ def test_the_command_line_starts_without_dagster_or_the_hub_client() -> None:
     loaded = loaded_by("import pipeline_assets.cli")
 
     assert loaded & {"dagster", "huggingface_hub", "pyarrow", "numpy", "torch", "pydantic"} == set()
+
+
+def test_the_help_of_a_command_loads_no_arrays_or_tables() -> None:
+    """But where options are made from sections of recipes, or a whole corpus is built."""
+    by_section = {"commands.stage_a", "commands.corpora", "commands.nemotron", "demo", "smoke"}
+    modules = [f"pipeline_assets.{module}" for module in ("commands.sections", *COMMANDS) if module not in by_section]
+
+    loaded = loaded_by(f"import {', '.join(modules)}")
+
+    assert len(modules) > 8
+    assert loaded & {"pyarrow", "numpy", "polars", "dagster", "huggingface_hub", "duckdb", "numba"} == set()
 
 
 def test_a_kernel_loads_no_dagster() -> None:

@@ -8,11 +8,9 @@ import typer
 
 from pipeline_assets.commands.terminal import AsJson, Root, answer, log_to_stderr
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.files import is_commit, pin_recipe, revision_in
 from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import MANIFEST_FILE, Manifest
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, describe_tokenizer
 from pipeline_assets.systems.registry import recipe_path
 from resources import loopback_hub
 from resources.loopback_faults import Fault
@@ -29,6 +27,8 @@ def pin(
     as_json: AsJson = False,
 ) -> None:
     """Example: corpusmill pin HuggingFaceFW/fineweb-edu --recipe healing_text_v1"""
+    from pipeline_assets.corpus.recipes.files import is_commit, pin_recipe, revision_in
+
     log_to_stderr()
     path = None if recipe is None else recipe_path(recipe, data)
     before = None if path is None else revision_in(path, dataset)
@@ -83,6 +83,8 @@ def check(
     metadata_json: Annotated[Path | None, typer.Option(help="Write what was found to this file.")] = None,
 ) -> None:
     """Example: corpusmill tokenizer check o200k_base.tiktoken"""
+    from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, describe_tokenizer
+
     if not path.is_file():
         raise UsageError("there is no such file", path, "give a .tiktoken file")
     description = describe_tokenizer(path, expected_sha256 or VOCABULARY_SHA256)

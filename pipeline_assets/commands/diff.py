@@ -3,14 +3,16 @@
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipeline_assets.commands.terminal import AsJson, aligned, answer, counted
-from pipeline_assets.corpus.rows.comparison import Changed, Comparison, DocumentChanges, FileChanges, compare
 from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.files import unreplaced
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.rows.comparison import Changed, Comparison, DocumentChanges, FileChanges
 
 _SHOWN_FILES = 5
 
@@ -21,6 +23,8 @@ def diff(
     as_json: AsJson = False,
 ) -> bool:
     """Example: corpusmill diff data/megatron/pages_v1 data/megatron/pages_v2"""
+    from pipeline_assets.corpus.rows.comparison import compare
+
     with unreplaced(a), unreplaced(b):
         left, right = (open_artifact(folder, sealed_manifest(folder).digest) for folder in (a, b))
         found = compare(left, right)
@@ -28,7 +32,7 @@ def diff(
     return found.is_identical
 
 
-def _diff_json(found: Comparison) -> dict[str, Any]:
+def _diff_json(found: "Comparison") -> dict[str, Any]:
     sides = {
         side: {
             "folder": one.folder,
@@ -47,7 +51,7 @@ def _diff_json(found: Comparison) -> dict[str, Any]:
     }
 
 
-def _diff_lines(found: Comparison) -> Iterator[str]:
+def _diff_lines(found: "Comparison") -> Iterator[str]:
     for side, one in (("A", found.a), ("B", found.b)):
         yield f"{side}  {one.folder}  {one.manifest.digest}"
     if found.is_identical:
@@ -74,11 +78,11 @@ def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
         yield from (f"  {line}" for line in lines)
 
 
-def _change_words(change: Changed) -> str:
+def _change_words(change: "Changed") -> str:
     return f"{change.a or 'none'} → {change.b or 'none'}"
 
 
-def _file_lines(files: FileChanges) -> list[str]:
+def _file_lines(files: "FileChanges") -> list[str]:
     commits = [", ".join(side) or "nothing" for side in (files.commits_a, files.commits_b)]
     is_same_commit = commits[0] == commits[1]
     lines = [f"commit: {commits[0]}" + ("" if is_same_commit else f" → {commits[1]}")]
@@ -88,7 +92,7 @@ def _file_lines(files: FileChanges) -> list[str]:
     return [*lines, *changes] if changes or not is_same_commit else [*lines, "the same files and row groups"]
 
 
-def _file_change_lines(files: FileChanges) -> Iterator[str]:
+def _file_change_lines(files: "FileChanges") -> Iterator[str]:
     listed = (
         (files.files_removed, "only in A"),
         (files.files_added, "only in B"),
@@ -103,7 +107,7 @@ def _file_change_lines(files: FileChanges) -> Iterator[str]:
     yield from (f"{counted(count, 'row group')} {words}" for count, words in of_rows if count)
 
 
-def _count_lines(found: Comparison) -> list[str]:
+def _count_lines(found: "Comparison") -> list[str]:
     rows = [
         (_count_words(one.name), _figure(one.a), _figure(one.b), "" if one.is_equal else _figure(one.delta, "+"))
         for one in found.counts
@@ -132,7 +136,7 @@ def _count_words(name: str) -> str:
     return name.replace("_", " ").replace(".", " of ")
 
 
-def _document_lines(changes: DocumentChanges) -> list[str]:
+def _document_lines(changes: "DocumentChanges") -> list[str]:
     told = [
         (changes.only_in_a, "only in A"),
         (changes.only_in_b, "only in B"),

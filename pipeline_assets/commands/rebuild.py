@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,9 +19,16 @@ from pipeline_assets.commands.terminal import (
     log_to_stderr,
 )
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.trust.differences import FileFinding, RowDifference, RowDifferences, StepOutcome, Version
-from pipeline_assets.corpus.trust.rebuild import Rebuild
-from pipeline_assets.corpus.trust.rebuild import rebuild as build_again
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.trust.differences import (
+        FileFinding,
+        RowDifference,
+        RowDifferences,
+        StepOutcome,
+        Version,
+    )
+    from pipeline_assets.corpus.trust.rebuild import Rebuild
 
 _SHOWN_LINES = 10
 _SHOWN_FILES = 3
@@ -42,6 +49,8 @@ def rebuild(
     as_json: AsJson = False,
 ) -> bool:
     """Example: corpusmill rebuild data/megatron/healing_text_v1/train"""
+    from pipeline_assets.corpus.trust.rebuild import rebuild as build_again
+
     root = data_root(folder, data)
     log_to_stderr()
     done = build_again(folder, Run.of(root, os.environ, workers=workers), upstream, keep, put_back)
@@ -49,7 +58,7 @@ def rebuild(
     return done.is_sound
 
 
-def _rebuild_json(done: Rebuild) -> dict[str, Any]:
+def _rebuild_json(done: "Rebuild") -> dict[str, Any]:
     return {
         "identical": done.is_identical,
         "kept": done.kept,
@@ -70,7 +79,7 @@ def _rebuild_json(done: Rebuild) -> dict[str, Any]:
     }
 
 
-def _rebuild_lines(done: Rebuild, root: Path) -> Iterator[str]:
+def _rebuild_lines(done: "Rebuild", root: Path) -> Iterator[str]:
     for outcome in done.outcomes:
         step = outcome.step
         is_mended = outcome.replaced is not None
@@ -80,7 +89,7 @@ def _rebuild_lines(done: Rebuild, root: Path) -> Iterator[str]:
             yield _GAP + line
 
 
-def _outcome_lines(outcome: StepOutcome, copy: Path | None) -> Iterator[str]:
+def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
     step = outcome.step
     if outcome.rebuilt is None:
         yield "what it is made from came out different"
@@ -109,7 +118,7 @@ def _outcome_lines(outcome: StepOutcome, copy: Path | None) -> Iterator[str]:
             yield f"to look closer: {as_command('diff', step.place, copy)}"
 
 
-def _mending_lines(outcome: StepOutcome, root: Path) -> Iterator[str]:
+def _mending_lines(outcome: "StepOutcome", root: Path) -> Iterator[str]:
     place = outcome.step.place
     if outcome.verdict != "damaged" or place is None:
         return
@@ -121,7 +130,7 @@ def _mending_lines(outcome: StepOutcome, root: Path) -> Iterator[str]:
     yield f"to mend it: {as_command('rebuild', place, '--put-back', '--data', root)}"
 
 
-def _identical_words(outcome: StepOutcome) -> str:
+def _identical_words(outcome: "StepOutcome") -> str:
     """What was held against what."""
     files = len(outcome.step.manifest.identity.files)
     if not files:
@@ -131,7 +140,7 @@ def _identical_words(outcome: StepOutcome) -> str:
     )
 
 
-def _file_lines(finding: FileFinding) -> Iterator[str]:
+def _file_lines(finding: "FileFinding") -> Iterator[str]:
     if finding.sealed is None and finding.rebuilt is not None:
         yield f"{finding.path}: only in the rebuilt copy, {finding.rebuilt.rows:,} rows"
     elif finding.rebuilt is None and finding.sealed is not None:
@@ -146,7 +155,7 @@ def _file_lines(finding: FileFinding) -> Iterator[str]:
             yield from (f"{_GAP}{line}" for line in _row_lines(row, finding.rows))
 
 
-def _row_lines(row: RowDifference, rows: RowDifferences) -> Iterator[str]:
+def _row_lines(row: "RowDifference", rows: "RowDifferences") -> Iterator[str]:
     """A line for each field that differs; one line for a row that only one side has."""
     place = f"{rows.unit.removesuffix('s')} {row.row:,}" + (f" ({row.name})" if row.name else "")
     if row.row >= min(rows.sealed, rows.rebuilt) and row.fields:
@@ -158,7 +167,7 @@ def _row_lines(row: RowDifference, rows: RowDifferences) -> Iterator[str]:
         yield f"{place}: {field.name}: {before} → {after}"
 
 
-def _rows_words(rows: RowDifferences | None) -> str:
+def _rows_words(rows: "RowDifferences | None") -> str:
     if rows is None:
         return ""
     in_all = f"{rows.sealed:,}"
@@ -167,7 +176,7 @@ def _rows_words(rows: RowDifferences | None) -> str:
     return f"; {rows.differing:,} of {in_all} {rows.unit} differ{because}"
 
 
-def _cause_lines(versions: Sequence[Version]) -> Iterator[str]:
+def _cause_lines(versions: "Sequence[Version]") -> Iterator[str]:
     if versions:
         yield "other than when it was sealed:"
         yield from (f"{_GAP}{version.name}: {version.sealed} → {version.here}" for version in versions)

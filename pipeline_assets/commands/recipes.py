@@ -4,20 +4,21 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
 
 from pipeline_assets.commands.build import Inputs, name_of
-from pipeline_assets.commands.stage_a import folder_and_patterns
 from pipeline_assets.commands.status import KnownRecipe
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, as_command, counted
-from pipeline_assets.corpus.normalize.drafts import Draft, draft_sources
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.systems.registry import SYSTEMS, read_recipe, recipe_class, recipe_paths
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.normalize.drafts import Draft
 
 _HEAD = """\
 # {name}: text of {folders} → Documents of one schema → without duplicates → packed rows of tokens, and a report.
@@ -49,6 +50,9 @@ def init(
     data: Root = Path("data"),
 ) -> None:
     """Example: corpusmill init notes --input ~/notes --input ~/papers"""
+    from pipeline_assets.commands.stage_a import folder_and_patterns
+    from pipeline_assets.corpus.normalize.drafts import draft_sources
+
     if name_of(name) != name:
         raise UsageError(f"{name!r} is no name", "init", f"write it as recipes have it: {name_of(name) or 'notes'}")
     path = data / "recipes" / f"{name}.yaml"
@@ -110,7 +114,7 @@ def _row(one: KnownRecipe) -> dict[str, Any]:
     }
 
 
-def _sections(drafts: Sequence[Draft]) -> Iterator[str]:
+def _sections(drafts: "Sequence[Draft]") -> Iterator[str]:
     """Sections as YAML, a key a line with its remark; two of one name are told apart."""
     taken: Counter[str] = Counter()
     for draft in drafts:

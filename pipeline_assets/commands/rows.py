@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -18,18 +18,18 @@ from pipeline_assets.commands.terminal import (
     data_root,
     existing_root,
 )
-from pipeline_assets.corpus.dedup.decision import DocumentGroup, Member, document_of, groups_of, word_diff
-from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.lines import row_words
-from pipeline_assets.corpus.rows.fates import Followed, follow_document, follow_source
-from pipeline_assets.corpus.rows.source_row import AnyRow, listing_of, parse_row, place_told
-from pipeline_assets.corpus.rows.store import Fate, Part, Row, Source
-from pipeline_assets.corpus.rows.trace import Traced, open_rows, trace_id, trace_row, trace_token
-from pipeline_assets.corpus.rows.trace import peek as peek_at
 from pipeline_assets.corpus.spine.artifact import sealed_manifest
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.files import unreplaced
 from pipeline_assets.corpus.spine.lineage import Lineage
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.dedup.decision import DocumentGroup, Member
+    from pipeline_assets.corpus.document import Document
+    from pipeline_assets.corpus.rows.fates import Followed
+    from pipeline_assets.corpus.rows.source_row import AnyRow
+    from pipeline_assets.corpus.rows.store import Fate, Part, Row, Source
+    from pipeline_assets.corpus.rows.trace import Traced
 
 _FOLDER = "Folder of a Megatron split, a packed set, a corpus, or normalised rows."
 _SHOWN_CHARACTERS, _BEGINNING = 2_000, 300
@@ -55,6 +55,9 @@ def trace(
     as_json: AsJson = False,
 ) -> None:
     """Example: corpusmill trace data/megatron/healing_text_v1/train --token 9"""
+    from pipeline_assets.corpus.rows.source_row import parse_row
+    from pipeline_assets.corpus.rows.trace import open_rows, trace_id, trace_row, trace_token
+
     asked = [option for option in (token, doc_id, row) if option is not None]
     if source is not None:
         if folder is not None or asked:
@@ -80,7 +83,7 @@ def trace(
     answer(as_json, told if store.holds_several else told[0], lines[:-1])
 
 
-def _traced_lines(found: Traced) -> Iterator[str]:
+def _traced_lines(found: "Traced") -> Iterator[str]:
     """A document of an artifact and where it came from, or a token of it."""
     text, labels, token = found.text, found.text.store.labels, found.token
     if token is not None:
@@ -100,6 +103,8 @@ def _traced_lines(found: Traced) -> Iterator[str]:
     figures = "".join(
         f", {value:,} {name.replace('_', ' ')}" for name, value in found.figures.items() if name != "draws"
     )
+    from pipeline_assets.corpus.rows.source_row import place_told
+
     line = place_told(source)
     lines = [
         f"{labels.row:10}{text.part.id}",
@@ -115,11 +120,11 @@ def _traced_lines(found: Traced) -> Iterator[str]:
     yield from (line.translate(IN_ONE_LINE) for line in lines)
 
 
-def _licence(source: Source) -> str:
+def _licence(source: "Source") -> str:
     return f"{source.license_tag} ({source.license_evidence})"
 
 
-def _place_lines(found: Traced, row: Row, part: Part) -> Iterator[str]:
+def _place_lines(found: "Traced", row: "Row", part: "Part") -> Iterator[str]:
     """Where a part lies, of an artifact that holds tokens."""
     if row.ids is None or row.first_token is None or part.tokens is None:
         return
@@ -133,7 +138,7 @@ def _place_lines(found: Traced, row: Row, part: Part) -> Iterator[str]:
         yield f"{label}{row.number:,}: {part.tokens:,} tokens, {first:,} to {last:,} of tokens.bin"
 
 
-def _traced_json(found: Traced) -> dict[str, Any]:
+def _traced_json(found: "Traced") -> dict[str, Any]:
     text = found.text
     source, *answers = text.source.rows
     places = [
@@ -164,11 +169,13 @@ def _traced_json(found: Traced) -> dict[str, Any]:
     }
 
 
-def _row_json(row: AnyRow) -> dict[str, Any]:
+def _row_json(row: "AnyRow") -> dict[str, Any]:
     return {"name": str(row), **asdict(row)}
 
 
-def _trace_source(wanted: AnyRow, root: Path, as_json: bool) -> None:
+def _trace_source(wanted: "AnyRow", root: Path, as_json: bool) -> None:
+    from pipeline_assets.corpus.rows.fates import follow_source
+
     found = follow_source(Lineage(root), wanted)
     groups: dict[str, Any] = {"snapshots": [], "corpora": []}
     for one in found:
@@ -177,7 +184,7 @@ def _trace_source(wanted: AnyRow, root: Path, as_json: bool) -> None:
     answer(as_json, {"source": _row_json(wanted), **groups}, lines)
 
 
-def _followed_lines(found: Followed) -> Iterator[str]:
+def _followed_lines(found: "Followed") -> Iterator[str]:
     """What became of a row of a source in what read it, and in all that was made of that."""
     labels, fate, part = found.store.labels, found.fate, found.part
     yield f"{labels.artifact:10}{fate.artifact.folder}"
@@ -193,7 +200,7 @@ def _followed_lines(found: Followed) -> Iterator[str]:
         yield "          nothing was made of it"
 
 
-def _followed_json(found: Followed) -> dict[str, Any]:
+def _followed_json(found: "Followed") -> dict[str, Any]:
     """What became of a document or of a row: what was made of it by kind."""
     groups: dict[str, Any] = {}
     for store, fate in found.below:
@@ -202,7 +209,7 @@ def _followed_json(found: Followed) -> dict[str, Any]:
     return {**_fate_json(found.fate), "digest": found.fate.artifact.manifest.digest, "doc_id": doc_id, **groups}
 
 
-def _fate_json(fate: Fate) -> dict[str, Any]:
+def _fate_json(fate: "Fate") -> dict[str, Any]:
     told = {"folder": fate.artifact.folder, "outcome": fate.outcome, "detail": fate.detail}
     return {**told, **fate.place, **fate.told}
 
@@ -216,6 +223,9 @@ def peek(
     as_json: AsJson = False,
 ) -> None:
     """Example: corpusmill peek data/megatron/healing_text_v1/train --row 7"""
+    from pipeline_assets.corpus.rows.trace import open_rows
+    from pipeline_assets.corpus.rows.trace import peek as peek_at
+
     if row is not None and token is not None:
         raise UsageError("two places to look at", folder, "give --row or --token")
     sealed_manifest(folder)
@@ -225,7 +235,7 @@ def peek(
     answer(as_json, _seen_json(folder, seen, store.holds_several), _seen_lines(seen, store.holds_several))
 
 
-def _seen_json(folder: Path, seen: Row, holds_several: bool) -> dict[str, Any]:
+def _seen_json(folder: Path, seen: "Row", holds_several: bool) -> dict[str, Any]:
     parts = [asdict(part) | {"doc_id": part.id} for part in seen.parts]
     if holds_several:
         segments = [{key: part[key] for key in ("source", "doc_id", "start", "tokens", "text")} for part in parts]
@@ -234,7 +244,7 @@ def _seen_json(folder: Path, seen: Row, holds_several: bool) -> dict[str, Any]:
     return {"folder": folder, "row": seen.number, "first_token": seen.first_token, **own}
 
 
-def _seen_lines(seen: Row, holds_several: bool) -> Iterator[str]:
+def _seen_lines(seen: "Row", holds_several: bool) -> Iterator[str]:
     if holds_several:
         yield f"row {seen.number:,}: {len(seen.parts):,} segments, {seen.padding:,} tokens of padding"
     for part in seen.parts:
@@ -258,6 +268,8 @@ def why(
 
     Example: corpusmill stage-a why wikipedia:en:12 --data out
     """
+    from pipeline_assets.corpus.rows.fates import follow_document
+
     if not doc_id:
         raise UsageError("the id is empty", "DOC_ID", "give the id of a document: `trace` and `peek` show ids")
     found = list(follow_document(Lineage(existing_root(data)), doc_id))
@@ -268,13 +280,12 @@ def why(
     return bool(found)
 
 
-def _why_lines(found: Followed) -> Iterator[str]:
+def _why_lines(found: "Followed") -> Iterator[str]:
     folder, part = found.fate.artifact.folder, found.part
     if part is not None:
         yield f"{folder}/{part.shard} row {part.shard_row}"
         try:
-            source = found.store.origin(part)
-            assert isinstance(source, Source)
+            source = cast("Source", found.store.origin(part))
             yield f"  from     {source.file} {_place(found, part.source, source.file, source.rows[0].row)}"
             yield f"  licence  {_licence(source)}"
         except InputError as gone:
@@ -290,8 +301,11 @@ def _why_lines(found: Followed) -> Iterator[str]:
         yield "  nothing was made of it"
 
 
-def _place(found: Followed, source: str, file: str, row: int) -> str:
+def _place(found: "Followed", source: str, file: str, row: int) -> str:
     """Where in its file a row of a source is, in words; its line where the file is still here."""
+    from pipeline_assets.corpus.readers.lines import row_words
+    from pipeline_assets.corpus.rows.source_row import place_told
+
     with contextlib.suppress(InputError):  # what it was made from is gone
         return place_told(found.store.listing(source).row(file, row))
     return row_words(file, row, None)
@@ -307,6 +321,8 @@ def show(
 
     Example: corpusmill dedup show wikipedia:en:12 --data out
     """
+    from pipeline_assets.corpus.dedup.decision import groups_of
+
     lineage = Lineage(existing_root(data))
     groups = list(groups_of(lineage, doc_id))
     if not groups and not as_json:
@@ -316,7 +332,7 @@ def show(
     return bool(groups)
 
 
-def _group_json(group: DocumentGroup) -> dict[str, Any]:
+def _group_json(group: "DocumentGroup") -> dict[str, Any]:
     kept = group.kept
     return {
         "folder": group.corpus.folder,
@@ -327,7 +343,9 @@ def _group_json(group: DocumentGroup) -> dict[str, Any]:
     }
 
 
-def _group_lines(lineage: Lineage, group: DocumentGroup, doc_id: str, every: bool) -> Iterator[str]:
+def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, every: bool) -> Iterator[str]:
+    from pipeline_assets.corpus.dedup.decision import document_of, word_diff
+
     yield f"{group.corpus.folder}: {1 + len(group.gone):,} documents, one stays"
     kept = None
     if group.kept is None:
@@ -359,8 +377,10 @@ def _beginning(text: str) -> str:
     return f"  {text[:_BEGINNING].translate(IN_ONE_LINE)}"
 
 
-def _decided(lineage: Lineage, member: Member, document: Document) -> str:
+def _decided(lineage: Lineage, member: "Member", document: "Document") -> str:
     """A document, and where in which file it was read."""
+    from pipeline_assets.corpus.rows.source_row import listing_of, place_told
+
     one, meta = member.decision, document.meta
     try:
         row = listing_of(lineage, member.corpus, one.source).row(meta.source_file, meta.source_row)

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,8 +32,10 @@ from pipeline_assets.corpus.spine.inventory import (
 )
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.trust.rebuild import Leftover, leftovers
 from pipeline_assets.systems.registry import read_recipe, recipe_path, recipe_paths
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.trust.rebuild import Leftover
 
 _NEEDS_WORK = ("failed", "stale", "damaged", "interrupted")
 _GAP = "  "
@@ -103,6 +105,8 @@ def status(
     as_json: AsJson = False,
 ) -> bool:
     """Example: corpusmill status healing_text_v1 --data data/demo"""
+    from pipeline_assets.corpus.trust.rebuild import Leftover, leftovers
+
     if recipe is not None:
         known = found = [KnownRecipe.read(recipe, recipe_path(recipe, existing_root(data)), data)]
         others, builds, rebuilds = list[Orphan](), list[OrphanBuild](), list[Leftover]()
@@ -171,7 +175,7 @@ def _build_lines(builds: Sequence[OrphanBuild], root: Path) -> Iterator[str]:
         yield f"{_GAP * 2}{words}"
 
 
-def _rebuild_lines(rebuilds: Sequence[Leftover]) -> Iterator[str]:
+def _rebuild_lines(rebuilds: "Sequence[Leftover]") -> Iterator[str]:
     """Two lines each: what it is, and what to do about it."""
     if rebuilds:
         yield "rebuilds"
@@ -188,13 +192,13 @@ def _rebuild_lines(rebuilds: Sequence[Leftover]) -> Iterator[str]:
             yield f"{_GAP * 2}{kept}to remove it: {_removal(rebuild)}"
 
 
-def _rebuild_state(rebuild: Leftover) -> str:
+def _rebuild_state(rebuild: "Leftover") -> str:
     if rebuild.builder is not None:
         return "building"
     return "kept" if rebuild.is_finished else "unfinished"
 
 
-def _removal(rebuild: Leftover) -> str:
+def _removal(rebuild: "Leftover") -> str:
     """-f, since sealed files may not be written to, and rm would ask about each."""
     return shlex.join(["rm", "-rf", str(rebuild.folder)])
 
@@ -283,7 +287,7 @@ def _unasked_json(other: Orphan) -> dict[str, Any]:
     return {**told, **asdict(other.size), **_sealed_json(other.sealed_at)}
 
 
-def _rebuild_json(rebuild: Leftover) -> dict[str, Any]:
+def _rebuild_json(rebuild: "Leftover") -> dict[str, Any]:
     return {
         "folder": rebuild.folder,
         "name": rebuild.name,

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,17 +23,17 @@ from pipeline_assets.commands.terminal import (
     log_to_stderr,
     tell,
 )
-from pipeline_assets.corpus.readers.held import HeldOfFolders, HeldOfHub
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.rehash import HashTask, Journal
 from pipeline_assets.corpus.spine.usage import Stopwatch
-from pipeline_assets.corpus.trust.result import Proven, Scope, Verification
-from pipeline_assets.corpus.trust.result import as_json as report_of
 from pipeline_assets.corpus.trust.sample import Sample
-from pipeline_assets.corpus.trust.verify import hold, look_at_chain
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.readers.held import HeldOfFolders, HeldOfHub
+    from pipeline_assets.corpus.trust.result import Proven, Verification
 
 logger = logging.getLogger("corpusmill")
 _SHOWN_FINDINGS = 50
@@ -54,6 +54,10 @@ def verify(
     as_json: AsJson = False,
 ) -> bool:
     """Example: corpusmill verify data/megatron/healing_text_v1 --upstream"""
+    from pipeline_assets.corpus.trust.result import Scope
+    from pipeline_assets.corpus.trust.result import as_json as report_of
+    from pipeline_assets.corpus.trust.verify import hold, look_at_chain
+
     if sample is None and seed != "0":
         raise UsageError("a seed alone draws nothing", "--seed", "give --sample too")
     drawn = None if sample is None else Sample.parse(sample, seed)
@@ -87,7 +91,7 @@ def _check_place(report: Path) -> None:
         raise UsageError(f"the folder {folder} can't be written to", report, "give another place")
 
 
-def _open_journal(found: Verification, fresh: bool) -> Journal:
+def _open_journal(found: "Verification", fresh: bool) -> Journal:
     """Progress on this question, kept in the user's cache: neither what is verified nor its data root is written to."""
     scope = found.scope
     question = f"{found.folder.resolve()}\n{scope.root and scope.root.resolve()}\n{scope.sample!r}\n{scope.content}"
@@ -117,7 +121,7 @@ def _program() -> dict[str, Any]:
     return {"corpusmill": version("corpusmill"), **{name: provenance[name] for name in kept}}
 
 
-def _lines(found: Verification) -> Iterator[str]:
+def _lines(found: "Verification") -> Iterator[str]:
     for finding in found.findings[:_SHOWN_FINDINGS]:
         yield f"{finding.where}: {finding.what}"
     if len(found.findings) > _SHOWN_FINDINGS:
@@ -136,7 +140,7 @@ def _lines(found: Verification) -> Iterator[str]:
     yield found.chain.artifacts[0].manifest.digest
 
 
-def _mending_lines(found: Verification) -> Iterator[str]:
+def _mending_lines(found: "Verification") -> Iterator[str]:
     """For each artifact with a file that is not as it was sealed, the command that makes it so again."""
     damaged = {finding.where for finding in found.findings}
     at = ["--data", found.scope.root] if found.scope.root is not None else []
@@ -145,7 +149,7 @@ def _mending_lines(found: Verification) -> Iterator[str]:
             yield f"to mend it: {as_command('rebuild', artifact.folder, '--put-back', *at)}"
 
 
-def _artifact_cells(artifact: Artifact, found: Verification) -> tuple[str, ...]:
+def _artifact_cells(artifact: Artifact, found: "Verification") -> tuple[str, ...]:
     digest = artifact.manifest.digest
     tasks = [task for task in found.tasks if task.owner == digest]
     read = [task for task in tasks if found.state_of(task) != "not_read"]
@@ -155,7 +159,7 @@ def _artifact_cells(artifact: Artifact, found: Verification) -> tuple[str, ...]:
     return word, artifact.manifest.kind, artifact.manifest.name, f"{files} files", f"{size:,} bytes"
 
 
-def _hub_line(found: Verification, hub: HeldOfHub) -> str:
+def _hub_line(found: "Verification", hub: "HeldOfHub") -> str:
     read = len(hub.whole) + len(hub.in_part) + len(hub.not_here)
     return (
         f"hub cache: of {read:,} files read, {len(hub.whole):,} are here whole, {len(hub.in_part):,} in part "
@@ -163,7 +167,7 @@ def _hub_line(found: Verification, hub: HeldOfHub) -> str:
     )
 
 
-def _sources_line(found: Verification, sources: HeldOfFolders) -> str:
+def _sources_line(found: "Verification", sources: "HeldOfFolders") -> str:
     changed, not_here = len(sources.findings), len(sources.not_here)
     as_they_were = [task for task in sources.tasks if found.state_of(task) != "damaged"]
     gone = f", {', '.join(map(str, sources.gone))} is gone" if sources.gone else ""
@@ -173,13 +177,13 @@ def _sources_line(found: Verification, sources: HeldOfFolders) -> str:
     )
 
 
-def _hashed_words(tasks: Sequence[HashTask], found: Verification) -> str:
+def _hashed_words(tasks: Sequence[HashTask], found: "Verification") -> str:
     size = sum(task.bytes for task in tasks)
     hashed = sum(task.bytes for task in tasks if found.state_of(task) != "not_read")
     return f"{size:,} bytes, " + ("all hashed" if hashed == size else f"{hashed:,} of them hashed")
 
 
-def _content_words(found: Verification) -> str:
+def _content_words(found: "Verification") -> str:
     """Which of the two was done with files that are stored in another form than their content."""
     if found.contents:
         right = sum(result.complaint is None for result in found.contents)
@@ -189,7 +193,7 @@ def _content_words(found: Verification) -> str:
     return ""
 
 
-def _proven_line(proven: Proven) -> str:
+def _proven_line(proven: "Proven") -> str:
     documents = proven.artifact.manifest.identity.counts["documents"]
     title = f"documents of {proven.artifact.manifest.name}"
     if proven.why_not is not None:
@@ -203,7 +207,7 @@ def _proven_line(proven: Proven) -> str:
     )
 
 
-def _before_lines(found: Verification) -> Iterator[str]:
+def _before_lines(found: "Verification") -> Iterator[str]:
     if found.known_since is None:
         return
     since = datetime.datetime.fromtimestamp(found.known_since, datetime.UTC)
@@ -215,7 +219,7 @@ def _before_lines(found: Verification) -> Iterator[str]:
     )
 
 
-def _summary(found: Verification) -> str:
+def _summary(found: "Verification") -> str:
     as_sealed = sum(found.state_of(task) in ("as_sealed", "read_before") for task in found.tasks)
     files, size = len(found.tasks) + found.out_of_place, found.bytes_held
     word = "intact" if found.verdict.startswith("intact") else found.verdict.upper()
@@ -228,7 +232,7 @@ def _summary(found: Verification) -> str:
     return f"{word} of a sample ({found.percent_read:.1f} % of bytes): {held}{rest}"
 
 
-def _left_out_lines(found: Verification) -> Iterator[str]:
+def _left_out_lines(found: "Verification") -> Iterator[str]:
     """What the sample left out, the largest file of it, and the smallest where it left out all."""
     words = []
     for part, name in zip(found.parts, _PARTS, strict=True):

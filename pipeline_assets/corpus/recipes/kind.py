@@ -4,10 +4,9 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.spine.artifact import (
     Artifact,
     Damage,
@@ -26,6 +25,9 @@ from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, ExternalInputs, Target
 from pipeline_assets.corpus.spine.usage import Stopwatch
 from pipeline_assets.corpus.trust.figures import Limit, Listing, Planned, Size, size_of, size_of_inputs, total_size
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.rows.store import RowStore  # which loads NumPy and Arrow
 
 Build = Callable[[Target, Run], Artifact]
 """Seals the artifact that a target describes, below the run's data root, where its upstream lies; one that is there as
@@ -146,7 +148,7 @@ class Kind:
     outside: Callable[[Manifest, Path], ExternalInputs | None] = lambda manifest, root: None
     labels: tuple[str, ...] = ()
     checks: tuple[Check, ...] = (FILES,)
-    rows: type[RowStore] | None = None
+    rows: "type[RowStore] | None" = None
     preview: Callable[[Artifact], Rows] | None = None
     beside: Callable[[Artifact], object] | None = None
     listing: Callable[[Target, Run], Listing] | None = None
