@@ -59,6 +59,7 @@ from pipeline_assets.corpus.publishing.dataset_card import card_of
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.rows.conversations import CandidateRows, ConversationRows, KeptConversations, LaidOutRows
+from pipeline_assets.corpus.rows.prompts import ComparedPrompts, PromptRows
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import Misfit, Recipe
 from pipeline_assets.corpus.spine.target import BuildResult, Target
@@ -317,6 +318,7 @@ PROMPTS = Kind(
 
     Invalid Harmony, next to no completion, calls that don't fit their tools, texts that were there before.""",
     formats=frozenset({"jsonl"}),
+    rows=PromptRows,
     checks=(FILES, LEDGER),
 )
 
@@ -334,6 +336,7 @@ NEAR_DUPLICATES = Kind(
     seals_files(_find_near),
     "Which prompts of a split, of a dataset or of all are alike: a decision for each, and all pairs that are near.",
     formats=frozenset({"jsonl", "parquet"}),
+    rows=ComparedPrompts,
     checks=(FILES, LEDGER),
 )
 

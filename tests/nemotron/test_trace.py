@@ -61,12 +61,18 @@ def test_a_split_of_its_own_is_traced_to_the_same_lines_and_back(root: Path, lai
         assert (own.text.part, own.text.source, own.figures) == (other.text.part, other.text.source, other.figures)
         [back] = follow_source(Lineage(root), own.text.source.rows[0])
         below = {fate.artifact.folder: (fate.outcome, fate.row) for _, fate in back.below}
-        deduplicated = root / "nemotron" / "nemotron_v1" / "deduplicated" / "nemotron-science-v1" / "RQA"
+        steps = ("prompts", "near_duplicates", "deduplicated")
+        prompts, near, kept = (
+            root / "nemotron" / "nemotron_v1" / step / "nemotron-science-v1" / "RQA" for step in steps
+        )
+        is_duplicate = pq.read_table(kept / "data")["quality_is_duplicate"][row].as_py()
+        assert below.pop(near)[0] == ("near_duplicate" if is_duplicate else "kept")
         assert (back.fate.artifact.folder, back.fate.row) == (split, row)
         pools = root / "nemotron" / "nemotron_v1" / "candidate_pools" / "nemotron-science-v1"
         assert below == {
             laid_out.folder: ("kept", row + 3),
-            deduplicated: ("kept", row),
+            prompts: ("kept", row),
+            kept: ("kept", row),
             pools: ("pooled", None),
         }
 
@@ -75,6 +81,8 @@ def test_a_split_of_its_own_is_traced_to_the_same_lines_and_back(root: Path, lai
     "place",
     [
         "normalized_shards/nemotron-science-v1/MCQ",
+        "prompts/nemotron-science-v1/MCQ",
+        "near_duplicates/nemotron-science-v1/MCQ",
         "deduplicated/nemotron-science-v1/MCQ",
         "candidate_pools/nemotron-science-v1",
         "hf_layout/nemotron-science-v1",

@@ -88,15 +88,11 @@ class KeptConversations(ConversationRows):
 
     def origin(self, part: Part) -> Line:
         digest = self.artifact.manifest.identity.inputs[0]["digest"]
-        return _line_of_source(ConversationRows(self.lineage.locate(digest), self.lineage), part)
+        rows = ConversationRows(self.lineage.locate(digest), self.lineage)
+        return line_of_source(rows, part.record["source_file"], part.record["source_row"])
 
     def fate(self, part: Part) -> Fate | None:
-        place = part.record["source_file"], part.record["source_row"]
-        found = self.find_source(*place)
-        if found is not None:
-            return self.fate_at(*self.place_of(found[0]), ["kept"])
-        gone = self.set_aside(*place)
-        return None if gone is None else Fate(self.artifact, gone[0], reason_of(gone[1]))
+        return fate_of_row(self, part)
 
 
 class CandidateRows(ConversationRows):
@@ -107,7 +103,8 @@ class CandidateRows(ConversationRows):
     folder = "candidates_"
 
     def origin(self, part: Part) -> Line:
-        return _line_of_source(KeptConversations(_split_of(self, part), self.lineage), part)
+        rows = KeptConversations(_split_of(self, part), self.lineage)
+        return line_of_source(rows, part.record["source_file"], part.record["source_row"])
 
     def fate(self, part: Part) -> Fate | None:
         values = {"id": part.id, "split": part.source}
@@ -119,11 +116,23 @@ class CandidateRows(ConversationRows):
         return Fate(self.artifact, "pooled", told, told={"pools": pools}, lines=[told])
 
 
-def _line_of_source(rows: ConversationRows, part: Part) -> Line:
-    """The row of a split upstream that came from the same row of the source."""
-    found = rows.find_source(part.record["source_file"], part.record["source_row"])
+def line_of_source(rows: ConversationRows, file: str, source_row: int) -> Line:
+    """The row of a split upstream that came from a row of the source."""
+    found = rows.find_source(file, source_row)
     assert found is not None, "the part was made from one there"
     return Line(rows, found[0])
+
+
+def fate_of_row(store: FileRows, part: Part) -> Fate | None:
+    """What became of a normalised row where each stays or is kept aside. None of a prompt: its row is asked itself."""
+    if not isinstance(part.record, Mapping):
+        return None
+    place = part.record["source_file"], part.record["source_row"]
+    found = store.find_source(*place)
+    if found is not None:
+        return store.fate_at(*store.place_of(found[0]), ["kept"])
+    gone = store.set_aside(*place)
+    return None if gone is None else Fate(store.artifact, gone[0], reason_of(gone[1]))
 
 
 def _split_of(rows: ConversationRows, part: Part) -> Artifact:

@@ -165,6 +165,8 @@ class DeduplicatedRows(DerivedRows):
         told = {"decision": msgspec.to_builtins(decision)}
         if decision.decision != "kept":
             detail = lines[0].removeprefix(f"{word} ")
+            if decision.decision == "near_duplicate":
+                detail += f", similarity {decision.similarity:.4f}"
             return Fate(self.artifact, decision.decision, detail, told=told, lines=lines)
         return self._kept(part, lines, told)
 

@@ -186,6 +186,10 @@ class RowStore(ABC):
     def origin(self, part: Part) -> "Line | Source":
         """What a part was made from. Raises InputError where it is gone, or contradicts the part."""
 
+    def id_upstream(self, part: Part) -> str:
+        """The id that a part has in what it was made from."""
+        return part.id
+
     @abstractmethod
     def missing(self, row_id: str) -> tuple[str, str]:
         """What is wrong, and what to do, where no row has an id."""

@@ -54,11 +54,16 @@ class Token:
 
 @dataclass(frozen=True)
 class Text:
-    """Where the text of a document lies: in the artifact that was asked, or in the corpus that it was made from."""
+    """Where the text of a document lies: in the artifact that was asked, or in the corpus that it was made from.
+
+    Attributes:
+        made_of: files of further artifacts that it was made from, each with the row in it, back to the first one.
+    """
 
     store: RowStore
     part: Part
     source: Source
+    made_of: tuple[tuple[Path, int], ...] = ()
 
     @property
     def beginning(self) -> str:
@@ -187,18 +192,21 @@ def _traced(store: RowStore, places: Sequence[tuple[Row, Part]], position: int |
 
 def _text_of(store: RowStore, part: Part) -> Text:
     """Where the text of a part lies, and where that came from. Raises InputError where another document is upstream."""
-    home, own = store, part
+    home, own, row_id = store, part, store.id_upstream(part)
+    made_of: list[tuple[Path, int]] = []
     origin = store.origin(part)
     while isinstance(origin, Line):
         made_from = origin.part()
-        if made_from.id != part.id:
+        where = origin.store.artifact.folder / made_from.shard
+        if made_from.id != row_id:
             what = f"row {part.shard_row} is document {made_from.id!r}, {store.artifact.folder} has {part.id!r} from it"
-            where = origin.store.artifact.folder / made_from.shard
             raise InputError(what, where, "run `corpusmill verify` on both")
         if home.holds_tokens:
             home, own = origin.store, made_from
+        else:
+            made_of.append((where, made_from.shard_row))
         origin = origin.store.origin(made_from)
-    return Text(home, own, origin)
+    return Text(home, own, origin, tuple(made_of))
 
 
 def _token(tokenizer: Tokenizer, ids: NDArray[np.int32], number: int, position: int) -> Token:
