@@ -1,16 +1,21 @@
 """Nemotron recipes built without Dagster; and as crash cases kill them: two splits in a folder, step by step."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
-from nemotron_hub import SHIPPED, made_rows
+from answers import Corpusmill
+from nemotron_hub import SHIPPED, Row, made_rows
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
+
+ANSWER = "The answer is four, as two and two make four."
 
 
 def build(recipe: NemotronRecipe, root: Path, hub: HubFiles, engine: RunSettings) -> dict[str, str]:
@@ -35,3 +40,25 @@ def write_nemotron(folder: Path) -> NemotronRecipe:
     section = {"dataset": "chats", "path": str(data), "splits": ["high_part01", "tool_calling"], "domain": "agentic"}
     content |= {"datasets": [section], "rows": content["rows"] | {"shard_bytes": 2000, "max_reject_fraction": "0.5"}}
     return NemotronRecipe.of(content, SHIPPED)
+
+
+def row(name: str, problem: str, answer: str = ANSWER, **columns: Any) -> Row:
+    """A row that asks a problem, and has the answer."""
+    messages = [{"role": "user", "content": problem}, {"role": "assistant", "content": answer}]
+    return {"uuid": name, "messages": messages, "license": "cc-by-4.0", **columns}
+
+
+def run(corpusmill: Corpusmill, root: Path, datasets: Mapping[str, Mapping[str, Sequence[Row]]], **keys: Any) -> Path:
+    """The folder of what `corpusmill run` made of the rows of splits, by dataset."""
+    sections = []
+    for dataset, splits in datasets.items():
+        (root / dataset).mkdir(parents=True)
+        for split, rows in splits.items():
+            (root / dataset / f"{split}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+        sections.append({"dataset": dataset, "path": dataset, "splits": [*splits], "domain": "math"})
+    (root / "recipes").mkdir()
+    recipe = {"system": "nemotron", "name": "mine", "rows": {}, "deduplicate": {}, "datasets": sections} | keys
+    (root / "recipes" / "mine.yaml").write_text(yaml.safe_dump(recipe))
+    made = corpusmill("run", "mine", "--data", root, env={"CORPUSMILL_WORKERS": "0"})
+    assert made.returncode == 0, made.stderr
+    return root / "nemotron" / "mine"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from pipeline_assets.commands.conversation import MARK, conversation_lines
 from pipeline_assets.commands.terminal import (
     IN_ONE_LINE,
     VISIBLE,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pipeline_assets.corpus.document import Document
     from pipeline_assets.corpus.rows.fates import Followed
     from pipeline_assets.corpus.rows.source_row import AnyRow
-    from pipeline_assets.corpus.rows.store import Fate, Part, Row, Source
+    from pipeline_assets.corpus.rows.store import Fate, Part, Row, RowStore, Source
     from pipeline_assets.corpus.rows.trace import Traced
 
 _FOLDER = "Folder of a Megatron split, a packed set, a corpus, or normalised rows."
@@ -234,28 +235,35 @@ def peek(
     with unreplaced(folder):
         store = open_rows(folder)
         seen = peek_at(store, row, token)
-    answer(as_json, _seen_json(folder, seen, store.holds_several), _seen_lines(seen, store.holds_several))
+    answer(as_json, _seen_json(store, seen), _seen_lines(store, seen))
 
 
-def _seen_json(folder: Path, seen: "Row", holds_several: bool) -> dict[str, Any]:
-    parts = [asdict(part) | {"doc_id": part.id} for part in seen.parts]
-    if holds_several:
+def _seen_json(store: "RowStore", seen: "Row") -> dict[str, Any]:
+    folder, parts = store.artifact.folder, [asdict(part) | {"doc_id": part.id} for part in seen.parts]
+    if store.holds_several:
         segments = [{key: part[key] for key in ("source", "doc_id", "start", "tokens", "text")} for part in parts]
         return {"folder": folder, "row": seen.number, "segments": segments, "padding": seen.padding}
     own = {key: parts[0][key] for key in ("doc_id", "shard", "shard_row", "tokens", "text")}
-    return {"folder": folder, "row": seen.number, "first_token": seen.first_token, **own}
+    messages = store.messages(seen.parts[0])
+    loss = {} if messages is None else {"loss_spans": [message.body for message, counts in messages if counts]}
+    return {"folder": folder, "row": seen.number, "first_token": seen.first_token, **own, **loss}
 
 
-def _seen_lines(seen: "Row", holds_several: bool) -> Iterator[str]:
-    if holds_several:
+def _seen_lines(store: "RowStore", seen: "Row") -> Iterator[str]:
+    if store.holds_several:
         yield f"row {seen.number:,}: {len(seen.parts):,} segments, {seen.padding:,} tokens of padding"
     for part in seen.parts:
-        if holds_several:
+        if store.holds_several:
             yield f"\n{part.source} {part.id}, tokens {part.start:,} to {part.start + (part.tokens or 0) - 1:,} of it\n"
         else:
             tokens = "" if part.tokens is None else f", {part.tokens:,} tokens"
             tokens += "" if seen.first_token is None else f" from {seen.first_token:,} on"
             yield f"row {seen.number:,}: {part.id}{tokens}\n{part.shard} row {part.shard_row:,}\n"
+        messages = store.messages(part)
+        if messages:
+            yield f"{MARK}counts in the loss\n"
+            yield "\n".join(conversation_lines(part.text, messages, _SHOWN_CHARACTERS))  # no line of it is a state
+            continue
         yield part.text[:_SHOWN_CHARACTERS].translate(VISIBLE)
         if len(part.text) > _SHOWN_CHARACTERS:
             yield f"\n… {len(part.text) - _SHOWN_CHARACTERS:,} more characters; --json gives all"

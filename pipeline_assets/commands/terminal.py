@@ -88,10 +88,15 @@ def tell(lines: Iterable[str], err: bool = False) -> None:
 
 
 def painted(line: str) -> str:
-    """The line, its first word in the colour of what it says; plain where NO_COLOR is set (no-color.org)."""
+    """The line, its first word in the colour of what it says."""
     found = _FIRST_WORD.match(line)
-    colour = _COLOURS.get(found[2]) if found is not None and not os.environ.get("NO_COLOR") else None
-    return line if found is None or colour is None else f"{found[1]}{typer.style(found[2], fg=colour)}{found[3]}"
+    colour = _COLOURS.get(found[2]) if found is not None else None
+    return line if found is None or colour is None else f"{found[1]}{styled(found[2], colour)}{found[3]}"
+
+
+def styled(text: str, colour: str) -> str:
+    """The text in a colour; plain where NO_COLOR is set (no-color.org)."""
+    return text if os.environ.get("NO_COLOR") else typer.style(text, fg=colour)
 
 
 def answer(as_json: bool, content: object, lines: Iterable[str]) -> None:

@@ -1,23 +1,14 @@
 """What rows ask, followed by commands: back to the rows and their lines, and from a line to what became of it."""
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from answers import Corpusmill, refused
+from nemotron_build import ANSWER, row, run
 
 PROBLEM = " ".join(f"word{number}" for number in range(60))
 ALIKE = PROBLEM.replace("word59", "other")
-ANSWER = "The answer is four, as two and two make four."
-Row = dict[str, Any]
-
-
-def row(name: str, problem: str, answer: str = ANSWER, **columns: Any) -> Row:
-    messages = [{"role": "user", "content": problem}, {"role": "assistant", "content": answer}]
-    return {"uuid": name, "messages": messages, "license": "cc-by-4.0", **columns}
 
 
 ROWS = [
@@ -27,22 +18,6 @@ ROWS = [
     row("again", PROBLEM),
     row("other", "Another problem altogether,\nof some words.\0"),
 ]
-
-
-def run(corpusmill: Corpusmill, root: Path, datasets: Mapping[str, Mapping[str, Sequence[Row]]], **keys: Any) -> Path:
-    """The folder of what `corpusmill run` made of the rows of splits, by dataset."""
-    sections = []
-    for dataset, splits in datasets.items():
-        (root / dataset).mkdir(parents=True)
-        for split, rows in splits.items():
-            (root / dataset / f"{split}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
-        sections.append({"dataset": dataset, "path": dataset, "splits": [*splits], "domain": "math"})
-    (root / "recipes").mkdir()
-    recipe = {"system": "nemotron", "name": "mine", "rows": {}, "deduplicate": {}, "datasets": sections, **keys}
-    (root / "recipes" / "mine.yaml").write_text(yaml.safe_dump(recipe))
-    made = corpusmill("run", "mine", "--data", root, env={"CORPUSMILL_WORKERS": "0"})
-    assert made.returncode == 0, made.stderr
-    return root / "nemotron" / "mine"
 
 
 @pytest.fixture(scope="module")

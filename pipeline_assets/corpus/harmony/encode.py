@@ -51,6 +51,10 @@ class AssistantLast:
 
 
 LossMode = AssistantAll | AssistantLast
+_FLAGS = itertools.product((True, False), repeat=2)
+_MODES: list[LossMode] = [AssistantLast(), *(AssistantAll(analysis, calls) for analysis, calls in _FLAGS)]
+LOSS_MODES = {mode.rule: mode for mode in _MODES}
+"""All modes by their rules."""
 
 
 def loss_messages(parsed: ParsedText, mode: LossMode) -> list[int]:

@@ -1,13 +1,15 @@
 """Rows of Parquet files of normalised conversations: of a split, or of a dataset whose splits lie in one folder."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.harmony.message import MESSAGE, START
+from pipeline_assets.corpus.harmony.encode import LOSS_MODES, loss_messages
+from pipeline_assets.corpus.harmony.message import MESSAGE, START, Refusal
+from pipeline_assets.corpus.harmony.parse import ParsedMessage, parse_harmony
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA
 from pipeline_assets.corpus.rows.files import FileRows, find_in_file, row_of_file
 from pipeline_assets.corpus.rows.store import Content, Fate, Labels, Line, Part, Row, Source, reason_of
@@ -18,7 +20,8 @@ _KEYS = ("id", "split", "text")
 # What is compared besides the text: all but which row of the source it was this time.
 _LABELS = [name for name in SCHEMA.names if name not in _KEYS and not name.startswith("source_")]
 _BESIDES = "other metadata, quality or loss"
-_SHOWN = ["id", "split", "text", "stats_tokens", "stats_completion_tokens", "source_file", "source_row", "meta_license"]
+_SHOWN = ["id", "split", "text", "loss_rule", "stats_tokens", "stats_completion_tokens"]
+_SHOWN += ["source_file", "source_row", "meta_license"]
 
 
 class ConversationRows(FileRows):
@@ -70,6 +73,17 @@ class ConversationRows(FileRows):
 
     def figures(self, part: Part) -> Mapping[str, Any]:
         return {"completion_tokens": part.record["stats_completion_tokens"]}
+
+    def messages(self, part: Part) -> Sequence[tuple[ParsedMessage, bool]] | None:
+        mode = LOSS_MODES.get(part.record["loss_rule"])
+        if mode is None:
+            return None
+        try:
+            parsed = parse_harmony(part.text)
+        except Refusal:
+            return []
+        counting = frozenset(loss_messages(parsed, mode))
+        return [(message, number in counting) for number, message in enumerate(parsed.messages)]
 
     def beginning(self, text: str) -> str:
         """The first words of the user; all of a text that has none."""

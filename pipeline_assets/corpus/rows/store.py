@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
+from pipeline_assets.corpus.harmony.parse import ParsedMessage
 from pipeline_assets.corpus.rows.source_row import AnyRow, SourceListing, listing_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -253,6 +254,12 @@ class RowStore(ABC):
     def figures(self, part: Part) -> Mapping[str, Any]:
         """What else is to be said of a part, as JSON has it."""
         return {}
+
+    def messages(self, part: Part) -> Sequence[tuple[ParsedMessage, bool]] | None:
+        """The messages of a part's text, each with whether its body counts in the loss, by the rule that the row names;
+        none of a text that is no Harmony. None where the rows are no conversations, or this program has no such rule.
+        """
+        return None
 
     def beginning(self, text: str) -> str:
         """How a text begins, from where a reader wants to begin."""

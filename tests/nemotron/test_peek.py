@@ -1,0 +1,156 @@
+"""A look at a conversation: what counts in the loss is marked, and is what the tokens of the text say."""
+
+import functools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answers import Corpusmill
+from nemotron_build import row, run
+from nemotron_hub import made_rows
+from test_terminal import terminal
+
+from pipeline_assets.commands.rows import peek
+from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, VOCABULARY_SHA256, load_encoder
+
+MODES = [
+    {"mode": "assistant_last"},
+    *(
+        {"mode": "assistant_all", "analysis": analysis, "calls": calls}
+        for analysis in (False, True)
+        for calls in (False, True)
+    ),
+]
+NO_HARMONY = "built as no Harmony,\x1b[31m red"
+ODD = {"role": "assistant", "reasoning_content": "\n", "content": "built 🧿\n\n▌ is said\x1b[2J\x9b1m\tby 日本\n"}
+ROWS = [
+    *made_rows("tool_calling"),
+    row("two turns", "built?", "One."),
+    row("odd", "2 + 2?") | {"messages": [{"role": "user", "content": "2 + 2?"}, ODD]},
+    row("nothing", "And?", ""),
+    row("long", "?" * 2_001, "!" * 2_000 + "\n!"),
+    {"uuid": "no harmony", "text": NO_HARMONY},
+]
+ROWS[3]["messages"] *= 2
+STEPS = {
+    "normalized_shards/chats/low": range(len(ROWS)),
+    "deduplicated/chats/low": [0],
+    "hf_layout/chats": [0],
+    "candidate_pools/chats": [0],
+}
+
+
+@pytest.fixture(scope="module")
+def made(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """What the recipe of a mode made, by its number."""
+
+    @functools.cache
+    def build(mode: int) -> Path:
+        keys: dict[str, Any] = {"deduplicate": {"min_completion_tokens": 0}, "hf_layout": {}}
+        keys |= {"rows": {"loss": MODES[mode]}, "pools": {"rules": {"short": ["stats_tokens > 0"]}}}
+        return run(corpusmill, tmp_path_factory.mktemp("peek"), {"chats": {"low": ROWS}}, **keys)
+
+    return build
+
+
+def spans_by_tokens(text: str, loss: dict[str, Any]) -> list[tuple[int, int]]:
+    """What counts, read off tiktoken's ids: characters between `<|message|>` and what ends it, by the header before."""
+    oracle = load_encoder(VOCABULARY_SHA256).oracle
+    names = {number: name for name, number in SPECIAL_TOKENS.items()}
+    ids, place, header, found = oracle.encode(text, allowed_special="all"), b"", "", []
+    start, has_begun, is_body = 0, 0, False
+    for one in ids:
+        name = names.get(one)
+        if name == "<|start|>":
+            header, has_begun = "", len(place)
+        elif name == "<|message|>":
+            header, start, is_body = place[has_begun:].decode(), len((place + name.encode()).decode()), True
+        elif is_body and name in ("<|end|>", "<|call|>", "<|return|>"):
+            found.append((header, (start, len(place.decode()))))
+            is_body = False
+        place += oracle.decode_single_token_bytes(one)
+    spoken = [(header, span) for header, span in found if header.startswith("<|start|>assistant")]
+    if loss["mode"] == "assistant_last":
+        return [span for header, span in spoken[-1:] if " to=" not in header]
+    return [
+        span
+        for header, span in spoken
+        if (loss["calls"] or " to=" not in header) and (loss["analysis"] or "<|channel|>analysis" not in header)
+    ]
+
+
+def marked(shown: str) -> list[str]:
+    """Bodies of which every line has the mark, in order."""
+    conversation = shown.split("\n▌ counts in the loss\n\n")[1].removesuffix("\n").split("\n")
+    bodies: list[list[str]] = []
+    for line in conversation:
+        if line.startswith("  <|start|>"):
+            bodies.append([])
+        elif line.startswith("▌ "):
+            bodies[-1].append(line[2:])
+        else:
+            assert line.startswith("  ")
+    return ["\n".join(lines) for lines in bodies if lines]
+
+
+@pytest.mark.parametrize("mode", range(len(MODES)), ids=lambda mode: "-".join(map(str, MODES[mode].values())))
+def test_what_is_marked_and_told_is_what_the_tokens_say_counts(
+    corpusmill: Corpusmill, made: Callable[[int], Path], mode: int
+) -> None:
+    for place, rows in STEPS.items():
+        for number in rows:
+            told = json.loads(corpusmill("peek", made(mode) / place, "--row", number, "--json").stdout)
+            shown = corpusmill("peek", made(mode) / place, "--row", number).stdout
+
+            expected = spans_by_tokens(told["text"], MODES[mode]) if told["doc_id"] != "no harmony" else []
+            assert [tuple(span) for span in told["loss_spans"]] == expected
+            if told["doc_id"] not in ("no harmony", "long"):
+                said = (told["text"][start:stop] for start, stop in expected)
+                visible = (body.replace("\x1b", "␛").replace("\x9b", "�") for body in said if body)
+                assert marked(shown) == [*visible]
+
+
+def test_long_messages_are_cut_one_by_one_and_other_texts_as_a_whole(
+    corpusmill: Corpusmill, made: Callable[[int], Path]
+) -> None:
+    folder = made(0) / "normalized_shards/chats/low"
+
+    long, other = (corpusmill("peek", folder, "--row", number).stdout for number in (6, 7))
+
+    lines = long.splitlines()
+    assert lines[lines.index("  <|start|>user<|message|>") :] == [
+        "  <|start|>user<|message|>",
+        "  " + "?" * 2_000,
+        "  … 1 more characters; --json gives all",
+        "  <|end|>",
+        "  <|start|>assistant<|channel|>final<|message|>",
+        "▌ " + "!" * 2_000,
+        "▌ … 2 more characters; --json gives all",
+        "  <|return|>",
+    ]
+    assert other.endswith(f"\n\n{NO_HARMONY.replace(chr(27), '␛')}\n") and "▌" not in other
+
+
+def test_on_a_terminal_the_conversation_is_coloured_and_the_mark_stays(
+    made: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, screen = made(0) / "normalized_shards/chats/low", terminal(monkeypatch)
+    peek(folder, 4)
+    coloured, plain = screen.getvalue(), terminal(monkeypatch)
+    monkeypatch.setenv("NO_COLOR", "1")
+    peek(folder, 4)
+
+    assert "  \x1b[34m<|start|>user<|message|>\x1b[0m\n  2 + 2?\n  \x1b[34m<|end|>\x1b[0m\n" in coloured
+    body = ["built 🧿", "", "▌ is said␛[2J�1m\tby 日本", ""]
+    assert "".join(f"\x1b[32m▌ {line}\x1b[0m\n" for line in body) + "  \x1b[36m<|return|>\x1b[0m\n" in coloured
+    assert re.sub(r"\x1b\[(3[2-6]|0)m", "", coloured) == plain.getvalue()
+    assert "\x1b" not in plain.getvalue() and "\x9b" not in coloured
+
+
+def test_prompts_have_no_loss(corpusmill: Corpusmill, made: Callable[[int], Path]) -> None:
+    told = json.loads(corpusmill("peek", made(0) / "prompts/chats/low", "--json").stdout)
+
+    assert "loss_spans" not in told
