@@ -204,6 +204,7 @@ _TO_EVALUATION = stage_a("raw", "normalized", "filtered", "deduplicated", "evalu
 _TO_DECONTAMINATED = stage_a("raw", "normalized", "filtered", "deduplicated", "evaluation", "decontaminated")
 _TO_PACKED = _all(_TO_DECONTAMINATED, stage_a("packed"))
 _RAW_ROWS = nemotron("raw")
+_TO_PROMPTS = nemotron("raw", "normalized_shards", "prompts", "stage_a/evaluation")
 CASES = [
     *(Case("words: build", _nothing, _ENGLISH, engine, victim) for engine, victim in _ENGINES),
     *(Case("words: build", _nothing, _ENGLISH, SERVED, victim, stride=4) for victim in Victim),
@@ -247,6 +248,7 @@ CASES = [
     Case("nemotron: inventory", _RAW_ROWS, nemotron("inventory", "metadata_coverage")),
     Case("nemotron: normalized shards", _RAW_ROWS, nemotron("normalized_shards"), stride=4),
     Case("nemotron: normalized shards", _RAW_ROWS, nemotron("normalized_shards"), FORKED, stride=16),
+    Case("nemotron: decontaminated", _TO_PROMPTS, nemotron("decontaminated"), stride=4),
     Case("nemotron: hf layout", nemotron("raw", "normalized_shards"), nemotron("hf_layout")),
 ]
 

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from answers import Corpusmill
 from nemotron_hub import SHIPPED, Row, made_rows
+from stage_a_sources import write_quiz
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
@@ -39,7 +40,15 @@ def write_nemotron(folder: Path) -> NemotronRecipe:
     content = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
     section = {"dataset": "chats", "path": str(data), "splits": ["high_part01", "tool_calling"], "domain": "agentic"}
     content |= {"datasets": [section], "rows": content["rows"] | {"shard_bytes": 2000, "max_reject_fraction": "0.5"}}
+    content["decontamination"] = quiz_of(folder / "quiz", "How is it in Bonn?")
     return NemotronRecipe.of(content, SHIPPED)
+
+
+def quiz_of(folder: Path, *items: str) -> dict[str, Any]:
+    """What a recipe says to drop rows that ask one of these, which are an evaluation set in a folder."""
+    write_quiz(folder, items)
+    quiz = {"name": "quiz", "path": str(folder), "files": ["*.jsonl"], "columns": {"text": ["question"], "id": "id"}}
+    return {"ngram_words": 13, "min_item_words": 5, "min_item_overlap": "0.5", "evaluation": [quiz]}
 
 
 def row(name: str, problem: str, answer: str = ANSWER, **columns: Any) -> Row:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from nemotron_build import quiz_of
 from nemotron_hub import write_dataset
 from stage_a_build import build, only, recipe_with
 from stage_a_sources import SOURCES, with_decontamination, with_dedup, with_pack, write_hub, write_sources
@@ -118,6 +119,18 @@ def golden_of(manifest: Manifest) -> str:
     return sha256_of([identity.decisions, identity.counts, files])
 
 
+@pytest.fixture(scope="module")
+def without_items(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
+    """Every artifact of a nemotron recipe over made proofs, of which one is an item of a quiz, by its role."""
+    root = tmp_path_factory.mktemp("without_items")
+    write_dataset(root / "proofs", "nvidia/Nemotron-Math-Proofs-v1", made=True)
+    proofs = {"dataset": "makers/proofs", "path": "proofs", "splits": ["lean"], "domain": "proof"}
+    content = {"system": "nemotron", "name": "made", "rows": {}, "deduplicate": {}, "datasets": [proofs]}
+    content["decontamination"] = quiz_of(root / "quiz", "theorem t : 1 + 0 = 1 := by sorry")
+    targets, run = NemotronRecipe.of(content, "made").targets(), Run(root, RunSettings())
+    return {target.role: KINDS[target.kind].build(target, run).manifest for target in targets}
+
+
 STEPS = [f"stage_a/{step}/{source}" for source in SOURCES for step in ("raw", "normalized", "filtered")]
 SPLITS = ("agentic/interactive_agent", "agentic/tool_calling")
 ROLES = {
@@ -130,6 +143,7 @@ ROLES = {
         *(f"nemotron/{step}/{split}" for step in ("inventory", "normalized_shards") for split in SPLITS),
         *(f"nemotron/{step}/{SPLITS[1]}" for step in ("prompts", "near_duplicates", "deduplicated")),
     ],
+    "without_items": ["nemotron/decontaminated/proofs/lean", "nemotron/deduplicated/proofs/lean"],
 }
 
 

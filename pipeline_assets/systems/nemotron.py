@@ -6,15 +6,11 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE
+from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.nemotron.inventory import (
-    COVERAGE_STAGE,
-    INVENTORY_STAGE,
-    SplitInfo,
-    gather_coverage,
-    take_inventory,
-)
+from pipeline_assets.corpus.nemotron.inventory import COVERAGE_STAGE, INVENTORY_STAGE, gather_coverage, take_inventory
 from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE, lay_out
 from pipeline_assets.corpus.nemotron.pools_recipe import POOLS_STAGE, PoolsRecipe
 from pipeline_assets.corpus.nemotron.row_checks import (
@@ -31,7 +27,6 @@ from pipeline_assets.corpus.nemotron.rows_recipe import (
     EFFORTS,
     NORMALISE_STAGE,
     PROMPTS_STAGE,
-    RowOrigin,
     RowsRecipe,
 )
 from pipeline_assets.corpus.nemotron.sections import (
@@ -41,8 +36,7 @@ from pipeline_assets.corpus.nemotron.sections import (
     HubLayout,
     PublishRecipe,
     Scan,
-    dataset_misfits,
-    publish_misfits,
+    section_misfits,
 )
 from pipeline_assets.corpus.nemotron.split_pin import (
     RAW_STAGE,
@@ -53,17 +47,19 @@ from pipeline_assets.corpus.nemotron.split_pin import (
     split_files,
     split_folder_of,
 )
-from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG, dataset_key, partition_key
+from pipeline_assets.corpus.nemotron.splits import dataset_key, partition_key
+from pipeline_assets.corpus.normalize.sources import folder_misfits
 from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.publishing.dataset_card import card_of
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.rows.conversations import CandidateRows, ConversationRows, KeptConversations, LaidOutRows
-from pipeline_assets.corpus.rows.prompts import ComparedPrompts, PromptRows
+from pipeline_assets.corpus.rows.prompts import ComparedPrompts, DecontaminatedPrompts, PromptRows
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import Misfit, Recipe
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.trust.figures import Limit
+from pipeline_assets.systems.stage_a import decontaminate, evaluation_targets
 
 
 class NemotronRecipe(Recipe):
@@ -73,6 +69,7 @@ class NemotronRecipe(Recipe):
     scan: Scan | None = None
     rows: RowsRecipe | None = None
     deduplicate: DeduplicateRecipe | None = None
+    decontamination: DecontaminationSection | None = None
     pools: PoolsRecipe | None = None
     publish: PublishRecipe | None = None
     hf_layout: HubLayout | None = None
@@ -81,16 +78,9 @@ class NemotronRecipe(Recipe):
     @classmethod
     def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
         """As `Recipe.misfits`."""
-        has_rows, has_layout = values.get("rows") is not None, values.get("hf_layout") is not None
-        if not has_rows and values.get("scan") is None:
-            yield Misfit((), "it asks for nothing", "add `scan` for inventories, `rows` for normalised rows")
-        for key, what in (("hf_layout", "lays out"), ("deduplicate", "is about")):
-            if values.get(key) is not None and not has_rows:
-                yield Misfit((key,), f"`{key}` {what} normalised rows", "add `rows`")
-        if values.get("pools") is not None and values.get("deduplicate") is None:
-            yield Misfit(("pools",), "`pools` are of rows that stay", "add `deduplicate`, `{}` is enough")
-        yield from publish_misfits(values)
-        yield from dataset_misfits(values, has_rows, has_layout)
+        yield from section_misfits(values)
+        if root is not None:
+            yield from folder_misfits(values, root)
 
     def remarks(self) -> Iterator[str]:
         """As `Recipe.remarks`: splits whose system messages may say another effort than they were answered with."""
@@ -146,9 +136,7 @@ class NemotronRecipe(Recipe):
     def _deduplicated(self, asked: DeduplicateRecipe, rows: Mapping[tuple[str, str], Target]) -> Iterator[Target]:
         by_scope: dict[str | None, list[tuple[DatasetSection, str]]] = {}
         for section, split in self.all_splits():
-            dataset = dataset_key(section.dataset)
-            scopes = {"split": partition_key(section.dataset, split), "dataset": dataset, "all": None}
-            by_scope.setdefault(scopes[asked.scope], []).append((section, split))
+            by_scope.setdefault(asked.partition_of(section.dataset, split), []).append((section, split))
         for scope, splits in by_scope.items():
             prompts: list[Target] = []
             for section, split in splits:
@@ -159,15 +147,25 @@ class NemotronRecipe(Recipe):
                 upstream = [rows[section.dataset, split], *prompts]
                 prompts.append(self._target(PROMPTS, section, split, content, upstream))
             near, decided = asked.of_prompts(), list[Target]()
+            steps = [[one, *self._without_items(one)] for one in prompts]
             if near is not None:
-                decided.append(NEAR_DUPLICATES.target(self.name, {"dedup": near}, prompts, partition=scope))
-            for (section, split), own in zip(splits, prompts, strict=True):
+                left = [last for *_, last in steps]
+                decided.append(NEAR_DUPLICATES.target(self.name, {"dedup": near}, left, partition=scope))
+            for (section, split), own in zip(splits, steps, strict=True):
                 content = {
                     "split": partition_key(section.dataset, split),
                     "near_duplicates": None if near is None else asked.near_duplicates,
                 }
-                upstream = [rows[section.dataset, split], own, *decided]
+                upstream = [rows[section.dataset, split], *own, *decided]
                 yield self._target(DEDUPLICATED, section, split, content, upstream)
+
+    def _without_items(self, prompts: Target) -> list[Target]:
+        """The prompts of a split without items of evaluation sets; nothing where the recipe names none."""
+        if self.decontamination is None:
+            return []
+        evaluation = evaluation_targets(self.decontamination, self.name, Path("nemotron", self.name, "evaluation"))
+        content, upstream = self.decontamination.rows_content(), [prompts, *evaluation]
+        return [DECONTAMINATED.target(self.name, content, upstream, partition=prompts.partition)]
 
     def _pools(self, asked: PoolsRecipe, left: Sequence[Target]) -> Iterator[Target]:
         for section in self.datasets:
@@ -216,13 +214,9 @@ RAW = Kind(
 
 def _take_inventory(job: Job) -> BuildResult:
     [raw], [pin] = job.target.upstream, job.upstream
-    recipe, decisions = pin.manifest.identity.recipe, pin.manifest.identity.decisions
-    info = SplitInfo(
-        recipe["dataset"], recipe["split"], recipe.get("revision"), decisions["found_by"], decisions["left_out"]
-    )
     max_rows = job.recipe["max_rows"]
     with split_files(raw, job.run, job.building, max_rows) as files:
-        return take_inventory(job.building, files, info, max_rows, job.run.settings)
+        return take_inventory(job.building, files, pin.manifest.identity, max_rows, job.run.settings)
 
 
 def _sample(recipe: Mapping[str, Any]) -> Limit:
@@ -258,22 +252,13 @@ METADATA_COVERAGE = Kind(
 
 def _normalise(job: Job) -> BuildResult:
     # The tokenizer is loaded only where it is needed.
-    from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
+    from pipeline_assets.corpus.nemotron.normalise_split import normalise_split, origin_of
 
-    [raw], recipe = job.target.upstream, job.recipe
-    pin = job.upstream[0].manifest.identity
-    source = pin.recipe
+    [raw], [pin], recipe = job.target.upstream, job.upstream, job.recipe
     rules = RowsRecipe.from_content({**recipe["rows"], "tokenizer": job.target.tokenizer}).rules(
         recipe["reasoning_effort"]
     )
-    origin = RowOrigin(
-        dataset=source["dataset"],
-        subset=recipe["subset"] or pin.decisions.get("config") or DEFAULT_CONFIG,
-        split=source["split"],
-        domain=recipe["domain"],
-        file="",
-        revision=source.get("revision"),
-    )
+    origin = origin_of(pin.manifest.identity, recipe["subset"], recipe["domain"])
     with split_files(raw, job.run, job.building, rules.max_rows) as files:
         return normalise_split(job.building, files, origin, rules, job.run.settings)
 
@@ -323,6 +308,21 @@ PROMPTS = Kind(
 )
 
 
+def _decontaminate(job: Job) -> BuildResult:
+    return decontaminate(job, PROMPTS, may_be_empty=True)
+
+
+DECONTAMINATED = Kind(
+    "nemotron/decontaminated",
+    DECONTAMINATION_STAGE,
+    seals_files(_decontaminate),
+    "Prompts of a split without items of evaluation sets; of each that held one, which, how much of it, and where.",
+    formats=frozenset({"jsonl"}),
+    rows=DecontaminatedPrompts,
+    checks=(FILES, LEDGER),
+)
+
+
 def _find_near(job: Job) -> BuildResult:
     from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
 
@@ -344,10 +344,9 @@ NEAR_DUPLICATES = Kind(
 def _deduplicate(job: Job) -> BuildResult:
     from pipeline_assets.corpus.nemotron.deduplicate import deduplicate_split
 
-    [rows, prompts, *near] = job.upstream
-    drops = job.recipe["near_duplicates"] == "drop"
-    decided = near[0] if near else None
-    return deduplicate_split(job.building, rows, prompts, decided, job.recipe["split"], drops, job.run.settings)
+    [rows, prompts, *_], drops = job.upstream, job.recipe["near_duplicates"] == "drop"
+    clean, near = (next(iter(job.upstream_by_name(kind).values()), None) for kind in (DECONTAMINATED, NEAR_DUPLICATES))
+    return deduplicate_split(job.building, rows, prompts, clean, near, job.recipe["split"], drops, job.run.settings)
 
 
 DEDUPLICATED = Kind(
@@ -426,6 +425,7 @@ KINDS = (
     METADATA_COVERAGE,
     NORMALIZED_SHARDS,
     PROMPTS,
+    DECONTAMINATED,
     NEAR_DUPLICATES,
     DEDUPLICATED,
     CANDIDATE_POOLS,

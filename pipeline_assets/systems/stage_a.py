@@ -349,14 +349,19 @@ EVALUATION = Kind(
 
 
 def _decontaminate(job: Job) -> BuildResult:
+    return decontaminate(job, NORMALIZED, FILTERED, DEDUPLICATED)
+
+
+def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildResult:
+    """What is made of upstream corpora of these kinds, and of the evaluation sets that are upstream too."""
     from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 
     listed = [target for target in job.target.upstream if target.kind == EVALUATION.name]
     sections = map(EvaluationRecipe.from_content, job.recipe["evaluation"])
     evaluation = [_evaluation_set(section, one, job.run.root) for section, one in zip(sections, listed, strict=True)]
-    sources = job.upstream_by_name(NORMALIZED, FILTERED, DEDUPLICATED)
+    sources = job.upstream_by_name(*kinds)
     rules = DecontaminationRecipe.from_content(job.recipe["decontamination"])
-    return decontaminate_corpus(job.building, sources, evaluation, rules, job.run.settings)
+    return decontaminate_corpus(job.building, sources, evaluation, rules, job.run.settings, may_be_empty)
 
 
 def _evaluation_set(section: EvaluationRecipe, source: Target, root: Path) -> EvaluationSet:

@@ -194,6 +194,7 @@ def decontaminate_corpus(
     evaluation: Sequence[EvaluationSet],
     recipe: DecontaminationRecipe,
     settings: RunSettings,
+    may_be_empty: bool = False,
 ) -> BuildResult:
     """Files: the documents of all sources, a shard of each shard, without those that are contaminated or what they hold
     of items; `contaminated.jsonl.zst`, a line for each of these, in order; rejects.
@@ -201,6 +202,7 @@ def decontaminate_corpus(
     Args:
         sources: corpora by source; a deduplicated one holds several, which the names of its shards tell.
         evaluation: at least one set, no two of one name.
+        may_be_empty: whether it is no error that no document is kept.
     Raises:
         UsageError: a column that isn't there, or holds no text.
         InputError: an evaluation file that is not as it was, or can't be read, a set without items or whose items are
@@ -216,7 +218,7 @@ def decontaminate_corpus(
     receipts = list(run_stage(_STAGE, work, shards, building, settings, warm_up))
     counts = total_counts(receipts)
     ledger = Ledger.of(counts)
-    if not ledger.out:
+    if not ledger.out and not may_be_empty:
         what = f"none of its {ledger.rows_in:,} documents is kept ({ledger.all_dropped:,} are contaminated)"
         raise InputError(what, building.target, "leave an evaluation set out, or ask for more overlap")
     gathered = [

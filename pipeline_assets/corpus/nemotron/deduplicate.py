@@ -3,10 +3,12 @@
     data/<split>-00000-of-0000N.parquet   the rows, `schema.SCHEMA`, in their order and in their files
     dropped.jsonl.zst                     rows that went, and why: what their prompts tell, or that they are near
 
-Near duplicates are prompts that are alike: tagged, or dropped where the recipe says so.
+Near duplicates are prompts that are alike: tagged, or dropped where the recipe says so. A row whose prompt holds an
+item of an evaluation set goes before that: it stays in nobody's place.
 """
 
 import functools
+import heapq
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +19,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from pipeline_assets.corpus.decontamination.evidence import read_contaminated
 from pipeline_assets.corpus.dedup.decision import Decision, read_decisions
-from pipeline_assets.corpus.document_shards import gather_lines
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines
 from pipeline_assets.corpus.formats.arrow import mask, nullable, numbers
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
@@ -26,27 +29,29 @@ from pipeline_assets.corpus.nemotron.prompts import DroppedRow
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA, data_files
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
-from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
+from pipeline_assets.corpus.spine.ledger import Ledger, Reject, dropped_key
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import Window
 
 _gone, _decision = msgspec.json.Decoder(DroppedRow), msgspec.json.Decoder(Decision)
+_refused = msgspec.json.Decoder(Reject)
 _NEAR = "near_duplicate"
 _SUMS = {"tokens": "stats_tokens", "completion_tokens": "stats_completion_tokens"}
 
 
 @dataclass(frozen=True)
 class _Shard:
-    """A file of normalised rows; the rows of it that went, and decisions on those of the others that are duplicates,
-    in work files.
+    """A file of normalised rows, and in work files: the rows of it that went, those of its prompts that are refused,
+    and decisions on those of the others that are duplicates.
     """
 
     name: str
     path: str
     file: Path
     gone: Path
+    refused: Path
     decided: Path
     rows: int = 0  # a file is read whole
 
@@ -55,6 +60,7 @@ def deduplicate_split(
     building: StagingDir,
     rows: Artifact,
     prompts: Artifact,
+    clean: Artifact | None,
     near: Artifact | None,
     split: str,
     drops: bool,
@@ -65,18 +71,21 @@ def deduplicate_split(
     Args:
         rows: normalised, of one split.
         prompts: of the same split.
-        near: what was decided of them and of others; None where nobody looked.
+        clean: those of them that hold no item of an evaluation set; None where nobody looked.
+        near: what was decided of these and of others; None where nobody looked.
         split: what decisions call it.
         drops: whether near duplicates go.
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
-    gone = _by_shard(
-        building, "gone", names, ((names[one.shard], one) for one in read_structs(prompts.path(DROPPED_FILE), _gone))
-    )
+    dropped_before = ((names[one.shard], one) for one in read_structs(prompts.path(DROPPED_FILE), _gone))
+    gone = _by_shard(building, "gone", names, dropped_before)
+    refused = _by_shard(building, "refused", names, ((_number(one.file), one) for one in _refusals(clean)))
     of_split = () if near is None else (one for one in read_decisions(near) if one.source == split)
-    duplicates = ((Path(one.shard).name.removesuffix(SUFFIX), one) for one in of_split if one.decision != "kept")
+    duplicates = ((_number(one.shard), one) for one in of_split if one.decision != "kept")
     decided = _by_shard(building, "decided", names, duplicates)
-    shards = [_Shard(name, path, rows.path(path), gone[name], decided[name]) for path, name in names.items()]
+    shards = [
+        _Shard(name, path, rows.path(path), gone[name], refused[name], decided[name]) for path, name in names.items()
+    ]
     work = functools.partial(deduplicate_rows, has_looked=near is not None, drops=drops)
     receipts = list(run_stage("deduplicate", work, shards, building, settings))
     dropped = gather_lines(building, [receipt.files[1] for receipt in receipts], DROPPED_FILE, settings.zstd_level)
@@ -86,8 +95,22 @@ def deduplicate_split(
     return BuildResult(files, {"ledger": Ledger.of(counts).to_json(), **told}, {})
 
 
+def _number(shard: str) -> str:
+    """Which file of the split the prompts of a shard are of."""
+    return Path(shard).name.removesuffix(SUFFIX).rpartition("-")[2]
+
+
+def _refusals(clean: Artifact | None) -> Iterator[Reject]:
+    """Prompts that aren't left, in order, and why: they hold an evaluation item, or killed who looked for one."""
+    if clean is None:
+        return
+    contaminated = (Reject(one.shard, one.row, one.reason, str(one)) for one in read_contaminated(clean))
+    killed = read_structs(clean.path(REJECTS_FILE), _refused)
+    yield from heapq.merge(contaminated, killed, key=lambda one: (one.file, one.row))
+
+
 def _by_shard(
-    building: StagingDir, area: str, names: Mapping[str, str], rows: Iterator[tuple[str, msgspec.Struct]]
+    building: StagingDir, area: str, names: Mapping[str, str], rows: Iterator[tuple[str, msgspec.Struct | Reject]]
 ) -> dict[str, Path]:
     """Rows, which come shard by shard, in a work file for each; paths by the names of shards."""
     waiting = itertools.groupby(rows, key=lambda row: row[0])
@@ -112,9 +135,7 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: BuildFolder, has_loo
     """
     dropped_name = f"{WORK}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0, **{_NEAR: 0}, **dict.fromkeys(_SUMS, 0))
-    gone = {one.shard_row: one for one in read_structs(shard.gone, _gone)}
-    decided = {one.row: one for one in read_structs(shard.decided, _decision)}
-    first = number = 0  # of the shard; of those that have a prompt
+    findings, first = _findings(shard), 0
     with (
         open_parquet(shard.file) as file,
         ParquetOutput(folder.path(shard.path), SCHEMA, file.metadata.num_rows or 1) as output,
@@ -125,16 +146,12 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: BuildFolder, has_loo
             tags: list[Decision | None] = []
             stays = np.ones(table.num_rows, bool)
             for row in range(table.num_rows):
-                leaves = gone.get(first + row)
-                if leaves is None:
-                    decision = decided.get(number)
-                    number += 1
-                    counts[_NEAR] += decision is not None
-                    if drops and decision is not None:
-                        leaves = _near_row(table, row, shard.path, first + row, decision)
-                if leaves is None:
-                    tags.append(decision)
+                found = next(findings)
+                counts[_NEAR] += isinstance(found, Decision)
+                if found is None or (isinstance(found, Decision) and not drops):
+                    tags.append(found)
                 else:
+                    leaves = _dropped(found, table, row, shard.path, first + row)
                     stays[row] = False
                     counts[dropped_key(leaves.reason)] += 1
                     dropped.write_lines(msgspec.json.encode(leaves) + b"\n", 1)
@@ -147,10 +164,27 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: BuildFolder, has_loo
     return Receipt([output.output(shard.path), dropped.output(dropped_name)], dict(counts))
 
 
-def _near_row(table: pa.Table, row: int, shard: str, shard_row: int, decision: Decision) -> DroppedRow:
+def _findings(shard: _Shard) -> Iterator[DroppedRow | Reject | Decision | None]:
+    """Of each row of a file, in order, without end: that it went, that its prompt is refused, that this is a duplicate;
+    None where nothing is found. Prompts are counted without the rows that went, decisions without those refused too.
+    """
+    gone = {one.shard_row: one for one in read_structs(shard.gone, _gone)}
+    refused = {one.row: one for one in read_structs(shard.refused, _refused)}
+    decided = {one.row: one for one in read_structs(shard.decided, _decision)}
+    prompts, compared = itertools.count(), itertools.count()
+    for row in itertools.count():
+        yield gone.get(row) or refused.get(next(prompts)) or decided.get(next(compared))
+
+
+def _dropped(
+    found: DroppedRow | Reject | Decision, table: pa.Table, row: int, shard: str, shard_row: int
+) -> DroppedRow:
+    if isinstance(found, DroppedRow):
+        return found
+    if isinstance(found, Decision):
+        found = Reject(shard, shard_row, _NEAR, f"{found.duplicate_of}, similarity {found.similarity}")
     file, place, row_id = (table[name][row].as_py() for name in ("source_file", "source_row", "id"))
-    detail = f"{decision.duplicate_of}, similarity {decision.similarity}"
-    return DroppedRow(file, place, _NEAR, detail, row_id, shard, shard_row)
+    return DroppedRow(file, place, found.reason, found.detail, row_id, shard, shard_row)
 
 
 def _tagged(table: pa.Table, tags: Sequence[Decision | None], has_looked: bool) -> pa.Table:

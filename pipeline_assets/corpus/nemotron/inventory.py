@@ -29,7 +29,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects
-from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
@@ -136,11 +136,17 @@ class SplitInfo:
     found_by: str
     left_out: Sequence[str]
 
+    @classmethod
+    def of(cls, pin: Identity) -> "SplitInfo":
+        """What the manifest that lists its files says."""
+        recipe, found = pin.recipe, pin.decisions
+        return cls(recipe["dataset"], recipe["split"], recipe.get("revision"), found["found_by"], found["left_out"])
+
 
 def take_inventory(
     building: StagingDir,
     files: Sequence[SourceFile],
-    info: SplitInfo,
+    pin: Identity,
     max_rows: int | None,
     settings: RunSettings,
 ) -> BuildResult:
@@ -161,7 +167,7 @@ def take_inventory(
     tally: Tally = {}
     for receipt in receipts:
         add(tally, receipt.notes["tally"])
-    inventory = _inventory(files, info, max_rows, counts, tally)
+    inventory = _inventory(files, SplitInfo.of(pin), max_rows, counts, tally)
     rejects = gather_lines(building, (receipt.files[0] for receipt in receipts), REJECTS_FILE, settings.zstd_level)
     written = [
         write_text(building, INVENTORY_JSON, _as_json([inventory])),

@@ -36,9 +36,10 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_shard
 from pipeline_assets.corpus.nemotron.row_metadata import numbered
-from pipeline_assets.corpus.nemotron.rows_recipe import NormaliseRules, RowOrigin
+from pipeline_assets.corpus.nemotron.rows_recipe import Domain, NormaliseRules, RowOrigin
 from pipeline_assets.corpus.nemotron.schema import DATA, DROPPED_FILE, SCHEMA
 from pipeline_assets.corpus.nemotron.source_rows import empty_sample, plan_sample, plan_shards
+from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.readers.lines import reject_words
 from pipeline_assets.corpus.readers.source_folder import SourceFile
@@ -48,7 +49,7 @@ from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, Words, check_rejects, reasons_of
-from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import Window
@@ -74,6 +75,17 @@ class _Finished:
     @property
     def rows(self) -> int:
         return self.output.rows
+
+
+def origin_of(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
+    """Where the rows of a split come from, but for their file.
+
+    Args:
+        pin: what the manifest that lists its files says.
+        subset: what the recipe has them said to be of; None for what the card says.
+    """
+    subset, split = subset or pin.decisions.get("config") or DEFAULT_CONFIG, pin.recipe
+    return RowOrigin(split["dataset"], subset, split["split"], domain, "", split.get("revision"))
 
 
 def normalise_split(

@@ -137,6 +137,10 @@ class DeduplicateRecipe(RecipePart):
     near: NearRecipe | None = NearRecipe.model_validate({})
     near_duplicates: Literal["tag", "drop"] = "tag"
 
+    def partition_of(self, dataset: str, split: str) -> str | None:
+        """The partition of all whose rows are compared with those of a split; None where there is but one."""
+        return {"split": partition_key(dataset, split), "dataset": dataset_key(dataset), "all": None}[self.scope]
+
     def of_prompts(self) -> dict[str, Any] | None:
         """How prompts are deduplicated, as a `DedupRecipe`; None where they aren't."""
         if self.near is None:
@@ -163,21 +167,31 @@ class PublishRecipe(RecipePart):
         return self.repo.replace("{dataset}", dataset_key(dataset))
 
 
-def publish_misfits(recipe: Mapping[str, Any]) -> Iterator[Misfit]:
-    """What is wrong with `publish` beside the other sections of a recipe, as it was read."""
-    asked = recipe.get("publish")
-    if asked is None:
-        return
-    if recipe.get("pools") is None:
+def section_misfits(recipe: Mapping[str, Any]) -> Iterator[Misfit]:
+    """Sections of a recipe, as it was read, that lack another one, or can't be as they are."""
+    has_rows, has_layout = recipe.get("rows") is not None, recipe.get("hf_layout") is not None
+    if not has_rows and recipe.get("scan") is None:
+        yield Misfit((), "it asks for nothing", "add `scan` for inventories, `rows` for normalised rows")
+    for key, what in (("hf_layout", "lays out"), ("deduplicate", "is about")):
+        if recipe.get(key) is not None and not has_rows:
+            yield Misfit((key,), f"`{key}` {what} normalised rows", "add `rows`")
+    for key, what in (("pools", "are of rows that stay"), ("decontamination", "decides which rows stay")):
+        if recipe.get(key) is not None and recipe.get("deduplicate") is None:
+            yield Misfit((key,), f"`{key}` {what}", "add `deduplicate`, `{}` is enough")
+    if recipe.get("publish") is not None and recipe.get("pools") is None:
         yield Misfit(("publish",), "`publish` sends pools", "add `pools`, `{}` is enough")
-    is_one = "{dataset}" not in str(section_at(recipe, "publish").get("repo"))
-    if is_one and len(sections_at(recipe, "datasets")) > 1:
+    repo = section_at(recipe, "publish").get("repo")
+    if isinstance(repo, str) and "{dataset}" not in repo and len(sections_at(recipe, "datasets")) > 1:
         fix = "write {dataset} in it, such as owner/{dataset}-pools"
         yield Misfit(("publish", "repo"), "all datasets would be one repo", fix)
+    if section_at(recipe, "decontamination").get("action") == "cut":
+        what, fix = "a row goes as a whole, nothing is cut out of it", "write `drop`, without the section `cut`"
+        yield Misfit(("decontamination", "action"), what, fix)
+    yield from _dataset_misfits(recipe, has_rows, has_layout)
 
 
-def dataset_misfits(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool) -> Iterator[Misfit]:
-    """Datasets of a recipe, as it was read, that are there twice, or lack what their rows need."""
+def _dataset_misfits(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool) -> Iterator[Misfit]:
+    """Datasets that are there twice, or lack what their rows need."""
     earlier = set[str]()
     for position, section in sections_at(recipe, "datasets"):
         dataset, place = str(section.get("dataset")), ("datasets", position)

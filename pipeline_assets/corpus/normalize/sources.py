@@ -201,7 +201,8 @@ def folder_misfits(recipe: Mapping[str, Any], root: Path) -> Iterator[Misfit]:
     either.
     """
     normalized = section_at(recipe, "outputs").get("normalized_dir")
-    made = root / (Path(normalized).parent if isinstance(normalized, str) else Path("stage_a", str(recipe.get("name"))))
+    own = Path(str(recipe.get("system")), str(recipe.get("name")))
+    made = root / (Path(normalized).parent if isinstance(normalized, str) else own)
     for keys, step, name in (
         (("sources",), "raw", "source"),
         (("decontamination", "evaluation"), "evaluation", "name"),

@@ -1,10 +1,10 @@
-"""What normalised rows ask, as Documents: gathered, and compared. Each leads to the row that asks it."""
+"""What normalised rows ask, as Documents: gathered, decontaminated, compared. Each leads to the row that asks it."""
 
 from typing import ClassVar
 
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE
 from pipeline_assets.corpus.rows.conversations import ConversationRows, fate_of_row, line_of_source
-from pipeline_assets.corpus.rows.derived import DeduplicatedRows
+from pipeline_assets.corpus.rows.derived import DecontaminatedRows, DeduplicatedRows
 from pipeline_assets.corpus.rows.documents import BESIDES, DocumentRows, SourceRows
 from pipeline_assets.corpus.rows.store import Fate, Labels, Line, Part
 
@@ -29,6 +29,12 @@ class PromptRows(_Asked, SourceRows):
 
     def fate(self, part: Part) -> Fate | None:
         return fate_of_row(self, part)
+
+
+class DecontaminatedPrompts(_Asked, DecontaminatedRows):
+    """Prompts that hold no item of an evaluation set."""
+
+    labels = Labels("decontaminated", "decontaminated", "prompt", "asked", BESIDES)
 
 
 class ComparedPrompts(_Asked, DeduplicatedRows):

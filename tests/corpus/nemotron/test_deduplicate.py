@@ -1,6 +1,9 @@
 """Rows that go before anybody looks for duplicates, rows whose text was there before, and prompts that are alike."""
 
 import json
+import os
+import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,8 +12,10 @@ import datasets
 import msgspec
 import pyarrow.parquet as pq
 import pytest
+from nemotron_build import quiz_of
 from rows_made import ANSWER, LOOKUP, QUESTION, called
 
+from pipeline_assets.corpus.decontamination import decontaminate_corpus
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.nemotron.prompts import DroppedRow, without_system
 from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
@@ -26,6 +31,7 @@ from pipeline_assets.systems.registry import KINDS
 Row = dict[str, Any]
 PROBLEM = " ".join(f"word{number}" for number in range(60))
 ALIKE = PROBLEM.replace("word59", "other")
+ITEM = "Which river of the north carries neither boats nor barges in the winter of its own choosing?"
 LONG = {"role": "assistant", "content": "The answer is four, as two and two make four."}
 
 
@@ -35,15 +41,18 @@ def asked(problem: str, answer: str = LONG["content"], passed: int | None = None
     return {"messages": messages, **evaluated, **columns}
 
 
-def built(root: Path, splits: Mapping[str, Sequence[Row]], workers: int = 0, **asked_of: Any) -> dict[str, Artifact]:
-    """What a recipe makes of the rows of some splits of one dataset, by role."""
+def built(
+    root: Path, splits: Mapping[str, Sequence[Row]], workers: int = 0, shard_bytes: int = 1 << 20, **asked_of: Any
+) -> dict[str, Artifact]:
+    """What a recipe makes of the rows of some splits of one dataset, by role; `decontamination` is a section."""
     folder = root / "rows"
     folder.mkdir(parents=True, exist_ok=True)
     for split, rows in splits.items():
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     dataset = {"dataset": "maths", "path": str(folder), "splits": list(splits), "domain": "math"}
-    content = {"system": "nemotron", "name": "n", "rows": {}, "deduplicate": asked_of, "datasets": [dataset]}
-    run = Run(root, RunSettings(workers=workers))
+    content = {"system": "nemotron", "name": "n", "rows": {"shard_bytes": shard_bytes}, "datasets": [dataset]}
+    content |= {"decontamination": asked_of.pop("decontamination", None), "deduplicate": asked_of}
+    run = Run(root, RunSettings(workers, "fork"))
     targets: Sequence[Target] = NemotronRecipe.of(content, "the test").targets()
     return {target.role: KINDS[target.kind].build(target, run) for target in targets}
 
@@ -157,6 +166,47 @@ def test_near_duplicates_are_tagged_or_dropped_and_the_most_correct_one_stays(tm
     assert tagged.manifest.identity.counts["near_duplicate"] == 2
     assert [row["id"] for row in rows_in(dropped)] == ["good", "other"]
     assert gone_from(dropped) == [("unknown", "near_duplicate"), ("poor", "near_duplicate")]
+
+
+@pytest.mark.parametrize("near", [None, {}])
+def test_each_row_is_told_from_the_others_where_some_go_at_every_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, near: dict[str, Any] | None
+) -> None:
+    """In files of a few rows each: too short an answer, an item of an evaluation set, a death of who looks for it,
+    nearly the same words as the first row.
+    """
+    kinds = random.Random(7).choices(["plain", "short", "leak", "deadly", "alike"], [4, 1, 1, 0.3, 1], k=60)
+    problems = {"leak": f"{PROBLEM} {ITEM}", "deadly": "deadly", "alike": PROBLEM}
+    rows = [
+        asked(
+            f"{problems.get(kind, '')} word{number} {'' if kind == 'alike' else f'{number} ' * 50}",
+            f"{number}" if kind == "short" else f"{LONG['content']} {number}",
+            uuid=f"{kind}-{number}",
+        )
+        for number, kind in enumerate(["alike", *kinds])
+    ]
+    read_documents = decontaminate_corpus.read_documents
+
+    def deadly(*arguments: Any) -> Any:
+        documents = read_documents(*arguments)
+        if any(document.text.startswith("deadly") for document in documents):
+            os._exit(9)
+        return documents
+
+    monkeypatch.setattr(decontaminate_corpus, "read_documents", deadly)
+    quiz = quiz_of(tmp_path / "quiz", ITEM)
+    asked_of = {"near": near, "near_duplicates": "drop", "decontamination": quiz}
+    made = built(tmp_path, {"low": rows}, 1, 4_000, **asked_of)
+
+    left, names = made["nemotron/deduplicated/maths/low"], [row["uuid"] for row in rows]
+    reasons = {"short": "no_completion", "leak": "contaminated", "deadly": "killed_worker"}
+    reasons |= {} if near is None else {"alike": "near_duplicate"}
+    gone = [(name, reasons[kind]) for name in names[1:] if (kind := name.partition("-")[0]) in reasons]
+    assert len(left.manifest.identity.files) > 4
+    assert gone_from(left) == gone
+    assert [row["id"] for row in rows_in(left)] == [name for name in names if name not in dict(gone)]
+    ledger = left.manifest.identity.counts["ledger"]
+    assert (ledger["in"], ledger["out"]) == (61, 61 - len(gone)) and ledger["dropped"] == Counter(dict(gone).values())
 
 
 def test_rows_keep_their_columns_and_their_order(tmp_path: Path) -> None:

@@ -64,7 +64,8 @@ def test_rows_of_the_healing_set_keep_the_contract(demo_root: Path, place: str) 
 def test_every_kind_that_has_rows_is_held_to_it() -> None:
     stage_a = {f"stage_a/{role.partition('/')[0]}" for role in STAGE_A}
     healing = {"healing/fineweb_edu_snapshot", "healing/megatron_split"}
-    steps = ("normalized_shards", "prompts", "near_duplicates", "deduplicated", "candidate_pools", "hf_layout")
+    of_prompts = ("prompts", "decontaminated", "near_duplicates")
+    steps = (*of_prompts, "normalized_shards", "deduplicated", "candidate_pools", "hf_layout")
     nemotron = {f"nemotron/{step}" for step in steps}
 
     assert {name for name, kind in KINDS.items() if kind.rows is not None} == stage_a | healing | nemotron
