@@ -7,7 +7,7 @@ import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline_assets.corpus.corpus_report import REPORT_HTML
+from pipeline_assets.corpus.html_page import REPORT_HTML
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from resources.materialization import REPORTS

@@ -5,7 +5,7 @@ import urllib.parse
 import dagster as dg
 from pyarrow.types import is_struct
 
-from pipeline_assets.corpus.corpus_report import REPORT_HTML
+from pipeline_assets.corpus.html_page import REPORT_HTML
 from pipeline_assets.corpus.markdown import plain, table
 from pipeline_assets.corpus.rows.tables import table_shards
 from pipeline_assets.corpus.rows.trace import preview, rows_of

@@ -20,6 +20,7 @@ from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, shard_rows, shards_of
 from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
+from pipeline_assets.corpus.html_page import REPORT_HTML, REPORT_JSON
 from pipeline_assets.corpus.licences import LicenceTable, attribution_text
 from pipeline_assets.corpus.packing import summary as packed_summary
 from pipeline_assets.corpus.profile import Counts, Profile, by, from_json, merged, profile_shard, to_json, total
@@ -35,8 +36,8 @@ from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.encode import load_tokenizers
 
-REPORT_STAGE = StageVersion("report", 6)
-REPORT_JSON, REPORT_HTML, ATTRIBUTION = "report.json", "report.html", "ATTRIBUTION"
+REPORT_STAGE = StageVersion("report", 7)
+ATTRIBUTION = "ATTRIBUTION"
 _EXAMPLES = 3  # of each reason of a source, the first ones
 _EXAMPLE_CHARACTERS = 400
 _document_decoder = msgspec.json.Decoder(Document)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pipeline_assets.corpus.corpus_report import REPORT_JSON
+from pipeline_assets.corpus.html_page import REPORT_JSON
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
 
