@@ -205,6 +205,8 @@ _TO_DECONTAMINATED = stage_a("raw", "normalized", "filtered", "deduplicated", "e
 _TO_PACKED = _all(_TO_DECONTAMINATED, stage_a("packed"))
 _RAW_ROWS = nemotron("raw")
 _TO_PROMPTS = nemotron("raw", "normalized_shards", "prompts", "stage_a/evaluation")
+_TO_KEPT_ROWS = nemotron("raw", "inventory", "normalized_shards", "prompts", "near_duplicates", "deduplicated")
+_TO_POOLS = _all(_TO_KEPT_ROWS, nemotron("candidate_pools"))
 CASES = [
     *(Case("words: build", _nothing, _ENGLISH, engine, victim) for engine, victim in _ENGINES),
     *(Case("words: build", _nothing, _ENGLISH, SERVED, victim, stride=4) for victim in Victim),
@@ -249,6 +251,8 @@ CASES = [
     Case("nemotron: normalized shards", _RAW_ROWS, nemotron("normalized_shards"), stride=4),
     Case("nemotron: normalized shards", _RAW_ROWS, nemotron("normalized_shards"), FORKED, stride=16),
     Case("nemotron: decontaminated", _TO_PROMPTS, nemotron("decontaminated"), stride=4),
+    Case("nemotron: pool report", _TO_POOLS, nemotron("pool_report")),
+    Case("nemotron: pool report", _TO_POOLS, nemotron("pool_report"), FORKED, stride=4),
     Case("nemotron: hf layout", nemotron("raw", "normalized_shards"), nemotron("hf_layout")),
 ]
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from nemotron_build import build, offline, write_nemotron
 
 from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.report_pages import reports_served
 from resources.materialization import REPORTS, metadata_of
 
@@ -31,6 +33,29 @@ def test_the_link_of_a_materialisation_leads_to_the_report(
 
     assert page == (built_notes / FOLDER / "report.html").read_bytes()
     assert policy.startswith("default-src 'none'")
+
+
+def test_a_report_on_pools_has_its_link_and_figures_of_each_pool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "out"
+    build(write_nemotron(tmp_path), root, offline(tmp_path / "cache"), RunSettings())
+    report = open_artifact(root / "nemotron" / "nemotron_v1" / "pool_report")
+
+    with reports_served(root, 0) as variables:
+        monkeypatch.setenv(REPORTS, variables[REPORTS])
+        metadata = metadata_of(report, was_current=False)
+        with urllib.request.urlopen(str(metadata["report"].value)) as answer:
+            page = answer.read()
+
+    assert page == report.path("report.html").read_bytes()
+    counts = report.manifest.identity.counts
+    assert counts["pools"]["missing_correctness_meta"] > 0
+    for pool, rows in counts["pools"].items():
+        assert metadata[f"pools_{pool}"].value == rows
+    figures = [metadata[name].value for name in ("documents", "tokens", "completion_tokens")]
+    assert figures == [counts["documents"], counts["tokens"], counts["completion_tokens"]]
+    assert f"| missing_correctness_meta | {counts['documents']:,} |" in str(metadata["preview"].value)
 
 
 def test_where_nothing_serves_reports_there_is_no_link(built_notes: Path) -> None:

@@ -139,7 +139,8 @@ ROLES = {
     "decontaminated": ["stage_a/evaluation/quiz", "stage_a/decontaminated", "stage_a/packed", "stage_a/report"],
     "nemotron": [
         *("nemotron/raw/agentic/tool_calling", "nemotron/metadata_coverage"),
-        *("nemotron/candidate_pools/agentic", "nemotron/published_pools/agentic", "nemotron/hf_layout/agentic"),
+        *("nemotron/candidate_pools/agentic", "nemotron/published_pools/agentic", "nemotron/pool_report"),
+        "nemotron/hf_layout/agentic",
         *(f"nemotron/{step}/{split}" for step in ("inventory", "normalized_shards") for split in SPLITS),
         *(f"nemotron/{step}/{SPLITS[1]}" for step in ("prompts", "near_duplicates", "deduplicated")),
     ],

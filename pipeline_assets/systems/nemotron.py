@@ -12,6 +12,8 @@ from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.nemotron.inventory import COVERAGE_STAGE, INVENTORY_STAGE, gather_coverage, take_inventory
 from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE, lay_out
+from pipeline_assets.corpus.nemotron.pool_page import preview_pools
+from pipeline_assets.corpus.nemotron.pool_report import POOL_REPORT_STAGE, report_on_pools
 from pipeline_assets.corpus.nemotron.pools_recipe import POOLS_STAGE, PoolsRecipe
 from pipeline_assets.corpus.nemotron.row_checks import (
     coverage_within_inventory,
@@ -167,16 +169,17 @@ class NemotronRecipe(Recipe):
         content, upstream = self.decontamination.rows_content(), [prompts, *evaluation]
         return [DECONTAMINATED.target(self.name, content, upstream, partition=prompts.partition)]
 
-    def _pools(self, asked: PoolsRecipe, left: Sequence[Target]) -> Iterator[Target]:
+    def _pools(self, asked: PoolsRecipe, left: Sequence[Target]) -> list[Target]:
+        pools, published = list[Target](), list[Target]()
         for section in self.datasets:
             keys = [partition_key(section.dataset, split) for split in section.splits]
             splits = [target for target in left if target.partition in keys]
             name = dataset_key(section.dataset)
-            pools = CANDIDATE_POOLS.target(self.name, {"pools": asked.content()}, splits, partition=name)
-            yield pools
+            pools.append(CANDIDATE_POOLS.target(self.name, {"pools": asked.content()}, splits, partition=name))
             if self.publish is not None:
                 content = self.publish.content() | {"repo": self.publish.repo_of(section.dataset)}
-                yield PUBLISHED_POOLS.target(self.name, content, [pools], partition=name)
+                published.append(PUBLISHED_POOLS.target(self.name, content, pools[-1:], partition=name))
+        return [*pools, POOL_REPORT.target(self.name, {}, pools), *published]
 
     def all_splits(self) -> list[tuple[DatasetSection, str]]:
         """Every split with its dataset, in the recipe's order."""
@@ -382,6 +385,15 @@ CANDIDATE_POOLS = Kind(
 )
 
 
+POOL_REPORT = Kind(
+    "nemotron/pool_report",
+    POOL_REPORT_STAGE,
+    seals_files(lambda job: report_on_pools(job.building, job.upstream_by_name(), job.run.settings)),
+    "How large the pools of all datasets are, which rows they share, and what these are. Waits for all datasets.",
+    preview=preview_pools,
+)
+
+
 def _publish(job: Job) -> BuildResult:
     from pipeline_assets.corpus.publishing.publish import publish_sealed
 
@@ -420,15 +432,6 @@ HF_LAYOUT = Kind(
 )
 RECIPE = NemotronRecipe
 KINDS = (
-    RAW,
-    INVENTORY,
-    METADATA_COVERAGE,
-    NORMALIZED_SHARDS,
-    PROMPTS,
-    DECONTAMINATED,
-    NEAR_DUPLICATES,
-    DEDUPLICATED,
-    CANDIDATE_POOLS,
-    PUBLISHED_POOLS,
-    HF_LAYOUT,
+    *(RAW, INVENTORY, METADATA_COVERAGE, NORMALIZED_SHARDS, PROMPTS, DECONTAMINATED, NEAR_DUPLICATES),
+    *(DEDUPLICATED, CANDIDATE_POOLS, POOL_REPORT, PUBLISHED_POOLS, HF_LAYOUT),
 )

@@ -26,6 +26,7 @@ from pipeline_assets.corpus.harmony.encode import (
 from pipeline_assets.corpus.harmony.message import CALL, END, MESSAGE, RETURN, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.nemotron.inventory import read_inventories, read_inventory
+from pipeline_assets.corpus.nemotron.pools_recipe import no_row_has_all
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import data_files
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
@@ -195,10 +196,7 @@ def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> V
 def pools_have_rows(pools: Artifact) -> Verdict:
     """Every pool that could have rows of this dataset has some."""
     decisions = pools.manifest.identity.decisions
-    empty = [
-        f"{name}: no row has all, " + ", ".join(f"{rows:,} {condition}" for condition, rows in conditions.items())
-        for name, conditions in decisions["empty"].items()
-    ]
+    empty = [f"{name}: {no_row_has_all(conditions)}" for name, conditions in decisions["empty"].items()]
     left_out = [f"{name} is left out: {why}" for name, why in decisions["left_out"].items()]
     counts = [f"{name} {rows:,}" for name, rows in pools.manifest.identity.counts["pools"].items()]
     return Verdict(not empty, "; ".join([*empty, ", ".join(counts) or "no pool has rows", *left_out]))

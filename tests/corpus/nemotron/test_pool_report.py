@@ -1,0 +1,227 @@
+"""The report on candidate pools: its numbers are those of the files, its page shows them and runs nothing of them."""
+
+import json
+import math
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from pipeline_assets.corpus.nemotron.pool_page import CORRECTNESS, preview_pools
+from pipeline_assets.corpus.nemotron.pool_report import report_on_pools
+from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.target import Target
+
+sys.path.insert(0, str(Path(__file__).parent))  # of test_pools
+
+from test_pools import STAGE, Row, pools_of, row, rows_artifact
+
+RECIPE = PoolsRecipe(refuse_licences=("cc-by-sa-4.0",))
+
+
+def report_of(root: Path, datasets: dict[str, Artifact], workers: int = 0) -> Artifact:
+    target = Target("nemotron/pool_report", "report", Path(f"report-{workers}"), STAGE, {})
+    return target.build(root, lambda building: report_on_pools(building, datasets, RunSettings(workers)), True, {})
+
+
+def numbers(report: Artifact) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(report.path("report.json").read_bytes())
+    return found
+
+
+def page(report: Artifact) -> str:
+    return report.path("report.html").read_text(encoding="utf-8")
+
+
+def drawn_rows(seed: int, count: int) -> list[Row]:
+    dice = random.Random(seed)
+    return [
+        row(
+            number,
+            meta_correctness=dice.choice([None, 0.0, 0.1, 0.25, 0.5, 0.6, 0.75, 0.9, 1.0]),
+            meta_domain=dice.choice(["math", "proof", None]),
+            meta_capability_target=dice.choice([None, "chat", "safety"]),
+            meta_license=dice.choice(["cc-by-4.0", "cc-by-4.0", "cc-by-sa-4.0"]),
+            stats_tokens=dice.choice([0, 1, 2, 1023, 1024, 5000, 20_000]),
+            stats_completion_tokens=dice.choice([None, 3, 400]),
+            stats_tool_calls=dice.choice([0, 2]),
+        )
+        for number in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
+    """Pools of two datasets whose splits have the same ids; one split is of two files a pool."""
+    roots = {name: tmp_path_factory.mktemp(name) for name in ("maths", "chats")}
+    wide = [*drawn_rows(1, 300), row(300, text="x" * (64 << 20), meta_license="cc-by-sa-4.0")]
+    splits = {
+        "maths": {"low": wide, "high": drawn_rows(2, 200)},
+        "chats": {"low": drawn_rows(3, 150)},
+    }
+    return {
+        name: pools_of(
+            roots[name],
+            {split: rows_artifact(roots[name], rows, name=split) for split, rows in of.items()},
+            RECIPE,
+        )
+        for name, of in splits.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def report(drawn: dict[str, Artifact], tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    return report_of(tmp_path_factory.mktemp("report"), drawn)
+
+
+def rows_of(pools: Artifact) -> pl.DataFrame:
+    """All rows of all pools, with the pool and the split, as their files have them."""
+    columns = ["id", "stats_tokens", "stats_completion_tokens", "meta_correctness", "meta_domain"]
+    return pl.concat(
+        pl.read_parquet(path, columns=columns).with_columns(
+            pool=pl.lit(path.parent.name.removeprefix("candidates_")), split=pl.lit(path.name.partition("-")[0])
+        )
+        for path in sorted(pools.folder.glob("candidates_*/*.parquet"))
+    )
+
+
+def test_sizes_are_those_of_the_files_and_a_row_counts_once_in_a_dataset(
+    drawn: dict[str, Artifact], report: Artifact
+) -> None:
+    found = numbers(report)
+
+    assert list(found["datasets"]) == ["maths", "chats"]
+    for name, pools in drawn.items():
+        rows, said = rows_of(pools), found["datasets"][name]
+        once = rows.unique(["split", "id"])
+        assert said["rows"] == once.height == pools.manifest.identity.counts["documents"]
+        assert said["tokens"] == once["stats_tokens"].sum() == pools.manifest.identity.counts["tokens"]
+        assert said["completion_tokens"] == once["stats_completion_tokens"].sum()
+        assert list(said["pools"]) == sorted(set(rows["pool"]))
+        for pool, of in said["pools"].items():
+            own = rows.filter(pool=pool)
+            assert of["rows"] == own.height
+            assert of["tokens"] == own["stats_tokens"].sum()
+            assert of["completion_tokens"] == own["stats_completion_tokens"].sum()
+
+
+def test_pools_share_the_rows_of_one_split_and_id(drawn: dict[str, Artifact], report: Artifact) -> None:
+    assert len(list(drawn["maths"].folder.glob("candidates_tool_use/low-*.parquet"))) == 2
+    for name, pools in drawn.items():
+        rows, said = rows_of(pools).select("pool", "split", "id"), numbers(report)["datasets"][name]["pools"]
+        pairs = rows.join(rows, on=["split", "id"]).filter(pl.col("pool") != pl.col("pool_right"))
+        counted = {(one, other): count for one, other, count in pairs.group_by("pool", "pool_right").len().rows()}
+
+        assert {(one, other): count for one in said for other, count in said[one]["shared"].items()} == counted
+
+
+def test_rows_are_told_by_length_correctness_and_domain(drawn: dict[str, Artifact], report: Artifact) -> None:
+    def correctness(share: float | None) -> str:
+        if share is None:
+            return "null"
+        return str(int(share)) if share in (0, 1) else CORRECTNESS[1 + sum(share > edge for edge in (0.25, 0.5, 0.75))]
+
+    for name, pools in drawn.items():
+        for pool, of in numbers(report)["datasets"][name]["pools"].items():
+            own = rows_of(pools).filter(pool=pool)
+            powers = [1 if tokens < 2 else 2 ** int(math.log2(tokens)) for tokens in own["stats_tokens"]]
+            assert list(of["lengths"].items()) == [(str(power), powers.count(power)) for power in sorted(set(powers))]
+            ranges = [correctness(share) for share in own["meta_correctness"]]
+            assert list(of["correctness"].items()) == [(one, ranges.count(one)) for one in CORRECTNESS if one in ranges]
+            domains = [domain or "unknown" for domain in own["meta_domain"]]
+            assert of["domains"] == {domain: domains.count(domain) for domain in sorted(set(domains))}
+
+
+def test_the_total_is_the_sum_of_the_datasets(report: Artifact) -> None:
+    def added(values: list[Any]) -> Any:
+        if not isinstance(values[0], dict):
+            return sum(values)
+        keys = {key for one in values for key in one}
+        return {key: added([one[key] for one in values if key in one]) for key in keys}
+
+    found = numbers(report)
+    counted = [{**one, "left_out": {}, "empty": {}} for one in found["datasets"].values()]
+
+    assert found["total"] == added(counted)
+    counts = report.manifest.identity.counts
+    assert counts["documents"] == found["total"]["rows"]
+    assert counts["pools"] == {pool: of["rows"] for pool, of in found["total"]["pools"].items()}
+
+
+def test_the_page_says_sizes_and_what_became_of_all_rows(drawn: dict[str, Artifact], report: Artifact) -> None:
+    ledger, shown = drawn["chats"].manifest.identity.counts["ledger"], page(report)
+
+    numbers_of = [150, ledger["dropped"]["in_no_pool"], ledger["dropped"]["refused_licence"], ledger["out"]]
+    line = "".join(f"<td class='number'>{count:,}</td>" for count in numbers_of)
+    assert f"<tr><td>chats</td>{line}" in shown
+    assert shown.count("<details open>") == 1 and shown.count("<details>") == 2
+    pools = numbers(report)["total"]["pools"]
+    assert f"7. tool_use: {pools['tool_use']['rows']:,} rows</figcaption>" in shown
+
+
+def test_the_ui_shows_a_line_for_each_pool(tmp_path: Path) -> None:
+    shares = [0.0, 0.5, 0.5, 1.0]
+    rows = [row(number, meta_correctness=one, stats_tokens=1 << number) for number, one in enumerate(shares)]
+    rules = {"all": ["stats_tokens > 0"], "right": ["meta_correctness = 1"], "long": ["stats_tokens > 2"]}
+
+    pools = pools_of(tmp_path, {"low": rows_artifact(tmp_path, rows)}, PoolsRecipe.from_content({"rules": rules}))
+
+    line, *_ = preview_pools(report_of(tmp_path, {"maths": pools}))
+    assert line == {
+        "pool": "all",
+        "rows": "4",
+        "tokens": "15",
+        "completion tokens": "0",
+        "rows by tokens": "1 ████ 8",
+        "by correctness": "▅▁█▁▁▅▁",
+        "shares most with": "long",
+    }
+
+
+def test_any_number_of_workers_comes_to_the_same_bytes(
+    drawn: dict[str, Artifact], report: Artifact, tmp_path: Path
+) -> None:
+    by_workers = report_of(tmp_path, drawn, workers=2)
+
+    assert by_workers.manifest.digest == report.manifest.digest
+    assert page(by_workers) == page(report)
+
+
+def test_what_datasets_say_is_shown_and_not_run(tmp_path: Path) -> None:
+    hostile = "</td><script src='http://evil.example'>"
+    rows = [row(0, meta_domain=hostile, meta_capability_target=hostile, meta_license=hostile)]
+
+    shown = page(report_of(tmp_path, {hostile: pools_of(tmp_path, {"low": rows_artifact(tmp_path, rows)})}))
+
+    assert "<script" not in shown and "src='" not in shown and "url(" not in shown
+    said = 1 + 1 + 1 + 7  # rows of the dataset, its pools, a domain, pools of it that have no rows
+    assert shown.count("&lt;/td&gt;&lt;script src=&#x27;http://evil.example&#x27;&gt;") == said
+    assert "capability_td_script_src_http_evil_example" in shown
+
+
+def test_a_pool_without_rows_says_why_and_a_dataset_may_have_none(tmp_path: Path) -> None:
+    rules = {"verified": ["meta_correctness = 1"], "on": ["meta_reasoning = 'on'", "stats_tokens < 1"]}
+    asked = PoolsRecipe.from_content({"rules": rules})
+    rows = rows_artifact(tmp_path, [row(0, meta_reasoning="on"), row(1)])
+
+    report = report_of(tmp_path, {"maths": pools_of(tmp_path, {"low": rows}, asked)})
+
+    assert numbers(report)["datasets"]["maths"] == {
+        "rows": 0,
+        "tokens": 0,
+        "completion_tokens": 0,
+        "ledger": {"in": 2, "out": 0, "dropped": {"in_no_pool": 2}, "rejected": {}, "merged": 0},
+        "pools": {},
+        "left_out": {"verified": "no row says anything in meta_correctness"},
+        "empty": {"on": {"meta_reasoning = 'on'": 1, "stats_tokens < 1": 0}},
+    }
+    assert preview_pools(report) == []
+    shown = page(report)
+    assert "No pool has rows." in shown
+    assert "<td>on</td><td>no row has all, 1 meta_reasoning = &#x27;on&#x27;, 0 stats_tokens &lt; 1</td>" in shown
+    assert "<td>verified</td><td>left out: no row says anything in meta_correctness</td>" in shown
