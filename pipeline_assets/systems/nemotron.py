@@ -49,7 +49,7 @@ from pipeline_assets.corpus.nemotron.split_pin import (
     split_files,
     split_folder_of,
 )
-from pipeline_assets.corpus.nemotron.splits import dataset_key, partition_key
+from pipeline_assets.corpus.nemotron.splits import dataset_of, partition_key
 from pipeline_assets.corpus.normalize.sources import folder_misfits
 from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.publishing.dataset_card import card_of
@@ -93,25 +93,23 @@ class NemotronRecipe(Recipe):
 
     def goals(self) -> list[Target]:
         """What all else is made for."""
-        rows: dict[tuple[str, str], Target] = {}
-        inventories: list[Target] = []
+        rows, inventories = list[Target](), list[Target]()
         for section, split in self.all_splits():
             raw = self._raw(section, split)
             asked = [] if self.scan is None else [self._target(INVENTORY, section, split, self.scan.content(), [raw])]
             inventories += asked
             if self.rows is not None:
-                rows[section.dataset, split] = self._rows(section, split, raw, asked)
-        goals = [*(rows.values() if self.rows is not None else inventories)]
+                rows.append(self._rows(section, split, raw, asked))
+        goals = [*(rows or inventories)]
         if self.deduplicate is not None:
-            left = list(self._deduplicated(self.deduplicate, rows))
+            left = rows_that_stay(self.name, rows, self.deduplicate, self.decontamination)
             goals += left
             if self.pools is not None:
-                goals += self._pools(self.pools, left)
+                goals += pools_of(self.name, left, self.pools, self.publish)
         if self.scan is not None:
             goals.append(METADATA_COVERAGE.target(self.name, {}, inventories))
         if self.hf_layout is not None:
-            for section in self.datasets:
-                shards, name = [rows[section.dataset, split] for split in section.splits], dataset_key(section.dataset)
+            for name, shards in by_dataset(rows).items():
                 goals.append(HF_LAYOUT.target(self.name, self.hf_layout.content(), shards, partition=name))
         return goals
 
@@ -135,52 +133,6 @@ class NemotronRecipe(Recipe):
             NORMALIZED_SHARDS, section, split, content, [raw], tokenizer=tokenizer, compared_to=compared_to
         )
 
-    def _deduplicated(self, asked: DeduplicateRecipe, rows: Mapping[tuple[str, str], Target]) -> Iterator[Target]:
-        by_scope: dict[str | None, list[tuple[DatasetSection, str]]] = {}
-        for section, split in self.all_splits():
-            by_scope.setdefault(asked.partition_of(section.dataset, split), []).append((section, split))
-        for scope, splits in by_scope.items():
-            prompts: list[Target] = []
-            for section, split in splits:
-                content = {
-                    "split": partition_key(section.dataset, split),
-                    "min_completion_tokens": asked.min_completion_tokens,
-                }
-                upstream = [rows[section.dataset, split], *prompts]
-                prompts.append(self._target(PROMPTS, section, split, content, upstream))
-            near, decided = asked.of_prompts(), list[Target]()
-            steps = [[one, *self._without_items(one)] for one in prompts]
-            if near is not None:
-                left = [last for *_, last in steps]
-                decided.append(NEAR_DUPLICATES.target(self.name, {"dedup": near}, left, partition=scope))
-            for (section, split), own in zip(splits, steps, strict=True):
-                content = {
-                    "split": partition_key(section.dataset, split),
-                    "near_duplicates": None if near is None else asked.near_duplicates,
-                }
-                upstream = [rows[section.dataset, split], *own, *decided]
-                yield self._target(DEDUPLICATED, section, split, content, upstream)
-
-    def _without_items(self, prompts: Target) -> list[Target]:
-        """The prompts of a split without items of evaluation sets; nothing where the recipe names none."""
-        if self.decontamination is None:
-            return []
-        evaluation = evaluation_targets(self.decontamination, self.name, Path("nemotron", self.name, "evaluation"))
-        content, upstream = self.decontamination.rows_content(), [prompts, *evaluation]
-        return [DECONTAMINATED.target(self.name, content, upstream, partition=prompts.partition)]
-
-    def _pools(self, asked: PoolsRecipe, left: Sequence[Target]) -> list[Target]:
-        pools, published = list[Target](), list[Target]()
-        for section in self.datasets:
-            keys = [partition_key(section.dataset, split) for split in section.splits]
-            splits = [target for target in left if target.partition in keys]
-            name = dataset_key(section.dataset)
-            pools.append(CANDIDATE_POOLS.target(self.name, {"pools": asked.content()}, splits, partition=name))
-            if self.publish is not None:
-                content = self.publish.content() | {"repo": self.publish.repo_of(section.dataset)}
-                published.append(PUBLISHED_POOLS.target(self.name, content, pools[-1:], partition=name))
-        return [*pools, POOL_REPORT.target(self.name, {}, pools), *published]
-
     def all_splits(self) -> list[tuple[DatasetSection, str]]:
         """Every split with its dataset, in the recipe's order."""
         return [(section, split) for section in self.datasets for split in section.splits]
@@ -199,6 +151,66 @@ class NemotronRecipe(Recipe):
         **more: Any,
     ) -> Target:
         return kind.target(self.name, content, upstream, partition=partition_key(section.dataset, split), **more)
+
+
+def by_dataset(splits: Sequence[Target]) -> dict[str, list[Target]]:
+    """Targets of splits, by the dataset that these are of."""
+    found: dict[str, list[Target]] = {}
+    for one in splits:
+        found.setdefault(dataset_of(str(one.partition)), []).append(one)
+    return found
+
+
+def rows_that_stay(
+    recipe: str, rows: Sequence[Target], asked: DeduplicateRecipe, items: DecontaminationSection | None = None
+) -> list[Target]:
+    """The deduplicated rows of splits.
+
+    Args:
+        rows: normalised, a target a split, in order.
+        items: evaluation sets whose items no row may ask; None where there are none.
+    """
+    near, left = asked.of_prompts(), list[Target]()
+    scopes: dict[str | None, list[Target]] = {}
+    for one in rows:
+        scopes.setdefault(asked.scope_of(str(one.partition)), []).append(one)
+    for scope, splits in scopes.items():
+        prompts: list[Target] = []
+        for one in splits:
+            content = {"split": one.partition, "min_completion_tokens": asked.min_completion_tokens}
+            prompts.append(PROMPTS.target(recipe, content, [one, *prompts], partition=one.partition))
+        steps = [[one, *_without_items(recipe, one, items)] for one in prompts]
+        decided: list[Target] = []
+        if near is not None:
+            last = [step[-1] for step in steps]
+            decided.append(NEAR_DUPLICATES.target(recipe, {"dedup": near}, last, partition=scope))
+        for one, step in zip(splits, steps, strict=True):
+            content = {"split": one.partition, "near_duplicates": None if near is None else asked.near_duplicates}
+            left.append(DEDUPLICATED.target(recipe, content, [one, *step, *decided], partition=one.partition))
+    return left
+
+
+def _without_items(recipe: str, prompts: Target, items: DecontaminationSection | None) -> list[Target]:
+    """The prompts of a split without items of evaluation sets."""
+    if items is None:
+        return []
+    evaluation = evaluation_targets(items, recipe, Path("nemotron", recipe, "evaluation"))
+    return [DECONTAMINATED.target(recipe, items.rows_content(), [prompts, *evaluation], partition=prompts.partition)]
+
+
+def pools_of(recipe: str, left: Sequence[Target], asked: PoolsRecipe, publish: PublishRecipe | None) -> list[Target]:
+    """The pools of each dataset whose deduplicated rows are there, the report on them, and what is published."""
+    datasets, content = by_dataset(left), {"pools": asked.content()}
+    pools = [CANDIDATE_POOLS.target(recipe, content, splits, partition=name) for name, splits in datasets.items()]
+    published = (
+        []
+        if publish is None
+        else [
+            PUBLISHED_POOLS.target(recipe, publish.content_of(name), [one], partition=name)
+            for name, one in zip(datasets, pools, strict=True)
+        ]
+    )
+    return [*pools, POOL_REPORT.target(recipe, {}, pools), *published]
 
 
 RAW = Kind(

@@ -8,7 +8,7 @@ import pydantic
 
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
 from pipeline_assets.corpus.nemotron.rows_recipe import DOMAINS, Domain, Effort
-from pipeline_assets.corpus.nemotron.splits import dataset_key, partition_key
+from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of, partition_key
 from pipeline_assets.corpus.spine.lineage import AREAS
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Misfit, Option, RecipePart, section_at, sections_at
@@ -137,9 +137,9 @@ class DeduplicateRecipe(RecipePart):
     near: NearRecipe | None = NearRecipe.model_validate({})
     near_duplicates: Literal["tag", "drop"] = "tag"
 
-    def partition_of(self, dataset: str, split: str) -> str | None:
-        """The partition of all whose rows are compared with those of a split; None where there is but one."""
-        return {"split": partition_key(dataset, split), "dataset": dataset_key(dataset), "all": None}[self.scope]
+    def scope_of(self, split: str) -> str | None:
+        """The partition of all whose rows are compared with those of one; None where there is but one."""
+        return {"split": split, "dataset": dataset_of(split), "all": None}[self.scope]
 
     def of_prompts(self) -> dict[str, Any] | None:
         """How prompts are deduplicated, as a `DedupRecipe`; None where they aren't."""
@@ -162,9 +162,9 @@ class PublishRecipe(RecipePart):
     private: bool = True
     allow_unknown_licences: bool = False
 
-    def repo_of(self, dataset: str) -> str:
-        """The repo of a dataset's pools."""
-        return self.repo.replace("{dataset}", dataset_key(dataset))
+    def content_of(self, dataset: str) -> dict[str, Any]:
+        """The same of one dataset, by the name of its folder."""
+        return self.content() | {"repo": self.repo.replace("{dataset}", dataset)}
 
 
 def section_misfits(recipe: Mapping[str, Any]) -> Iterator[Misfit]:

@@ -39,6 +39,11 @@ def partition_key(dataset: str, split: str) -> str:
     return f"{dataset_key(dataset)}/{split}"
 
 
+def dataset_of(partition: str) -> str:
+    """How the dataset of a split is called."""
+    return partition.partition("/")[0]
+
+
 Format = Literal["jsonl", "parquet"]
 _SUFFIXES: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 _COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
