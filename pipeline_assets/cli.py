@@ -49,6 +49,7 @@ COMMANDS = {
     },
     "demo": {"demo": "Build two small corpora, offline."},
     "smoke": {"smoke": "Run stage A on five small sources, offline."},
+    "smoke_nemotron": {"nemotron smoke": "Make six small datasets, their pools, and publish these, offline."},
     "ui": {"ui": "Open the Dagster UI on a data root; Ctrl-C stops it."},
     "commands.verify": {"verify": "Hold every file of an artifact against its manifest."},
     "commands.rebuild": {"rebuild": "Build an artifact again, beside it, from its manifest; say what differs."},
@@ -80,6 +81,8 @@ COMMANDS = {
     },
     "commands.nemotron": {
         "nemotron inventory": "Tell what the rows of each split are: files, columns and types, shares with metadata.",
+        "nemotron run-all": "Take the six datasets of the shipped recipe, at their heads, from inventory to pools.",
+        "nemotron pools": "Pool rows that lie sealed by what they are for; those that weren't are deduplicated first.",
         "nemotron normalize": "Render the rows of each split as Harmony texts, with exact token counts, as Parquet.",
     },
     "commands.publish": {

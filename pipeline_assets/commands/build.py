@@ -98,13 +98,34 @@ def run(
     settings = Run.of(data, os.environ, workers=workers, replace=replace)
     path = recipe_path(recipe, data)
     wanted = read_recipe(path, data)
+    build_recipe(wanted, path, settings, partition=partition, strict=strict, as_json=as_json)
+
+
+def build_recipe(
+    wanted: Recipe,
+    path: Path,
+    settings: Run,
+    *,
+    partition: str | None = None,
+    strict: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Builds what is missing of a recipe, and says what is there then, a line an artifact.
+
+    Args:
+        path: of its file.
+    Raises:
+        UsageError: there is no such partition.
+        InputError: which artifacts failed.
+        typer.Exit: with 1, if a check warned and it is `strict`.
+    """
     tell(wanted.remarks(), err=True)
-    targets = wanted.targets()
+    targets, data = wanted.targets(), settings.root
     partitions = list(dict.fromkeys(target.partition for target in targets if target.partition is not None))
     if partition is not None and partition not in partitions:
         nearest = difflib.get_close_matches(partition, partitions, n=1)
         fix = f"did you mean {nearest[0]}?" if nearest else f"give one of {', '.join(partitions)}"
-        raise UsageError(f"there is no partition {partition!r}", recipe, fix)
+        raise UsageError(f"there is no partition {partition!r}", path, fix)
     asked = [target for target in targets if partition is None or target.partition in (None, partition)]
     built: set[str] = set()
     with warning_last(asked, data, strict):

@@ -1,30 +1,54 @@
 """nemotron: what the rows of the Nemotron datasets are, their texts, and others of their layout."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 
-from pipeline_assets.commands.build import OutDir, Place, StrictFlags, build_parts, name_of, warning_last
+from pipeline_assets.commands.build import (
+    OutDir,
+    Place,
+    StrictFlags,
+    build_parts,
+    build_recipe,
+    name_of,
+    warning_last,
+)
 from pipeline_assets.commands.sections import Content, Section
 from pipeline_assets.commands.terminal import counted, tell
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 from pipeline_assets.corpus.nemotron.inventory import read_inventory
+from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
 from pipeline_assets.corpus.nemotron.rows_recipe import DOMAINS, EFFORTS, SHARD_BYTES, Domain, RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE
-from pipeline_assets.corpus.nemotron.sections import DatasetSection, HubLayout, Scan, known_domain
+from pipeline_assets.corpus.nemotron.sections import DatasetSection, DeduplicateRecipe, HubLayout, Scan, known_domain
 from pipeline_assets.corpus.nemotron.split_pin import splits_of_folder, splits_on_hub
 from pipeline_assets.corpus.nemotron.splits import dataset_key, no_such_split, partition_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.files import write_recipe_of
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.lineage import Lineage, root_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.corpus.spine.recipe import read_yaml, upstream_first
+from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
-from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.systems.nemotron import (
+    CANDIDATE_POOLS,
+    DEDUPLICATED,
+    HF_LAYOUT,
+    NORMALIZED_SHARDS,
+    NemotronRecipe,
+    pools_of,
+    rows_that_stay,
+)
+from pipeline_assets.systems.registry import PROJECT_RECIPES
 
+_ALL = "nemotron_all"  # the recipe that run-all writes
 Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, or a folder here of the same layout.")]
 
 
@@ -66,6 +90,86 @@ def normalize(
         "tokenizer": TokenizerRecipe().content(),
     }
     _build("normalize", dataset, out_dir, said, {"rows": whole} | ({"hf_layout": layout} if hf_layout else {}), flags)
+
+
+def pools(
+    in_dir: Annotated[Path, typer.Option("--in-dir", help="Folder of rows, or around some.")],
+    out_dir: OutDir,
+    flags: StrictFlags,
+) -> None:
+    """Example: corpusmill nemotron pools --in-dir out/nemotron/mine/normalized_shards --out-dir out"""
+    run = flags.run(_root_beside(out_dir, ""))
+    deduplicated, normalised = given_rows(in_dir)
+    left = [*deduplicated, *rows_that_stay("pools", normalised, DeduplicateRecipe.model_validate({}))]
+    targets = upstream_first(pools_of("pools", left, PoolsRecipe.model_validate({}), None))
+    with warning_last(targets, run.root, flags.strict):
+        for target in targets:
+            made = drive.build(target, run).artifact
+            target.refuse_failed(run.root)
+            if target.kind in (DEDUPLICATED.name, CANDIDATE_POOLS.name):
+                typer.echo(f"{made.folder}  {made.manifest.identity.ledger}")
+    of_datasets = [target for target in targets if target.kind == CANDIDATE_POOLS.name]
+    words = (as_command("nemotron", "publish", f"OWNER/{one.partition}", run.root / one.folder) for one in of_datasets)
+    tell(["to publish them, with HF_TOKEN set:", *(f"  {line}" for line in words)])
+
+
+def run_all(
+    out_dir: OutDir,
+    max_records: Annotated[int | None, typer.Option(min=1, help="Rows of a split at most, from all over it.")] = None,
+    *,
+    flags: StrictFlags,
+) -> None:
+    """Example: corpusmill nemotron run-all --max-records 1000 --out-dir out"""
+    run = flags.run(_root_beside(out_dir, ""))
+    content: dict[str, Any] = read_yaml(PROJECT_RECIPES / "nemotron_v1.yaml")
+    place = run.root / "recipes" / f"{_ALL}.yaml"
+    known = NemotronRecipe.read(place).revisions() if place.exists() and not flags.replace else []
+    for section in content["datasets"]:
+        section["revision"] = dict(known).get(section["dataset"]) or run.hub_for("a dataset").resolve(
+            section["dataset"]
+        )
+        typer.echo(f"{section['dataset']} at {section['revision']}", err=True)
+    content["scan"] |= {"max_rows": max_records}
+    content["rows"] |= {"max_rows": max_records}
+    recipe, path = write_recipe_of(NemotronRecipe, content | {"name": _ALL}, run.root, "nemotron", run.replace)
+    build_recipe(recipe, path, run, strict=flags.strict)
+
+
+def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
+    """(deduplicated, normalised) rows that are sealed in a folder or below it; of a split that is there as both, those
+    that are deduplicated. Of a folder as a hub has it, the rows that it was laid out from.
+
+    Raises:
+        UsageError: there are none, or two of a split.
+    """
+    found: dict[str, dict[str, Target]] = {DEDUPLICATED.name: {}, NORMALIZED_SHARDS.name: {}}
+    for place in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)):
+        for artifact in _rows_at(place):
+            manifest = artifact.manifest
+            partition, of_kind = manifest.name.partition("/")[2], found[manifest.kind]
+            if partition in of_kind and of_kind[partition].folder != artifact.folder:
+                what = f"{of_kind[partition].folder} is of {partition} too"
+                raise UsageError(what, artifact.folder, "give the folder of one recipe")
+            of_kind[partition] = _given(artifact, partition)
+    deduplicated, normalised = found.values()
+    if not deduplicated and not normalised:
+        raise UsageError("no rows are sealed there", folder, "give a folder that `nemotron normalize` or `run` made")
+    return [*deduplicated.values()], [one for name, one in normalised.items() if name not in deduplicated]
+
+
+def _rows_at(folder: Path) -> list[Artifact]:
+    artifact = open_artifact(folder)
+    if artifact.manifest.kind == HF_LAYOUT.name:
+        lineage = Lineage(root_of(folder) or folder.parent)
+        return [lineage.locate(str(one["digest"])) for one in artifact.manifest.identity.upstream]
+    return [artifact] if artifact.manifest.kind in (DEDUPLICATED.name, NORMALIZED_SHARDS.name) else []
+
+
+def _given(artifact: Artifact, partition: str) -> Target:
+    manifest = artifact.manifest
+    kind = DEDUPLICATED if manifest.kind == DEDUPLICATED.name else NORMALIZED_SHARDS
+    target = kind.target(manifest.name, manifest.identity.recipe, partition=partition, is_given=True)
+    return replace(target, name=manifest.name, folder=artifact.folder.absolute(), export_as=None)
 
 
 def _efforts(section: Mapping[str, Any]) -> dict[str, str]:

@@ -147,19 +147,8 @@ class Recipe(RecipePart):
 
     def targets(self) -> Sequence[Target]:
         """Every artifact that the recipe asks for, upstream first: the goals, and all that they need."""
-        if self._targets is not None:
-            return self._targets
-        found: dict[Path, Target] = {}
-
-        def add(target: Target) -> None:
-            if not target.is_given and target.folder not in found:
-                for needed in (*target.upstream, *target.compared_to):
-                    add(needed)
-                found[target.folder] = target
-
-        for goal in self.goals():
-            add(goal)
-        self._targets = tuple(found.values())
+        if self._targets is None:
+            self._targets = upstream_first(self.goals())
         return self._targets
 
     def target(self, kind: str, partition: str | None = None) -> Target:
@@ -252,6 +241,21 @@ def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
     if not isinstance(values, dict):
         raise UsageError(f"a {what} is a mapping, this is a {type(values).__name__}", path, "write `key: value` lines")
     return values
+
+
+def upstream_first(goals: Iterable[Target]) -> tuple[Target, ...]:
+    """Targets with all that they need, but for what is given, each after what it is made from."""
+    found: dict[Path, Target] = {}
+
+    def add(target: Target) -> None:
+        if not target.is_given and target.folder not in found:
+            for needed in (*target.upstream, *target.compared_to):
+                add(needed)
+            found[target.folder] = target
+
+    for goal in goals:
+        add(goal)
+    return tuple(found.values())
 
 
 def section_at(values: object, *keys: str) -> Mapping[str, Any]:
