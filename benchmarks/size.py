@@ -34,7 +34,8 @@ def passed_by_a_run() -> dict[Path, set[int]]:
     """Lines of the functions that run, by file of the package, while the demo's healing set is built and checked."""
     from pipeline_assets.corpus.recipes import drive
     from pipeline_assets.corpus.recipes.run import Run
-    from pipeline_assets.demo import DATASET, HUB_FOLDER, RECIPE_NAME, write_hub, write_recipe
+    from pipeline_assets.demo import DATASET, RECIPE_NAME, write_hub, write_recipe
+    from pipeline_assets.demo_library import HUB_FOLDER
     from pipeline_assets.systems.registry import PROJECT_RECIPES, read_recipe
     from resources.loopback_hub import LoopbackHub
 

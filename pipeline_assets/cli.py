@@ -47,7 +47,7 @@ COMMANDS = {
     "commands.build": {
         "run": "Build what a recipe asks for. Warnings of checks come last, again when nothing was to be built."
     },
-    "demo": {"demo": "Build two small corpora, offline."},
+    "demo": {"demo": "Build small corpora of every system, offline."},
     "smoke": {"smoke": "Run stage A on five small sources, offline."},
     "smoke_nemotron": {"nemotron smoke": "Make six small datasets, their pools, and publish these, offline."},
     "ui": {"ui": "Open the Dagster UI on a data root; Ctrl-C stops it."},

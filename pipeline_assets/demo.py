@@ -1,4 +1,4 @@
-"""The demo: two small corpora and their recipes in a data root of their own; built, shown, and built again."""
+"""The demo: small corpora of all systems and their recipes in a data root of their own; built, shown, built again."""
 
 import itertools
 import logging
@@ -21,14 +21,16 @@ from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import Recipe, read_yaml
 from pipeline_assets.corpus.trust.rebuild import rebuild
-from pipeline_assets.demo_library import HELP_DATASET, write_fineweb_edu, write_help_dataset
+from pipeline_assets.demo_library import HELP_DATASET, HUB_FOLDER, HUB_TOKEN, write_fineweb_edu, write_help_dataset
+from pipeline_assets.demo_nemotron import write_datasets
 from pipeline_assets.demo_sources import SOURCES_FOLDER, write_sources
+from pipeline_assets.smoke_nemotron import made_recipe, pool_lines
 from pipeline_assets.systems.healing import HealingRecipe
+from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import PROJECT_RECIPES
 from pipeline_assets.systems.stage_a import StageARecipe
 from resources.loopback_hub import LoopbackHub
 
-HUB_FOLDER = "hub"
 DATASET = "HuggingFaceFW/fineweb-edu"
 RECIPE_NAME = "healing_text_v1"
 _STAGE_A = Path(__file__).with_name("demo_stage_a.yaml")
@@ -42,7 +44,7 @@ _SHARD_TEXT_BYTES = 262_144
 
 def demo(
     data: Root = Path("data/demo"),
-    only: Annotated[Literal["healing", "stage_a"] | None, typer.Option(help="Only this system.")] = None,
+    only: Annotated[Literal["healing", "stage_a", "nemotron"] | None, typer.Option(help="Only this system.")] = None,
     workers: Workers = 2,
 ) -> None:
     """Example: corpusmill demo --data data/demo"""
@@ -51,19 +53,24 @@ def demo(
     if not os.environ.get(VERBOSE):
         logging.getLogger("corpusmill").setLevel(logging.WARNING)
     durable.make_folder(data)  # a place where nothing can be written is told at once
-    if only != "stage_a":
+    asked = {"healing", "stage_a", "nemotron"} if only is None else {only}
+    if "healing" in asked:
         write_hub(data)
-    if only != "healing":
+    if "stage_a" in asked:
         write_stage_a_inputs(data)
-    with LoopbackHub(data / HUB_FOLDER) as hub:
-        os.environ.update(hub.variables())
+    if "nemotron" in asked:
+        write_datasets(data / HUB_FOLDER)
+    with LoopbackHub(data / HUB_FOLDER, writable="nemotron" in asked) as hub:
+        os.environ.update(hub.variables() | {"HF_TOKEN": HUB_TOKEN})
         commits = hub.commits()
         tell(f"hub on loopback: {dataset} at {commit}" for dataset, commit in commits.items())
-        if only != "stage_a":
+        if "healing" in asked:
             path = write_recipe(data, PROJECT_RECIPES / f"{RECIPE_NAME}.yaml", commits[DATASET])
             _build_healing(data, workers, HealingRecipe.read(path))
-        if only != "healing":
+        if "stage_a" in asked:
             _build_stage_a(data, StageARecipe.read(write_stage_a_recipe(data, commits[HELP_DATASET])))
+        if "nemotron" in asked:
+            _build_nemotron(data, made_recipe(data, commits))
     where = "" if data == Path("data/demo") else f" DATA={data}"
     typer.echo(f"\nlook at it:  make ui{where}   (or: corpusmill ui --data {data})")
 
@@ -128,6 +135,14 @@ def _build_stage_a(root: Path, recipe: StageARecipe) -> None:
     tell(["", *step_lines(recipe, root)])
     _show_rebuild(root, root / recipe.target("stage_a/packed").folder, _STAGE_A_WORKERS)
     _show_rebuild(root, root / recipe.target("stage_a/report").folder, _STAGE_A_WORKERS, with_upstream=False)
+
+
+def _build_nemotron(root: Path, recipe: NemotronRecipe) -> None:
+    built = list(run_targets(recipe, Run.of(root, os.environ, workers=_STAGE_A_WORKERS, replace=True)))
+    new = sum(not outcome.was_current for outcome in built)
+    tell(["", f"{counted(new, 'artifact')} of nemotron built", *pool_lines(recipe, root)])
+    pools = root / recipe.target("nemotron/candidate_pools", "nemotron-agentic-v1").folder
+    _show_rebuild(root, pools, _STAGE_A_WORKERS)
 
 
 def _build(recipe: Recipe, root: Path, workers: int) -> None:

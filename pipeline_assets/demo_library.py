@@ -23,6 +23,8 @@ import pyarrow.parquet as pq
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError
 
+HUB_FOLDER = "hub"  # of a data root, with datasets for a hub on loopback
+HUB_TOKEN = "hf_loopback"  # which such a hub lets write, as any other
 PAGE_CHARS_MIN = 300
 PAGE_CHARS_MAX = 30_000
 # Docstrings come in short pieces: at 2,000 characters a page the library gives over a thousand pages.

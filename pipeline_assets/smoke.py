@@ -17,8 +17,8 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import RetryableError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.demo import HUB_FOLDER, step_lines, write_stage_a_inputs, write_stage_a_recipe
-from pipeline_assets.demo_library import HELP_DATASET
+from pipeline_assets.demo import step_lines, write_stage_a_inputs, write_stage_a_recipe
+from pipeline_assets.demo_library import HELP_DATASET, HUB_FOLDER
 from pipeline_assets.systems.stage_a import StageARecipe
 from resources.loopback_hub import LoopbackHub
 

@@ -1,9 +1,9 @@
 """nemotron smoke: six made datasets from a hub on loopback to published pools, in a folder of its own."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import yaml
@@ -13,11 +13,13 @@ from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.demo_library import HUB_FOLDER, HUB_TOKEN
 from pipeline_assets.demo_nemotron import shipped_recipe, write_datasets
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from resources.loopback_hub import LoopbackHub
 
-HUB_FOLDER, NAME, TOKEN = "hub", "nemotron_made", "hf_loopback"
+NAME = "nemotron_made"
 
 
 def smoke(
@@ -27,28 +29,19 @@ def smoke(
     """Example: corpusmill nemotron smoke --out-dir out_nemotron"""
     run = Run.of(out_dir, os.environ, workers=workers, replace=True)
     log_to_stderr()
-    tell(build_made(out_dir, run))
-
-
-def build_made(root: Path, run: Run) -> Iterator[str]:
-    """Builds and publishes it all, as far as it isn't; a line for each step and each dataset, and what to look at."""
-    write_datasets(root / HUB_FOLDER)
-    with LoopbackHub(root / HUB_FOLDER, writable=True) as hub:
-        os.environ.update(hub.variables() | {"HF_TOKEN": TOKEN})
-        recipe = NemotronRecipe.read(_write_recipe(root, hub.commits()))
-        outcomes = list(run_targets(recipe, run))
-        built = sum(not one.was_current for one in outcomes)
-        yield from pool_lines(recipe, root)
-        published = [
-            open_artifact(root / one.folder) for one in recipe.targets() if one.kind.endswith("published_pools")
-        ]
-        yield f"published {counted(len(published), 'dataset')} on {hub.endpoint}, read back by datasets.load_dataset"
-    yield f"{counted(built, 'artifact')} built; to look closer:" if built else "all was there, nothing built"
-    pools = root / recipe.target("nemotron/candidate_pools", "nemotron-math-v2").folder
-    yield f"  {as_command('trace', pools, '--row', 0)}"
-    yield f"  {as_command('peek', pools, '--row', 0)}"
-    yield f"  {as_command('hub', 'serve', root / HUB_FOLDER, '--writable')}"
-    yield f"  {as_command('ui', '--data', root)}"
+    write_datasets(out_dir / HUB_FOLDER)
+    with LoopbackHub(out_dir / HUB_FOLDER, writable=True) as hub:
+        os.environ.update(hub.variables() | {"HF_TOKEN": HUB_TOKEN})
+        recipe = made_recipe(out_dir, hub.commits())
+        built = sum(not outcome.was_current for outcome in run_targets(recipe, run))
+    pools = out_dir / recipe.target("nemotron/candidate_pools", "nemotron-math-v2").folder
+    done = f"{counted(built, 'artifact')} built" if built else "all was there, nothing built"
+    next_words = (
+        *(("trace", pools, "--row", 0), ("peek", pools, "--row", 0)),
+        *(("hub", "serve", out_dir / HUB_FOLDER, "--writable"), ("ui", "--data", out_dir)),
+    )
+    commands = (f"  {as_command(*words)}" for words in next_words)
+    tell([*pool_lines(recipe, out_dir), "", f"{done}; to look closer:", *commands])
 
 
 def pool_lines(recipe: NemotronRecipe, root: Path) -> list[str]:
@@ -61,15 +54,17 @@ def pool_lines(recipe: NemotronRecipe, root: Path) -> list[str]:
         pools = open_artifact(root / recipe.target("nemotron/candidate_pools", name).folder).manifest.identity.counts
         sizes = ", ".join(f"{pool} {count:,}" for pool, count in pools["pools"].items())
         table.append((name, f"{rows['in']:,}", f"{stay['out']:,}", f"{pools['documents']:,}", sizes))
-    return aligned(table, numbers={1, 2, 3})
+    published = f"pools of {counted(len(recipe.datasets), 'dataset')} published on loopback, read back by `datasets`"
+    return [*aligned(table, numbers={1, 2, 3}), published]
 
 
-def _ledgers(root: Path, targets: Any, kind: str) -> dict[str, int]:
+def _ledgers(root: Path, targets: Sequence[Target], kind: str) -> dict[str, int]:
     found = [open_artifact(root / one.folder).manifest.identity.ledger for one in targets if one.kind == kind]
     return {"in": sum(one.rows_in for one in found), "out": sum(one.out for one in found)}
 
 
-def _write_recipe(root: Path, commits: dict[str, str]) -> Path:
+def made_recipe(root: Path, commits: Mapping[str, str]) -> NemotronRecipe:
+    """The shipped recipe, pinned to made datasets, in the data root's recipes; its pools are published."""
     content = shipped_recipe() | {"name": NAME}
     content["datasets"] = [one | {"revision": commits[one["dataset"]]} for one in content["datasets"]]
     content["rows"] |= {"max_reject_fraction": "0.2"}
@@ -78,4 +73,4 @@ def _write_recipe(root: Path, commits: dict[str, str]) -> Path:
     path = root / "recipes" / f"{NAME}.yaml"
     durable.make_folder(path.parent)
     durable.write_durably(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120).encode())
-    return path
+    return NemotronRecipe.read(path)

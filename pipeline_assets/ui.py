@@ -85,11 +85,11 @@ def _hub_of(root: Path) -> Iterator[dict[str, str]]:
     """A demo's data root holds the hub that its recipe reads from: it is served as long as the UI runs, which finds it
     by these variables.
     """
-    from pipeline_assets.demo import HUB_FOLDER
+    from pipeline_assets.demo_library import HUB_FOLDER, HUB_TOKEN
     from resources.loopback_hub import LoopbackHub
 
     if not (root / HUB_FOLDER).is_dir():
         yield {}
         return
-    with LoopbackHub(root / HUB_FOLDER) as hub:
-        yield hub.variables()
+    with LoopbackHub(root / HUB_FOLDER, writable=True) as hub:
+        yield {**hub.variables(), "HF_TOKEN": HUB_TOKEN}

@@ -17,7 +17,7 @@ from pipeline_assets.commands.build import (
     warning_last,
 )
 from pipeline_assets.commands.sections import Content, Section
-from pipeline_assets.commands.terminal import counted, tell
+from pipeline_assets.commands.terminal import as_command, counted, tell
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 from pipeline_assets.corpus.nemotron.inventory import read_inventory

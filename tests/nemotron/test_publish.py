@@ -8,19 +8,17 @@ from pathlib import Path
 
 import pytest
 import yaml
-from answers import Corpusmill, Started
-from nemotron_hub import SHIPPED, write_hub
+from answers import Corpusmill, Started, type_page
+from nemotron_hub import SHIPPED
 
+from pipeline_assets.corpus.nemotron.pools_recipe import RULES
 from pipeline_assets.corpus.nemotron.splits import dataset_key
+from pipeline_assets.demo_nemotron import write_datasets
 from resources.loopback_http import Answer, Ask, Origin
 from resources.loopback_hub import LoopbackHub
 from resources.loopback_writes import OBJECTS
 
 pytestmark = pytest.mark.slow
-
-
-# Of which no made row is in any pool: those of Math-v2 have one token of completion each, and so on.
-EMPTY = {"nemotron-math-v2", "nemotron-science-v1", "nemotron-instruction-following-chat-v1"}
 
 
 class KillingHub(LoopbackHub):
@@ -45,7 +43,8 @@ class KillingHub(LoopbackHub):
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillingHub]:
     folder = tmp_path_factory.mktemp("hub")
-    write_hub(folder, made=True)
+    write_datasets(folder)
+    (folder / "datasets" / "me").mkdir()
     with KillingHub(folder, writable=True) as hub:
         yield hub
 
@@ -80,8 +79,7 @@ def test_the_pools_of_each_dataset_are_a_dataset_of_the_hub(root: Path, hub: Kil
         pools, repo = root / "nemotron" / "mine" / "candidate_pools" / name, f"loopback/{name}-pools"
         folder = hub.folder / "datasets" / repo
         files = {path.relative_to(pools).as_posix() for path in pools.rglob("*.parquet")}
-        assert {path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet")} == files
-        assert files or name in EMPTY
+        assert {path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet")} == files != set()
         assert all((folder / file).read_bytes() == (pools / file).read_bytes() for file in files)
         published = root / "nemotron" / "mine" / "published_pools" / name
         manifest = json.loads((published / "manifest.json").read_bytes())
@@ -149,3 +147,55 @@ def test_what_would_be_sent_is_told_and_not_sent(
 
     assert done.returncode == 0 and "will be made, private" in done.stdout and "commit 2 of 2" in done.stdout
     assert not (hub.folder / "datasets" / "loopback" / "tried").exists()
+
+
+def test_what_the_page_has_a_user_type(
+    hub: KillingHub, env: dict[str, str], corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    run_all, pools, planned, published, traced = (
+        result.stdout for _, result in type_page("publishing.md", corpusmill, cwd=tmp_path, env=env)
+    )
+
+    folder = tmp_path / "out" / "nemotron"
+    assert run_all.count("built ") > 90 and "candidate_pools/nemotron-math-v2" in run_all
+    assert f"corpusmill nemotron publish OWNER/nemotron-math-v2 {folder / 'pools/candidate_pools'}" in pools
+    same = [
+        json.loads((folder / name / "candidate_pools/nemotron-agentic-v1/manifest.json").read_bytes())["identity"]
+        for name in ("pools", "nemotron_all")
+    ]
+    assert same[0]["files"] == same[1]["files"] != []
+    assert "will be made, private" in planned and "2 commits made" in published
+    assert "nvidia/Nemotron-Math-v2@" in traced
+
+
+def test_heads_are_looked_up_once(hub: KillingHub, env: dict[str, str], corpusmill: Corpusmill, tmp_path: Path) -> None:
+    words = ["nemotron", "run-all", "--max-records", "2", "--out-dir", tmp_path / "out"]
+    first = corpusmill(*words, env=env)
+    hub.requests.clear()
+
+    again = corpusmill(*words, env=env)
+
+    assert (first.returncode, again.returncode) == (0, 0), again.stderr[-2000:]
+    assert "built " not in again.stdout and hub.requests == []
+
+
+def test_a_folder_without_rows_is_told(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    done = corpusmill("nemotron", "pools", "--in-dir", tmp_path, "--out-dir", tmp_path / "out")
+
+    assert done.returncode == 2
+    assert (
+        done.stderr
+        == f"corpusmill: {tmp_path}: no rows are sealed there; give a folder that `nemotron normalize` or `run` made\n"
+    )
+
+
+def test_a_smoke_run_needs_nothing_and_a_second_one_builds_nothing(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    own = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    first, again = (corpusmill("nemotron", "smoke", "--out-dir", tmp_path / "out", env=own) for _ in range(2))
+
+    assert (first.returncode, again.returncode) == (0, 0), first.stderr[-2000:] + again.stderr[-2000:]
+    assert "pools of 6 datasets published on loopback" in first.stdout and "98 artifacts built" in first.stdout
+    assert "all was there, nothing built" in again.stdout
+    pools = [line.split(maxsplit=4)[4] for line in first.stdout.splitlines()[1:7]]
+    purposes = {part.split()[0] for line in pools for part in line.split(", ")}
+    assert purposes >= set(RULES)  # every pool of the shipped recipe has rows
