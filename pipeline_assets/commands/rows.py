@@ -1,7 +1,8 @@
 """trace, peek, why, show: from a token or a document to its source row and back, what a reader gets, what it copies."""
 
 import contextlib
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -52,6 +53,9 @@ def trace(
     source: Annotated[
         str | None, typer.Option(help="Row of a source, REPO@COMMIT:PATH#ROW, PATH#ROW or PATH:LINE; no FOLDER.")
     ] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Print the source's record alone, byte for byte, fetched if it isn't here.")
+    ] = False,
     data: OptionalRoot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -79,9 +83,20 @@ def trace(
             found = [trace_token(store, token)]
         else:
             found = trace_id(store, doc_id) if doc_id is not None else trace_row(store, row or 0)
+        if record:
+            _print_records(found, root)
+            return
         lines = [line for one in found for line in (*_traced_lines(one), "")]
     told = [_traced_json(one) for one in found]
     answer(as_json, told if store.holds_several else told[0], lines[:-1])
+
+
+def _print_records(found: "Sequence[Traced]", root: Path) -> None:
+    from pipeline_assets.corpus.recipes.run import hub_of
+    from pipeline_assets.corpus.rows.record import record_of
+
+    for one in found:
+        typer.echo(record_of(one.text.source.rows[0], hub_of(root, os.environ)))
 
 
 def _traced_lines(found: "Traced") -> Iterator[str]:

@@ -13,6 +13,12 @@ from nemotron_hub import SHIPPED
 
 from pipeline_assets.corpus.nemotron.pools_recipe import RULES
 from pipeline_assets.corpus.nemotron.splits import dataset_key
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.rows.record import record_of
+from pipeline_assets.corpus.rows.source_row import SourceRow
+from pipeline_assets.corpus.rows.trace import open_rows, trace_row
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.demo_nemotron import write_datasets
 from resources.loopback_http import Answer, Ask, Origin
 from resources.loopback_hub import LoopbackHub
@@ -152,7 +158,7 @@ def test_what_would_be_sent_is_told_and_not_sent(
 def test_what_the_page_has_a_user_type(
     hub: KillingHub, env: dict[str, str], corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
-    run_all, pools, planned, published, traced = (
+    run_all, pools, planned, published, traced, record = (
         result.stdout for _, result in type_page("publishing.md", corpusmill, cwd=tmp_path, env=env)
     )
 
@@ -165,7 +171,7 @@ def test_what_the_page_has_a_user_type(
     ]
     assert same[0]["files"] == same[1]["files"] != []
     assert "will be made, private" in planned and "2 commits made" in published
-    assert "nvidia/Nemotron-Math-v2@" in traced
+    assert "nvidia/Nemotron-Math-v2@" in traced and json.loads(record)["data_source"] == "made"
 
 
 def test_heads_are_looked_up_once(hub: KillingHub, env: dict[str, str], corpusmill: Corpusmill, tmp_path: Path) -> None:
@@ -199,3 +205,39 @@ def test_a_smoke_run_needs_nothing_and_a_second_one_builds_nothing(corpusmill: C
     pools = [line.split(maxsplit=4)[4] for line in first.stdout.splitlines()[1:7]]
     purposes = {part.split()[0] for line in pools for part in line.split(", ")}
     assert purposes >= set(RULES)  # every pool of the shipped recipe has rows
+
+
+def test_every_row_of_every_pool_leads_to_its_source_record(root: Path, hub: KillingHub) -> None:
+    files = HubFiles(root / "hub_cache", endpoint=hub.endpoint)
+    seen = 0
+    for section in yaml.safe_load(SHIPPED.read_text())["datasets"]:
+        store = open_rows(root / "nemotron/mine/candidate_pools" / dataset_key(section["dataset"]), Lineage(root))
+        for number in range(len(store)):
+            [traced] = trace_row(store, number)
+            source = traced.text.source.rows[0]
+            assert isinstance(source, SourceRow) and source.dataset == section["dataset"]
+            record = record_of(source, files)
+            content = (hub.folder / "datasets" / source.dataset / source.path).read_bytes()
+            assert content[source.row : source.row + len(record) + 1] == record + b"\n"
+            row = json.loads(record)
+            asked = row.get("text") or (row["messages"][-1]["content"] if row.get("messages") else row["problem"])
+            assert asked in traced.text.part.text
+            seen += 1
+    assert seen >= 200
+
+
+def test_no_row_is_lost_between_the_source_and_the_pools(root: Path, hub: KillingHub) -> None:
+    for section in yaml.safe_load(SHIPPED.read_text())["datasets"]:
+        name = dataset_key(section["dataset"])
+        lines = sum(
+            path.read_bytes().count(b"\n")
+            for path in (hub.folder / "datasets" / section["dataset"] / "data").glob("*.jsonl")
+        )
+        for kind in ("normalized_shards", "deduplicated", "candidate_pools"):
+            folders = [root / "nemotron/mine" / kind / name]
+            if kind != "candidate_pools":
+                folders = [folders[0] / split for split in section["splits"]]
+            ledgers = [open_artifact(folder).manifest.identity.ledger for folder in folders]
+            assert all(ledger.adds_up for ledger in ledgers)
+            assert sum(ledger.rows_in for ledger in ledgers) == lines
+            lines = sum(ledger.out for ledger in ledgers)

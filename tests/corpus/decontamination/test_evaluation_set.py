@@ -35,7 +35,7 @@ def parquet() -> bytes:
     ("name", "data"),
     [
         ("quiz.jsonl", lines()),
-        ("quiz.jsonl.gz", gzip.compress(lines())),
+        ("quiz.jsonl.gz", gzip.compress(lines(), mtime=0)),
         ("quiz.jsonl.zst", zstandard.ZstdCompressor().compress(lines())),
         ("quiz.parquet", parquet()),
     ],
