@@ -49,6 +49,9 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
         values["tokenizer"] = dg.MetadataValue.text(" ".join(map(str, manifest.identity.tokenizer.values())))
     if command := provenance.get("command"):
         values["command"] = dg.MetadataValue.text(command["typed"])
+    if published := provenance.get("published"):
+        values["published"] = dg.MetadataValue.url(published["url"])
+        values["commit"] = dg.MetadataValue.text(published["commit"])
     values |= _costs(manifest) | _columns(artifact)
     if "ledger" in counts:
         values["ledger"] = dg.MetadataValue.md(ledger_table(manifest.identity.ledger))

@@ -7,11 +7,6 @@ from typing import Annotated
 import typer
 
 from pipeline_assets.commands.terminal import OptionalRoot, as_bytes, counted, data_root, log_to_stderr, tell
-from pipeline_assets.corpus.publishing.hub_repo import HubRepo, token_of
-from pipeline_assets.corpus.publishing.publication import publication_of
-from pipeline_assets.corpus.publishing.publish import plan_publication
-from pipeline_assets.corpus.publishing.publish import publish as send
-from pipeline_assets.corpus.recipes.run import hub_of
 from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.files import unreplaced
 
@@ -28,6 +23,12 @@ def publish(
     data: OptionalRoot = None,
 ) -> None:
     """Example: corpusmill nemotron publish me/pools data/nemotron/nemotron_v1/candidate_pools/nemotron-math-v2"""
+    from pipeline_assets.corpus.publishing.hub_repo import HubRepo, token_of
+    from pipeline_assets.corpus.publishing.publication import publication_of
+    from pipeline_assets.corpus.publishing.publish import plan_publication
+    from pipeline_assets.corpus.publishing.publish import publish as send
+    from pipeline_assets.corpus.recipes.run import hub_of
+
     log_to_stderr()
     sealed_manifest(folder)
     with unreplaced(folder):

@@ -53,6 +53,7 @@ from pipeline_assets.corpus.nemotron.splits import dataset_of, partition_key
 from pipeline_assets.corpus.normalize.sources import folder_misfits
 from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.publishing.dataset_card import card_of
+from pipeline_assets.corpus.publishing.publish import preview_publication, publish_sealed
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.rows.conversations import CandidateRows, ConversationRows, KeptConversations, LaidOutRows
@@ -407,8 +408,6 @@ POOL_REPORT = Kind(
 
 
 def _publish(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.publishing.publish import publish_sealed
-
     [pools], asked = job.upstream, PublishRecipe.from_content(job.recipe)
     hub = job.run.hub_for("what was published") if job.run.sends else None
     return publish_sealed(job.building, pools, hub, asked)
@@ -422,6 +421,7 @@ PUBLISHED_POOLS = Kind(
 
     The token is HF_TOKEN of whoever runs it. A run that was cut off goes on from its own last commit.""",
     formats=frozenset({"huggingface"}),
+    preview=preview_publication,
 )
 
 

@@ -165,6 +165,12 @@ def publish_sealed(building: StagingDir, artifact: Artifact, hub: HubFiles | Non
     return BuildResult([file], {"splits": len(rows), "rows": sum(split.rows for split in splits)}, {}, provenance=sent)
 
 
+def preview_publication(artifact: Artifact) -> list[dict[str, str]]:
+    """The rows of each split by config."""
+    said = json.loads(artifact.path(PUBLICATION).read_bytes())["rows"]
+    return [{"config": one["config"], "split": one["split"], "rows": f"{one['rows']:,}"} for one in said]
+
+
 def run_of(made: Publication, repo: HubRepo) -> str:
     """The digest of what is published where."""
     return sha256_of([repo.name, *([item.path, item.sha256] for item in made.items.values())])
