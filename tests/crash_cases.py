@@ -205,7 +205,7 @@ _TO_DECONTAMINATED = stage_a("raw", "normalized", "filtered", "deduplicated", "e
 _TO_PACKED = _all(_TO_DECONTAMINATED, stage_a("packed"))
 _RAW_ROWS = nemotron("raw")
 _TO_PROMPTS = nemotron("raw", "normalized_shards", "prompts", "stage_a/evaluation")
-_TO_KEPT_ROWS = nemotron("raw", "inventory", "normalized_shards", "prompts", "near_duplicates", "deduplicated")
+_TO_KEPT_ROWS = _all(_TO_PROMPTS, nemotron("decontaminated", "near_duplicates", "deduplicated"))
 _TO_POOLS = _all(_TO_KEPT_ROWS, nemotron("candidate_pools"))
 CASES = [
     *(Case("words: build", _nothing, _ENGLISH, engine, victim) for engine, victim in _ENGINES),

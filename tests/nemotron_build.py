@@ -21,7 +21,7 @@ ANSWER = "The answer is four, as two and two make four."
 
 def build(recipe: NemotronRecipe, root: Path, hub: HubFiles, engine: RunSettings) -> dict[str, str]:
     """Builds all artifacts of a recipe; their digests by role."""
-    run = Run(root, engine, hub)
+    run = Run(root, engine, hub, sends=False)
     return {target.role: KINDS[target.kind].build(target, run).manifest.digest for target in recipe.targets()}
 
 
@@ -30,17 +30,24 @@ def offline(cache: Path) -> HubFiles:
     return HubFiles(cache, endpoint="http://127.0.0.1:9", tries=1)
 
 
+_ITEM = "Do you know whether it rains in Bonn?"  # of an evaluation set
+
+
 def write_nemotron(folder: Path) -> NemotronRecipe:
     """A recipe of tool calls and of maths, whose ids repeat over shards; the last row of each split is cut off."""
     data = folder / "nemotron"
     data.mkdir()
     for split in ("high_part01", "tool_calling"):
-        lines = [json.dumps(row) for row in made_rows(split)]
+        rows = made_rows(split)
+        if split == "tool_calling":
+            rows[1]["messages"][1]["content"] = _ITEM
+        lines = [json.dumps(row) for row in rows]
         (data / f"{split}.jsonl").write_text("\n".join([*lines, lines[0], lines[1][:40]]))
     content = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
     section = {"dataset": "chats", "path": str(data), "splits": ["high_part01", "tool_calling"], "domain": "agentic"}
     content |= {"datasets": [section], "rows": content["rows"] | {"shard_bytes": 2000, "max_reject_fraction": "0.5"}}
-    content["decontamination"] = quiz_of(folder / "quiz", "How is it in Bonn?")
+    content["decontamination"] = quiz_of(folder / "quiz", _ITEM)
+    content["publish"] = {"repo": "owner/{dataset}-pools"}
     return NemotronRecipe.of(content, SHIPPED)
 
 

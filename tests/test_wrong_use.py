@@ -107,7 +107,7 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
         ("ui --port 70000", "--port: it is '70000'; give 65535 at most"),
         ("dedup explain --bands many", "--bands: it is 'many'; give a whole number"),
         ("dedup explain --recall most", "--recall: it is 'most'; give a number"),
-        ("demo --only heeling", "--only: it is 'heeling'; 'heeling' is not one of 'healing', 'stage_a'"),
+        ("demo --only heeling", "--only: it is 'heeling'; 'heeling' is not one of 'healing', 'stage_a', 'nemotron'"),
         ("stage-a why ''", "DOC_ID: the id is empty; give the id of a document: `trace` and `peek` show ids"),
         ("status --data README.md", "README.md: a file lies where a folder belongs; give the data root with --data"),
         (

@@ -125,7 +125,7 @@ def build_recipe(
     if partition is not None and partition not in partitions:
         nearest = difflib.get_close_matches(partition, partitions, n=1)
         fix = f"did you mean {nearest[0]}?" if nearest else f"give one of {', '.join(partitions)}"
-        raise UsageError(f"there is no partition {partition!r}", path, fix)
+        raise UsageError(f"there is no partition {partition!r}", wanted.name, fix)
     asked = [target for target in targets if partition is None or target.partition in (None, partition)]
     built: set[str] = set()
     with warning_last(asked, data, strict):

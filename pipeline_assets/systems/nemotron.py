@@ -1,4 +1,4 @@
-"""Nemotron: distilled datasets at a commit → inventories of their splits → rows as Harmony texts → a hub's layout."""
+"""Nemotron: distilled datasets at a commit → inventories → rows as Harmony texts → those that stay → pools → a hub."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,26 +10,18 @@ from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAG
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.nemotron import row_checks, split_pin
 from pipeline_assets.corpus.nemotron.inventory import COVERAGE_STAGE, INVENTORY_STAGE, gather_coverage, take_inventory
 from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE, lay_out
 from pipeline_assets.corpus.nemotron.pool_page import preview_pools
 from pipeline_assets.corpus.nemotron.pool_report import POOL_REPORT_STAGE, report_on_pools
 from pipeline_assets.corpus.nemotron.pools_recipe import POOLS_STAGE, PoolsRecipe
-from pipeline_assets.corpus.nemotron.row_checks import (
-    coverage_within_inventory,
-    pools_have_rows,
-    preview_columns,
-    preview_coverage,
-    texts_parse,
-    tokens_round_trip,
-)
 from pipeline_assets.corpus.nemotron.rows_recipe import (
     DEDUPLICATED_STAGE,
-    DOMAINS,
-    EFFORTS,
     NORMALISE_STAGE,
     PROMPTS_STAGE,
     RowsRecipe,
+    rules_of,
 )
 from pipeline_assets.corpus.nemotron.sections import (
     PUBLISH_STAGE,
@@ -39,15 +31,7 @@ from pipeline_assets.corpus.nemotron.sections import (
     PublishRecipe,
     Scan,
     section_misfits,
-)
-from pipeline_assets.corpus.nemotron.split_pin import (
-    RAW_STAGE,
-    SplitFolder,
-    list_rows,
-    list_split,
-    pin_split,
-    split_files,
-    split_folder_of,
+    unsaid_efforts,
 )
 from pipeline_assets.corpus.nemotron.splits import dataset_of, partition_key
 from pipeline_assets.corpus.normalize.sources import folder_misfits
@@ -88,19 +72,20 @@ class NemotronRecipe(Recipe):
     def remarks(self) -> Iterator[str]:
         """As `Recipe.remarks`: splits whose system messages may say another effort than they were answered with."""
         if self.rows is not None and self.rows.system is not None:
-            # Of the six, EFFORTS has those that are rendered and whose splits are named after efforts.
-            asked = [one for one in self.datasets if one.dataset in EFFORTS or one.dataset not in DOMAINS]
-            yield from filter(None, (one.unsaid_efforts(self.rows.system.reasoning_effort) for one in asked))
+            yield from unsaid_efforts(self.datasets, self.rows.system.reasoning_effort)
 
     def goals(self) -> list[Target]:
         """What all else is made for."""
         rows, inventories = list[Target](), list[Target]()
         for section, split in self.all_splits():
-            raw = self._raw(section, split)
-            asked = [] if self.scan is None else [self._target(INVENTORY, section, split, self.scan.content(), [raw])]
+            raw, asked = self._raw(section, split), list[Target]()
+            if self.scan is not None:
+                asked.append(INVENTORY.target(self.name, self.scan.content(), [raw], partition=raw.partition))
             inventories += asked
             if self.rows is not None:
-                rows.append(self._rows(section, split, raw, asked))
+                content = section.rows_content(split) | {"rows": self.rows.content_of_rows()}
+                beside: dict[str, Any] = {"tokenizer": self.rows.tokenizer.content(), "compared_to": tuple(asked)}
+                rows.append(NORMALIZED_SHARDS.target(self.name, content, [raw], partition=raw.partition, **beside))
         goals = [*(rows or inventories)]
         if self.deduplicate is not None:
             left = rows_that_stay(self.name, rows, self.deduplicate, self.decontamination)
@@ -117,22 +102,11 @@ class NemotronRecipe(Recipe):
     def _raw(self, section: DatasetSection, split: str) -> Target:
         patterns = {name: list(files) for name, files in section.files.items() if name == split}
         content: dict[str, Any] = {"dataset": section.dataset, "split": split, "files": patterns}
+        partition = partition_key(section.dataset, split)
         if section.path is None:
-            return self._target(RAW, section, split, content | {"revision": section.revision})
-        return self._target(RAW, section, split, content, outside=SplitFolder(Path(section.path), split, patterns))
-
-    def _rows(self, section: DatasetSection, split: str, raw: Target, inventories: Sequence[Target]) -> Target:
-        assert self.rows is not None
-        content: dict[str, Any] = {
-            "subset": section.subset,
-            "domain": section.rows_domain,
-            "reasoning_effort": section.reasoning_effort.get(split),
-            "rows": {key: value for key, value in self.rows.content().items() if key != "tokenizer"},
-        }
-        tokenizer, compared_to = self.rows.tokenizer.content(), tuple(inventories)
-        return self._target(
-            NORMALIZED_SHARDS, section, split, content, [raw], tokenizer=tokenizer, compared_to=compared_to
-        )
+            return RAW.target(self.name, content | {"revision": section.revision}, partition=partition)
+        outside = split_pin.SplitFolder(Path(section.path), split, patterns)
+        return RAW.target(self.name, content, partition=partition, outside=outside)
 
     def all_splits(self) -> list[tuple[DatasetSection, str]]:
         """Every split with its dataset, in the recipe's order."""
@@ -141,17 +115,6 @@ class NemotronRecipe(Recipe):
     def revisions(self) -> list[tuple[str, str]]:
         """Dataset and commit of everything that is read from a hub."""
         return [(section.dataset, section.revision) for section in self.datasets if section.revision is not None]
-
-    def _target(
-        self,
-        kind: Kind,
-        section: DatasetSection,
-        split: str,
-        content: dict[str, Any],
-        upstream: Sequence[Target] = (),
-        **more: Any,
-    ) -> Target:
-        return kind.target(self.name, content, upstream, partition=partition_key(section.dataset, split), **more)
 
 
 def by_dataset(splits: Sequence[Target]) -> dict[str, list[Target]]:
@@ -216,22 +179,22 @@ def pools_of(recipe: str, left: Sequence[Target], asked: PoolsRecipe, publish: P
 
 RAW = Kind(
     "nemotron/raw",
-    RAW_STAGE,
-    seals_inputs(pin_split),
+    split_pin.RAW_STAGE,
+    seals_inputs(split_pin.pin_split),
     """The files of a split, each by its hash: of a hub dataset at the recipe's commit, or of a folder here.
 
     The dataset's card says which they are, else their names. Nothing is copied.""",
     formats=frozenset({"huggingface", "file"}),
-    outside=split_folder_of,
+    outside=split_pin.split_folder_of,
     preview=preview_inputs,
-    listing=list_split,
+    listing=split_pin.list_split,
 )
 
 
 def _take_inventory(job: Job) -> BuildResult:
     [raw], [pin] = job.target.upstream, job.upstream
     max_rows = job.recipe["max_rows"]
-    with split_files(raw, job.run, job.building, max_rows) as files:
+    with split_pin.split_files(raw, job.run, job.building, max_rows) as files:
         return take_inventory(job.building, files, pin.manifest.identity, max_rows, job.run.settings)
 
 
@@ -247,22 +210,18 @@ INVENTORY = Kind(
 
     Of all rows, or of a sample as the recipe asks. Bad rows are kept aside with their reasons.""",
     checks=(FILES, LEDGER),
-    preview=preview_columns,
-    listing=list_rows,
+    preview=row_checks.preview_columns,
+    listing=split_pin.list_rows,
     limit=_sample,
 )
-
-
-def _gather_coverage(job: Job) -> BuildResult:
-    return gather_coverage(job.building, job.upstream)
 
 
 METADATA_COVERAGE = Kind(
     "nemotron/metadata_coverage",
     COVERAGE_STAGE,
-    seals_files(_gather_coverage),
+    seals_files(lambda job: gather_coverage(job.building, job.upstream)),
     "The inventories of all splits as one table. Waits until every split of the recipe has its own.",
-    preview=preview_coverage,
+    preview=row_checks.preview_coverage,
 )
 
 
@@ -271,11 +230,9 @@ def _normalise(job: Job) -> BuildResult:
     from pipeline_assets.corpus.nemotron.normalise_split import normalise_split, origin_of
 
     [raw], [pin], recipe = job.target.upstream, job.upstream, job.recipe
-    rules = RowsRecipe.from_content({**recipe["rows"], "tokenizer": job.target.tokenizer}).rules(
-        recipe["reasoning_effort"]
-    )
+    rules = rules_of(recipe, job.target.tokenizer)
     origin = origin_of(pin.manifest.identity, recipe["subset"], recipe["domain"])
-    with split_files(raw, job.run, job.building, rules.max_rows) as files:
+    with split_pin.split_files(raw, job.run, job.building, rules.max_rows) as files:
         return normalise_split(job.building, files, origin, rules, job.run.settings)
 
 
@@ -288,14 +245,14 @@ NORMALIZED_SHARDS = Kind(
     Each names the file, the row and the commit that it is from; rows that give no text are kept aside with reasons.""",
     formats=frozenset({"parquet"}),
     rows=ConversationRows,
-    listing=list_rows,
+    listing=split_pin.list_rows,
     limit=_sample,
     checks=(
         FILES,
         LEDGER,
-        check(texts_parse),
-        check(tokens_round_trip),
-        check_beside(coverage_within_inventory, is_blocking=False),
+        check(row_checks.texts_parse),
+        check(row_checks.tokens_round_trip),
+        check_beside(row_checks.coverage_within_inventory, is_blocking=False),
     ),
 )
 
@@ -304,9 +261,7 @@ def _gather_prompts(job: Job) -> BuildResult:
     from pipeline_assets.corpus.nemotron.prompts import PromptRules, gather_prompts
 
     [rows, *earlier] = job.upstream
-    made_by = rows.manifest.identity.recipe
-    recipe = RowsRecipe.from_content({**made_by["rows"], "tokenizer": rows.manifest.identity.tokenizer})
-    system = recipe.rules(made_by["reasoning_effort"]).rows.system
+    system = rules_of(rows.manifest.identity.recipe, rows.manifest.identity.tokenizer).rows.system
     rules = PromptRules(job.recipe["split"], system, job.recipe["min_completion_tokens"])
     return gather_prompts(job.building, rows, earlier, rules, job.run.settings)
 
@@ -324,14 +279,10 @@ PROMPTS = Kind(
 )
 
 
-def _decontaminate(job: Job) -> BuildResult:
-    return decontaminate(job, PROMPTS, may_be_empty=True)
-
-
 DECONTAMINATED = Kind(
     "nemotron/decontaminated",
     DECONTAMINATION_STAGE,
-    seals_files(_decontaminate),
+    seals_files(lambda job: decontaminate(job, PROMPTS, may_be_empty=True)),
     "Prompts of a split without items of evaluation sets; of each that held one, which, how much of it, and where.",
     formats=frozenset({"jsonl"}),
     rows=DecontaminatedPrompts,
@@ -394,7 +345,7 @@ CANDIDATE_POOLS = Kind(
     Waits for all its splits. To take a row out changes one file of each pool that has it.""",
     formats=frozenset({"parquet"}),
     rows=CandidateRows,
-    checks=(FILES, LEDGER, check(pools_have_rows, is_blocking=False)),
+    checks=(FILES, LEDGER, check(row_checks.pools_have_rows, is_blocking=False)),
 )
 
 

@@ -3,8 +3,9 @@
 All are choices of a recipe; none has a default.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
@@ -178,6 +179,10 @@ class RowsRecipe(RecipePart):
             raise ValueError("plain/1 has no channels: its `system` has `valid_channels: []`")
         return self
 
+    def content_of_rows(self) -> dict[str, Any]:
+        """The same without the tokenizer, which manifests name beside it."""
+        return {key: value for key, value in self.content().items() if key != "tokenizer"}
+
     def rules(self, effort: Effort | None) -> NormaliseRules:
         """The same for the rows of one split.
 
@@ -203,3 +208,12 @@ class RowsRecipe(RecipePart):
         if isinstance(self.loss, AssistantLastLoss):
             return AssistantLast()
         return AssistantAll(analysis=self.loss.analysis, calls=self.loss.calls)
+
+
+def rules_of(recipe: Mapping[str, Any], tokenizer: Mapping[str, Any] | None) -> NormaliseRules:
+    """By what the rows of a split are made, or were.
+
+    Args:
+        recipe: the part of the recipe that their bytes depend on, as a target or a manifest has it.
+    """
+    return RowsRecipe.from_content({**recipe["rows"], "tokenizer": tokenizer}).rules(recipe["reasoning_effort"])

@@ -1,13 +1,13 @@
 """What a recipe says of datasets, and of what is made of their rows: its sections, but `rows` and `pools`."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, get_args
 
 import pydantic
 
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
-from pipeline_assets.corpus.nemotron.rows_recipe import DOMAINS, Domain, Effort
+from pipeline_assets.corpus.nemotron.rows_recipe import DOMAINS, EFFORTS, Domain, Effort
 from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of, partition_key
 from pipeline_assets.corpus.spine.lineage import AREAS
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -79,6 +79,11 @@ class DatasetSection(RecipePart):
         """The domain of its rows; None if nobody says it."""
         return self.domain or known_domain(self.dataset)
 
+    def rows_content(self, split: str) -> dict[str, Any]:
+        """What it says of the rows of a split, beside their files."""
+        effort = self.reasoning_effort.get(split)
+        return {"subset": self.subset, "domain": self.rows_domain, "reasoning_effort": effort}
+
     def unsaid_efforts(self, otherwise: Effort | None) -> str | None:
         """A line on splits whose effort isn't said, though their names say another, or that of other splits is said.
 
@@ -92,6 +97,14 @@ class DatasetSection(RecipePart):
         told = f"{self.dataset}: `reasoning_effort` doesn't say that of {', '.join(unsaid)}: rows rendered there say"
         efforts = ", ".join(f"{split}: {name[0]}" for split in unsaid if (name := found[split]))
         return f"{told} {otherwise or 'none'}" + (f"; by their names it would be {efforts}" if efforts else "")
+
+
+def unsaid_efforts(datasets: Sequence[DatasetSection], otherwise: Effort | None) -> Iterator[str]:
+    """Of datasets with rows to render, splits whose system messages may say another effort than they were answered
+    with. Of the six, EFFORTS has those that are rendered and whose splits are named after efforts.
+    """
+    asked = [one for one in datasets if one.dataset in EFFORTS or one.dataset not in DOMAINS]
+    yield from filter(None, (one.unsaid_efforts(otherwise) for one in asked))
 
 
 def known_domain(dataset: str) -> Domain | None:

@@ -22,7 +22,7 @@ Targets = dict[str, list[Target]]
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Targets]]:
     """The systems of the crash cases, every artifact of them built: targets by their kind."""
     with open_sources() as sources:
-        run = Run(tmp_path_factory.mktemp("kinds"), RunSettings(workers=0), sources.offline)
+        run = Run(tmp_path_factory.mktemp("kinds"), RunSettings(workers=0), sources.offline, sends=False)
         targets: Targets = {}
         for recipe in (sources.recipe, sources.stage_a, sources.nemotron):
             for target in recipe.targets():
