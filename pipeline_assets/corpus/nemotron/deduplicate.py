@@ -28,13 +28,14 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
 from pipeline_assets.corpus.nemotron.prompts import DroppedRow
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA, data_files
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, dropped_key
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import Window
 
+_encoder = msgspec.json.Encoder()
 _gone, _decision = msgspec.json.Decoder(DroppedRow), msgspec.json.Decoder(Decision)
 _refused = msgspec.json.Decoder(Reject)
 _NEAR = "near_duplicate"
@@ -86,6 +87,7 @@ def deduplicate_split(
     shards = [
         _Shard(name, path, rows.path(path), gone[name], refused[name], decided[name]) for path, name in names.items()
     ]
+    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
     work = functools.partial(deduplicate_rows, has_looked=near is not None, drops=drops)
     receipts = list(run_stage("deduplicate", work, shards, building, settings))
     dropped = gather_lines(building, [receipt.files[1] for receipt in receipts], DROPPED_FILE, settings.zstd_level)
@@ -120,7 +122,7 @@ def _by_shard(
         with JsonlZstWriter(paths[name], level=1) as writer:
             if of_next is not None and of_next[0] == name:
                 for _, one in of_next[1]:
-                    writer.write_lines(msgspec.json.encode(one) + b"\n", 1)
+                    writer.write_lines(_encoder.encode_lines([one]), 1)
                 of_next = next(waiting, None)
     return paths
 
@@ -154,7 +156,7 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: BuildFolder, has_loo
                     leaves = _dropped(found, table, row, shard.path, first + row)
                     stays[row] = False
                     counts[dropped_key(leaves.reason)] += 1
-                    dropped.write_lines(msgspec.json.encode(leaves) + b"\n", 1)
+                    dropped.write_lines(_encoder.encode_lines([leaves]), 1)
             kept = _tagged(table.filter(mask(stays)), tags, has_looked)
             counts.update(rows=table.num_rows, documents=kept.num_rows)
             counts.update({name: int(numbers(kept[column]).sum()) for name, column in _SUMS.items()})

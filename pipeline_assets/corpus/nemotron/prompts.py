@@ -37,7 +37,7 @@ from pipeline_assets.corpus.harmony.render import render_harmony
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, data_files
 from pipeline_assets.corpus.nemotron.sections import CORRECTNESS
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
@@ -51,6 +51,7 @@ _JUDGED = ["quality_valid_harmony", "quality_completion_nonempty", "quality_vali
 _JUDGED += ["stats_completion_tokens", "stats_tool_calls"]
 _ASKED = ["id", "meta_domain", "meta_license", "meta_correctness", "meta_formal_statement", "source_file", "source_row"]
 Row = dict[str, object]
+_encoder = msgspec.json.Encoder()
 
 
 class DroppedRow(msgspec.Struct, frozen=True):
@@ -111,6 +112,7 @@ def gather_prompts(
         earlier: prompts of splits whose texts count as there before.
     """
     shards = [_Shard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
+    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
     judged = list(run_stage("judge", functools.partial(judge_rows, rules=rules), shards, building, settings))
     before = [one.path(file.path) for one in earlier for file in one.manifest.identity.files if _is_texts(file.path)]
     own = [building.path(receipt.files[0].path) for receipt in judged]
@@ -172,9 +174,9 @@ def write_prompts(shard: _Shard, window: Window, folder: BuildFolder, rules: Pro
                     counts[dropped_key(because[0])] += 1
                     place = str(row["source_file"]), int(str(row["source_row"]))
                     gone = DroppedRow(*place, *because, str(row["id"]), shard.path, shard_row)
-                    dropped.write_lines(msgspec.json.encode(gone) + b"\n", 1)
+                    dropped.write_lines(_encoder.encode_lines([gone]), 1)
                 shard_row += 1
-            documents.write_lines(b"".join(msgspec.json.encode(one) + b"\n" for one in kept), len(kept))
+            documents.write_lines(_encoder.encode_lines(kept), len(kept))
             counts.update(rows=len(batch), documents=len(kept))
     return Receipt([documents.output(name), dropped.output(dropped_name)], dict(counts))
 
