@@ -97,11 +97,15 @@ def measured_build(root: Path, endpoint: str, workers: int) -> None:
     for folder in root.iterdir():
         shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
     print(build(root, endpoint, workers))
+    (root / "peaks.json").write_text(json.dumps(peaks_mb()))
+
+
+def peaks_mb() -> tuple[float, float]:
+    """The largest resident set of this process, and of any that it started."""
     for child in multiprocessing.active_children():  # the fork server: it reports its workers' memory when it ends
         child.terminate()
         child.join()
-    peaks = [own_peak_kib() / 1024, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024]
-    (root / "peaks.json").write_text(json.dumps(peaks))
+    return own_peak_kib() / 1024, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 
 
 def own_peak_kib() -> int:

@@ -19,6 +19,7 @@ from corpus import write_shards
 from dedup import write_editions
 from growth import link_files, write_files
 from measure import measure
+from pools_flows import write_rows
 
 PROJECT = Path(__file__).parents[1]
 MB_AT_ONCE = 100
@@ -119,3 +120,26 @@ def test_deduplication_keeps_its_limit_and_spills_what_is_beyond(
         peaks[editions] = measure(script, [flow, str(tmp_path / f"{editions}")], 1).peak_mb
 
     assert max(peaks.values()) <= limit_mib, peaks
+
+
+@pytest.mark.slow
+def test_candidate_pools_hold_no_more_memory_for_four_times_the_rows_of_a_file(tmp_path: Path) -> None:
+    typed = "import json, sys, growth, pools_flows; from pathlib import Path; "
+    typed += "pools_flows.corpusmill(Path(sys.argv[1]), 2); print(json.dumps(growth.peaks_mb()))"
+    peaks: dict[int, list[float]] = {}
+
+    for rows in (17_500, 70_000):  # 70 MB of text, which is 2 files of a pool, and 4 times that in 8
+        folder = tmp_path / f"{rows}"
+        folder.mkdir()
+        write_rows(folder, rows, characters=4_000, file_bytes=1 << 40)
+        done = subprocess.run(
+            [sys.executable, "-c", typed, folder],
+            env={**os.environ, "PYTHONPATH": f"{PROJECT}:{PROJECT / 'benchmarks'}"},
+            capture_output=True,
+            check=True,
+        )
+        peaks[rows] = json.loads(done.stdout)
+
+    (parent_mb, worker_mb), (parent_mb_of_4, worker_mb_of_4) = peaks.values()
+    assert parent_mb_of_4 <= 1.10 * parent_mb, peaks
+    assert worker_mb_of_4 <= 1.10 * worker_mb, peaks

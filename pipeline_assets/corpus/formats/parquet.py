@@ -57,7 +57,8 @@ class ContentHash:
     def _hash_block(self) -> None:
         for column in pa.concat_tables(self._pending).columns:
             wide = _WIDE.get(column.type)  # 32-bit offsets end at 2 GiB a block
-            _hash_array(self._hash, (column.cast(wide) if wide else column).combine_chunks())
+            column = column.cast(wide) if wide else column
+            _hash_array(self._hash, column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
         self._pending, self._pending_rows = [], 0
 
 

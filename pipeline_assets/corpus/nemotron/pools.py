@@ -9,6 +9,10 @@ Files are written in content-defined chunks, one row group each, so that most by
 
 import functools
 import hashlib
+import io
+import itertools
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,30 +22,35 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import zstandard
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow import column_of, mask
+from pipeline_assets.corpus.formats.compression import ZSTD, decompressed
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, read_columns
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability_pool, condition_of
 from pipeline_assets.corpus.nemotron.schema import SCHEMA, data_files
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
+from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.worker import Window
+from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 
 if TYPE_CHECKING:
     import polars as pl
 
 POOLS = "candidates_"
-_CHOSEN = "chosen"  # in which pools a row is, a bit each
-_CHOSEN_SCHEMA = SCHEMA.append(pa.field(_CHOSEN, pa.binary()))
+_CHOSEN = "chosen"  # in which pools a row is, a byte each
+_WORK_LEVEL = -3  # of zstd: half of the bytes, in a fifth of the time that pools take
 _BUCKET_BYTES = 64 << 20  # of a split's rows, uncompressed, that become a file of a pool: at most as many
+_SPILL_BYTES = 16 << 20  # of rows that are held at once, to be written bucket by bucket
+_FIX = "remove the folder that it lies in and run the command again"
 # Columns of few values alone are written by a dictionary, which lies before all pages and changes with every new value.
 _OF_FEW_VALUES = ["dataset", "subset", "split", "loss_mode", "loss_rule", "template", "source_file", "source_revision"]
 _OF_FEW_VALUES += ["meta_domain", "meta_license", "meta_difficulty_bin", "meta_solved_bin", "quality_length"]
@@ -71,13 +80,13 @@ class _Shard:
 
 @dataclass(frozen=True)
 class _Bucket:
-    """Rows of a split whose ids have one hash, in row groups of work files."""
+    """Rows of a split whose ids have one hash, a frame in each work file of that split."""
 
     name: str
     split: str
     number: int
     of: int
-    parts: tuple[tuple[Path, int], ...]
+    files: tuple[Path, ...]
     rows: int = 0
 
 
@@ -98,13 +107,14 @@ def build_pools(
         for number, path in enumerate(data_files(rows))
         for name in [f"{split}-{number:05d}"]
     ]
+    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
     # polars asks the conditions in this process alone: its threads are lost where a worker is forked.
     pools = [*recipe.rules, *(_capabilities(shards) if recipe.by_capability else ())]
     counts: Counter[str] = Counter()
     for shard in shards:
         counts.update(_choose(shard, pools, recipe))
-    spread = list(run_stage("spread", spread_rows, shards, building, settings))
-    buckets = list(_gathered(building, shards, spread))
+    spilled = list(run_stage("spill", spill_rows, shards, building, settings))
+    buckets = list(_gathered(building, shards, spilled))
     work = functools.partial(write_pools, pools=pools)
     files = [file for receipt in run_stage("pools", work, buckets, building, settings) for file in receipt.files]
     rows: Counter[str] = Counter()
@@ -150,7 +160,7 @@ def _capabilities(shards: Sequence[_Shard]) -> list[str]:
     """Pools by capability that have rows, sorted."""
     said: set[str | None] = set()
     for shard in shards:
-        said.update(read_columns(shard.file, ["meta_capability_target"])["meta_capability_target"].to_pylist())
+        said.update(read_columns(shard.file, ["meta_capability_target"])["meta_capability_target"].unique().to_pylist())
     return sorted({capability_pool(target) for target in said if target is not None})
 
 
@@ -161,7 +171,20 @@ def _choose(shard: _Shard, pools: Sequence[str], recipe: PoolsRecipe) -> Counter
     import polars as pl
 
     asked = sorted({*recipe.columns, "meta_license", "meta_capability_target", "stats_tokens"})
-    frame = pl.DataFrame(pl.from_arrow(read_columns(shard.file, asked)))
+    chosen, counts = [np.zeros((0, len(pools)), bool)], Counter[str]()
+    with open_parquet(shard.file) as file:
+        for group in range(file.num_row_groups):
+            frame = pl.DataFrame(pl.from_arrow(file.read_row_group(group, asked)))
+            chosen.append(_chosen(frame, pools, recipe, counts))
+    durable.make_folder(shard.chosen.parent)
+    np.save(shard.chosen, np.concatenate(chosen))
+    return counts
+
+
+def _chosen(
+    frame: "pl.DataFrame", pools: Sequence[str], recipe: PoolsRecipe, counts: Counter[str]
+) -> NDArray[np.bool_]:
+    """In which pools each row is, shape (rows, pools); counted as `_choose` has it."""
     holds = {one: _holds(frame, one) for conditions in recipe.rules.values() for one in conditions}
     targets = [None if one is None else capability_pool(one) for one in frame["meta_capability_target"].to_list()]
     chosen = np.zeros((frame.height, len(pools)), bool)
@@ -172,16 +195,14 @@ def _choose(shard: _Shard, pools: Sequence[str], recipe: PoolsRecipe) -> Counter
     is_allowed = _allowed(frame, recipe)
     is_in_any = chosen.any(axis=1)
     chosen &= is_allowed[:, None]
-    durable.make_folder(shard.chosen.parent)
-    np.save(shard.chosen, chosen)
-    counts: Counter[str] = Counter({f"holds/{one}": int((rows & is_allowed).sum()) for one, rows in holds.items()})
+    counts.update({f"holds/{one}": int((rows & is_allowed).sum()) for one, rows in holds.items()})
     said = {column: frame[column].is_not_null().to_numpy() & is_allowed for column in recipe.columns}
     counts.update({f"said/{column}": int(rows.sum()) for column, rows in said.items()})
-    counts["rows"], counts["documents"] = frame.height, int(chosen.any(axis=1).sum())
-    counts[dropped_key("refused_licence")] = int((~is_allowed).sum())
-    counts[dropped_key("in_no_pool")] = int((is_allowed & ~is_in_any).sum())
-    counts["tokens"] = int(frame["stats_tokens"].to_numpy()[chosen.any(axis=1)].sum())
-    return counts
+    counts.update(rows=frame.height, documents=int(chosen.any(axis=1).sum()))
+    counts[dropped_key("refused_licence")] += int((~is_allowed).sum())
+    counts[dropped_key("in_no_pool")] += int((is_allowed & ~is_in_any).sum())
+    counts["tokens"] += int(frame["stats_tokens"].to_numpy()[chosen.any(axis=1)].sum())
+    return chosen
 
 
 def _holds(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
@@ -211,30 +232,41 @@ def _tag(licence: str | None) -> str:
     return UNKNOWN if licence is None else licence_table().tag_of(licence) or UNKNOWN
 
 
-def spread_rows(shard: _Shard, window: Window, folder: BuildFolder) -> Receipt:
-    """One work file: the rows that are in some pool, and in which, a row group for each bucket. Notes: `buckets`, those
-    that are there.
+def spill_rows(shard: _Shard, window: Window, folder: BuildFolder) -> Receipt:
+    """Work files: rows that are in some pool, and in which, a zstd frame for each bucket; last, where frames begin and
+    end.
 
     Args:
         window: has no part in this: a file is read whole.
     """
-    name = f"{WORK}/spread/{shard.name}.parquet"
-    chosen = np.load(shard.chosen)
-    tables, first = [_CHOSEN_SCHEMA.empty_table()], 0
+    files: list[OutputFile] = []
+    compressor = zstandard.ZstdCompressor(level=_WORK_LEVEL, write_checksum=True)
+    for tables in grouped_by_size(_chosen_rows(shard), lambda table: int(table.nbytes), _SPILL_BYTES):
+        table = pa.concat_tables(tables)
+        numbers = _bucket_numbers(table["id"].to_pylist(), shard.buckets)
+        [batch] = table.take(column_of(np.argsort(numbers, kind="stable"))).combine_chunks().to_batches()
+        name, bounds = f"{WORK}/spilled/{shard.name}-{len(files):05d}", [0]
+        ends = np.cumsum(np.bincount(numbers, minlength=shard.buckets)).tolist()
+        with DurableFile(folder.path(name)) as output:
+            for start, end in itertools.pairwise([0, *ends]):
+                output.write(compressor.compress(batch.slice(start, end - start).serialize()))
+                bounds.append(output.bytes_written)
+            output.write(np.array(bounds, "<i8").tobytes())
+        files.append(OutputFile.plain(name, table.num_rows, output))
+    return Receipt(files, {})
+
+
+def _chosen_rows(shard: _Shard) -> Iterator[pa.Table]:
+    """The rows of a file that are in some pool, and in which, row group by row group."""
+    chosen, first = np.load(shard.chosen), 0
     with open_parquet(shard.file) as file:
         for group in range(file.num_row_groups):
-            table: pa.Table = file.read_row_group(group)
+            table: pa.Table = file.read_row_group(group, use_threads=False)
             rows = chosen[first : first + table.num_rows]
             first += table.num_rows
-            bits = [row.tobytes() for row in np.packbits(rows, axis=1)]
-            tables.append(table.append_column(_CHOSEN, pa.array(bits, pa.binary())).filter(mask(rows.any(axis=1))))
-    together = pa.concat_tables(tables)
-    numbers = _bucket_numbers(together["id"].to_pylist(), shard.buckets)
-    there = np.unique(numbers).tolist()
-    with ParquetOutput(folder.path(name), _CHOSEN_SCHEMA, max(together.num_rows, 1), compression="lz4") as output:
-        for bucket in there:
-            output.write(together.filter(mask(numbers == bucket)))
-    return Receipt([output.output(name)], {}, {"buckets": there})
+            if rows.any():
+                column = pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, pa.py_buffer(rows)])
+                yield table.append_column(_CHOSEN, column).filter(mask(rows.any(axis=1)))
 
 
 def _bucket_numbers(ids: Sequence[str], buckets: int) -> NDArray[np.int64]:
@@ -244,13 +276,11 @@ def _bucket_numbers(ids: Sequence[str], buckets: int) -> NDArray[np.int64]:
 
 
 def _gathered(building: StagingDir, shards: Sequence[_Shard], receipts: Sequence[Receipt]) -> Iterator[_Bucket]:
-    parts: dict[tuple[str, int], list[tuple[Path, int]]] = {}
-    for shard, receipt in zip(shards, receipts, strict=True):
-        for group, bucket in enumerate(receipt.notes["buckets"]):
-            parts.setdefault((shard.split, bucket), []).append((building.path(receipt.files[0].path), group))
-    of = {shard.split: shard.buckets for shard in shards}
-    for (split, bucket), found in sorted(parts.items()):
-        yield _Bucket(f"{split}-{bucket:05d}", split, bucket, of[split], tuple(found))
+    together = zip(shards, receipts, strict=True)
+    for (split, of), spilled in itertools.groupby(together, key=lambda pair: (pair[0].split, pair[0].buckets)):
+        files = tuple(building.path(file.path) for _, receipt in spilled for file in receipt.files)
+        for number in range(of):
+            yield _Bucket(f"{split}-{number:05d}", split, number, of, files)
 
 
 def write_pools(bucket: _Bucket, window: Window, folder: BuildFolder, pools: Sequence[str]) -> Receipt:
@@ -259,22 +289,33 @@ def write_pools(bucket: _Bucket, window: Window, folder: BuildFolder, pools: Seq
     Args:
         window: has no part in this: a bucket is read whole.
         pools: in the order in which rows say in which they are.
+    Raises:
+        InputError: a work file is damaged.
     """
-    tables = []
-    for path, group in bucket.parts:
-        with open_parquet(path) as file:
-            tables.append(file.read_row_group(group))
-    table = pa.concat_tables(tables)
-    table = table.take(column_of(np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")))
-    packed = np.frombuffer(b"".join(table[_CHOSEN].to_pylist()), np.uint8).reshape(table.num_rows, -1)
-    chosen, table = np.unpackbits(packed, axis=1), table.drop_columns([_CHOSEN])
+    table = _read_bucket(bucket, SCHEMA.append(pa.field(_CHOSEN, pa.binary(len(pools)))))
+    order = np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")
+    octets = table[_CHOSEN].combine_chunks().buffers()[1]
+    chosen = np.frombuffer(octets, bool, len(order) * len(pools)).reshape(len(order), len(pools))[order]
+    table = table.drop_columns([_CHOSEN])
     files: list[OutputFile] = []
     for place, pool in enumerate(pools):
-        rows = chosen[:, place].astype(bool)
-        if rows.any():
+        rows = order[chosen[:, place]]
+        if len(rows):
             name = f"{POOLS}{pool}/{bucket.split}-{bucket.number:05d}-of-{bucket.of:05d}.parquet"
-            own = table.filter(mask(rows)).combine_chunks()
-            with ParquetOutput(folder.path(name), SCHEMA, own.num_rows, **_PUBLISHED) as output:
-                output.write(own)
+            with ParquetOutput(folder.path(name), SCHEMA, len(rows), **_PUBLISHED) as output:
+                output.write(table.take(column_of(rows)))
             files.append(output.output(name))
     return Receipt(files, {})
+
+
+def _read_bucket(bucket: _Bucket, schema: pa.Schema) -> pa.Table:
+    """Its rows, in one piece."""
+    batches = []
+    for path in bucket.files:
+        with open(path, "rb", buffering=0) as file:
+            file.seek(-8 * (bucket.of + 1 - bucket.number), os.SEEK_END)
+            start, stop = np.fromfile(file, "<i8", 2).tolist()
+            file.seek(start)
+            [batch] = decompressed(io.BytesIO(file.read(stop - start)), ZSTD, path, _FIX, sys.maxsize)
+        batches.append(pa.ipc.read_record_batch(batch, schema))
+    return pa.Table.from_batches(batches, schema).combine_chunks()

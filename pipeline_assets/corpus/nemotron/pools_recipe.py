@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pyarrow as pa
 import pydantic
 
+from pipeline_assets.corpus.formats.arrow import nullable
 from pipeline_assets.corpus.licences import known_tag
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -93,8 +94,8 @@ def condition_of(condition: str) -> "pl.Expr":
     if _CLOCK.search(condition):
         raise ValueError("it asks the clock, and rows would be others tomorrow")
     # Some types are compared where there are values alone: a list, of which a row has none or some.
-    of_row = pa.Table.from_pylist([{field.name: [""] for field in SCHEMA if pa.types.is_list(field.type)}], SCHEMA)
-    one_row = pl.DataFrame(pl.from_arrow(of_row))
+    of_row = [nullable([[""] if pa.types.is_list(field.type) else None], field.type) for field in SCHEMA]
+    one_row = pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(of_row, schema=SCHEMA)))
     try:
         expression = pl.sql_expr(condition)
         found = one_row.select(expression.alias("holds")).schema["holds"]

@@ -1,0 +1,146 @@
+"""The flows that pools.py measures: deduplicated rows in, a Parquet file or more of each pool out.
+
+    python pools_flows.py FLOW FOLDER WORKERS
+
+`corpusmill` builds what a recipe asks for, by the driver; the others are ceilings. Each prints the rows of every pool.
+"""
+
+import json
+import os
+import random
+import shutil
+import sys
+import uuid
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline_assets.corpus.formats.parquet import ParquetOutput
+from pipeline_assets.corpus.nemotron.pools_recipe import RULES, PoolsRecipe, capability_pool
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.recipes import drive
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine.staging import StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.demo_library import write_fineweb_edu
+from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, DEDUPLICATED
+
+SPLIT = DEDUPLICATED.target("benchmark", {}, partition="made/train")
+POOLS = CANDIDATE_POOLS.target("benchmark", {"pools": PoolsRecipe().content()}, [SPLIT], partition="made")
+TARGETS = ("Instruction following", "chat", "structured outputs")
+_GROUP_BYTES = 8 << 20  # of text, as normalising writes them
+_PASSAGE_CHARACTERS = 400
+
+
+def write_rows(folder: Path, rows: int, characters: int, file_bytes: int = 128 << 20) -> None:
+    """Rows of a split, sealed as if near duplicates had been taken out: passages of the demo corpus in another order
+    each, `characters` on the average, and metadata of which the default rules choose two pools a row.
+
+    Args:
+        file_bytes: of text that become a file; the default is that of normalising.
+    """
+    write_fineweb_edu(folder / "source")
+    corpus = "\n".join(pq.ParquetDataset(folder / "source" / "data").read(["text"])["text"].to_pylist())
+    seeded = random.Random(7)
+
+    def made(building: StagingDir) -> BuildResult:
+        outputs = []
+        of_group = min(4096, _GROUP_BYTES // characters)
+        of_file = file_bytes // characters // of_group * of_group
+        of = -(-rows // of_file)
+        for number in range(of):
+            name, stop = f"data/train-{number:05d}-of-{of:05d}.parquet", min((number + 1) * of_file, rows)
+            with ParquetOutput(building.path(name), SCHEMA, of_file) as output:
+                for first in range(number * of_file, stop, of_group):
+                    group = range(first, min(first + of_group, stop))
+                    table = [_row(corpus, seeded, row, characters) for row in group]
+                    output.write(pa.Table.from_pylist(table, SCHEMA))
+            outputs.append(output.output(name))
+        return BuildResult(outputs, {"documents": rows}, {})
+
+    SPLIT.build(folder, made, True, {})
+
+
+def _row(corpus: str, seeded: random.Random, number: int, characters: int) -> dict[str, object]:
+    passages = seeded.randint(1, 2 * characters // _PASSAGE_CHARACTERS - 1)
+    starts = (seeded.randrange(len(corpus) - _PASSAGE_CHARACTERS) for _ in range(passages))
+    said = (corpus[start : start + _PASSAGE_CHARACTERS] for start in starts)
+    text = f"<|start|>user<|message|>{next(said)}<|end|><|start|>assistant<|message|>{''.join(said)}<|end|>"
+    correctness = seeded.choice([None, None, 0.0, 0.25, 0.625, 0.75, 1.0, 1.0])
+    tokens = seeded.choice([*[len(text) // 4] * 30, 20_000])
+    return {
+        "id": str(uuid.UUID(int=seeded.getrandbits(128))),
+        "dataset": "made",
+        "subset": "default",
+        "split": "train",
+        "text": text,
+        "text_sha1": f"{seeded.getrandbits(160):040x}",
+        "loss_mode": "assistant_all",
+        "loss_rule": "assistant_all, analysis, calls",
+        "template": "harmony/1",
+        "meta_correctness": correctness,
+        "meta_pass_k": None if correctness is None else 8,
+        "meta_correct_count": None if correctness is None else int(8 * correctness),
+        "meta_domain": "math",
+        "meta_tags": ["multi_turn", "reasoning", *seeded.sample(["source:forum", "tools"], 1)],
+        "meta_expected_answer": str(seeded.randrange(1000)),
+        "meta_capability_target": seeded.choice([None] * 27 + [*TARGETS]),
+        "meta_reasoning": seeded.choice(["on", "on", "off", None]),
+        "meta_license": seeded.choice(["cc-by-4.0", "cc-by-4.0", "cc-by-sa-4.0"]),
+        "quality_valid_harmony": True,
+        "quality_completion_nonempty": True,
+        "quality_is_duplicate": False,
+        "quality_length": "normal",
+        "quality_repetition": seeded.randrange(100) / 1000,
+        "quality_empty_messages": 0,
+        "stats_char_len": len(text),
+        "stats_approx_tokens": tokens,
+        "stats_tokens": tokens,
+        "stats_completion_tokens": tokens // 2,
+        "stats_turns": 1,
+        "stats_tool_calls": seeded.choice([0, 0, 0, 3]),
+        "source_file": "data/train.jsonl",
+        "source_row": 4321 * number,
+        "source_revision": "0" * 40,
+    }
+
+
+def corpusmill(folder: Path, workers: int) -> dict[str, int]:
+    """The artifact, from nothing."""
+    shutil.rmtree(folder / POOLS.folder, ignore_errors=True)
+    built = drive.build_alone(POOLS, Run.of(folder, os.environ, workers=workers))
+    return built.manifest.identity.counts["pools"]
+
+
+def bare(folder: Path, is_read_once: bool) -> dict[str, int]:
+    """Scan, filter, and Parquet in zstd of the same level; nothing is sorted, hashed, checked or synced.
+
+    Args:
+        is_read_once: whether each file is read once, and a file of each pool written of it; else each pool is a scan
+            of all, and one file.
+    """
+    target = folder / "bare"
+    shutil.rmtree(target, ignore_errors=True)
+    files = sorted((folder / SPLIT.folder / "data").iterdir())
+    rules = {pool: [pl.sql_expr(one) for one in conditions] for pool, conditions in RULES.items()}
+    rules |= {capability_pool(one): [pl.col("meta_capability_target") == one] for one in TARGETS}
+    for pool in rules:
+        (target / pool).mkdir(parents=True)
+    for number, rows in enumerate(map(pl.read_parquet, files) if is_read_once else [pl.scan_parquet(files)]):
+        for pool, conditions in rules.items():
+            chosen, path = rows.filter(*conditions), target / pool / f"{number}.parquet"
+            write = chosen.write_parquet if is_read_once else chosen.sink_parquet
+            write(path, compression="zstd", compression_level=1)
+    counted = {pool: map(pq.read_metadata, (target / pool).iterdir()) for pool in sorted(rules)}
+    return {pool: sum(one.num_rows for one in files) for pool, files in counted.items()}
+
+
+def main() -> None:
+    flow, folder, workers = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    print(json.dumps(corpusmill(folder, workers) if flow == "corpusmill" else bare(folder, flow == "bare, read once")))
+
+
+if __name__ == "__main__":
+    main()
