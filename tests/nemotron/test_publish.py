@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,7 +72,6 @@ def root(
         section["revision"] = hub.commits()[section["dataset"]]
     content |= {"name": "mine", "publish": {"repo": "loopback/{dataset}-pools", "allow_unknown_licences": True}}
     content["rows"]["max_reject_fraction"] = "0.5"
-    del content["hf_layout"], content["scan"]
     (root / "recipes").mkdir()
     (root / "recipes" / "mine.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     done = corpusmill("run", "mine", "--data", root, env=env)
@@ -92,6 +92,32 @@ def test_the_pools_of_each_dataset_are_a_dataset_of_the_hub(root: Path, hub: Kil
         assert manifest["provenance"]["published"]["commit"] == hub.commits()[repo]
         said = json.loads((published / "publication.json").read_bytes())
         assert said["digest"] == json.loads((pools / "manifest.json").read_bytes())["digest"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "rows"),
+    [
+        ("inventory/nemotron-agentic-v1/tool_calling", None, 0),
+        ("normalized_shards/nemotron-agentic-v1/tool_calling", "default", 12),
+        ("deduplicated/nemotron-agentic-v1/tool_calling", "default", 10),
+        ("hf_layout/nemotron-agentic-v1", "default", 24),
+    ],
+)
+def test_any_sealed_folder_is_published_as_what_it_is(
+    root: Path, hub: KillingHub, env: dict[str, str], corpusmill: Corpusmill, kind: str, config: str | None, rows: int
+) -> None:
+    folder, repo = root / "nemotron/mine" / kind, f"loopback/as-{kind.replace('/', '-')}"
+
+    done = corpusmill("nemotron", "publish", repo, folder, env=env)
+
+    assert done.returncode == 0, done.stderr
+    copy = hub.folder / "datasets" / repo
+    card = (copy / "README.md").read_text()
+    metadata = yaml.safe_load(card.removeprefix("---\n").partition("\n---\n")[0])
+    assert [one["config_name"] for one in metadata.get("configs", [])] == ([config] if config else [])
+    assert sum(one["num_examples"] for one in metadata.get("dataset_info", {}).get("splits", [])) == rows
+    script = card.rsplit("```python\n", 1)[1].partition("```")[0]
+    subprocess.run([sys.executable, "-c", script, str(copy)], check=True)
 
 
 def test_a_rebuild_sends_nothing(root: Path, hub: KillingHub, env: dict[str, str], corpusmill: Corpusmill) -> None:

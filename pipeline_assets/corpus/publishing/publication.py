@@ -1,8 +1,8 @@
 """A sealed folder of the Nemotron system as a dataset repo: its files, its manifest, and a card that says what it is.
 
-The repo has the folder's own layout, and its manifest without provenance, which names machines and folders. Candidate
-pools are a config each, other rows the config `default`; what holds no rows has none. The card carries over what
-readers of the source agree to.
+The repo has the folder's own layout, and its manifest without provenance, which names machines and folders. A card that
+is there already gives way. Candidate pools are a config each, other rows the config `default`; what holds no rows has
+none. The card carries over what readers of the source agree to.
 """
 
 import json
@@ -146,7 +146,8 @@ def publication_of(artifact: Artifact, repo: HubRepo, *, allow_unknown: bool = F
     configs: dict[str, list[PublishedSplit]] = {}
     for split in splits:
         configs.setdefault(split.config, []).append(split)
-    files = [Item(one.path, artifact.folder / one.path, one.bytes, one.sha256) for one in artifact.manifest.storage]
+    stored = [one for one in artifact.manifest.storage if one.path != CARD]
+    files = [Item(one.path, artifact.folder / one.path, one.bytes, one.sha256) for one in stored]
     made = Publication(
         artifact=artifact,
         items={item.path: item for item in files},
@@ -156,7 +157,7 @@ def publication_of(artifact: Artifact, repo: HubRepo, *, allow_unknown: bool = F
         agreement={key: value for source in sources for key, value in source.agreement.items()},
     )
     beside = {
-        FILE_NAME: Item.of(FILE_NAME, replace(artifact.manifest, provenance={}).to_bytes()),
+        FILE_NAME: Item.of(FILE_NAME, replace(artifact.manifest, provenance={}, storage=stored).to_bytes()),
         CARD: Item.of(CARD, _card(made, sources, repo).encode()),
     }
     return replace(made, items={**made.items, **beside})
