@@ -251,6 +251,12 @@ CASES = [
     Case("nemotron: normalized shards", _RAW_ROWS, nemotron("normalized_shards"), stride=4),
     Case("nemotron: normalized shards", _RAW_ROWS, nemotron("normalized_shards"), FORKED, stride=16),
     Case("nemotron: decontaminated", _TO_PROMPTS, nemotron("decontaminated"), stride=4),
+    Case("nemotron: prompts", nemotron("raw", "normalized_shards"), nemotron("prompts"), stride=4),
+    Case(
+        "nemotron: kept rows",
+        _all(_TO_PROMPTS, nemotron("decontaminated", "near_duplicates")),
+        nemotron("deduplicated"),
+    ),
     Case("nemotron: pool report", _TO_POOLS, nemotron("pool_report")),
     Case("nemotron: pool report", _TO_POOLS, nemotron("pool_report"), FORKED, stride=4),
     Case("nemotron: hf layout", nemotron("raw", "normalized_shards"), nemotron("hf_layout")),
