@@ -82,11 +82,11 @@ COMMANDS = {
     "commands.nemotron": {
         "nemotron inventory": "Tell what the rows of each split are: files, columns and types, shares with metadata.",
         "nemotron run-all": "Take the six datasets of the shipped recipe, at their heads, from inventory to pools.",
-        "nemotron pools": "Pool rows that lie sealed by what they are for; those that weren't are deduplicated first.",
+        "nemotron pools": "Make pools of rows that are sealed already; normalised ones are deduplicated first.",
         "nemotron normalize": "Render the rows of each split as Harmony texts, with exact token counts, as Parquet.",
     },
     "commands.publish": {
-        "nemotron publish": "Make a sealed folder a dataset of a hub, or bring that up to date.",
+        "nemotron publish": "Make a sealed folder a dataset of a hub, or bring it up to date; needs HF_TOKEN.",
     },
     "commands.admin": {
         "pin": "Print a dataset's commit; with --recipe, pin it.",
@@ -117,7 +117,7 @@ def command(group: typer.Typer, name: str, help: str, load: Callable[[], Callabl
                 args = each_with_its_option(args, {option for one in several for option in one.opts})
             return super().parse_args(ctx, without_settings(args, own))
 
-    group.command(name, cls=Lazy, help=help)(lambda: None)
+    group.command(name, cls=Lazy, help=help, short_help=None if group is app else help)(lambda: None)
 
 
 app = typer.Typer(

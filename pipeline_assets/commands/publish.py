@@ -1,14 +1,18 @@
 """nemotron publish: a sealed folder as a dataset of a hub."""
 
 import os
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline_assets.commands.terminal import OptionalRoot, as_bytes, counted, data_root, log_to_stderr, tell
 from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.files import unreplaced
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.publishing.hub_repo import HubRepo
 
 
 def publish(
@@ -20,6 +24,7 @@ def publish(
         bool, typer.Option("--allow-unknown-licences", help="Send rows of which nobody knows the licence, too.")
     ] = False,
     onto: Annotated[str | None, typer.Option(help="Somebody else's commit, the head, to go on from.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace what was published of something else.")] = False,
     data: OptionalRoot = None,
 ) -> None:
     """Example: corpusmill nemotron publish me/pools data/nemotron/nemotron_v1/candidate_pools/nemotron-math-v2"""
@@ -33,12 +38,24 @@ def publish(
     sealed_manifest(folder)
     with unreplaced(folder):
         place = HubRepo.of(repo, hub_of(data_root(folder, data), os.environ), token_of(os.environ))
-        place.check_token()
+        owners = place.check_token()
         made = publication_of(open_artifact(folder), place, allow_unknown=allow_unknown_licences)
-        plan = plan_publication(made, place, onto)
-        state = f"made, {'public' if public else 'private'}" if plan.parent is None else f"there, at {plan.parent}"
-        tell([f"{place.url} {'is' if plan.parent else 'will be'} {state}", *made.terms(), *plan.lines()])
+        plan = plan_publication(made, place, onto=onto, replaces=replace)
+        tell([*_state(place, plan.parent, owners, public), *made.terms(), *plan.lines()])
         if not dry_run:
-            done = send(made, place, private=not public, onto=onto)
+            done = send(made, place, private=not public, onto=onto, replaces=replace)
             sent = f"{counted(done.commits, 'commit')} made, {as_bytes(done.bytes)} sent"
             tell([f"{repo} at {done.commit}: {sent}; read back" if done.commits else f"{repo}: all is there already"])
+
+
+def _state(place: "HubRepo", parent: str | None, owners: Collection[str], public: bool) -> Iterator[str]:
+    """Whether the repo is there, and what may be wrong with that."""
+    if parent is not None:
+        yield f"{place.url} is there, at {parent}"
+        if public and (place.settings() or {}).get("private"):
+            yield "it is private, and --public is of a repo that is made: make it public on its page"
+        return
+    yield f"{place.url} will be made, {'public' if public else 'private'}"
+    owner = place.name.partition("/")[0]
+    if owner not in owners:
+        yield f"the token is of {', '.join(owners)}: it may not be allowed to make it for {owner}"

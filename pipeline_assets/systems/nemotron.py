@@ -30,8 +30,8 @@ from pipeline_assets.corpus.nemotron.sections import (
     HubLayout,
     PublishRecipe,
     Scan,
+    remarks_on,
     section_misfits,
-    unsaid_efforts,
 )
 from pipeline_assets.corpus.nemotron.splits import dataset_of, partition_key
 from pipeline_assets.corpus.normalize.sources import folder_misfits
@@ -70,9 +70,8 @@ class NemotronRecipe(Recipe):
             yield from folder_misfits(values, root)
 
     def remarks(self) -> Iterator[str]:
-        """As `Recipe.remarks`: splits whose system messages may say another effort than they were answered with."""
-        if self.rows is not None and self.rows.system is not None:
-            yield from unsaid_efforts(self.datasets, self.rows.system.reasoning_effort)
+        """As `Recipe.remarks`."""
+        yield from remarks_on(self.datasets, self.rows, self.publish)
 
     def goals(self) -> list[Target]:
         """What all else is made for."""
@@ -361,7 +360,7 @@ POOL_REPORT = Kind(
 def _publish(job: Job) -> BuildResult:
     [pools], asked = job.upstream, PublishRecipe.from_content(job.recipe)
     hub = job.run.hub_for("what was published") if job.run.sends else None
-    return publish_sealed(job.building, pools, hub, asked)
+    return publish_sealed(job.building, pools, hub, asked, replaces=job.run.replace)
 
 
 PUBLISHED_POOLS = Kind(

@@ -1,5 +1,6 @@
 """What a recipe says of datasets, and of what is made of their rows: its sections, but `rows` and `pools`."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, get_args
@@ -7,7 +8,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 import pydantic
 
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
-from pipeline_assets.corpus.nemotron.rows_recipe import DOMAINS, EFFORTS, Domain, Effort
+from pipeline_assets.corpus.nemotron.rows_recipe import DOMAINS, EFFORTS, Domain, Effort, RowsRecipe
 from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of, partition_key
 from pipeline_assets.corpus.spine.lineage import AREAS
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -99,14 +100,6 @@ class DatasetSection(RecipePart):
         return f"{told} {otherwise or 'none'}" + (f"; by their names it would be {efforts}" if efforts else "")
 
 
-def unsaid_efforts(datasets: Sequence[DatasetSection], otherwise: Effort | None) -> Iterator[str]:
-    """Of datasets with rows to render, splits whose system messages may say another effort than they were answered
-    with. Of the six, EFFORTS has those that are rendered and whose splits are named after efforts.
-    """
-    asked = [one for one in datasets if one.dataset in EFFORTS or one.dataset not in DOMAINS]
-    yield from filter(None, (one.unsaid_efforts(otherwise) for one in asked))
-
-
 def known_domain(dataset: str) -> Domain | None:
     """The domain of one of the six datasets, by its name; None of any other."""
     known = {dataset_key(name): domain for name, domain in DOMAINS.items()}
@@ -178,6 +171,20 @@ class PublishRecipe(RecipePart):
     def content_of(self, dataset: str) -> dict[str, Any]:
         """The same of one dataset, by the name of its folder."""
         return self.content() | {"repo": self.repo.replace("{dataset}", dataset)}
+
+
+def remarks_on(
+    datasets: Sequence[DatasetSection], rows: RowsRecipe | None, publish: PublishRecipe | None
+) -> Iterator[str]:
+    """What to know before a recipe is built: splits whose system messages may say another effort than they were
+    answered with; that no token says who publishes. Of the six, EFFORTS has those that are rendered and whose splits
+    are named after efforts.
+    """
+    if rows is not None and rows.system is not None:
+        asked = [one for one in datasets if one.dataset in EFFORTS or one.dataset not in DOMAINS]
+        yield from filter(None, (one.unsaid_efforts(rows.system.reasoning_effort) for one in asked))
+    if publish is not None and not os.environ.get("HF_TOKEN"):
+        yield f"HF_TOKEN isn't set: all is built but what is published as {publish.repo}"
 
 
 def section_misfits(recipe: Mapping[str, Any]) -> Iterator[Misfit]:

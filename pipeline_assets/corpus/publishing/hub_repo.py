@@ -6,6 +6,7 @@ lost is looked for before it is made a second time.
 
 import functools
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TOKEN = "HF_TOKEN"
+_UNFIT = re.compile(r"--|\.\.|(^|/)[-.]|[-.](/|$)|\.git$")  # as huggingface_hub refuses names
+_NAME_CHARACTERS = 96
 _SEND_FILES = 100  # at once: what is asked of the hub before any of them is sent
 
 
@@ -86,9 +89,12 @@ class HubRepo:
     def of(cls, name: str, hub: HubFiles, token: str) -> "HubRepo":
         """
         Raises:
-            UsageError: `name` is not owner/name.
+            UsageError: `name` is not owner/name, or none that a hub takes.
         """
         check_dataset(name)
+        if _UNFIT.search(name) or len(name) > _NAME_CHARACTERS:
+            fix = "write letters, digits, and one `-`, `_` or `.` between them; `.git` can't be its end"
+            raise UsageError("no hub takes this name", name, fix)
         return cls(name, replace(hub, token=token))
 
     @property
@@ -205,8 +211,8 @@ class HubRepo:
             if mark in head.message:
                 return head.id, False
             if head.id != parent:
-                raise taken_over(self, head)
-            with _head_moved(self):
+                raise taken_over(self, head, mark.partition("\n")[0])
+            with _head_moved(self, mark.partition("\n")[0]):
                 done = self._api().create_commit(
                     self.name,
                     operations,
@@ -246,14 +252,21 @@ class HubRepo:
         return HfApi(endpoint=self.hub.client().address, token=self.hub.token)
 
 
-def taken_over(repo: HubRepo, head: Commit) -> InputError:
-    """Somebody else's commit is where ours was to be."""
-    what = f"somebody else committed to it: {head.id} {head.title[:60]!r} is its head"
-    return UsageError(what, repo.name, f"look at {repo.url}/commits/main, then give --onto {head.id} to go on from it")
+def taken_over(repo: HubRepo, head: Commit, run: str) -> InputError:
+    """Another's commit is where ours was to be.
+
+    Args:
+        run: what a commit of the same run says.
+    """
+    if run in head.message:
+        return RetryableError("another process publishes the same", repo.name, "run the same command when it is done")
+    what = f"somebody else committed to it: {head.id} {head.title!r} is its head"
+    words = f"`corpusmill nemotron publish {repo.name} FOLDER --onto {head.id}` goes on from it"
+    return UsageError(what, repo.name, f"look at {repo.url}/commits/main; {words}")
 
 
 @contextmanager
-def _head_moved(repo: HubRepo) -> Iterator[None]:
+def _head_moved(repo: HubRepo, run: str) -> Iterator[None]:
     """
     Raises:
         UsageError: the parent isn't the head any more.
@@ -265,7 +278,7 @@ def _head_moved(repo: HubRepo) -> Iterator[None]:
     except HfHubHTTPError as error:
         if error.response.status_code != 412:
             raise
-        raise taken_over(repo, repo.history()[0]) from None
+        raise taken_over(repo, repo.history()[0], run) from None
 
 
 def _check_sent(item: Item, addition: "CommitOperationAdd") -> None:

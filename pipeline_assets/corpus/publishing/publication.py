@@ -30,24 +30,25 @@ from pipeline_assets.corpus.spine.manifest import FILE_NAME
 _ROWS = re.compile(r"(?:candidates_(\w+)|data)/(.+)-\d{5}-of-(\d{5})\.parquet")
 _NUMBER = "[0-9]" * 5
 _READ = ["dataset", "source_revision", "meta_license", "stats_tokens", "stats_completion_tokens"]
+_NOT_PUBLISHED = ("nemotron/raw", "nemotron/published_pools")  # which hold none
 _GATE = "extra_gated_"  # how the keys of a card begin that say what readers agree to
 _SHOWN_CHARACTERS = 2000
 _VERIFY = """import hashlib, json, pathlib, sys
 
 folder = pathlib.Path(sys.argv[1])  # hf download REPOSITORY --repo-type dataset --local-dir FOLDER
-manifest = json.loads((folder / "manifest.json").read_bytes())
-identity = json.dumps(manifest["identity"], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 wrong = []
-if "sha256:" + hashlib.sha256(identity.encode()).hexdigest() != DIGEST:
-    wrong.append("manifest.json")
-for file in manifest["storage"]:
-    digest = hashlib.sha256()
-    with open(folder / file["path"], "rb") as content:
-        while block := content.read(1 << 20):
-            digest.update(block)
-    if digest.hexdigest() != file["sha256"]:
-        wrong.append(file["path"])
-sys.exit(f"not as published: {', '.join(wrong)}" if wrong else None)
+try:
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    identity = json.dumps(manifest["identity"], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    if "sha256:" + hashlib.sha256(identity.encode()).hexdigest() != DIGEST:
+        wrong.append("manifest.json")
+    for file in manifest["storage"]:
+        path = folder / file["path"]
+        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != file["sha256"]:
+            wrong.append(file["path"])
+except (OSError, ValueError, KeyError) as error:
+    wrong.append(f"manifest.json ({error})")
+sys.exit(f"not as published: {', '.join(wrong)}" if wrong else 0)
 """
 
 
@@ -131,12 +132,10 @@ def publication_of(artifact: Artifact, repo: HubRepo, *, allow_unknown: bool = F
         UsageError: there is such a row, and it may not; or it is nothing that can be published.
         InputError: the card of a source can't be had.
     """
-    if not artifact.manifest.kind.startswith("nemotron/"):
-        what = f"this is {artifact.manifest.kind}, and only what is made of Nemotron rows is published"
+    if not artifact.manifest.kind.startswith("nemotron/") or artifact.manifest.kind in _NOT_PUBLISHED:
+        what = f"this is {artifact.manifest.kind}, and what is published is made of Nemotron rows"
         raise UsageError(what, artifact.folder, "give a folder of inventories, rows or pools")
     splits, of = splits_of(artifact)
-    if not artifact.manifest.storage and "ledger" not in artifact.manifest.identity.counts:
-        raise UsageError("it holds no files", artifact.folder, "give a folder of inventories, rows or pools")
     licences: Counter[str | None] = Counter()
     for split in splits:
         licences.update(split.licences)
@@ -199,7 +198,8 @@ def _check_licences(licences: Mapping[str | None, int], allow_unknown: bool, art
     if unknown and not allow_unknown:
         named = sorted({repr((one or "not stated")[:60]) for one in licences if _tag(one) == UNKNOWN})
         what = f"nobody knows the licence of {unknown:,} rows of all configs: {', '.join(named[:3])}"
-        fix = "leave them out by `refuse_licences: [unknown]` of `pools`, or allow it: --allow-unknown-licences"
+        ways = "`allow_unknown_licences: true` in `publish` of a recipe, --allow-unknown-licences of the command"
+        fix = f"say it in a column `license` of rows, leave them out by `refuse_licences`, or allow it: {ways}"
         raise UsageError(what, artifact.folder, fix)
 
 
@@ -289,7 +289,7 @@ def _terms(made: Publication, sources: Sequence[Source]) -> list[str]:
             code(source.dataset),
             "a folder" if source.revision is None else code(source.revision),
             code(str(source.metadata.get("license_name") or source.metadata.get("license") or "not stated")),
-            "anybody" if source.gate is None else f"whoever agrees ({code(source.gate)})",
+            _readers(source),
         ]
         for source in sources
     ]
@@ -302,6 +302,12 @@ def _terms(made: Publication, sources: Sequence[Source]) -> list[str]:
         ]
         lines += table(["licence", "the hub's identifier", "its text", "rows"], rows)
     return lines
+
+
+def _readers(source: Source) -> str:
+    if source.revision is None:
+        return "not stated"
+    return "anybody" if source.gate is None else f"whoever agrees ({code(source.gate)})"
 
 
 def _address(licence: str | None) -> str:

@@ -9,21 +9,21 @@ cut off goes on from its own last commit, and stops where somebody else's lies a
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.sections import PublishRecipe
-from pipeline_assets.corpus.publishing.hub_repo import HubRepo, Item, taken_over, token_of
+from pipeline_assets.corpus.publishing.hub_repo import Commit, HubRepo, Item, taken_over, token_of
 from pipeline_assets.corpus.publishing.load_back import load_back
 from pipeline_assets.corpus.publishing.publication import Publication, pattern_of, publication_of, splits_of
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, sha256_of
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
@@ -96,30 +96,53 @@ class Published:
         return sum(item.size for item in self.items)
 
 
-def plan_publication(made: Publication, repo: HubRepo, onto: str | None = None) -> Plan:
+def plan_publication(made: Publication, repo: HubRepo, *, onto: str | None = None, replaces: bool = False) -> Plan:
     """
     Args:
         onto: somebody else's commit, the head, to go on from.
+        replaces: whether what was published of something else may give way.
     Raises:
-        UsageError: somebody else's commit is the head.
+        UsageError: somebody else's commit is the head, and something is to be sent; `onto` isn't the head; what is
+            there was published of something else.
     """
     if repo.settings() is None:
+        if onto is not None:
+            raise UsageError("there is no such repo yet", f"--onto {onto}", "leave it out")
         return Plan(None, list(_parts(list(made.items.values()), [], {}, [])), [])
-    parent = _parent(repo, run_of(made, repo), onto)
-    there = repo.files(parent)
+    commits = repo.history()
+    if onto not in (None, commits[0].id):
+        what = f"the head of {repo.name} is {commits[0].id}"
+        raise UsageError(what, f"--onto {onto}", "give that, if you looked at it")
+    there = repo.files(commits[0].id)
     changed = [item for item in made.items.values() if not item.is_there(there.get(item.path))]
     sent = {item.path for item in changed}
-    before = _manifest_at(repo, there, parent)
-    gone = [path for path in before if path not in made.items and path in there]
-    parts = list(_parts(changed, before, there, gone)) if changed or gone else []
-    return Plan(parent, parts, [item for item in made.items.values() if item.path not in sent])
+    before = _manifest_at(repo, there, commits[0].id)
+    stored = [] if before is None else [file.path for file in before.storage]
+    gone = [path for path in stored if path not in made.items and path in there]
+    if not changed and not gone:
+        return Plan(commits[0].id, [], list(made.items.values()))
+    if onto is None:
+        _check_head(commits, run_of(made, repo), repo, set(there))
+    if before is not None and not replaces and _subject(before) != _subject(made.artifact.manifest):
+        what = f"it holds {before.kind} {before.name}, and {made.artifact.manifest.kind} {made.artifact.manifest.name}"
+        raise UsageError(f"{what} would take its place", repo.name, "give another name, or --replace")
+    parts = list(_parts(changed, stored, there, gone))
+    return Plan(commits[0].id, parts, [item for item in made.items.values() if item.path not in sent])
 
 
-def publish(made: Publication, repo: HubRepo, *, private: bool = True, onto: str | None = None) -> Published:
+def _subject(manifest: Manifest) -> tuple[str, str]:
+    """What an artifact is of, whatever recipe made it: its kind and its partition."""
+    return manifest.kind, manifest.name.partition("/")[2]
+
+
+def publish(
+    made: Publication, repo: HubRepo, *, private: bool = True, onto: str | None = None, replaces: bool = False
+) -> Published:
     """The repo holds what is to be published, and nothing of an earlier one that isn't in it; read back when it does.
 
     Args:
         private: of a repo that isn't there yet.
+        onto, replaces: as of `plan_publication`.
     Raises:
         InputError: the hub refuses; somebody else commits meanwhile; a file isn't as it was sealed. What was committed
             is whole; the same call goes on from it.
@@ -127,9 +150,9 @@ def publish(made: Publication, repo: HubRepo, *, private: bool = True, onto: str
     repo.check_token()
     if (settings := repo.settings()) is None:
         repo.create(private=private)
-    if made.gate is not None and (settings or {}).get("gated") != made.gate:
+    if made.gate is not None and (settings or {}).get("gated") not in (made.gate, "manual"):  # which is stricter
         repo.gate(made.gate)
-    plan, run = plan_publication(made, repo, onto), run_of(made, repo)
+    plan, run = plan_publication(made, repo, onto=onto, replaces=replaces), run_of(made, repo)
     head, commits = str(plan.parent), 0
     for number, part in enumerate(plan.parts, 1):
         title = f"Publish {made.artifact.manifest.kind} {made.artifact.manifest.name}"
@@ -141,7 +164,9 @@ def publish(made: Publication, repo: HubRepo, *, private: bool = True, onto: str
     return Published(head, commits, [item for part in plan.parts for item in part.items])
 
 
-def publish_sealed(building: StagingDir, artifact: Artifact, hub: HubFiles | None, asked: PublishRecipe) -> BuildResult:
+def publish_sealed(
+    building: StagingDir, artifact: Artifact, hub: HubFiles | None, asked: PublishRecipe, *, replaces: bool
+) -> BuildResult:
     """`publication.json`: which repo holds a sealed folder, and how many rows of each split by config.
 
     Args:
@@ -156,7 +181,7 @@ def publish_sealed(building: StagingDir, artifact: Artifact, hub: HubFiles | Non
         made = publication_of(artifact, repo, allow_unknown=asked.allow_unknown_licences)
         for line in made.terms():
             logger.info("%s: %s", repo.name, line)
-        done = publish(made, repo, private=asked.private)
+        done = publish(made, repo, private=asked.private, replaces=replaces)
         sent = {"published": {"url": repo.url, "commit": done.commit, "bytes_sent": done.bytes}}
     splits, _ = splits_of(artifact)
     rows = [{"config": split.config, "split": split.split, "rows": split.rows} for split in splits]
@@ -176,29 +201,30 @@ def run_of(made: Publication, repo: HubRepo) -> str:
     return sha256_of([repo.name, *([item.path, item.sha256] for item in made.items.values())])
 
 
-def _parent(repo: HubRepo, run: str, onto: str | None) -> str:
-    """The head, if this run may go on from it: its own last commit; else one of any run, that of a repo without files,
-    or `onto`.
+def _check_head(commits: Sequence[Commit], run: str, repo: HubRepo, there: Collection[str]) -> None:
     """
-    commits = repo.history()
+    Args:
+        commits: the latest, the head first.
+        there: files at the head.
+    Raises:
+        UsageError: this run may not go on from the head: that is no commit of its own, if it was cut off; else of no
+            run, in a repo with files.
+    """
     head = commits[0]
-    if onto == head.id:
-        return head.id
     own = next((commit for commit in commits if f"{_RUN}{run}" in commit.message), None)
     is_cut_off = own is not None and _LAST not in own.message
-    if own is head or (not is_cut_off and (_RUN in head.message or set(repo.files(head.id)) <= _BY_THE_HUB)):
-        return head.id
-    raise taken_over(repo, head)
+    if own is not head and (is_cut_off or not (_RUN in head.message or set(there) <= _BY_THE_HUB)):
+        raise taken_over(repo, head, f"{_RUN}{run}")
 
 
-def _manifest_at(repo: HubRepo, there: Mapping[str, HubFile], commit: str) -> list[str]:
-    """The files of what was published before; none where nothing was."""
+def _manifest_at(repo: HubRepo, there: Mapping[str, HubFile], commit: str) -> Manifest | None:
+    """Of what was published before; None where nothing was."""
     if FILE_NAME not in there:
-        return []
+        return None
     local = repo.hub.fetch(repo.name, commit, there[FILE_NAME]).local
     with suppress(InputError):  # somebody's own, none of ours
-        return [file.path for file in Manifest.from_bytes(local.read_bytes(), local).storage]
-    return []
+        return Manifest.from_bytes(local.read_bytes(), local)
+    return None
 
 
 def _parts(

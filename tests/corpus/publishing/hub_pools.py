@@ -76,11 +76,11 @@ def rows_of(revision: str | None, count: int = 12) -> list[Row]:
     return [row(number, revision, meta_correctness=number / count) for number in range(count)]
 
 
-def pools(root: Path, splits: dict[str, Sequence[Row]], **recipe: Any) -> Artifact:
+def pools(root: Path, splits: dict[str, Sequence[Row]], name: str = "mine/chats", **recipe: Any) -> Artifact:
     """The sealed pools of some splits."""
     asked = PoolsRecipe.model_validate(recipe)
     shards = {name: _shards(root, name, rows) for name, rows in splits.items()}
-    target = Target("nemotron/candidate_pools", "mine/chats", Path("pools"), STAGE, {"pools": asked.content()})
+    target = Target("nemotron/candidate_pools", name, Path("pools"), STAGE, {"pools": asked.content()})
     return target.build(root, lambda building: build_pools(building, shards, asked, RunSettings(0)), True, {})
 
 

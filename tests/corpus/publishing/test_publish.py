@@ -281,9 +281,9 @@ def test_an_owner_that_is_not_the_tokens_is_told_with_those_that_are(
         publish(publication_of(first, repo), repo)
 
 
-@pytest.mark.parametrize("name", ["pools", "a/b/c", "me/po ols", ""])
+@pytest.mark.parametrize("name", ["pools", "a/b/c", "me/po ols", "", "me/-x", "me/a--b", "me/x.git", f"me/{'x' * 99}"])
 def test_a_name_that_is_none_of_a_dataset_is_refused(name: str, place: Place, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="this is no dataset"):
+    with pytest.raises(UsageError, match=r"this is no dataset|no hub takes this name"):
         place.repo(tmp_path, name=name)
 
 
@@ -343,6 +343,57 @@ def test_a_plan_says_commits_and_bytes_and_sends_nothing(place: Place, first: Ar
     assert {one.method for one in place.hub.requests} == {"GET", "HEAD"} and not place.folder.exists()
 
 
+def test_what_was_published_of_something_else_gives_way_only_if_that_is_said(
+    place: Place, first: Artifact, tmp_path: Path, unloaded: None
+) -> None:
+    send(first, place, tmp_path / "cache")
+    other = pools(tmp_path / "other", {"low": rows_of(place.revision)}, name="mine/letters")
+
+    with pytest.raises(UsageError, match=r"it holds nemotron/candidate_pools mine/chats, and .* mine/letters would"):
+        send(other, place, tmp_path / "cache")
+    assert check_whole(place.folder) == first.manifest.digest
+
+    send(other, place, tmp_path / "cache", replaces=True)
+    assert check_whole(place.folder) == other.manifest.digest
+
+
+def test_a_head_of_somebody_else_stops_nothing_where_nothing_is_to_be_sent(
+    place: Place, first: Artifact, tmp_path: Path, unloaded: None
+) -> None:
+    send(first, place, tmp_path / "cache")
+    head = someone_commits(place, "notes.txt", b"hello")
+
+    assert (send(first, place, tmp_path / "cache").commits, place.hub.commits()[NAME]) == (0, head)
+
+
+@pytest.mark.parametrize("onto", ["zzz", "", "main", "0" * 40])
+def test_only_the_head_is_gone_on_from(
+    onto: str, place: Place, first: Artifact, tmp_path: Path, unloaded: None
+) -> None:
+    with pytest.raises(UsageError, match="there is no such repo yet"):
+        plan_publication(made_of(first, place, tmp_path / "cache"), place.repo(tmp_path / "cache"), onto=onto)
+    send(first, place, tmp_path / "cache")
+
+    with pytest.raises(UsageError, match=f"--onto {onto}: the head of {NAME} is [0-9a-f]{{40}}"):
+        send(first, place, tmp_path / "cache", onto=onto)
+
+
+def test_of_two_at_once_one_says_that_the_other_publishes_the_same(
+    place: Place, first: Artifact, tmp_path: Path, unloaded: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = HfApi.create_commit
+
+    def overtaken(api: HfApi, *arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(HfApi, "create_commit", real)
+        send(first, place, tmp_path / "other_cache")
+        return real(api, *arguments, **options)
+
+    monkeypatch.setattr(HfApi, "create_commit", overtaken)
+    with pytest.raises(RetryableError, match="another process publishes the same"):
+        send(first, place, tmp_path / "cache")
+    assert check_whole(place.folder) == first.manifest.digest
+
+
 NASTY = ["a`|b <script>\n---\nconfigs: []", "<|start|>system", "](javascript:alert(1))", "x: y\n- z"]
 
 
@@ -371,6 +422,8 @@ def test_the_script_in_the_card_finds_a_flipped_byte(place: Place, first: Artifa
     data[len(data) // 2] ^= 1
     victim.write_bytes(data)
     assert said().returncode == 1 and f"not as published: {victim.relative_to(place.folder)}" in said().stderr
+    (place.folder / "manifest.json").write_text("{")
+    assert said().stderr.startswith("not as published: manifest.json (")
 
 
 def test_the_manifest_goes_without_what_names_machines(
