@@ -172,6 +172,7 @@ def _row(target: Target, built: Collection[str], root: Path) -> dict[str, Any]:
         "checks": target.results(root, manifest) if manifest else [],
         "counts": {name: counts[name] for name in ("documents", "tokens") if name in counts},
         "gone": _gone(manifest.identity.ledger) if manifest and "ledger" in counts else {},
+        "published": manifest.provenance.get("published") if manifest else None,
         "folder": root / target.folder,
     }
 
@@ -185,6 +186,7 @@ def _row_line(row: Mapping[str, Any]) -> str:
     counts = ", ".join(f"{_number(count)} {name}" for name, count in row["counts"].items())
     gone = ", ".join(f"{count:,} {reason}" for reason, count in row["gone"].items())
     counts += f"; other rows: {gone}" if gone else ""
+    counts += f"{row['published']['url']} at {row['published']['commit']}" if row["published"] else ""
     word = "built" if row["was_built"] else row["state"]
     digest = f"  {row['digest'] or 'not built'}" if os.environ.get(VERBOSE) else ""
     return f"{word:8} {row['folder']}{digest}  {counts}".rstrip()

@@ -76,6 +76,7 @@ def root(
     (root / "recipes" / "mine.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     done = corpusmill("run", "mine", "--data", root, env=env)
     assert done.returncode == 0, done.stderr[-2000:]
+    assert f"{hub.endpoint}/datasets/loopback/nemotron-math-v2-pools at " in done.stdout
     return root
 
 
