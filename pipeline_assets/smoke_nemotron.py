@@ -9,6 +9,7 @@ import typer
 import yaml
 
 from pipeline_assets.commands.terminal import Workers, aligned, as_command, counted, log_to_stderr, tell
+from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
@@ -48,8 +49,8 @@ def pool_lines(recipe: NemotronRecipe, root: Path) -> list[str]:
     """What became of the rows of each dataset: those that came in, that stay, that are in a pool, and the pools."""
     table = [("dataset", "rows", "stay", "in pools", "pools")]
     for section in recipe.datasets:
-        name = section.dataset.rpartition("/")[2].lower()
-        of = [one for one in recipe.targets() if str(one.partition).partition("/")[0] == name]
+        name = dataset_key(section.dataset)
+        of = [one for one in recipe.targets() if dataset_of(str(one.partition)) == name]
         rows, stay = (_ledgers(root, of, f"nemotron/{kind}") for kind in ("normalized_shards", "deduplicated"))
         pools = open_artifact(root / recipe.target("nemotron/candidate_pools", name).folder).manifest.identity.counts
         sizes = ", ".join(f"{pool} {count:,}" for pool, count in pools["pools"].items())

@@ -5,7 +5,7 @@ import difflib
 import glob
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -24,6 +24,7 @@ from pipeline_assets.commands.terminal import (
     tell,
 )
 from pipeline_assets.corpus.recipes import drive
+from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.checks import CheckResult
@@ -223,6 +224,17 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
             raise UsageError("it is given twice", pattern, "give it once")
         folders |= new
     return list(folders.values())
+
+
+def as_sealed(folder: Path, kind: Kind, upstream: Sequence[Target] = (), partition: str | None = None) -> Target:
+    """What is sealed in a folder, whatever recipe made it, for something else to be made from.
+
+    Raises:
+        InputError: nothing is, or it is damaged.
+    """
+    manifest = open_artifact(folder).manifest
+    target = kind.target(manifest.name, manifest.identity.recipe, upstream, partition=partition, is_given=True)
+    return replace(target, name=manifest.name, folder=folder, export_as=None)
 
 
 def _sealed_folder(match: Path) -> Path | None:

@@ -17,6 +17,7 @@ from pipeline_assets.commands.build import (
     Place,
     SealedInputs,
     StrictFlags,
+    as_sealed,
     sealed_folders,
     warning_last,
 )
@@ -140,7 +141,7 @@ def signatures(
     if manifest.kind != DEDUPLICATED.name:
         raise UsageError(f"this is a {manifest.kind}", input, "give what stage-a dedup made")
     content = {"signatures": DedupRecipe.from_content(manifest.identity.recipe["dedup"]).signatures()}
-    corpus = _as_sealed(input.absolute(), DEDUPLICATED)
+    corpus = as_sealed(input.absolute(), DEDUPLICATED)
     target = _named(SIGNATURES.target(place.below.name, content, [corpus]), place.below)
     place.build(
         target, run, lambda store: [*_head(store), f"  {store.manifest.identity.counts['documents']:,} documents"]
@@ -408,7 +409,7 @@ def report(
     if corpora[0].partition is None:  # the sources are reported on too, and what was made of them in between
         kinds = {folder: open_artifact(folder).manifest.kind for folder in _made_of(corpora[0].folder)}
         sources = [folder for folder, kind in kinds.items() if kind not in _OF_SEVERAL]
-        between = [_as_sealed(folder, _OF_SEVERAL[kind]) for folder, kind in kinds.items() if kind in _OF_SEVERAL]
+        between = [as_sealed(folder, _OF_SEVERAL[kind]) for folder, kind in kinds.items() if kind in _OF_SEVERAL]
         corpora = (*_given_sources(sources), *between, *corpora)
     target = _named(REPORT.target(place.below.name, {}, corpora, tokenizer=TokenizerRecipe().content()), place.below)
 
@@ -470,7 +471,7 @@ def _given_corpora(folders: Sequence[Path], of_several: Mapping[str, Kind]) -> t
             fix = "give it alone, or deduplicate all together first"
             raise UsageError(f"this is a {kind.name}, and it is not the only corpus given", folder, fix)
         if kind is not None:
-            return (_as_sealed(folder.absolute(), kind),)
+            return (as_sealed(folder.absolute(), kind),)
     return _given_sources(folders, [kind.step for kind in of_several.values()])
 
 
@@ -509,10 +510,4 @@ def _given(folder: Path, fix: str) -> Target:
     if manifest.kind == FILTERED.name:
         [made_from] = manifest.identity.upstream
         upstream = (_given(_located(folder, made_from["digest"]), fix),)
-    return _as_sealed(folder, _SOURCES[manifest.kind], upstream, folder.name)
-
-
-def _as_sealed(folder: Path, kind: Kind, upstream: Sequence[Target] = (), partition: str | None = None) -> Target:
-    manifest = open_artifact(folder).manifest
-    target = kind.target(manifest.name, manifest.identity.recipe, upstream, partition=partition, is_given=True)
-    return replace(target, name=manifest.name, folder=folder, export_as=None)
+    return as_sealed(folder, _SOURCES[manifest.kind], upstream, folder.name)

@@ -1,7 +1,6 @@
 """nemotron: what the rows of the Nemotron datasets are, their texts, and others of their layout."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -11,6 +10,7 @@ from pipeline_assets.commands.build import (
     OutDir,
     Place,
     StrictFlags,
+    as_sealed,
     build_parts,
     build_recipe,
     name_of,
@@ -46,7 +46,7 @@ from pipeline_assets.systems.nemotron import (
     pools_of,
     rows_that_stay,
 )
-from pipeline_assets.systems.registry import PROJECT_RECIPES
+from pipeline_assets.systems.registry import KINDS, PROJECT_RECIPES
 
 _ALL = "nemotron_all"  # the recipe that run-all writes
 Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, or a folder here of the same layout.")]
@@ -150,7 +150,7 @@ def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
             if partition in of_kind and of_kind[partition].folder != artifact.folder:
                 what = f"{of_kind[partition].folder} is of {partition} too"
                 raise UsageError(what, artifact.folder, "give the folder of one recipe")
-            of_kind[partition] = _given(artifact, partition)
+            of_kind[partition] = as_sealed(artifact.folder.absolute(), KINDS[manifest.kind], partition=partition)
     deduplicated, normalised = found.values()
     if not deduplicated and not normalised:
         raise UsageError("no rows are sealed there", folder, "give a folder that `nemotron normalize` or `run` made")
@@ -163,13 +163,6 @@ def _rows_at(folder: Path) -> list[Artifact]:
         lineage = Lineage(root_of(folder) or folder.parent)
         return [lineage.locate(str(one["digest"])) for one in artifact.manifest.identity.upstream]
     return [artifact] if artifact.manifest.kind in (DEDUPLICATED.name, NORMALIZED_SHARDS.name) else []
-
-
-def _given(artifact: Artifact, partition: str) -> Target:
-    manifest = artifact.manifest
-    kind = DEDUPLICATED if manifest.kind == DEDUPLICATED.name else NORMALIZED_SHARDS
-    target = kind.target(manifest.name, manifest.identity.recipe, partition=partition, is_given=True)
-    return replace(target, name=manifest.name, folder=artifact.folder.absolute(), export_as=None)
 
 
 def _efforts(section: Mapping[str, Any]) -> dict[str, str]:

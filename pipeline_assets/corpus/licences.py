@@ -165,6 +165,11 @@ def _normal(value: str) -> str:
     return value.strip().lower().rstrip("/").translate(_WORD_GAPS)
 
 
+def stated_tag(licence: str | None) -> str:
+    """The tag of a licence as a row says it; `unknown` where it says none, or one that the table doesn't hold."""
+    return UNKNOWN if licence is None else licence_table().tag_of(licence) or UNKNOWN
+
+
 def known_tag(tag: str) -> str:
     """The tag of a licence that a recipe names.
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.arrow import column_of, mask
 from pipeline_assets.corpus.formats.compression import ZSTD, decompressed
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, read_columns
-from pipeline_assets.corpus.licences import UNKNOWN, licence_table
+from pipeline_assets.corpus.licences import stated_tag
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability_pool, condition_of
 from pipeline_assets.corpus.nemotron.schema import SCHEMA, data_files
 from pipeline_assets.corpus.spine import durable
@@ -224,12 +224,8 @@ def _holds(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
 def _allowed(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[np.bool_]:
     """Rows whose licence isn't refused."""
     said = frame["meta_license"].to_list()
-    refused = {one for one in set(said) if _tag(one) in recipe.refuse_licences}
+    refused = {one for one in set(said) if stated_tag(one) in recipe.refuse_licences}
     return np.array([one not in refused for one in said], bool)
-
-
-def _tag(licence: str | None) -> str:
-    return UNKNOWN if licence is None else licence_table().tag_of(licence) or UNKNOWN
 
 
 def spill_rows(shard: _Shard, window: Window, folder: BuildFolder) -> Receipt:

@@ -137,7 +137,7 @@ class HubRepo:
             except RepositoryNotFoundError:
                 return None
             with reading_answer():
-                return {"private": bool(answer["private"]), "gated": answer["gated"], "sha": str(answer["sha"])}
+                return {"private": bool(answer["private"]), "gated": answer["gated"]}
 
         return self.hub.call(self.name, "main", ask)
 

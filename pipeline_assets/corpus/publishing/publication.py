@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.licences import UNKNOWN, licence_table
+from pipeline_assets.corpus.licences import UNKNOWN, licence_table, stated_tag
 from pipeline_assets.corpus.markdown import code, plain, table
 from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
 from pipeline_assets.corpus.publishing.card_metadata import DEFAULT, CardConfig, ConfigSplit, card_metadata
@@ -194,17 +194,13 @@ def splits_of(artifact: Artifact) -> tuple[list[PublishedSplit], set[tuple[str, 
 
 
 def _check_licences(licences: Mapping[str | None, int], allow_unknown: bool, artifact: Artifact) -> None:
-    unknown = sum(rows for licence, rows in licences.items() if _tag(licence) == UNKNOWN)
+    unknown = sum(rows for licence, rows in licences.items() if stated_tag(licence) == UNKNOWN)
     if unknown and not allow_unknown:
-        named = sorted({repr((one or "not stated")[:60]) for one in licences if _tag(one) == UNKNOWN})
+        named = sorted({repr((one or "not stated")[:60]) for one in licences if stated_tag(one) == UNKNOWN})
         what = f"nobody knows the licence of {unknown:,} rows of all configs: {', '.join(named[:3])}"
         ways = "`allow_unknown_licences: true` in `publish` of a recipe, --allow-unknown-licences of the command"
         fix = f"say it in a column `license` of rows, leave them out by `refuse_licences`, or allow it: {ways}"
         raise UsageError(what, artifact.folder, fix)
-
-
-def _tag(licence: str | None) -> str:
-    return UNKNOWN if licence is None else licence_table().tag_of(licence) or UNKNOWN
 
 
 def _source(dataset: str, revision: str | None, hub: HubFiles) -> Source:
@@ -220,7 +216,7 @@ def _source(dataset: str, revision: str | None, hub: HubFiles) -> Source:
 
 def _card(made: Publication, sources: Sequence[Source], repo: HubRepo) -> str:
     manifest = made.artifact.manifest
-    title = f"{repo.name.rpartition('/')[2]}"
+    title = repo.name.rpartition("/")[2]
     names = made.split_names
     sections = [
         [f"# {plain(title)}", "", *_opening(made)],
@@ -311,7 +307,7 @@ def _readers(source: Source) -> str:
 
 
 def _address(licence: str | None) -> str:
-    tag = _tag(licence)
+    tag = stated_tag(licence)
     return plain(licence_table()[tag].url or "") if tag != UNKNOWN else ""
 
 

@@ -176,14 +176,16 @@ def publish_sealed(
         InputError: from `publication_of`, `publish`.
     """
     sent: dict[str, Any] = {}
-    if hub is not None:
+    if hub is None:
+        splits, _ = splits_of(artifact)
+    else:
         repo = HubRepo.of(asked.repo, hub, token_of(os.environ))
         made = publication_of(artifact, repo, allow_unknown=asked.allow_unknown_licences)
         for line in made.terms():
             logger.info("%s: %s", repo.name, line)
+        splits = [split for of_config in made.configs.values() for split in of_config]
         done = publish(made, repo, private=asked.private, replaces=replaces)
         sent = {"published": {"url": repo.url, "commit": done.commit, "bytes_sent": done.bytes}}
-    splits, _ = splits_of(artifact)
     rows = [{"config": split.config, "split": split.split, "rows": split.rows} for split in splits]
     content = {"repo": asked.repo, "digest": artifact.manifest.digest, "rows": rows}
     file = write_text(building, PUBLICATION, json.dumps(content, indent=1, sort_keys=True) + "\n")
