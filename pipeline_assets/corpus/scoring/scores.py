@@ -1,0 +1,147 @@
+"""Scores of a split's rows: the columns of `scores.parquet`, percentiles, and the pools' rows that they are of."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.formats.arrow import column_of, numbers
+from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.spine.errors import InputError
+
+SCORES_FILE = "scores.parquet"
+SCORES = pa.schema(
+    [
+        ("id", pa.string()),
+        ("nll_mean", pa.float64()),
+        ("nll_sum", pa.float64()),
+        ("ppl", pa.float64()),
+        ("completion_token_count", pa.int64()),
+        ("percentile_within_split", pa.float64()),
+        ("bits_per_byte", pa.float64()),
+        ("completion_bytes", pa.int64()),
+        ("tokens", pa.int64()),
+        ("truncated", pa.bool_()),
+        ("tokens_lost", pa.int64()),
+        ("reason", pa.string()),
+        ("tokenizer_digest", pa.string()),
+        ("batch", pa.int64()),
+        ("batch_rows", pa.int32()),
+        ("batch_tokens", pa.int64()),
+        ("pool_file", pa.string()),
+        ("pool_row", pa.int64()),
+    ]
+)
+COLUMNS: Final[dict[str, str]] = {
+    "id": "The row's id in its pools; each is scored once.",
+    "nll_mean": "Mean negative log-likelihood of the completion's tokens, in nats; null with a `reason`.",
+    "nll_sum": "Their sum, in nats.",
+    "ppl": "exp(nll_mean).",
+    "completion_token_count": "Tokens of the bodies that count by the row's loss mode, as far as they were scored.",
+    "percentile_within_split": "100 · (mean rank of nll_mean - 0.5) / rows with a score; null without one.",
+    "bits_per_byte": "nll_sum / ln 2 / completion_bytes: comparable between tokenizers.",
+    "completion_bytes": "UTF-8 bytes of the tokens that count.",
+    "tokens": "Tokens of the row as it was scored, prompt included.",
+    "truncated": "Whether the row was longer than `max_length` and lost its end.",
+    "tokens_lost": "Tokens that were cut off.",
+    "reason": "Why there is no score; null where there is one.",
+    "tokenizer_digest": "sha256 of the tokenizer's file.",
+    "batch": "The batch, numbered within its score shard, that the row was scored in.",
+    "batch_rows": "Rows of that batch.",
+    "batch_tokens": "Tokens of that batch, padding included.",
+    "pool_file": "The file of the pools that the row was read from: the first that has its id.",
+    "pool_row": "Its row there.",
+}
+
+
+@dataclass(frozen=True)
+class ScoredSplit:
+    """The scores of a split, and the rows that they are of.
+
+    Attributes:
+        name: `dataset/split`.
+        scores: the Parquet file, columns `SCORES`, rows by (`pool_file`, `pool_row`).
+        pool_files: where the files lie that `pool_file` names; they may have more rows, and more columns, than asked.
+        decisions: what the manifest of the scores says of the model and of how sure scores are.
+    """
+
+    name: str
+    scores: Path
+    pool_files: Mapping[str, Path]
+    decisions: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def dataset(self) -> str:
+        return self.name.partition("/")[0]
+
+    def rows(self, columns: Sequence[str], pool_columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Scores beside columns of the pools, in the order of the scores, a row group of a pool at a time.
+
+        A column that a pool doesn't have is null, of type null.
+
+        Raises:
+            InputError: a pool has fewer rows than were scored.
+        """
+        with open_parquet(self.scores) as scores:
+            names = [*dict.fromkeys([*columns, "pool_file", "pool_row"])]
+            for file, runs in itertools.groupby(_by_file(scores, names), key=lambda run: run[0]):
+                yield from _beside(self.pool_files[file], [table for _, table in runs], pool_columns)
+
+
+def _by_file(scores: Any, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+    """Runs of rows that are of one file of the pools."""
+    for group in range(scores.num_row_groups):
+        table = scores.read_row_group(group, columns=list(columns), use_threads=False)
+        files = table["pool_file"].to_pylist()
+        start = 0
+        for file, run in itertools.groupby(files):
+            length = sum(1 for _ in run)
+            yield file, table.slice(start, length)
+            start += length
+
+
+def _beside(path: Path, runs: Sequence[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
+    table, first = pa.concat_tables(runs), 0
+    rows: NDArray[np.int64] = numbers(table["pool_row"])
+    with open_parquet(path) as file:
+        there = [name for name in columns if name in file.schema_arrow.names]
+        for group in range(file.num_row_groups):
+            stop = first + file.metadata.row_group(group).num_rows
+            start_at, stop_at = np.searchsorted(rows, [first, stop]).tolist()
+            if stop_at > start_at:
+                asked = table.slice(start_at, stop_at - start_at)
+                of_pool = file.read_row_group(group, columns=there, use_threads=False)
+                of_pool = of_pool.take(column_of(rows[start_at:stop_at] - first))
+                for name in columns:
+                    if name not in asked.column_names:
+                        missing = pa.nulls(len(asked))
+                        asked = asked.append_column(name, of_pool[name] if name in there else missing)
+                yield asked
+            first = stop
+    if len(rows) and rows[-1] >= first:
+        what = f"it has {first:,} rows, and row {rows[-1]:,} was scored"
+        raise InputError(what, path, "run `corpusmill verify` on its folder")
+
+
+def percentiles(nll: NDArray[np.float64]) -> NDArray[np.float64]:
+    """100 · (mean rank - 0.5) / n of each value among those that aren't NaN, which stay NaN.
+
+    Equal values share the mean of their ranks (1 is the lowest): of n values the percentiles are 50 on the average.
+
+    Args:
+        nll: shape (rows,).
+    Returns:
+        shape (rows,), within (0, 100).
+    """
+    result = np.full(len(nll), np.nan)
+    is_scored = ~np.isnan(nll)
+    _, place, count = np.unique(nll[is_scored], return_inverse=True, return_counts=True)
+    ends = np.cumsum(count)
+    mean_rank = ends - (count - 1) / 2
+    result[is_scored] = 100 * (mean_rank[place] - 0.5) / max(int(is_scored.sum()), 1)
+    return result
