@@ -57,6 +57,29 @@ LOSS_MODES = {mode.rule: mode for mode in _MODES}
 """All modes by their rules."""
 
 
+_BARE: dict[str, LossMode] = {
+    AssistantAll.name: AssistantAll(analysis=True, calls=True),
+    AssistantLast.name: AssistantLast(),
+}
+
+
+def loss_mode_of(loss_mode: str | None, loss_rule: str | None) -> LossMode:
+    """Which bodies of a row count: by its rule, or where it has none by the bare word of its mode.
+
+    Args:
+        loss_mode, loss_rule: the row's columns of these names. `assistant_all` alone is with analysis and calls.
+    Raises:
+        ValueError: a rule that is none of `LOSS_MODES`, even beside a mode: it may count other bodies than the mode
+            does. Without a rule, a mode that is neither `assistant_all` nor `assistant_last`; None is neither.
+    """
+    column, asked, known = "loss_rule", loss_rule, LOSS_MODES
+    if loss_rule is None:
+        column, asked, known = "loss_mode", loss_mode, _BARE
+    if asked not in known:
+        raise ValueError(f"{column} is {asked!r}, none of: {', '.join(known)}")
+    return known[asked]
+
+
 def loss_messages(parsed: ParsedText, mode: LossMode) -> list[int]:
     """The numbers of the messages whose bodies count, ascending: of `parsed.messages` and of `HarmonyTokens.bodies`."""
     spoken = [number for number, one in enumerate(parsed.messages) if one.message.role is Role.ASSISTANT]

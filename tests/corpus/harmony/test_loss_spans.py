@@ -1,15 +1,18 @@
 """Which characters, and which tokens, count in the loss."""
 
+import pytest
 from harmony_made import CONVERSATIONS
 from harmony_oracle import encoder, library
 from hypothesis import given
 
 from pipeline_assets.corpus.harmony.encode import (
+    LOSS_MODES,
     AssistantAll,
     AssistantLast,
     LossMode,
     encode_harmony,
     loss_messages,
+    loss_mode_of,
     loss_spans,
 )
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message, Role, Template
@@ -71,3 +74,24 @@ def test_tokens_of_a_body_decode_to_its_content(messages: list[Message]) -> None
         library().decode_utf8(tokens.ids[slice(*tokens.bodies[number])].tolist())
         for number in loss_messages(parsed, mode)
     ] == [message.content for message in messages if message.role is Role.ASSISTANT]
+
+
+def test_a_row_counts_by_its_rule_and_without_one_by_its_mode() -> None:
+    for rule, mode in LOSS_MODES.items():
+        assert loss_mode_of(None, rule) == loss_mode_of(mode.name, rule) == mode
+    assert loss_mode_of("assistant_all", None) == AssistantAll(analysis=True, calls=True)
+    assert loss_mode_of("assistant_last", None) == AssistantLast()
+
+
+@pytest.mark.parametrize(
+    ("mode", "rule", "named"),
+    [
+        (None, None, "loss_mode is None"),
+        ("assistant", None, "loss_mode is 'assistant'"),
+        ("assistant_last", "assistant_last/2", "loss_rule is 'assistant_last/2'"),
+        ("assistant_all", "", "loss_rule is ''"),
+    ],
+)
+def test_a_loss_that_is_not_known_is_refused(mode: str | None, rule: str | None, named: str) -> None:
+    with pytest.raises(ValueError, match=f"{named}, none of: .*assistant_last"):
+        loss_mode_of(mode, rule)
