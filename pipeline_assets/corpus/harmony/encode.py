@@ -1,8 +1,8 @@
 """Texts → token ids, and which of them count in the loss.
 
-Control tokens get their special ids, all else is ordinary text. Ids equal openai-harmony's of the same rendering. What
-stands between two control tokens is encoded by itself; no text there can give a special id. Bodies of assistant
-messages count in the loss, without their terminators.
+Control tokens get their special ids, all else is ordinary text. Ids of o200k Harmony equal openai-harmony's of the same
+rendering. What stands between two control tokens is encoded by itself; no text there can give a special id. Bodies of
+assistant messages count in the loss, without their terminators.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.harmony.message import MESSAGE, STRUCTURE_OR_TEXT, Message, Reason, Refusal, Role
 from pipeline_assets.corpus.harmony.parse import ParsedText, Span
-from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, Encoder
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,6 @@ def _counts(message: Message, mode: AssistantAll) -> bool:
     return (mode.analysis or message.channel != "analysis") and (mode.calls or not message.is_call)
 
 
-_MESSAGE = SPECIAL_TOKENS[MESSAGE]
-
-
 @dataclass(frozen=True)
 class HarmonyTokens:
     """A text's ids, shape (tokens,), and its messages' bodies, shape (messages, 2): first token, and the terminator's.
@@ -111,9 +108,11 @@ class HarmonyTokens:
     bodies: NDArray[np.int64]
 
 
-def encode_harmony(texts: Sequence[ParsedText], encoder: Encoder) -> list[HarmonyTokens]:
+def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[HarmonyTokens]:
     """The ids of each text.
 
+    Args:
+        tokenizer: each of `STRUCTURE` is a token of its own there.
     Raises:
         Refusal: a piece of a text that the tokenizer fails on; `message` is then the number of the text.
     """
@@ -122,25 +121,26 @@ def encode_harmony(texts: Sequence[ParsedText], encoder: Encoder) -> list[Harmon
     piece_stops: list[int] = []
     bodies: list[int] = []  # the pieces that are bodies
     body_stops: list[int] = []
+    opens = tokenizer.special_ids[MESSAGE]
     for number, parsed in enumerate(texts):
         text = parsed.text
-        if not encoder.can_encode(text) and not all(map(encoder.can_encode, STRUCTURE_OR_TEXT.split(text))):
+        if not tokenizer.can_encode(text) and not all(map(tokenizer.can_encode, STRUCTURE_OR_TEXT.split(text))):
             raise Refusal(Reason.NOT_ENCODABLE, "blanks that the tokenizer fails on", message=number)
         end, closer = 0, None
         bodies += range(len(pieces), len(pieces) + len(parsed.messages))
         for message, terminator, span, body in parsed.messages:
-            frames.append(_frame(closer, text[span.start : body.start], encoder))
+            frames.append(_frame(closer, text[span.start : body.start], tokenizer))
             pieces.append(message.content)
             end, closer = span.stop, terminator
-        rest, controls = _split(text[end:])
-        bodies += (len(pieces) + 1 + place for place, control in enumerate(controls) if control == _MESSAGE)
-        frames += (_frame(closer, "", encoder), *(np.array([control], np.int32) for control in controls))
+        rest, controls = _split(text[end:], tokenizer)
+        bodies += (len(pieces) + 1 + place for place, control in enumerate(controls) if control == opens)
+        frames += (_frame(closer, "", tokenizer), *(np.array([control], np.int32) for control in controls))
         pieces += rest
         body_stops.append(len(bodies))
         piece_stops.append(len(pieces))
     if not texts:
         return []
-    runs = encoder.encode(pieces)
+    runs = tokenizer.encode(pieces)
     lengths = np.empty(2 * len(pieces), np.int64)
     lengths[::2], lengths[1::2] = [len(frame) for frame in frames], runs.lengths
     stops = np.cumsum(lengths)
@@ -157,15 +157,15 @@ def encode_harmony(texts: Sequence[ParsedText], encoder: Encoder) -> list[Harmon
 
 
 @lru_cache(maxsize=4096)  # of headers, which a dataset has few of
-def _frame(closer: str | None, header: str, encoder: Encoder) -> NDArray[np.int32]:
+def _frame(closer: str | None, header: str, tokenizer: Tokenizer) -> NDArray[np.int32]:
     """The ids of a terminator, if there is one, and of the header behind it."""
-    texts, controls = _split(header)
-    runs = encoder.encode(texts)
+    texts, controls = _split(header, tokenizer)
+    runs = tokenizer.encode(texts)
     ids = np.insert(runs.ids, np.cumsum(runs.lengths)[:-1], controls)
-    return ids if closer is None else np.insert(ids, 0, SPECIAL_TOKENS[closer])
+    return ids if closer is None else np.insert(ids, 0, tokenizer.special_ids[closer])
 
 
-def _split(text: str) -> tuple[list[str], list[int]]:
+def _split(text: str, tokenizer: Tokenizer) -> tuple[list[str], list[int]]:
     """What stands around the control tokens of a text, empty pieces included, and the ids of those."""
     parts = STRUCTURE_OR_TEXT.split(text)
-    return parts[::2], [SPECIAL_TOKENS[control] for control in parts[1::2]]
+    return parts[::2], [tokenizer.special_ids[control] for control in parts[1::2]]

@@ -8,7 +8,7 @@ control symbols of a SentencePiece model never come out of text.
 import functools
 import importlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -45,13 +45,20 @@ class HfTokenizer(Tokenizer):
     driver = "tokenizers"
 
     def __init__(
-        self, library: "tokenizers.Tokenizer", path: Path, end_of_document: int, padding: int, special: set[int]
+        self,
+        library: "tokenizers.Tokenizer",
+        path: Path,
+        end_of_document: int,
+        padding: int,
+        special: set[int],
+        special_ids: Mapping[str, int],
     ) -> None:
         """
         Args:
             path: what it was loaded from.
             special: ids that only a builder may write, among them those of the end and of padding.
         """
+        self.special_ids = special_ids
         self.end_of_document = end_of_document
         self.padding = padding
         self._path = path
@@ -106,7 +113,8 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
     end = special[recipe.end_of_document]
     never_text = set(special.values()) - _unknown_ids(content["model"], vocabulary)
     padding = _padding_id(library, vocabulary, path)
-    return HfTokenizer(library, path, end, padding if padding in never_text else end, never_text | {end})
+    padding = padding if padding in never_text else end
+    return HfTokenizer(library, path, end, padding, never_text | {end}, special)
 
 
 def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], path: Path) -> int | None:
@@ -153,6 +161,7 @@ class SentencePieceModel(Tokenizer):
         self.vocabulary_size: int = library.get_piece_size()
         self.end_of_document = end_of_document
         self.padding: int = library.pad_id() if library.pad_id() >= 0 else end_of_document
+        self.special_ids: dict[str, int] = {}
         self._library = library
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:

@@ -155,6 +155,7 @@ class Encoder(Tokenizer):
 
     vocabulary_size = VOCABULARY_SIZE
     end_of_document = padding = END_OF_TEXT
+    special_ids = SPECIAL_TOKENS
 
     def __init__(self, vocabulary: Path, sha256: str, driver: Driver) -> None:
         self._vocabulary, self._sha256 = vocabulary, sha256

@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -53,12 +53,14 @@ class Tokenizer(ABC):
         vocabulary_size: every id is below it.
         end_of_document: the id that closes a document.
         padding: the id that fills up a row; `end_of_document` where there is none of its own that no text gives.
+        special_ids: ids by the names of tokens that no text gives.
     """
 
     driver: str
     vocabulary_size: int
     end_of_document: int
     padding: int
+    special_ids: Mapping[str, int]
 
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> TokenRuns:
