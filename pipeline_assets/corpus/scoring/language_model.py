@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from transformers.quantizers.auto import AutoHfQuantizer
 
 from pipeline_assets.corpus.scoring.attention import BY_ROWS
+from pipeline_assets.corpus.scoring.token_rows import TokenRow
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 Device = Literal["cpu", "cuda"]
@@ -230,8 +231,12 @@ def _head_of(network: Any, folder: Path) -> LmHead:
     if not isinstance(head, torch.nn.Linear) or not head.weight.is_floating_point():
         what = f"its head is {type(head).__name__}, no matrix of floats"
         raise InputError(what, folder, "give a model whose LM head is not quantised")
-    scale = getattr(config, "logit_scale", None) or 1 / (getattr(config, "logits_scaling", None) or 1)
-    return LmHead(head.weight, head.bias, float(scale), getattr(config, "final_logit_softcapping", None))
+    return LmHead(head.weight, head.bias, _scale_of(config), getattr(config, "final_logit_softcapping", None))
+
+
+def _scale_of(config: Any) -> float:
+    """As Cohere has it, or Granite."""
+    return float(getattr(config, "logit_scale", None) or 1 / (getattr(config, "logits_scaling", None) or 1))
 
 
 @torch.inference_mode()
@@ -281,12 +286,12 @@ def _own_nll(network: Any, row: NDArray[np.int32]) -> float:
 
 
 def _is_near(model: LanguageModel, rows: Sequence[NDArray[np.int32]], asked: Sequence[float], tolerance: float) -> bool:
-    from pipeline_assets.corpus.scoring.nll import TokenRow, score_rows
+    from pipeline_assets.corpus.scoring.nll import score_rows
 
     made = [TokenRow(row, np.arange(len(row)) > 0) for row in rows]
     tokens = max(_MADE_LENGTHS) * len(rows)
     try:
-        found = score_rows(model, made, tokens)
+        found = score_rows(model, made, tokens).rows
     except (TypeError, ValueError):  # the model asks the attention for something else
         return False
     means = [(one.nll_sum or 0) / (len(row) - 1) for one, row in zip(found, rows, strict=True)]

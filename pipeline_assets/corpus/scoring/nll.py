@@ -11,27 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pipeline_assets.corpus.scoring.batches import Batch, packed, padded
 from pipeline_assets.corpus.scoring.language_model import LanguageModel, LmHead
+from pipeline_assets.corpus.scoring.token_rows import TokenRow
 
 BUFFER_BYTES = 1 << 30  # of logits
 _ON_CPU = 256, 2048  # positions and words of a block: 2 MiB of logits
 _GPU_POSITIONS = 4096
-
-
-@dataclass(frozen=True)
-class TokenRow:
-    """A row as a model reads it.
-
-    Attributes:
-        ids: shape (tokens,).
-        counts: whether the token's NLL counts, shape (tokens,); never of the first, which nothing predicts.
-    """
-
-    ids: NDArray[np.int32]
-    counts: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -49,11 +36,19 @@ class RowNll:
     batch_tokens: int
 
 
+@dataclass(frozen=True)
+class Scored:
+    """The NLL of each row, in the order of the rows, and how many batches didn't fit into memory and were halved."""
+
+    rows: list[RowNll]
+    halved: int
+
+
 @torch.inference_mode()
 def score_rows(
     model: LanguageModel, rows: Sequence[TokenRow], batch_tokens: int, batch_rows: int | None = None
-) -> list[RowNll]:
-    """The NLL of each row, in the order of the rows.
+) -> Scored:
+    """The NLL of each row.
 
     A batch that doesn't fit into the device's memory is halved, as often as needed.
 
@@ -65,7 +60,7 @@ def score_rows(
     plan = packed if model.is_packed else padded
     waiting = plan(lengths, batch_tokens, batch_rows)[::-1]
     found: list[RowNll | None] = [None] * len(rows)
-    number = 0
+    number = halved = 0
     while waiting:
         batch = waiting.pop()
         try:
@@ -74,12 +69,13 @@ def score_rows(
             torch.cuda.empty_cache()
             if len(batch.rows) > 1:
                 waiting += batch.halves(lengths.tolist())[::-1]
+                halved += 1
                 continue
             sums = [None]
         for row, nll_sum in zip(batch.rows, sums, strict=True):
             found[row] = RowNll(nll_sum, number, len(batch.rows), batch.tokens)
         number += 1
-    return [one for one in found if one is not None]
+    return Scored([one for one in found if one is not None], halved)
 
 
 def _sums(model: LanguageModel, rows: Sequence[TokenRow], batch: Batch) -> list[float]:

@@ -123,19 +123,23 @@ def run_stages(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_u
     """
     if settings.workers == 0:
         warm_up_once = functools.cache(warm_up)
-        yield functools.partial(_run, settings=settings, run_missing=functools.partial(_run_here, work, warm_up_once))
+        yield functools.partial(adopting, settings=settings, run_missing=functools.partial(_run_here, work, warm_up_once))
         return
     start = starter(settings.start_method, work, warm_up, settings.growth_bytes)
 
     def run_missing(stage: str, shards: Sequence[S], folder: BuildFolder) -> Generator[Receipt]:
         return _Pool[S](stage, start, folder, settings.workers).run(shards)
 
-    yield functools.partial(_run, settings=settings, run_missing=run_missing)
+    yield functools.partial(adopting, settings=settings, run_missing=run_missing)
 
 
-def _run(
+def adopting(
     stage: str, shards: Sequence[S], folder: BuildFolder, settings: RunSettings, run_missing: RunStage[S]
 ) -> Generator[Receipt]:
+    """Receipts in the order of `shards`: those of finished shards, and of the rest as `run_missing` gives them.
+
+    Raises: as `run_stage`.
+    """
     found = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
     finished = {name: receipt for name, receipt in found.items() if receipt is not None and _read_right(receipt)}
     missing = [shard for shard in shards if shard.name not in finished]

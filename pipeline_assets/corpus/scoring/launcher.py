@@ -1,0 +1,213 @@
+"""Where score shards are worked on: the interface, the launcher of this machine, and what any launcher's work goes by.
+
+A launched job is known by its ref, which is written down before anybody waits for it: a build that was killed finds its
+jobs again, waits for those that still run, and takes what they made. What a launcher has forgotten is submitted again;
+equal jobs make equal bytes, so a job that runs twice costs time alone.
+"""
+
+import contextlib
+import os
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Protocol
+
+from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.errors import RetryableError
+from pipeline_assets.corpus.spine.fork_server import starter
+from pipeline_assets.corpus.spine.manifest import sha256_of
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.worker import WHOLE, Job, WarmUp, Work, Worker, how_it_died, no_warm_up
+
+_TRIES = 3  # of a job whose worker dies
+_POLL_S = 5.0
+_NO_LIMIT = 1 << 62  # of a worker's memory: it holds a model
+
+
+@dataclass(frozen=True)
+class ScoreJob:
+    """A score shard: some rows of a file of the pools. What it makes goes by `name`, and depends on nothing else.
+
+    Attributes:
+        pool_file: as scores name the file; it lies at `file`.
+        row_numbers: of the rows in it, ascending.
+        batch_rows: of a batch at most; None for as many as fit.
+        slot: which of the launcher's places it runs at, such as the number of a GPU.
+    """
+
+    name: str
+    pool_file: str
+    file: Path
+    row_numbers: tuple[int, ...]
+    batch_rows: int | None = None
+    slot: int = 0
+    rows: int = 0  # a shard is scored whole
+
+    @property
+    def digest(self) -> str:
+        """Of what is asked, wherever it runs."""
+        return sha256_of({"name": self.name, "file": self.pool_file, "rows": list(self.row_numbers)})
+
+
+class JobState(StrEnum):
+    """Where a job stands: `gone` is one that the launcher doesn't know, or whose result it no longer has."""
+
+    RUNNING = "running"
+    DONE = "done"
+    GONE = "gone"
+
+
+class Launcher(Protocol):
+    """Runs jobs somewhere, several at a time. Its refs outlive it where they can.
+
+    Attributes:
+        places: jobs that run at a time.
+    """
+
+    places: int
+
+    def submit(self, job: ScoreJob) -> str:
+        """Starts a job; its ref. Called only while fewer run than there are places."""
+
+    def poll(self, refs: Collection[str], timeout_s: float) -> Mapping[str, JobState]:
+        """Where each stands, as soon as one is no longer running, or after `timeout_s`."""
+
+    def collect(self, ref: str, folder: BuildFolder) -> Receipt:
+        """What a job came to that is done: its files lie in the folder.
+
+        Raises:
+            RetryableError: its worker died.
+            InputError: as the job raised it.
+        """
+
+    def cancel(self, refs: Collection[str]) -> None:
+        """Ends jobs that run; nothing of those that don't."""
+
+
+def launched(
+    launcher: Launcher, stage: str, jobs: Sequence[ScoreJob], folder: BuildFolder
+) -> Generator[Receipt]:
+    """Receipts in the order of the jobs, each committed under `stage`: what the engine asks of a `RunStage`.
+
+    Jobs are canceled when the caller stops early, and when one fails; a process that is killed leaves them running.
+
+    Raises:
+        RetryableError: a job's worker died three times.
+        InputError: as a job raised it.
+    """
+    known = {job.name: _known_ref(folder, stage, job) for job in jobs}
+    waiting, running, done = list(jobs)[::-1], dict[str, ScoreJob](), dict[str, Receipt]()
+    tries = dict.fromkeys(known, 0)
+    try:
+        for job in jobs:
+            while job.name not in done:
+                while waiting and len(running) < launcher.places:
+                    one = waiting.pop()
+                    ref = known.pop(one.name, None) or _submit(launcher, folder, stage, one)
+                    running[ref] = one
+                for ref, state in launcher.poll(running.keys(), _POLL_S).items():
+                    if state is JobState.RUNNING:
+                        continue
+                    one = running.pop(ref)
+                    receipt = _collected(launcher, ref, folder, tries, one) if state is JobState.DONE else None
+                    if receipt is None:
+                        waiting.append(one)
+                    else:
+                        folder.commit(stage, one.name, receipt)
+                        done[one.name] = receipt
+            yield done.pop(job.name)
+    finally:
+        launcher.cancel(running.keys())
+
+
+def _collected(
+    launcher: Launcher, ref: str, folder: BuildFolder, tries: dict[str, int], job: ScoreJob
+) -> Receipt | None:
+    """What came of a job; None if it is to be tried again."""
+    try:
+        return launcher.collect(ref, folder)
+    except RetryableError:
+        tries[job.name] += 1
+        if tries[job.name] == _TRIES:
+            raise
+        return None
+
+
+def _submit(launcher: Launcher, folder: BuildFolder, stage: str, job: ScoreJob) -> str:
+    ref = launcher.submit(job)
+    folder.commit(_calls(stage), job.name, Receipt([], {}, {"ref": ref, "job": job.digest}))
+    return ref
+
+
+def _known_ref(folder: BuildFolder, stage: str, job: ScoreJob) -> str | None:
+    """The ref of an equal job that an earlier build submitted."""
+    called = folder.receipt(_calls(stage), job.name)
+    return None if called is None or called.notes["job"] != job.digest else str(called.notes["ref"])
+
+
+def _calls(stage: str) -> str:
+    return f"{stage}.calls"
+
+
+class LocalLauncher:
+    """Worker processes of this machine. Its refs end with this process: a later one finds them gone."""
+
+    def __init__(self, work: Work[ScoreJob], warm_up: WarmUp, settings: RunSettings, places: int) -> None:
+        self.places = places
+        self._start = starter(settings.start_method, work, warm_up or no_warm_up, _NO_LIMIT)
+        self._workers: dict[int, Worker[ScoreJob]] = {}
+        self._slots: dict[str, int] = {}
+        self._submitted = 0
+        self._folder = BuildFolder(Path())
+
+    @contextlib.contextmanager
+    def at(self, folder: BuildFolder) -> Iterator["LocalLauncher"]:
+        """Its workers write into a folder; they end with the block."""
+        self._folder = folder
+        try:
+            yield self
+        finally:
+            self.cancel([*self._slots])
+            for worker in self._workers.values():
+                worker.stop()
+            self._workers.clear()
+
+    def submit(self, job: ScoreJob) -> str:
+        slot = next(slot for slot in range(self.places) if slot not in self._slots.values())
+        if slot not in self._workers:
+            self._workers[slot] = Worker(self._start())
+        self._workers[slot].give(Job(replace(job, slot=slot), WHOLE, self._folder, None))
+        self._submitted += 1
+        ref = f"local:{os.getpid()}:{self._submitted}"
+        self._slots[ref] = slot
+        return ref
+
+    def poll(self, refs: Collection[str], timeout_s: float) -> Mapping[str, JobState]:
+        connections = {ref: self._workers[self._slots[ref]].connection for ref in refs if ref in self._slots}
+        if len(connections) < len(refs):
+            timeout_s = 0
+        ready = wait(list(connections.values()), timeout_s) if connections else []
+        return {
+            ref: JobState.GONE if ref not in connections
+            else JobState.DONE if connections[ref] in ready
+            else JobState.RUNNING
+            for ref in refs
+        }  # fmt: skip
+
+    def collect(self, ref: str, folder: BuildFolder) -> Receipt:
+        slot = self._slots.pop(ref)
+        worker = self._workers[slot]
+        receipt = worker.answer()
+        if receipt is None:
+            del self._workers[slot]
+            how = how_it_died(worker.process)
+            worker.stop()
+            fix = "look at its last words in the log, or give it smaller batches (`batch_tokens`) or more memory"
+            raise RetryableError(f"its worker died ({how})", ref, fix)
+        return receipt
+
+    def cancel(self, refs: Collection[str]) -> None:
+        for ref in [ref for ref in refs if ref in self._slots]:
+            self._workers.pop(self._slots.pop(ref)).stop()

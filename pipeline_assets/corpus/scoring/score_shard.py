@@ -1,0 +1,217 @@
+"""One score shard, in a worker: rows of a pool → tokens → NLL → a Parquet file."""
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline_assets.corpus.formats.arrow import column_of, nullable
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
+from pipeline_assets.corpus.scoring.launcher import ScoreJob
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
+from pipeline_assets.corpus.scoring.scores import SCORES
+from pipeline_assets.corpus.scoring.selection import ASKED
+from pipeline_assets.corpus.scoring.token_rows import (
+    TOKENIZER_FILE,
+    EncodedRow,
+    TokenRow,
+    Unscored,
+    encode_row,
+    load_model_tokenizer,
+)
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, install_hint
+from pipeline_assets.corpus.spine.files import file_sha256
+from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.worker import Window
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, load_encoder
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.scoring.language_model import LanguageModel  # which loads torch
+
+NOT_FINITE = "not_finite"
+OUT_OF_MEMORY = "out_of_memory"
+_UNLIMITED = 1 << 31
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """What scores rows.
+
+    Attributes:
+        folder: of the model.
+    """
+
+    folder: Path
+    recipe: ScoringRecipe
+
+    def warm_up(self) -> None:
+        """Loads what every shard needs, once, before workers are forked; a GPU is no part of it: none survives a fork.
+
+        Raises:
+            InputError, UsageError: from `model`, `tokenizer`.
+        """
+        tokenizer_of(self)
+        if self.recipe.device == "cpu":
+            model_of(self, 0)
+
+
+@functools.lru_cache(maxsize=1)
+def model_of(scorer: Scorer, slot: int) -> "LanguageModel":
+    """The model, kept for the life of the process.
+
+    Args:
+        slot: the GPU that it runs on.
+    Raises:
+        UsageError: its libraries are not installed, or rows are to be longer than it takes.
+        InputError: as `load_model`; or its vocabulary is smaller than the tokenizer's.
+    """
+    try:
+        import torch
+
+        from pipeline_assets.corpus.scoring.language_model import LoadedAs, load_model
+    except ImportError as error:
+        raise UsageError(f"{error.name} is not installed", "scoring", install_hint("scoring")) from None
+    recipe = scorer.recipe
+    if recipe.device == "cuda" and torch.cuda.is_available():
+        torch.cuda.set_device(slot)
+    how = LoadedAs(
+        recipe.device, recipe.dtype_of_device, recipe.attention, recipe.spreads, recipe.dequantise, recipe.threads
+    )
+    model, tokens = load_model(scorer.folder, how), tokenizer_of(scorer).vocabulary_size
+    words = model.network.get_input_embeddings().weight.shape[0]
+    if tokens > words:
+        what = f"the tokenizer has {tokens:,} tokens, and the model knows {words:,}"
+        raise InputError(what, scorer.folder, "give the tokenizer that the model was trained with")
+    if recipe.max_length is not None and recipe.max_length > (model.max_tokens or _UNLIMITED):
+        what = f"it is {recipe.max_length:,}, and the model takes {model.max_tokens:,} tokens"
+        raise UsageError(what, "max_length", f"set {model.max_tokens} or less")
+    return model
+
+
+def tokenizer_of(scorer: Scorer) -> Tokenizer:
+    """
+    Raises:
+        InputError: as `load_model_tokenizer`.
+    """
+    if scorer.recipe.tokenizer == "o200k_harmony":
+        return load_encoder(VOCABULARY_SHA256)
+    return load_model_tokenizer(scorer.folder)
+
+
+@functools.lru_cache(maxsize=1)
+def _tokenizer_digest(scorer: Scorer) -> str:
+    is_own = scorer.recipe.tokenizer == "model"
+    return f"sha256:{file_sha256(scorer.folder / TOKENIZER_FILE) if is_own else VOCABULARY_SHA256}"
+
+
+def score_shard(job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scorer) -> Receipt:
+    """A file of scores, without percentiles. Counts: `documents`, `tokens`, `completion_tokens`, `truncated`,
+    `tokens_lost`, `unscored/<reason>`, `batches`, `halved_batches` (they didn't fit into memory).
+
+    Args:
+        window: has no part in this: a shard is scored whole.
+    Raises:
+        InputError, UsageError: as `model_of`.
+    """
+    from pipeline_assets.corpus.scoring.nll import score_rows
+
+    model, tokenizer, recipe = model_of(scorer, job.slot), tokenizer_of(scorer), scorer.recipe
+    limit = recipe.max_length or model.max_tokens or _UNLIMITED
+    ids, encoded = list[str](), list[EncodedRow | Unscored]()
+    for row in _rows_of(job):
+        ids.append(str(row["id"]))
+        encoded.append(encode_row(row["text"], row["loss_mode"], row.get("loss_rule"), tokenizer, limit))
+    rows = [one.tokens for one in encoded if isinstance(one, EncodedRow)]
+    scored = score_rows(model, rows, recipe.batch_tokens, job.batch_rows)
+    found = iter(scored.rows)
+    lines = [
+        {"id": row_id, "pool_file": job.pool_file, "pool_row": number, "tokenizer_digest": _tokenizer_digest(scorer)}
+        | (_unscored(one) if isinstance(one, Unscored) else _scored(one, next(found)))
+        for row_id, number, one in zip(ids, job.row_numbers, encoded, strict=True)
+    ]
+    name = f"{WORK}/scored/{job.name}.parquet"
+    with ParquetOutput(folder.path(name), SCORES) as output:
+        output.write(_table(lines))
+    counts = _counts(lines) | {"halved_batches": scored.halved}
+    return Receipt([output.output(name)], counts, {"model": dict(model.facts), **_made_by(recipe)})
+
+
+def _rows_of(job: ScoreJob) -> Iterator[Mapping[str, Any]]:
+    """The job's rows, a row group at a time."""
+    wanted, first = np.array(job.row_numbers, np.int64), 0
+    with open_parquet(job.file) as file:
+        columns = [*ASKED, *(["loss_rule"] if "loss_rule" in file.schema_arrow.names else [])]
+        for group in range(file.num_row_groups):
+            stop = first + file.metadata.row_group(group).num_rows
+            inside = wanted[np.searchsorted(wanted, first) : np.searchsorted(wanted, stop)] - first
+            if len(inside):
+                yield from file.read_row_group(group, columns, use_threads=False).take(column_of(inside)).to_pylist()
+            first = stop
+
+
+def _unscored(row: Unscored) -> dict[str, Any]:
+    return {
+        "reason": row.reason,
+        "tokens": row.tokens,
+        "truncated": row.tokens_lost > 0,
+        "tokens_lost": row.tokens_lost,
+        "completion_token_count": 0,
+        "completion_bytes": 0,
+    }
+
+
+def _scored(row: EncodedRow, found: Any) -> dict[str, Any]:
+    count = int(row.tokens.counts.sum())
+    told = {
+        "tokens": len(row.tokens.ids),
+        "truncated": row.tokens_lost > 0,
+        "tokens_lost": row.tokens_lost,
+        "completion_token_count": count,
+        "completion_bytes": row.completion_bytes,
+        "batch": found.batch,
+        "batch_rows": found.batch_rows,
+        "batch_tokens": found.batch_tokens,
+    }
+    if found.nll_sum is None or not math.isfinite(found.nll_sum):
+        return told | {"reason": OUT_OF_MEMORY if found.nll_sum is None else NOT_FINITE}
+    mean = found.nll_sum / count
+    return told | {
+        "nll_sum": found.nll_sum,
+        "nll_mean": mean,
+        "ppl": math.exp(mean) if mean < 700 else math.inf,
+        "bits_per_byte": found.nll_sum / math.log(2) / row.completion_bytes if row.completion_bytes else None,
+    }
+
+
+def _table(lines: Sequence[Mapping[str, Any]]) -> pa.Table:
+    columns = [nullable([line.get(field.name) for line in lines], field.type) for field in SCORES]
+    return pa.Table.from_arrays(columns, schema=SCORES)
+
+
+def _counts(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    counts = Counter[str](documents=len(lines))
+    for line in lines:
+        counts["tokens"] += line["tokens"]
+        counts["completion_tokens"] += line["completion_token_count"]
+        counts["truncated"] += line["truncated"]
+        counts["tokens_lost"] += line["tokens_lost"]
+        if line.get("reason") is not None:
+            counts[f"unscored/{line['reason']}"] += 1
+    counts["batches"] = len({line["batch"] for line in lines if line.get("batch") is not None})
+    return dict(counts)
+
+
+def _made_by(recipe: ScoringRecipe) -> dict[str, Any]:
+    import torch
+    import transformers
+
+    device = torch.cuda.get_device_name() if recipe.device == "cuda" else "CPU"
+    return {"made_by": {"torch": torch.__version__, "transformers": transformers.__version__, "device": device}}

@@ -1,0 +1,184 @@
+"""Scores of a split: its score shards by a launcher, how sure scores are, and one file of all with percentiles."""
+
+import functools
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.formats.arrow import nullable
+from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
+from pipeline_assets.corpus.scoring.launcher import LocalLauncher, ScoreJob, launched
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
+from pipeline_assets.corpus.scoring.score_shard import NOT_FINITE, Scorer, score_shard
+from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, percentiles
+from pipeline_assets.corpus.scoring.selection import Selection, select_rows
+from pipeline_assets.corpus.spine.engine import RunSettings, adopting
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.ledger import Ledger
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult
+
+_AGAIN_ROWS = 1, 16  # of the batches in which rows are scored again
+_COVERED = 0.95  # of rows that were scored again: the error bar is as far as so many are off
+_MOST_NOT_FINITE = 0.01  # of rows
+_READ = ["nll_mean", "pool_file", "pool_row"]
+
+
+def score_split(
+    building: StagingDir, files: Mapping[str, Path], model: str, scorer: Scorer, settings: RunSettings
+) -> BuildResult:
+    """The scores of a split's rows, each id once.
+
+    Args:
+        files: of the pools, by the names that scores have for them, in order.
+        model: its name, as decisions tell it.
+    Raises:
+        InputError: as `select_rows` and `Scorer.warm_up`; more than 1 % of the rows have logits that are no numbers.
+    """
+    selection, places = select_rows(files, scorer.recipe.max_rows), _places(scorer.recipe, settings)
+    work = functools.partial(score_shard, scorer=scorer)
+    with LocalLauncher(work, scorer.warm_up, settings, places).at(building) as launcher:
+
+        def run_missing(stage: str, shards: Sequence[ScoreJob], folder: BuildFolder) -> Generator[Receipt]:
+            return launched(launcher, stage, shards, folder)
+
+        jobs = list(_jobs(files, selection, scorer.recipe.shard_rows))
+        receipts = list(_watched(adopting("score", jobs, building, settings, run_missing), selection.size, scorer))
+        scored = _Scored.of([building.path(receipt.files[0].path) for receipt in receipts])
+        again = [job for rows in _AGAIN_ROWS for job in scored.again(files, scorer.recipe.rescored, rows)]
+        rescored = list(adopting("rescore", again, building, settings, run_missing))
+    how_sure = scored.how_sure([building.path(one.files[0].path) for one in rescored], scorer.recipe.rescored)
+    counts = total_counts(receipts)
+    unscored = {name.partition("/")[2]: count for name, count in counts.items() if name.startswith("unscored/")}
+    told = ("documents", "tokens", "completion_tokens", "truncated", "tokens_lost", "batches", "halved_batches")
+    return BuildResult(
+        [scored.write(building)],
+        {"ledger": Ledger.of({**selection.counts, "documents": counts["documents"]}).to_json()}
+        | {name: counts.get(name, 0) for name in told}
+        | {"unscored": unscored},
+        {"model": {"name": model, **_loaded_as(scorer.recipe), **_only(receipts, "model")}, "how_sure": how_sure},
+        provenance={"scored_by": _only(receipts, "made_by")},
+    )
+
+
+def _jobs(files: Mapping[str, Path], selection: Selection, shard_rows: int) -> Iterator[ScoreJob]:
+    for place, (name, rows) in enumerate(selection.rows.items()):
+        for start in range(0, len(rows), shard_rows):
+            numbers = tuple(rows[start : start + shard_rows].tolist())
+            yield ScoreJob(f"{place:05d}-{start:09d}", name, files[name], numbers)
+
+
+def _places(recipe: ScoringRecipe, settings: RunSettings) -> int:
+    """Shards at a time: a worker each on a CPU, a GPU each, one where the model is spread over all GPUs."""
+    if recipe.device == "cpu":
+        return max(settings.workers, 1)
+    import torch
+
+    return 1 if recipe.spreads else max(torch.cuda.device_count(), 1)
+
+
+def _watched(receipts: Iterator[Receipt], rows: int, scorer: Scorer) -> Iterator[Receipt]:
+    """The receipts, until too many rows have no finite score."""
+    bad = 0
+    for receipt in receipts:
+        bad += receipt.counts.get(f"unscored/{NOT_FINITE}", 0)
+        if bad > _MOST_NOT_FINITE * rows:
+            what = f"the logits of {bad:,} of {rows:,} rows are no finite numbers, more than 1 %"
+            fix = "look at the model's weights, or take bfloat16 in place of float16"
+            raise InputError(what, scorer.folder, fix)
+        yield receipt
+
+
+def _loaded_as(recipe: ScoringRecipe) -> dict[str, Any]:
+    return {"dtype": recipe.dtype_of_device, "device": recipe.device, "threads": recipe.threads}
+
+
+def _only(receipts: Sequence[Receipt], note: str) -> Any:
+    """What all receipts say.
+
+    Raises:
+        InputError: they don't say the same.
+    """
+    said = {str(receipt.notes[note]): receipt.notes[note] for receipt in receipts}
+    if len(said) > 1:
+        what = f"its shards were scored by different means: {'; '.join(sorted(said))}"
+        raise InputError(what, note, "remove the building folder, and score on machines that are alike")
+    return next(iter(said.values()))
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """All scores of a split, by its shards. Memory: some 20 bytes a row.
+
+    Attributes:
+        tables: a file a shard.
+        nll: shape (rows,), NaN where there is no score.
+        pool_files: numbers in `names`, shape (rows,).
+    """
+
+    tables: Sequence[Path]
+    nll: NDArray[np.float64]
+    names: Sequence[str]
+    pool_files: NDArray[np.int32]
+    pool_rows: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, tables: Sequence[Path]) -> Self:
+        """Of score shards, in order."""
+        names: dict[str, int] = {}
+        nll, files, rows = list[NDArray[np.float64]](), list[NDArray[np.int32]](), list[NDArray[np.int64]]()
+        for path in tables:
+            columns = [column.to_pylist() for column in read_columns(path, _READ).columns]
+            nll.append(np.array([np.nan if one is None else one for one in columns[0]], np.float64))
+            files.append(np.array([names.setdefault(name, len(names)) for name in columns[1]], np.int32))
+            rows.append(np.array(columns[2], np.int64))
+        return cls(tables, np.concatenate(nll), list(names), np.concatenate(files), np.concatenate(rows))
+
+    def again(self, files: Mapping[str, Path], count: int, batch_rows: int) -> Iterator[ScoreJob]:
+        """Jobs that score some rows once more, evenly from all that have a score, a job for each file."""
+        chosen = self._evenly(count)
+        for number, name in enumerate(self.names):
+            rows = self.pool_rows[chosen[self.pool_files[chosen] == number]].tolist()
+            if rows:
+                yield ScoreJob(f"by-{batch_rows}-{number:05d}", name, files[name], tuple(rows), batch_rows)
+
+    def _evenly(self, count: int) -> NDArray[np.int64]:
+        there = np.flatnonzero(~np.isnan(self.nll))
+        places = np.linspace(0, len(there) - 1, min(count, len(there))).round().astype(np.int64)
+        return there[np.unique(places)] if len(there) else there
+
+    def how_sure(self, again: Sequence[Path], count: int) -> dict[str, Any]:
+        """How far nll_mean of rows that were scored again is from theirs, in nats a token: `error_bar` covers 95 % of
+        the rows, `largest` all; None where no row was scored again.
+        """
+        places = self._evenly(count).tolist()
+        known = {(self.names[self.pool_files[place]], int(self.pool_rows[place])): place for place in places}
+        off: dict[int, float] = {}
+        for path in again:
+            for nll, name, row in zip(*(one.to_pylist() for one in read_columns(path, _READ).columns), strict=True):
+                place = known[name, row]
+                off[place] = max(off.get(place, 0.0), float("inf") if nll is None else abs(nll - self.nll[place]))
+        if not off:
+            return {"rescored": 0, "error_bar": None, "largest": None}
+        differences = np.array([*off.values()])
+        error_bar = float(np.quantile(differences, _COVERED, method="higher"))
+        return {"rescored": len(off), "error_bar": error_bar, "largest": float(differences.max())}
+
+    def write(self, building: StagingDir) -> OutputFile:
+        """`scores.parquet`: all shards, with percentiles."""
+        tables = in_row_groups(self._with_percentiles(), SCORES)
+        return write_table(building.path(SCORES_FILE), SCORES_FILE, tables, SCORES)
+
+    def _with_percentiles(self) -> Iterator[pa.Table]:
+        found, first = percentiles(self.nll), 0
+        place = SCORES.get_field_index("percentile_within_split")
+        for path in self.tables:
+            table = read_columns(path)
+            part = [None if np.isnan(one) else one for one in found[first : first + len(table)].tolist()]
+            yield table.set_column(place, SCORES.field(place), nullable(part, pa.float64()))
+            first += len(table)

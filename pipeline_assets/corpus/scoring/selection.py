@@ -1,0 +1,78 @@
+"""Which rows of a split's pools are scored: each id once, all of them or a sample by a hash of the ids."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.ledger import dropped_key
+
+ASKED = ("id", "text", "loss_mode")  # columns that a pool needs
+_HASH_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Rows that are scored.
+
+    Attributes:
+        rows: their numbers by file, ascending, shape (rows,).
+        counts: `rows` of all pools, `dropped/repeated_id` (an earlier row has the id: pools overlap),
+            `dropped/not_sampled`.
+    """
+
+    rows: Mapping[str, NDArray[np.int64]]
+    counts: Mapping[str, int]
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.rows.values()))
+
+
+def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
+    """The first row of each id, in the order of the files; of more than `max_rows` those whose ids have the lowest
+    hashes. Memory: 16 bytes a row, and what sorting them takes.
+
+    Raises:
+        InputError: a file is no Parquet, lacks a column that is needed, or a row has no id; or there is no row.
+    """
+    hashes = {name: _id_hashes(path) for name, path in files.items()}
+    together = np.concatenate([np.empty(0, f"V{_HASH_BYTES}"), *hashes.values()])
+    if not len(together):
+        raise InputError("there is no row in its pools", next(iter(files), "the split"), "give pools that have some")
+    _, first = np.unique(together, return_index=True)  # in the order of the hashes
+    is_chosen = np.zeros(len(together), bool)
+    is_chosen[first[:max_rows]] = True
+    ends = np.cumsum([len(of_file) for of_file in hashes.values()])
+    parts = np.split(is_chosen, ends[:-1])
+    rows = {name: np.flatnonzero(part) for name, part in zip(files, parts, strict=True)}
+    counts = {"rows": len(together), dropped_key("repeated_id"): len(together) - len(first)}
+    counts[dropped_key("not_sampled")] = len(first) - int(is_chosen.sum())
+    return Selection(rows, {name: count for name, count in counts.items() if count})
+
+
+def _id_hashes(path: Path) -> NDArray[np.void]:
+    """The first bytes of the sha256 of each id, shape (rows,)."""
+    found: list[bytes] = []
+    try:
+        opened = open_parquet(path)
+    except (OSError, ValueError) as error:
+        fix = "give pools as Parquet: polars.read_ndjson(FILE).write_parquet(FILE) makes that of JSON lines"
+        raise InputError(f"this is no Parquet ({' '.join(str(error).split())[:120]})", path, fix) from None
+    with opened as file:
+        missing = [name for name in ASKED if name not in file.schema_arrow.names]
+        if missing:
+            fix = f"a pool needs the columns {', '.join(ASKED)}; this file has {', '.join(file.schema_arrow.names[:12])}"
+            raise InputError(f"it has no column {', '.join(missing)}", path, fix)
+        for batch in file.iter_batches(columns=["id"], use_threads=False):
+            ids = batch.column("id").to_pylist()
+            if None in ids:
+                row = len(found) + ids.index(None)
+                raise InputError(f"row {row:,} has no id", path, "give every row an id: scores are told by it")
+            found += (hashlib.sha256(str(one).encode()).digest()[:_HASH_BYTES] for one in ids)
+    return np.frombuffer(b"".join(found), f"V{_HASH_BYTES}")

@@ -1,0 +1,120 @@
+"""Rows of pools as a model reads them: ids, and which of them count in the loss."""
+
+import functools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.harmony.encode import encode_harmony, loss_messages, loss_mode_of
+from pipeline_assets.corpus.harmony.message import END, STRUCTURE, Refusal
+from pipeline_assets.corpus.harmony.parse import parse_harmony
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.files import file_sha256
+from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, load_hf_tokenizer
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+
+TOKENIZER_FILE = "tokenizer.json"
+NO_TEXT = "no_text"
+NO_COMPLETION = "no_completion"
+NO_COMPLETION_LEFT = "no_completion_left"
+UNKNOWN_LOSS_MODE = "unknown_loss_mode"
+_CUT_CHARACTER = "\N{REPLACEMENT CHARACTER}"
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """A row as a model reads it.
+
+    Attributes:
+        ids: shape (tokens,).
+        counts: whether the token's NLL counts, shape (tokens,); never of the first, which nothing predicts.
+    """
+
+    ids: NDArray[np.int32]
+    counts: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class EncodedRow:
+    """A row's tokens, as many as a model takes.
+
+    Attributes:
+        completion_bytes: UTF-8 bytes of the tokens that count.
+        tokens_lost: tokens that were cut off at the end.
+    """
+
+    tokens: TokenRow
+    completion_bytes: int
+    tokens_lost: int
+
+
+@dataclass(frozen=True)
+class Unscored:
+    """Why a row has nothing that could be scored: `no_text`, `unknown_loss_mode`, `no_completion` (it is all prompt),
+    `no_completion_left` (it was cut off), or why its text is no Harmony, by the code of the `Refusal`.
+    """
+
+    reason: str
+    tokens: int = 0
+    tokens_lost: int = 0
+
+
+def encode_row(
+    text: str | None, loss_mode: str | None, loss_rule: str | None, tokenizer: Tokenizer, max_length: int
+) -> EncodedRow | Unscored:
+    """A row's tokens, each message's body encoded by itself, and which of them count: see `encode_harmony`."""
+    if not text:
+        return Unscored(NO_TEXT)
+    try:
+        mode = loss_mode_of(loss_mode, loss_rule)
+    except ValueError:
+        return Unscored(UNKNOWN_LOSS_MODE)
+    try:
+        parsed = parse_harmony(text)
+        [encoded] = encode_harmony([parsed], tokenizer)
+    except Refusal as refusal:
+        return Unscored(refusal.reason)
+    tokens, counts, size = len(encoded.ids), np.zeros(len(encoded.ids), bool), 0
+    lost = max(tokens - max_length, 0)
+    for number in loss_messages(parsed, mode):
+        start, stop = encoded.bodies[number].tolist()
+        counts[start:stop] = True
+        if stop <= max_length:
+            size += len(parsed.messages[number].message.content.encode())
+        elif start < max_length:
+            size += len(tokenizer.decode(encoded.ids[start:max_length]).rstrip(_CUT_CHARACTER).encode())
+    if not counts.any():
+        return Unscored(NO_COMPLETION, tokens - lost, lost)
+    kept = TokenRow(encoded.ids[:max_length], counts[:max_length])
+    if not kept.counts.any():
+        return Unscored(NO_COMPLETION_LEFT, tokens - lost, lost)
+    return EncodedRow(kept, size, lost)
+
+
+@functools.lru_cache(maxsize=1)
+def load_model_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a model, which must know Harmony's control tokens.
+
+    Raises:
+        InputError: there is none that can be read, or it lacks a control token: then every text would be read wrong.
+    """
+    path = folder / TOKENIZER_FILE
+    if not path.is_file():
+        fix = "give a model that has one, or say `tokenizer: o200k_harmony` if that is what it was trained with"
+        raise InputError("the model has no tokenizer.json", folder, fix)
+    try:
+        added: list[dict[str, Any]] = json.loads(path.read_bytes()).get("added_tokens") or []
+    except (ValueError, AttributeError) as error:
+        raise InputError(f"this is no tokenizer.json ({error})", path, "give all files of the model") from None
+    special = {token["content"] for token in added if token.get("special")}
+    missing = [control for control in STRUCTURE if control not in special]
+    if missing:
+        what = f"its tokenizer has no special token {', '.join(missing)}, and rows are Harmony texts"
+        fix = "give a model that was trained on Harmony, or add these tokens to its tokenizer and its embeddings"
+        raise InputError(what, folder, fix)
+    recipe = FileTokenizerRecipe(family="hf_tokenizer", sha256=file_sha256(path), end_of_document=END)
+    return load_hf_tokenizer(recipe, path)

@@ -1,0 +1,121 @@
+"""Models that would be another than their files say are refused; gpt-oss-120b is looked at by its config."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from tiny_models import change_config, save_model
+
+from pipeline_assets.corpus.scoring import language_model
+from pipeline_assets.corpus.scoring.attention import BY_ROWS
+from pipeline_assets.corpus.scoring.language_model import LoadedAs, check_quantisation, load_model
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+
+CPU = LoadedAs("cpu", "float32")
+MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
+Saved = Callable[[str], Path]
+
+
+def test_what_is_recorded_of_a_model(saved: Saved) -> None:
+    model = load_model(saved("GptOss"), CPU)
+
+    assert model.facts == {
+        "architecture": "GptOssForCausalLM",
+        "attention": f"{BY_ROWS} (scaled_dot_product_attention)",
+        "experts": "grouped_mm",
+        "quantization": None,
+    }
+    assert model.max_tokens == 4096
+
+
+def test_an_attention_that_is_asked_for_is_taken(saved: Saved) -> None:
+    model = load_model(saved("GptOss"), LoadedAs("cpu", "float32", attention="eager"))
+
+    assert (model.facts["attention"], model.is_packed) == ("eager", False)
+
+
+def test_weights_that_are_missing_are_not_made_up(tmp_path: Path) -> None:
+    folder = save_model("Llama", tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+    with pytest.raises(InputError, match=r"1 of its weights are missing .* model\.layers\.1\.mlp\.up_proj\.weight"):
+        load_model(folder, CPU)
+
+
+def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
+    folder = save_model("Llama", tmp_path)
+    change_config(folder, intermediate_size=32)
+
+    with pytest.raises(InputError, match="it can't be loaded"):
+        load_model(folder, CPU)
+
+
+@pytest.mark.parametrize("content", ['{"model_type": "nothing_known"}', "{", "{}"])
+def test_a_config_that_nobody_knows_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(content)
+
+    with pytest.raises(InputError, match="its config can't be read"):
+        load_model(tmp_path, CPU)
+
+
+def test_quantised_weights_are_not_blown_up_in_silence(tmp_path: Path) -> None:
+    folder = save_model("GptOss", tmp_path)
+    change_config(folder, quantization_config=MXFP4)
+
+    with pytest.raises(InputError, match="its weights are mxfp4, and would become bfloat16") as refused:
+        load_model(folder, CPU)
+
+    assert "kernels" in refused.value.fix
+    assert "triton" in refused.value.fix
+
+
+def test_a_head_that_is_more_than_a_product_is_found_out(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Granite divides its logits: a program that didn't know would be found wrong by the model's own."""
+    monkeypatch.setattr(language_model, "_scale_of", lambda config: 1.0)
+
+    with pytest.raises(InputError, match="no product of its last hidden states and its LM head"):
+        load_model(saved("Granite"), CPU)
+
+
+def test_on_a_gpu_no_attention_falls_back_to_the_slow_one(saved: Saved) -> None:
+    """Gemma 2 caps its attention's logits, which no packed attention here does: what is left is eager."""
+    model = load_model(saved("Gemma2"), CPU)
+
+    with pytest.raises(InputError, match="would fall back to eager"):
+        language_model._checked(model, saved("Gemma2"), LoadedAs("cuda", "bfloat16"))
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (LoadedAs("cuda", "bfloat16"), "no GPU"),
+        (LoadedAs("cpu", "bfloat16"), "bfloat16 on cpu"),
+        (LoadedAs("cpu", "float32", attention="no_such_attention"), "it can't be loaded"),
+    ],
+)
+def test_what_a_machine_can_not_do_is_said(how: LoadedAs, said: str, saved: Saved) -> None:
+    if how.device == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises((InputError, UsageError), match=said):
+        load_model(saved("Llama"), how)
+
+
+def test_gpt_oss_120b_by_its_config(tmp_path: Path) -> None:
+    """The shape of the default model, without a weight: a plain head, rows that can be packed, quantised experts."""
+    config = transformers.GptOssConfig(quantization_config=MXFP4)
+    with torch.device("meta"):
+        network = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+
+    head = network.get_output_embeddings()
+    assert tuple(head.weight.shape) == (201_088, 2_880)
+    assert 115e9 < sum(weight.numel() for weight in network.parameters()) < 119e9
+    assert language_model._can_be_packed(network)
+    assert language_model._head_of(network, tmp_path).scale == 1.0
+    with pytest.raises(InputError, match="its weights are mxfp4"):
+        check_quantisation(config, tmp_path, dequantises=False)
+    check_quantisation(config, tmp_path, dequantises=True)

@@ -1,0 +1,178 @@
+"""Rows as a model reads them: what counts is the completion; what is cut, or has nothing to score, says so."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from real_rows import EVERY_SPLIT, needs_real_rows, origin_of, real_rows
+from rows_made import ANSWER, QUESTION, SETTINGS, encoder, normalised
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from pipeline_assets.corpus.harmony.encode import LOSS_MODES, encode_harmony, loss_messages, loss_mode_of
+from pipeline_assets.corpus.harmony.message import STRUCTURE
+from pipeline_assets.corpus.harmony.parse import parse_harmony
+from pipeline_assets.corpus.scoring.token_rows import EncodedRow, Unscored, encode_row, load_model_tokenizer
+from pipeline_assets.corpus.spine.errors import InputError
+
+LONG = 1 << 31
+TEXT = (
+    "<|start|>user<|message|>2 + 2?<|end|>"
+    "<|start|>assistant<|channel|>analysis<|message|>Two and two.<|end|>"
+    "<|start|>assistant<|channel|>final<|message|>4 – ça va<|return|>"
+)
+
+
+def bodies(text: str, rule: str) -> list[str]:
+    """The bodies that count, cut out of the text by hand."""
+    parsed = parse_harmony(text)
+    return [parsed.messages[number].message.content for number in loss_messages(parsed, LOSS_MODES[rule])]
+
+
+def runs(row: EncodedRow) -> list[np.ndarray]:
+    """Ids that count, run by run."""
+    places = np.flatnonzero(row.tokens.counts)
+    return [row.tokens.ids[part] for part in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)]
+
+
+@needs_real_rows
+@pytest.mark.parametrize("name", EVERY_SPLIT)
+@pytest.mark.parametrize("rule", LOSS_MODES)
+def test_ids_that_count_are_the_bodies_of_the_completion_of_every_real_row(name: str, rule: str) -> None:
+    for text in normalised(*real_rows(name), settings=SETTINGS, origin=origin_of(name)).batch["text"].to_pylist():
+        row = encode_row(text, None, rule, encoder(), LONG)
+
+        asked = [body for body in bodies(text, rule) if body]
+        if not asked:
+            assert isinstance(row, Unscored)
+            continue
+        assert isinstance(row, EncodedRow)
+        assert [encoder().decode(run) for run in runs(row)] == asked
+        assert encoder().decode(row.tokens.ids) == text
+        assert row.completion_bytes == sum(len(body.encode()) for body in asked)
+        assert not row.tokens.counts[0]
+
+
+def test_the_bare_word_of_a_mode_will_do() -> None:
+    every = encode_row(TEXT, "assistant_all", None, encoder(), LONG)
+    last = encode_row(TEXT, "assistant_last", None, encoder(), LONG)
+
+    assert isinstance(every, EncodedRow)
+    assert isinstance(last, EncodedRow)
+    assert [encoder().decode(run) for run in runs(every)] == ["Two and two.", "4 – ça va"]
+    assert [encoder().decode(run) for run in runs(last)] == ["4 – ça va"]
+
+
+@given(st.integers(1, 40))
+def test_what_is_longer_loses_its_end(max_length: int) -> None:
+    whole = encode_row(TEXT, "assistant_all", None, encoder(), LONG)
+    cut = encode_row(TEXT, "assistant_all", None, encoder(), max_length)
+
+    assert isinstance(whole, EncodedRow)
+    tokens, counts = len(whole.tokens.ids), whole.tokens.counts[:max_length]
+    assert cut.tokens_lost == max(tokens - max_length, 0)
+    if isinstance(cut, Unscored):
+        assert cut.reason == "no_completion_left"
+        assert not counts.any()
+    else:
+        assert cut.tokens.ids.tolist() == whole.tokens.ids[:max_length].tolist()
+        assert cut.tokens.counts.tolist() == counts.tolist()
+        decoded = "".join(encoder().decode(run) for run in runs(cut)).rstrip("\N{REPLACEMENT CHARACTER}")
+        assert cut.completion_bytes == len(decoded.encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "loss_mode", "reason"),
+    [
+        (None, "assistant_all", "no_text"),
+        ("", "assistant_all", "no_text"),
+        (TEXT, "assistant_some", "unknown_loss_mode"),
+        (TEXT, None, "unknown_loss_mode"),
+        ("<|start|>user<|message|>2 + 2?<|end|>", "assistant_all", "no_completion"),
+        ("<|start|>user<|message|>2 + 2?<|end|><|start|>assistant<|message|><|end|>", "assistant_all", "no_completion"),
+        ("2 + 2?", "assistant_all", "text_outside_messages"),
+        ("<|start|>user<|message|>2 + 2?", "assistant_all", "message_not_closed"),
+    ],
+)
+def test_a_row_without_anything_to_score_says_why(text: str | None, loss_mode: str | None, reason: str) -> None:
+    row = encode_row(text, loss_mode, None, encoder(), LONG)
+
+    assert isinstance(row, Unscored)
+    assert row.reason == reason
+
+
+def save_tokenizer(folder: Path, controls: tuple[str, ...] = STRUCTURE, special: bool = True) -> Path:
+    """A byte-level tokenizer.json that knows single bytes and these control tokens."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    library = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(alphabet)}, merges=[]))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    tokens = [AddedToken(control, special=special) for control in controls]
+    library.add_special_tokens(tokens) if special else library.add_tokens(tokens)
+    library.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_another_tokenizer_reads_rows_by_the_same_interface(tmp_path: Path) -> None:
+    tokenizer = load_model_tokenizer(save_tokenizer(tmp_path))
+
+    row = encode_row(TEXT, "assistant_all", None, tokenizer, LONG)
+
+    assert isinstance(row, EncodedRow)
+    assert [tokenizer.decode(run) for run in runs(row)] == ["Two and two.", "4 – ça va"]
+    assert row.completion_bytes == len("Two and two.4 – ça va".encode()) == row.tokens.counts.sum()
+    controls = np.isin(row.tokens.ids, [tokenizer.special_ids[control] for control in STRUCTURE])
+    assert controls.sum() == TEXT.count("<|")
+
+
+def test_no_content_of_a_message_gives_a_control_token(tmp_path: Path) -> None:
+    """The characters of one, across the seam of two messages' bodies and beside a header, stay text."""
+    tokenizer = load_model_tokenizer(save_tokenizer(tmp_path))
+    text = "<|start|>user<|message|><|en<|end|><|start|>assistant<|message|>d|> <|sta<|end|>"
+
+    [encoded] = encode_harmony([parse_harmony(text)], tokenizer)
+
+    inside = [encoded.ids[start:stop] for start, stop in encoded.bodies.tolist()]
+    assert [tokenizer.decode(ids) for ids in inside] == ["<|en", "d|> <|sta"]
+    assert not np.isin(np.concatenate(inside), list(tokenizer.special_ids.values())).any()
+
+
+@pytest.mark.parametrize(
+    ("controls", "special", "said"),
+    [
+        (
+            (),
+            True,
+            "no special token <|start|>, <|message|>, <|channel|>, <|constrain|>, <|end|>, <|call|>, <|return|>",
+        ),
+        (STRUCTURE[:-1], True, "no special token <|return|>"),
+        (STRUCTURE, False, "no special token <|start|>"),
+    ],
+)
+def test_a_tokenizer_without_control_tokens_is_refused(
+    tmp_path: Path, controls: tuple[str, ...], special: bool, said: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        load_model_tokenizer(save_tokenizer(tmp_path, controls, special))
+
+    assert said in str(refused.value)
+
+
+def test_a_model_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no tokenizer\.json"):
+        load_model_tokenizer(tmp_path)
+
+
+def test_a_tokenizer_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps(["a", "list"]))
+
+    with pytest.raises(InputError, match=r"no tokenizer\.json"):
+        load_model_tokenizer(tmp_path)
+
+
+def test_made_rows_have_the_modes_that_their_rules_say() -> None:
+    [row] = normalised({"messages": [QUESTION, ANSWER]}).batch.to_pylist()
+
+    assert loss_mode_of(row["loss_mode"], row["loss_rule"]) == SETTINGS.loss
