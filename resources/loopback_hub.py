@@ -38,7 +38,7 @@ class LoopbackHub:
         port: of the hub, 0 for a free one; the storage origin always takes a free one.
         page_size: items on one page of a tree, at most.
         faults: what goes wrong from the start, on both origins.
-        writable: whether repos may be made and changed.
+        writable: whether datasets may be made and changed.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class LoopbackHub:
             case ["datasets", _, _, "info", "lfs", "verify"] if self._writes is not None:
                 return self._writes.confirm(ask)
             case ["api", "datasets" | "models" as kind, owner, name, *rest]:
-                return self._answer_api(ask, self._repo(ask, kind, owner, name), rest)
+                return self._answer_api(ask, kind, self._repo(ask, kind, owner, name), rest)
             case ["api", "datasets" | "models", _]:  # a repo without an owner: there are none here
                 raise _unknown_repo(ask)
             case ["datasets" as kind, owner, name, "resolve", revision, *path]:
@@ -154,7 +154,7 @@ class LoopbackHub:
                 return self._resolve(ask, "models", self._repo(ask, "models", owner, name), revision, "/".join(path))
         raise Refused(404, "", "No such address")
 
-    def _answer_api(self, ask: Ask, repo: Repo, rest: list[str]) -> Answer:
+    def _answer_api(self, ask: Ask, kind: str, repo: Repo, rest: list[str]) -> Answer:
         match ask.method, rest:
             case "GET", [] | ["revision", _]:
                 _check_revision(repo, rest[1] if rest else "main")
@@ -168,6 +168,8 @@ class LoopbackHub:
             case "POST", ["paths-info", revision]:
                 _check_content(ask, repo, revision)
                 return _paths_info(ask, repo)
+        if kind == "models":  # they are read, and that is all
+            raise Refused(404, "", "No such address")
         return self._answer_writer(ask, repo, rest)
 
     def _answer_writer(self, ask: Ask, repo: Repo, rest: list[str]) -> Answer:
@@ -289,7 +291,7 @@ def serve(folder: Path, port: int, faults: Sequence[Fault] = (), *, writable: bo
     """Serves a folder until SIGINT or SIGTERM; says on stdout where it is, which commits it has, how to use it.
 
     Raises:
-        UsageError: it holds no dataset, and none can be put there.
+        UsageError: it holds no dataset and no model, and no dataset can be put there.
     """
     is_over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -297,7 +299,8 @@ def serve(folder: Path, port: int, faults: Sequence[Fault] = (), *, writable: bo
     with LoopbackHub(folder, port, faults=faults, writable=writable) as hub:
         commits = hub.commits()
         if not commits and not writable:
-            raise UsageError("it holds no dataset", folder, "give a folder that holds datasets/<owner>/<name>/…")
+            fix = "give a folder that holds datasets/<owner>/<name>/… or models/<owner>/<name>/…"
+            raise UsageError("it holds no dataset and no model", folder, fix)
         print(f"hub: {hub.endpoint}")
         for repo, commit in commits.items():
             print(repo, commit)

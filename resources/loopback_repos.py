@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from resources.loopback_http import CHUNK_BYTES
 
-LFS_SUFFIXES = frozenset({".parquet", ".zst", ".gz", ".7z", ".bin", ".arrow"})
+LFS_SUFFIXES = frozenset({".parquet", ".zst", ".gz", ".7z", ".bin", ".arrow", ".safetensors"})
 LFS_ABOVE_BYTES = 1 << 20
 # Clients want dates; one that never moves leaves every answer a function of the content.
 EPOCH = "1970-01-01T00:00:00.000Z"

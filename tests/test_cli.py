@@ -201,6 +201,15 @@ def test_pin_asks_for_the_branch_that_the_recipe_names(
     assert "it has no revision next" in only_line(result)
 
 
+def test_pin_prints_the_commit_of_a_model(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    (tmp_path / "models/maker/tiny").mkdir(parents=True)
+    (tmp_path / "models/maker/tiny/config.json").write_text("{}")
+    with LoopbackHub(tmp_path) as hub:
+        result = corpusmill("pin", "maker/tiny", "--model", env={"HF_ENDPOINT": hub.endpoint})
+
+    assert (result.returncode, result.stdout) == (0, f"{hub.commits()['models/maker/tiny']}\n")
+
+
 def test_the_shipped_tokenizer_is_what_it_claims(corpusmill: Corpusmill, tmp_path: Path) -> None:
     out = tmp_path / "tokenizer.json"
 

@@ -119,6 +119,11 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
             "--max-reject-fraction: it is '3': a fraction is at most 1; correct the value",
         ),
         ("pin fineweb-edu", "fineweb-edu: this is no dataset; write owner/name, such as HuggingFaceFW/fineweb-edu"),
+        ("pin a/b/c --model", "a/b/c: this is no model; write owner/name, such as unsloth/gpt-oss-120b"),
+        (
+            "pin gpt2 --model --recipe healing_text_v1",
+            "--recipe: no recipe is pinned to a model; leave it out, and write there what is printed",
+        ),
         (
             "run healing_text_v1 --partition test --data {here}/none",
             "healing_text_v1: there is no partition 'test'; give one of train, valid",

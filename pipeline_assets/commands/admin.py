@@ -18,6 +18,7 @@ from resources.loopback_faults import Fault
 
 def pin(
     dataset: Annotated[str, typer.Argument(help="owner/name on the hub.")],
+    model: Annotated[bool, typer.Option("--model", help="It is a model; its commit is printed.")] = False,
     revision: Annotated[
         str | None, typer.Option(help="Branch, tag or commit; default: the recipe's branch, else main.")
     ] = None,
@@ -30,10 +31,13 @@ def pin(
     from pipeline_assets.corpus.recipes.files import is_commit, pin_recipe, revision_in
 
     log_to_stderr()
+    if model and recipe is not None:
+        raise UsageError("no recipe is pinned to a model", "--recipe", "leave it out, and write there what is printed")
     path = None if recipe is None else recipe_path(recipe, data)
     before = None if path is None else revision_in(path, dataset)
     asked = revision or (before if before and not is_commit(before) else "main")
-    commit = HubFiles(data / "hub_cache", tries=tries).resolve(dataset, asked)
+    hub = HubFiles(data / "hub_cache", tries=tries)
+    commit = (hub.of_models() if model else hub).resolve(dataset, asked)
     if path is not None:
         pin_recipe(path, dataset, commit)
     answer(as_json, {"dataset": dataset, "commit": commit, "before": before}, [commit])
@@ -95,7 +99,7 @@ def check(
 
 
 def serve(
-    folder: Annotated[Path, typer.Argument(help="Holds datasets/<owner>/<name>/…")],
+    folder: Annotated[Path, typer.Argument(help="Holds datasets/<owner>/<name>/… and models/<owner>/<name>/…")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 0,
     fault: Annotated[
         list[str] | None, typer.Option(help="KIND[:PATTERN[:COUNT]], such as 503 or cut-body:*.parquet:2; repeatable.")

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import HfApi, HfFileSystem, hf_hub_download
+from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile, RepoFolder
 from stories import ARCHIVE, COMMIT, README, REPO, ask, download
 
@@ -151,6 +152,41 @@ def test_a_models_repo_is_read_the_same_way(repo: Path, hub: LoopbackHub, tmp_pa
 
     assert Path(path).read_bytes() == README
     assert hub.commits() == {"models/maker/stories": COMMIT}
+
+
+def test_a_model_is_told_listed_and_downloaded_whole_at_its_commit(hub: LoopbackHub, tmp_path: Path) -> None:
+    model = tmp_path / "hub/models/maker/tiny"
+    (model / "original").mkdir(parents=True)
+    for name, content in (("config.json", b"{}"), ("model.safetensors", ARCHIVE), ("original/params.json", b"[]")):
+        (model / name).write_bytes(content)
+    commit, api = hub.commits()["models/maker/tiny"], HfApi(endpoint=hub.endpoint, token=False)
+
+    info = api.model_info("maker/tiny", revision=commit, files_metadata=True)
+    whole = api.snapshot_download("maker/tiny", revision=commit, cache_dir=tmp_path / "cache")
+
+    assert (info.id, info.sha) == ("maker/tiny", commit)
+    assert [(file.rfilename, file.size, file.lfs is None) for file in info.siblings] == [
+        ("config.json", 2, True),
+        ("model.safetensors", 4096, False),
+        ("original/params.json", 2, True),
+    ]
+    files = {path.relative_to(whole).as_posix(): path.read_bytes() for path in Path(whole).rglob("*.*")}
+    assert files == {"config.json": b"{}", "model.safetensors": ARCHIVE, "original/params.json": b"[]"}
+    assert Path(whole).name == commit
+    assert [request.status for request in hub.requests if request.origin == "storage"] == [200]
+
+
+def test_models_are_read_alone_where_datasets_are_written_to(repo: Path, tmp_path: Path) -> None:
+    (tmp_path / "hub/models/maker/stories").mkdir(parents=True)
+    with LoopbackHub(tmp_path / "hub", writable=True) as hub:
+        before = hub.commits()
+        api = HfApi(endpoint=hub.endpoint, token="hf_any")
+
+        with pytest.raises(HfHubHTTPError, match="404"):
+            api.upload_file(path_or_fileobj=b"{}", path_in_repo="config.json", repo_id=REPO)
+
+        assert hub.commits() == before
+        assert before[REPO] == COMMIT
 
 
 def test_a_parquet_footer_travels_alone(repo: Path, hub: LoopbackHub) -> None:

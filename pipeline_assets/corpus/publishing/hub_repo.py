@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles, check_dataset
+from pipeline_assets.corpus.readers.hub_files import HubFiles, check_name
 from pipeline_assets.corpus.readers.hub_http import Garbled, reading_answer
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError, UsageError
@@ -91,7 +91,7 @@ class HubRepo:
         Raises:
             UsageError: `name` is not owner/name, or none that a hub takes.
         """
-        check_dataset(name)
+        check_name(name)
         if _UNFIT.search(name) or len(name) > _NAME_CHARACTERS:
             fix = "write letters, digits, and one `-`, `_` or `.` between them; `.git` can't be its end"
             raise UsageError("no hub takes this name", name, fix)

@@ -1,4 +1,4 @@
-"""Files of a dataset at one hub commit: listed once, fetched by exact path and byte range, never used unchecked.
+"""Files of a repo at one hub commit: listed once, fetched by exact path and byte range, never used unchecked.
 
 Every call is retried the same way, every answer held against the listing, every byte kept in the cache under the hash
 of its file, so that nothing is downloaded twice and a commit that was read once needs no network.
@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -20,6 +20,7 @@ from pipeline_assets.corpus.readers.hub_http import (
     PROGRESS_S,
     HubCall,
     HubClient,
+    RepoType,
     Traffic,
     reading_answer,
     with_retries,
@@ -32,7 +33,10 @@ from pipeline_assets.corpus.spine.files import blocks, file_sha256
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
 _PARTIAL = ".part"
-_DATASET = re.compile(r"[\w.-]+/[\w.-]+")
+_NAMES: dict[RepoType, tuple[re.Pattern[str], str]] = {
+    "dataset": (re.compile(r"[\w.-]+/[\w.-]+"), "HuggingFaceFW/fineweb-edu"),
+    "model": (re.compile(r"(\w[\w.-]*/)?\w[\w.-]*"), "unsloth/gpt-oss-120b"),  # the oldest ones have no owner
+}
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _MAX_ENTRIES = 1_000_000  # the hub advises fewer than 100,000 files
 CACHE_FOLDER = "hub_cache"  # below a data root
@@ -49,7 +53,7 @@ class Span:
 
 @dataclass(frozen=True)
 class HubFiles:
-    """Reading access to datasets on a hub.
+    """Reading access to datasets on a hub, or to its models: `dataset` is then the name of one.
 
     Attributes:
         cache: folder for listings and bytes; may be deleted at any time between builds.
@@ -59,6 +63,7 @@ class HubFiles:
         wait_s: first wait between tries, doubled each time up to 60 s, unless the hub says how long.
         progress_s: a body that brings less than `hub_http.LEAST_BYTES` in so many seconds is cut off.
         traffic: counts what comes over the wire.
+        repo_type: what repos are read; those of models have a cache beside that of datasets.
     """
 
     cache: Path
@@ -68,14 +73,19 @@ class HubFiles:
     wait_s: float = 1.0
     progress_s: float = PROGRESS_S
     traffic: Traffic = field(default_factory=Traffic, compare=False, repr=False)
+    repo_type: RepoType = "dataset"
+
+    def of_models(self) -> "HubFiles":
+        """The same for models, with the same counter."""
+        return replace(self, repo_type="model")
 
     def resolve(self, dataset: str, revision: str = "main") -> str:
         """The commit, 40 hex digits, that a branch or tag points to now.
 
         Raises:
-            UsageError: `dataset` is not owner/name.
+            UsageError: `dataset` is no name of one: owner/name, of a model maybe without owner.
         """
-        check_dataset(dataset)
+        check_name(dataset, self.repo_type)
         return self.call(dataset, revision, lambda: self._commit(dataset, revision))
 
     def list_files(self, dataset: str, commit: str) -> list[HubFile]:
@@ -134,7 +144,7 @@ class HubFiles:
 
     def _commit(self, dataset: str, revision: str) -> str:
         client = self.client()
-        answer, _ = client.page(f"{client.address}/api/datasets/{dataset}/revision/{quote(revision, safe='')}")
+        answer, _ = client.page(f"{self._api(client, dataset)}/revision/{quote(revision, safe='')}")
         with reading_answer():
             sha = answer["sha"]
             if not _COMMIT.fullmatch(sha):
@@ -146,7 +156,7 @@ class HubFiles:
         client = self.client()
         files: list[HubFile] = []
         paths: set[str] = set()
-        url: str | None = f"{client.address}/api/datasets/{dataset}/tree/{commit}?recursive=true&expand=false"
+        url: str | None = f"{self._api(client, dataset)}/tree/{commit}?recursive=true&expand=false"
         while url is not None:
             entries, url = client.page(url)
             with reading_answer():
@@ -186,7 +196,8 @@ class HubFiles:
             return
         client = self.client()
         where = f"{dataset}@{commit}:{file.path}"
-        found = client.locate(f"{client.address}/datasets/{dataset}/resolve/{commit}/{quote(file.path)}")
+        place = f"datasets/{dataset}" if self.repo_type == "dataset" else dataset
+        found = client.locate(f"{client.address}/{place}/resolve/{commit}/{quote(file.path)}")
         if found.etag != file.digest.partition(":")[2] or found.size != file.size:
             self._check_kept_listing(dataset, commit, file)
             listed = f"the listing says {file.digest} of {file.size} bytes"
@@ -219,7 +230,8 @@ class HubFiles:
 
     def call(self, dataset: str, revision: str, call: Callable[[], T], *, writes: bool = False) -> T:
         """As `with_retries`, with this patience."""
-        return with_retries(call, HubCall(dataset, revision, self.client().address, self.tries, self.wait_s, writes))
+        address, patience = self.client().address, (self.tries, self.wait_s)
+        return with_retries(call, HubCall(dataset, revision, address, *patience, writes, self.repo_type))
 
     def client(self) -> HubClient:
         """Whose requests a call may make."""
@@ -227,8 +239,7 @@ class HubFiles:
 
     def listing_path(self, dataset: str, commit: str) -> Path:
         """Where the cache keeps what a dataset holds at a commit."""
-        check_dataset(dataset)
-        return self.cache / dataset.replace("/", "--") / "listings" / f"{commit}.json"
+        return self._cache_of(dataset) / "listings" / f"{commit}.json"
 
     def bytes_folder(self, dataset: str, digest: str) -> Path:
         """Where the cache keeps bytes of a file: spans named `<start>-<stop>.<their sha256>`, downloads `.part`.
@@ -236,10 +247,18 @@ class HubFiles:
         Raises:
             InputError: `digest` is none.
         """
-        check_dataset(dataset)
+        folder = self._cache_of(dataset)
         if not is_digest(digest):
             raise InputError(f"{digest!r} is no hash of a file", dataset, "list the files at their commit again")
-        return self.cache / dataset.replace("/", "--") / "bytes" / digest.replace(":", "-")
+        return folder / "bytes" / digest.replace(":", "-")
+
+    def _cache_of(self, dataset: str) -> Path:
+        """The cache of one dataset; no dataset's is called `models`, since each has `--` in its name."""
+        check_name(dataset, self.repo_type)
+        return (self.cache if self.repo_type == "dataset" else self.cache / "models") / dataset.replace("/", "--")
+
+    def _api(self, client: HubClient, dataset: str) -> str:
+        return f"{client.address}/api/{self.repo_type}s/{dataset}"
 
 
 def check_whole(file: HubFile, spans: Sequence[Span], where: str) -> None:
@@ -269,13 +288,18 @@ def _changed(what: str, where: str) -> InputError:
     return InputError(what, where, "the file changed under its name: pin a new commit")
 
 
-def check_dataset(dataset: str) -> None:
+def is_name(name: str, repo_type: RepoType) -> bool:
+    """Whether a dataset, or a model, may be called so on a hub."""
+    return _NAMES[repo_type][0].fullmatch(name) is not None
+
+
+def check_name(name: str, repo_type: RepoType = "dataset") -> None:
     """
     Raises:
         UsageError: it is no name of one.
     """
-    if not _DATASET.fullmatch(dataset):
-        raise UsageError("this is no dataset", dataset, "write owner/name, such as HuggingFaceFW/fineweb-edu")
+    if not is_name(name, repo_type):
+        raise UsageError(f"this is no {repo_type}", name, f"write owner/name, such as {_NAMES[repo_type][1]}")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError, UsageError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
+RepoType = Literal["dataset", "model"]
 PROGRESS_S = 60.0
 LEAST_BYTES = 1 << 18  # in that time: what each of eight fetches gets of a line of a third of a megabit a second
 _TIMEOUT_S = 30.0  # between two bytes: alone, it would let a file of a gigabyte drip for a thousand years
@@ -209,8 +210,8 @@ def _without_user(endpoint: str) -> tuple[str, dict[str, str]]:
 
 
 class HubCall(NamedTuple):
-    """What a call asks for, of the hub at an address, and how patiently: `tries` and `wait_s` as in `HubFiles`; and
-    whether it changes something there.
+    """What a call asks for, of the hub at an address, and how patiently: `tries` and `wait_s` as in `HubFiles`;
+    whether it changes something there; and what `dataset` is the name of.
     """
 
     dataset: str
@@ -219,6 +220,7 @@ class HubCall(NamedTuple):
     tries: int
     wait_s: float
     writes: bool = False
+    repo_type: RepoType = "dataset"
 
 
 class Garbled(Exception):
@@ -241,7 +243,7 @@ def with_retries(call: Callable[[], T], asked: HubCall) -> T:
     """The call's result, tried again after what passes by itself: 408, 429, 5xx, a cut or refused connection.
 
     Raises:
-        UsageError: there is no such dataset or revision, or the address is none.
+        UsageError: there is no such dataset, model or revision, or the address is none.
         InputError: it doesn't pass, or not within the tries; says what to do.
     """
     import httpx2
@@ -307,9 +309,10 @@ def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
     match error:
         case GatedRepoError():
             fix = "accept its terms on its page, then set HF_TOKEN to your token"
-            return RetryableError("the dataset is gated", where, fix)
+            return RetryableError(f"the {asked.repo_type} is gated", where, fix)
         case RevisionNotFoundError():
-            fix = f"run `corpusmill pin {asked.dataset}` for its head"
+            option = " --model" if asked.repo_type == "model" else ""
+            fix = f"run `corpusmill pin {asked.dataset}{option}` for its head"
             return UsageError(f"it has no revision {asked.revision}", where, fix)
         case RemoteEntryNotFoundError():
             return InputError("the commit has no such file", where, "delete the cached listing, or pin a new commit")
@@ -320,7 +323,7 @@ def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
         # Without the hub's word that there is none, what answered may be a proxy, or may not know the token.
         kind = UsageError if isinstance(error, RepositoryNotFoundError) else RetryableError
         fix = "check its name; if it is private, set HF_TOKEN to a token that may read it"
-        return kind(f"there is no such dataset, or it is private (HTTP {status})", where, fix)
+        return kind(f"there is no such {asked.repo_type}, or it is private (HTTP {status})", where, fix)
     if status == 403:
         return RetryableError("the token may not read it (HTTP 403)", where, "set HF_TOKEN to a token with read access")
     return RetryableError(f"HTTP {status} after {asked.tries} tries", where, later)

@@ -1,4 +1,4 @@
-"""What a dataset holds at one hub commit: paths, sizes and hashes, as the hub tells them and as the cache keeps them.
+"""What a repo holds at one hub commit: paths, sizes and hashes, as the hub tells them and as the cache keeps them.
 
 What a hub says becomes part of a path only where it can be nothing but a hash.
 """

@@ -242,6 +242,75 @@ def test_a_name_that_is_not_owner_and_name_is_refused_before_the_hub_is_asked(
     assert hub.requests == []
 
 
+MODEL = "maker/tiny"
+
+
+@pytest.fixture
+def model(hub: LoopbackHub) -> str:
+    """A model of a regular file and an LFS file, and a dataset of its name; the model's commit."""
+    for kind, content in (("models", b"{}"), ("datasets", b"[]")):
+        folder = hub.folder / kind / MODEL
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_bytes(content)
+    (hub.folder / "models" / MODEL / "model.safetensors").write_bytes(LARGE)
+    return hub.commits()[f"models/{MODEL}"]
+
+
+def test_a_model_is_resolved_listed_and_fetched_as_a_dataset_is(hub_files: HubFiles, model: str) -> None:
+    models = hub_files.of_models()
+
+    listed = models.list_files(MODEL, models.resolve(MODEL))
+    spans = [models.fetch(MODEL, model, file) for file in listed]
+
+    assert models.resolve(MODEL) == model != hub_files.resolve(MODEL)
+    assert listed == [
+        HubFile("config.json", 2, "git-sha1:9e26dfeeb6e641a33dae4961196235bdb965b21b"),
+        HubFile("model.safetensors", 5_120_000, f"sha256:{hashlib.sha256(LARGE).hexdigest()}"),
+    ]
+    assert [span.local.read_bytes() for span in spans] == [b"{}", LARGE]
+    assert models.fetch(MODEL, model, listed[1], 300, 303).local.read_bytes() == b"\x2c\x2d\x2e"
+    assert models.bytes_missing(MODEL, listed[1], 0, 5_120_000) == 0
+
+
+def test_models_and_datasets_have_a_cache_each_and_one_counter(
+    hub: LoopbackHub, hub_files: HubFiles, model: str
+) -> None:
+    models = hub_files.of_models()
+
+    dataset = hub_files.list_files(MODEL, hub_files.resolve(MODEL))
+    listed = models.list_files(MODEL, model)
+
+    assert hub_files.listing_path(MODEL, model) == hub_files.cache / "maker--tiny" / "listings" / f"{model}.json"
+    assert models.listing_path(MODEL, model) == models.cache / "models" / "maker--tiny" / "listings" / f"{model}.json"
+    digest = listed[0].digest
+    assert models.bytes_folder(MODEL, digest) == models.cache / "models/maker--tiny/bytes" / digest.replace(":", "-")
+    assert [len(dataset), len(listed)] == [1, 2]
+    assert hub_files.traffic.bytes == sum(request.bytes_sent for request in hub.requests)
+
+
+def test_a_model_may_have_no_owner(hub: LoopbackHub, hub_files: HubFiles) -> None:
+    models = hub_files.of_models()
+
+    with pytest.raises(UsageError):  # on loopback every model has one
+        models.resolve("gpt2")
+
+    assert [request.path for request in hub.requests] == ["/api/models/gpt2/revision/main"]
+    assert models.listing_path("gpt2", NOWHERE) == models.cache / "models" / "gpt2" / "listings" / f"{NOWHERE}.json"
+
+
+@pytest.mark.parametrize(
+    "name", ["..", ".", "../..", "maker/..", "maker/tiny/more", "maker/", "/tiny", "", "a b", "a\n"]
+)
+def test_what_is_no_name_of_a_model_is_refused_before_the_hub_is_asked(
+    hub: LoopbackHub, hub_files: HubFiles, name: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        hub_files.of_models().resolve(name)
+
+    assert str(error.value) == f"{name}: this is no model; write owner/name, such as unsloth/gpt-oss-120b"
+    assert hub.requests == []
+
+
 FETCH = """
 import json, sys
 from pathlib import Path

@@ -55,6 +55,25 @@ def test_a_gated_dataset_says_whose_terms_to_accept_and_a_token_opens_it(
     assert known.fetch(DATASET, commit, files["data/large.bin"]).local.read_bytes() == LARGE
 
 
+def test_what_a_hub_does_not_give_of_a_model_is_told_of_a_model(hub: LoopbackHub, hub_files: HubFiles) -> None:
+    folder = hub.folder / "models" / "maker" / "tiny"
+    folder.mkdir(parents=True)
+    models, where = hub_files.of_models(), f"maker/tiny on {hub.endpoint}"
+
+    with pytest.raises(UsageError) as unknown:
+        models.resolve("maker/none")
+    with pytest.raises(UsageError) as no_commit:
+        models.list_files("maker/tiny", NOWHERE)
+    (folder / ".gated").touch()
+    with pytest.raises(RetryableError) as gated:
+        models.list_files("maker/tiny", NOWHERE)
+
+    assert f"maker/none on {hub.endpoint}: there is no such model, or it is private (HTTP 401);" in str(unknown.value)
+    head = "run `corpusmill pin maker/tiny --model` for its head"
+    assert str(no_commit.value) == f"{where}: it has no revision {NOWHERE}; {head}"
+    assert f"{where}: the model is gated; accept its terms" in str(gated.value)
+
+
 @pytest.mark.parametrize("token", [None, "hf_any"])
 def test_an_unknown_dataset_and_a_private_one_read_the_same_to_a_stranger(
     hub: LoopbackHub, hub_files: HubFiles, commit: str, token: str | None
