@@ -28,13 +28,14 @@ from pipeline_assets.corpus.readers.source_folder import (
     ByteRange,
     SourceFile,
     SourceFolder,
+    changed_choice,
     files_of,
     folder_path,
     list_files,
 )
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import StagingDir
@@ -78,12 +79,7 @@ class SplitFolder:
     def changed(self, root: Path, manifest: Manifest) -> str | None:
         """What is not as it was when the manifest was sealed; None if all is. A folder that is gone has not changed."""
         here = self.below(root)
-        if not here.path.is_dir():
-            return None
-        try:
-            return here.source_folder().changed(root, manifest)
-        except InputError as error:
-            return error.what
+        return changed_choice(here.path, here.source_folder, manifest)
 
 
 def splits_of_folder(path: Path) -> dict[str, SplitFiles]:

@@ -20,7 +20,9 @@ from pipeline_assets.corpus.spine.rehash import Algorithm, HashTask
 
 Entry = Mapping[str, Any]
 """A file that an artifact was made from, as its manifest lists it."""
-_HUB_FILE = re.compile(r"(?P<dataset>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40}):(?P<path>.+)")
+_HUB_FILE = re.compile(
+    r"(?:models/(?P<model>(?:\w[\w.-]*/)?\w[\w.-]*)|(?P<dataset>[\w.-]+/[\w.-]+))@(?P<commit>[0-9a-f]{40}):(?P<path>.+)"
+)
 _SPAN = re.compile(r"(?P<start>\d+)-(?P<stop>\d+)\.(?P<sha256>[0-9a-f]{64})")
 CURE = "delete it; it is fetched again when it is needed"
 CHANGED = "it is not the file that was read: give that back, or build again"
@@ -56,29 +58,36 @@ def held_of_hub(cache: Path, outside: Mapping[str, Sequence[Entry]]) -> HeldOfHu
     Args:
         outside: the files that artifacts were made from, by digest of the artifact.
     """
-    held, hub = HeldOfHub(), HubFiles(cache)
+    held = HeldOfHub()
     seen: set[str] = set()
     for artifact, entries in outside.items():
-        commits: dict[tuple[str, str], list[tuple[str, Entry]]] = {}
+        listings: dict[Path, list[tuple[str, Entry]]] = {}
         reads_in_part = any("row_groups" in entry for entry in entries)
         for entry in entries:
             match = _hub_file(entry)
             if match is None:
                 held.not_looked_for.append(entry["name"])
                 continue
-            commits.setdefault((match["dataset"], match["commit"]), []).append((match["path"], entry))
+            hub, name = _repo_of(cache, match)
+            listings.setdefault(hub.listing_path(name, match["commit"]), []).append((match["path"], entry))
             if entry["name"] not in seen:
                 seen.add(entry["name"])
                 was_read = "row_groups" in entry or not reads_in_part
-                _look_for(entry, hub.bytes_folder(match["dataset"], entry["digest"]), artifact, was_read, held)
-        for (dataset, commit), listed in commits.items():
-            held.findings += _listing_findings(hub.listing_path(dataset, commit), listed, artifact)
+                _look_for(entry, hub.bytes_folder(name, entry["digest"]), artifact, was_read, held)
+        for path, listed in listings.items():
+            held.findings += _listing_findings(path, listed, artifact)
     return held
 
 
 def _hub_file(entry: Entry) -> re.Match[str] | None:
     match = _HUB_FILE.fullmatch(entry["name"])
     return match if match is not None and is_digest(entry["digest"]) else None
+
+
+def _repo_of(cache: Path, match: re.Match[str]) -> tuple[HubFiles, str]:
+    """The cache that the bytes of a hub file are kept in, and the name of its dataset or model."""
+    model: str | None = match["model"]
+    return (HubFiles(cache), match["dataset"]) if model is None else (HubFiles(cache).of_models(), model)
 
 
 def _look_for(entry: Entry, folder: Path, artifact: str, was_read: bool, held: HeldOfHub) -> None:
@@ -107,7 +116,8 @@ def spans_of(cache: Path, entry: Entry) -> list[Span]:
     match = _hub_file(entry)
     if match is None:
         return []
-    folder = HubFiles(cache).bytes_folder(match["dataset"], entry["digest"])
+    hub, name = _repo_of(cache, match)
+    folder = hub.bytes_folder(name, entry["digest"])
     return _apart([span for span in _spans_in(folder) if span.local.stat().st_size == span.stop - span.start])
 
 

@@ -1,4 +1,4 @@
-"""Raw pins: which files a source is made of, each by name, size and hash, of a hub at a commit or of a folder here.
+"""Raw pins: which files a source or a model has, each by name, size and hash, of a hub at a commit or of a folder here.
 
 No byte is copied. What reads a part of a file of a hub says in `row_groups` which.
 """
@@ -24,16 +24,25 @@ T = TypeVar("T")
 
 
 def hub_entry(dataset: str, commit: str, file: HubFile) -> dict[str, Any]:
-    """A file of a hub dataset at a commit, as a manifest lists it."""
+    """A file of a hub dataset at a commit, as a manifest lists it; of a model, `dataset` is what `as_model` says."""
     return {"name": f"{dataset}@{commit}:{file.path}", "digest": file.digest, "bytes": file.size}
 
 
+def as_model(name: str) -> str:
+    """How manifests call a model of a hub; no dataset is called so: `models` is a page of hubs, so nobody's name."""
+    return f"models/{name}"
+
+
+def listed_files(entries: Iterable[Mapping[str, Any]]) -> list[HubFile]:
+    """Files of a hub, of entries as `hub_entry` makes them."""
+    return [HubFile(entry["name"].partition(":")[2], entry["bytes"], entry["digest"]) for entry in entries]
+
+
 def pinned_files(pin: Manifest) -> tuple[str, str, list[HubFile]]:
-    """Dataset, commit and files of a pin of a hub, in order."""
-    dataset, commit = str(pin.identity.recipe["dataset"]), str(pin.identity.recipe["revision"])
-    start = len(f"{dataset}@{commit}:")
-    files = [HubFile(entry["name"][start:], entry["bytes"], entry["digest"]) for entry in pin.identity.inputs]
-    return dataset, commit, files
+    """Dataset or model, commit and files of a pin of a hub, in order."""
+    recipe = pin.identity.recipe
+    name = recipe["dataset"] if "dataset" in recipe else recipe["name"]
+    return str(name), str(recipe["revision"]), listed_files(pin.identity.inputs)
 
 
 def fetch_pinned(hub: HubFiles, pin: Manifest, threads: int, log_every_s: float) -> list[SourceFile]:

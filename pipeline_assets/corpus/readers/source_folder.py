@@ -2,7 +2,7 @@
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Literal
@@ -206,6 +206,16 @@ class SourceFolder:
         if not different:
             return None
         return f"{len(different):,} of the files in {here.path} changed, the first is {different[0]}"
+
+
+def changed_choice(path: Path, choose: Callable[[], SourceFolder], manifest: Manifest) -> str | None:
+    """As `SourceFolder.changed`, of a folder whose own files say which of them are read, as `choose` tells."""
+    if not path.is_dir():
+        return None
+    try:
+        return choose().changed(path, manifest)
+    except InputError as error:
+        return error.what
 
 
 def has_changed(manifest: Manifest, folder: Path, name: str) -> bool:

@@ -1,0 +1,203 @@
+"""Which language model builds use: its files pinned by hash, and a folder that holds these and no others."""
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import pydantic
+
+from pipeline_assets.corpus.nemotron.split_pin import UNPINNED
+from pipeline_assets.corpus.readers import raw_pin
+from pipeline_assets.corpus.readers.hub_files import is_name
+from pipeline_assets.corpus.readers.source_folder import (
+    SourceFile,
+    SourceFolder,
+    changed_choice,
+    files_of,
+    folder_path,
+    list_files,
+    open_source,
+)
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.scoring.model_files import ModelFiles, choose_files
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Option, RecipePart
+from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.staging import StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.trust.figures import Listing
+
+MODEL_STAGE = StageVersion("scoring_model", 1)
+DEFAULT_MODEL = "unsloth/gpt-oss-120b"
+
+
+class ModelSection(RecipePart):
+    """Which model: one of a hub, at a commit, or a folder here that holds the same files.
+
+    Attributes:
+        name: owner/name on a hub, or the name of a model that has no owner; None of a folder.
+        revision: 40 hex digits; None of a folder. Forty zeros are a commit that nobody has looked up yet: such a model
+            can be named and not built from.
+        path: of a folder, absolute or below the data root; None of a hub. Where it lies changes no byte.
+    """
+
+    name: Annotated[str | None, Option(f"The model on the hub. Default: {DEFAULT_MODEL}.", default=None)] = None
+    revision: Annotated[str | None, Option("Its commit, 40 hex digits.", default=None)] = None
+    path: Annotated[str | None, Option("A folder that holds the model, instead of the hub.", default=None)] = None
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _is_the_default_of_a_hub(cls, values: Any) -> Any:
+        is_of_hub = isinstance(values, Mapping) and values.get("path") is None
+        return {"name": DEFAULT_MODEL, **values} if is_of_hub else values
+
+    @pydantic.model_validator(mode="after")
+    def _is_of_a_hub_or_a_folder(self) -> Self:
+        if {self.name is None, self.revision is None} != {self.path is not None}:
+            raise ValueError("give `name` and `revision` for a model of a hub, or `path` alone for a folder here")
+        if self.name is not None and not is_name(self.name, "model"):
+            raise ValueError(f"{self.name!r} is no model: write owner/name, such as {DEFAULT_MODEL}")
+        if self.revision is not None and not re.fullmatch(COMMIT_PATTERN, self.revision):
+            raise ValueError(
+                f"the revision of {self.name} is {self.revision!r}, and a revision is a commit of 40 hex digits, "
+                f"since a branch moves; `corpusmill pin {self.name} --model` gives the commit"
+            )
+        return self
+
+    def pinned_content(self) -> dict[str, Any]:
+        """The recipe part of the model's pin: nothing, of a folder, whose files tell it."""
+        return {} if self.path is not None else {"name": self.name, "revision": self.revision}
+
+    def folder(self) -> "ModelFolder | None":
+        """Where the model lies on this machine; None of one of a hub."""
+        return None if self.path is None else ModelFolder(Path(self.path))
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A model in a folder of this machine, absolute or below the data root. Where it lies changes no digest."""
+
+    path: Path
+
+    def below(self, root: Path) -> "ModelFolder":
+        """The same, its path absolute."""
+        return ModelFolder((root / self.path).absolute())
+
+    def chosen(self) -> ModelFiles:
+        """Its files, as they are now; the path is absolute.
+
+        Raises:
+            UsageError, InputError: there is no such folder, or nothing in it; from `choose_files`.
+        """
+        if not self.path.is_dir():
+            raise UsageError("there is no such folder", self.path, "correct the model's `path`")
+        found = {file.name: file for file in list_files(self.path, ["**/*"])}
+
+        def read(name: str) -> bytes:
+            with open_source(found[name]) as opened:
+                return opened.read()
+
+        return choose_files({name: file.bytes for name, file in found.items()}, read, str(self.path))
+
+    def source_folder(self) -> SourceFolder:
+        """The folder, with those files alone."""
+        return SourceFolder(self.path, self.chosen().names)
+
+    def changed(self, root: Path, manifest: Manifest) -> str | None:
+        """What is not as it was when the manifest was sealed; None if all is. A folder that is gone has not changed."""
+        here = self.below(root)
+        return changed_choice(here.path, here.source_folder, manifest)
+
+
+def pin_model(target: Target, run: Run) -> BuildResult:
+    """The files of a model, each by its hash: of a folder, which are read, or of a hub at a commit, by its listing.
+
+    Raises:
+        UsageError: no revision is pinned yet, or there is no such model or folder.
+        InputError: from the hub, or `choose_files`; a file can't be read, or changes meanwhile.
+    """
+    if target.outside is None:
+        return _pin_of_hub(target, run)
+    assert isinstance(target.outside, ModelFolder)
+    here = target.outside.below(run.root)
+    chosen = here.chosen()
+    return raw_pin.pin_of_folder(SourceFolder(here.path, chosen.names), run.root, run.settings, chosen.decisions)
+
+
+def _pin_of_hub(target: Target, run: Run) -> BuildResult:
+    """Nothing but the config and the index of the weights is fetched."""
+    hub, name, revision = run.hub_for("this model").of_models(), target.recipe["name"], target.recipe["revision"]
+    if revision == UNPINNED:
+        fix = f"write as `revision` the commit that `corpusmill pin {name} --model` prints"
+        raise UsageError("no revision is pinned yet", name, fix)
+    listed = {file.path: file for file in hub.list_files(name, revision)}
+
+    def read(path: str) -> bytes:
+        return hub.fetch(name, revision, listed[path]).local.read_bytes()
+
+    chosen = choose_files({path: file.size for path, file in listed.items()}, read, f"{name}@{revision}")
+    files = [listed[path] for path in chosen.names]
+    return raw_pin.pin_of_hub(raw_pin.as_model(name), revision, files, chosen.decisions)
+
+
+def list_model(target: Target, run: Run) -> Listing:
+    """The files of a model, known before they are pinned. Errors as `pin_model`."""
+    if target.outside is None:
+        return Listing(tuple(_pin_of_hub(target, run).outside))
+    assert isinstance(target.outside, ModelFolder)
+    files = target.outside.below(run.root).source_folder().files()
+    return Listing(tuple({"name": file.name, "bytes": file.bytes} for file in files))
+
+
+def list_weights(target: Target, run: Run) -> Listing:
+    """What the first of those builds fetches that load the model; the target is made from its pin, among others."""
+    [pin] = [one for one in target.upstream if one.stage.name == MODEL_STAGE.name]
+    if pin.outside is not None:
+        return Listing()
+    hub, name = run.hub_for("this model").of_models(), pin.recipe["name"]
+    files = raw_pin.listed_files(list_model(pin, run).inputs)
+    return Listing(missing={file.path: hub.bytes_missing(name, file, 0, file.size) for file in files})
+
+
+@contextlib.contextmanager
+def model_folder(pin_target: Target, run: Run, building: StagingDir) -> Iterator[Path]:
+    """A folder that has the files of a pinned model under their own names, and no others, while it is loaded and used.
+
+    They are links below the work of the building, into the cache of the hub, or to the folder that was pinned.
+
+    Raises:
+        InputError: from the hub; files of a folder are not as they are listed, before or after.
+    """
+    pin = open_artifact(run.root / pin_target.folder).manifest
+    if pin_target.outside is None:
+        hub = run.hub_for("this model").of_models()
+        fetched = raw_pin.fetch_pinned(hub, pin, run.settings.fetch_threads, run.settings.log_every_s)
+        yield _linked(fetched, building)
+        return
+    assert isinstance(pin_target.outside, ModelFolder)
+    names = tuple(entry["name"] for entry in pin.identity.inputs)
+    folder = SourceFolder(pin_target.outside.below(run.root).path, names)
+    yield _linked(files_of(folder, pin), building)
+    files_of(folder, pin)  # else they were written to while they were read
+
+
+def _linked(files: Sequence[SourceFile], building: StagingDir) -> Path:
+    folder = building.path(f"{WORK}/model").absolute()
+    durable.remove(folder)  # what a build that was cut off left of it
+    for file in files:
+        link = folder / file.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(file.path.absolute())
+    return folder
+
+
+def model_folder_of(manifest: Manifest, root: Path) -> ModelFolder | None:
+    """The folder that a pin was made of, its path absolute; None for one of a hub."""
+    path = folder_path(manifest, root)
+    return None if path is None else ModelFolder(path)

@@ -1,0 +1,473 @@
+"""A language model of a hub at a commit, or of a folder here, pinned by hash, and given to builds as a folder.
+
+The kinds are those of a system as one would write it: the pin, and a build that looks at the model. The hub is the
+project's own, on loopback; the client is the real one.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from safetensors.numpy import load_file
+
+from pipeline_assets.corpus.preview import preview_inputs
+from pipeline_assets.corpus.readers.held import held_of_hub
+from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
+from pipeline_assets.corpus.recipes import drive
+from pipeline_assets.corpus.recipes.kind import Job, Kind, seals_files, seals_inputs
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.scoring.model_pin import (
+    MODEL_STAGE,
+    ModelSection,
+    list_model,
+    list_weights,
+    model_folder,
+    model_folder_of,
+    pin_model,
+)
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.lineage import AREAS
+from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.recipe import Recipe
+from pipeline_assets.corpus.spine.staging import OutputFile
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.trust.rebuild import rebuild
+from pipeline_assets.systems.registry import SYSTEMS, add_system
+from resources.loopback_hub import LoopbackHub
+
+NAME = "maker/tiny"
+SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+CONFIG: dict[str, Any] = {
+    "architectures": ["TinyForCausalLM"],
+    "model_type": "tiny",
+    "dtype": "bfloat16",
+    "quantization_config": {"quant_method": "mxfp4"},
+    "vocab_size": 201_088,
+    "max_position_embeddings": 131_072,
+    "time_step_limit": [0.0, float("inf")],
+}
+HEAD = b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
+TENSOR = len(HEAD).to_bytes(8, "little") + HEAD + bytes(8)
+PINNED = {
+    "chat_template.jinja": b"{{ messages }}",
+    "config.json": json.dumps(CONFIG).encode(),
+    "generation_config.json": b"{}",
+    SHARDS[0]: TENSOR,
+    SHARDS[1]: TENSOR + b" ",
+    "model.safetensors.index.json": json.dumps({"weight_map": {"a": SHARDS[0], "b": SHARDS[1]}}).encode(),
+    "special_tokens_map.json": b"{}",
+    "tokenizer.json": b'{"version": "1.0"}',
+    "tokenizer_config.json": b"{}",
+}
+OTHERS = {
+    ".gitattributes": b"*.safetensors filter=lfs\n",
+    "README.md": b"# Tiny\n",
+    "consolidated.safetensors": TENSOR,
+    "metal/model.bin": b"metal",
+    "original/config.json": b"{}",
+    "original/model.py": b"print()",
+    "pytorch_model.bin": b"pickle",
+    "tiny-Q4.gguf": b"GGUF",
+}
+LEFT_OUT = sorted(OTHERS.keys() - {".gitattributes"})
+
+
+def look_at(job: Job) -> BuildResult:
+    """What transformers would see of the model, in a file."""
+    [pin] = job.target.upstream
+    with model_folder(pin, job.run, job.building) as folder:
+        seen = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+        with DurableFile(job.building.path("seen.json")) as file:
+            file.write(json.dumps(seen).encode())
+        meddle(folder)
+    return BuildResult([OutputFile.plain("seen.json", 1, file)], {}, {})
+
+
+def meddle(folder: Path) -> None:
+    """What a test does while the model is used."""
+
+
+MODEL = Kind(
+    "lm/model",
+    MODEL_STAGE,
+    seals_inputs(pin_model),
+    "A model, by hash.",
+    formats=frozenset({"huggingface", "file"}),
+    outside=model_folder_of,
+    preview=preview_inputs,
+    listing=list_model,
+)
+LOOK = Kind("lm/look", StageVersion("look", 1), seals_files(look_at), "What is seen of it.", listing=list_weights)
+KINDS = (MODEL, LOOK)
+
+
+class RECIPE(Recipe):
+    system: Literal["lm"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def system() -> Iterator[None]:
+    """The system is known while these tests run."""
+    add_system("lm", __name__)
+    yield
+    AREAS.remove("lm")
+    del SYSTEMS["lm"]
+
+
+@pytest.fixture
+def run(hub: LoopbackHub, tmp_path: Path) -> Run:
+    root = tmp_path / "data"
+    return Run(root, RunSettings(), HubFiles(root / CACHE_FOLDER, hub.endpoint, tries=2, wait_s=0.01))
+
+
+def written(folder: Path, **changes: bytes | None) -> Path:
+    """The model in a folder, files changed or left out."""
+    for name, content in (PINNED | OTHERS | changes).items():
+        if content is not None:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+    return folder
+
+
+def published(hub: LoopbackHub, **changes: bytes | None) -> str:
+    """The model on the hub; its commit."""
+    written(hub.folder / "models" / NAME, **changes)
+    return hub.commits()[f"models/{NAME}"]
+
+
+def pin_of(**section: str) -> Target:
+    asked = ModelSection.of(section, "the recipe")
+    return MODEL.target("mine", asked.pinned_content(), outside=asked.folder())
+
+
+def built(pin: Target, run: Run) -> tuple[Artifact, dict[str, str]]:
+    """The pin, sealed, and what a build saw of the model."""
+    look = LOOK.target("mine", {}, [pin])
+    drive.build(pin, run)
+    artifact = drive.build(look, run).artifact
+    return open_artifact(run.root / pin.folder), json.loads(artifact.path("seen.json").read_bytes())
+
+
+def test_a_pin_of_a_hub_lists_what_loading_the_model_takes_and_says_what_the_config_says(
+    hub: LoopbackHub, run: Run
+) -> None:
+    commit = published(hub)
+    pin = pin_of(name=NAME, revision=commit)
+
+    identity = drive.build(pin, run).artifact.manifest.identity
+
+    assert [entry["name"] for entry in identity.inputs] == [f"models/maker/tiny@{commit}:{name}" for name in PINNED]
+    digests = {entry["name"].partition(":")[2]: (entry["digest"], entry["bytes"]) for entry in identity.inputs}
+    assert digests[SHARDS[0]] == (f"sha256:{hashlib.sha256(TENSOR).hexdigest()}", len(TENSOR))
+    assert digests["generation_config.json"] == ("git-sha1:9e26dfeeb6e641a33dae4961196235bdb965b21b", 2)
+    assert identity.recipe == {"name": NAME, "revision": commit}
+    assert identity.counts == {"files": 9, "bytes": sum(map(len, PINNED.values()))}
+    assert identity.decisions == {
+        "architecture": "TinyForCausalLM",
+        "model_type": "tiny",
+        "dtype": "bfloat16",
+        "quantization": "mxfp4",
+        "vocabulary_size": 201_088,
+        "max_positions": 131_072,
+        "left_out": LEFT_OUT,
+    }
+
+
+def test_to_pin_a_model_of_a_hub_its_config_and_its_index_are_fetched_and_nothing_else(
+    hub: LoopbackHub, run: Run
+) -> None:
+    pin = pin_of(name=NAME, revision=published(hub))
+
+    drive.build(pin, run)
+
+    got = {request.path.rpartition("/")[2] for request in hub.requests if "/resolve/" in request.path}
+    assert got == {"config.json", "model.safetensors.index.json"}
+
+
+def test_a_build_sees_the_pinned_files_of_a_hub_and_no_others(hub: LoopbackHub, run: Run) -> None:
+    pin = pin_of(name=NAME, revision=published(hub))
+
+    _, seen = built(pin, run)
+
+    assert seen == {name: hashlib.sha256(content).hexdigest() for name, content in PINNED.items()}
+
+
+def test_a_folder_is_seen_as_the_hub_is_and_its_pin_names_files_by_their_names_in_it(run: Run, tmp_path: Path) -> None:
+    pin = pin_of(path=str(written(tmp_path / "tiny")))
+
+    artifact, seen = built(pin, run)
+
+    identity = artifact.manifest.identity
+    assert [(entry["name"], entry["bytes"]) for entry in identity.inputs] == [
+        (name, len(content)) for name, content in PINNED.items()
+    ]
+    assert (identity.recipe, identity.decisions["left_out"]) == ({}, LEFT_OUT)
+    assert seen == {name: hashlib.sha256(content).hexdigest() for name, content in PINNED.items()}
+
+
+def test_where_a_folder_lies_changes_no_digest(run: Run, tmp_path: Path) -> None:
+    written(tmp_path / "tiny")
+    written(run.root / "models" / "tiny")
+
+    there = drive.build(pin_of(path=str(tmp_path / "tiny")), run).artifact.manifest
+    below = drive.build(pin_of(path="models/tiny"), replace(run, replace=True)).artifact.manifest
+
+    assert there.digest == below.digest
+    assert model_folder_of(below, run.root) == pin_of(path=str(run.root / "models/tiny")).outside
+
+
+def test_one_file_of_weights_needs_no_index_and_an_index_beside_it_is_left_out(run: Run, tmp_path: Path) -> None:
+    folder = written(tmp_path / "tiny", **{"model.safetensors": TENSOR})
+
+    _, seen = built(pin_of(path=str(folder)), run)
+
+    assert [name for name in seen if "model." in name or "model-" in name] == ["model.safetensors"]
+    assert load_file(folder / "model.safetensors")["a"].tolist() == [0.0, 0.0]
+
+
+def test_what_a_config_does_not_say_is_null_and_what_its_language_model_says_counts(run: Run, tmp_path: Path) -> None:
+    config = {"architectures": None, "vocab_size": 0.5, "text_config": {"torch_dtype": "float16", "n_positions": 1024}}
+    folder = written(tmp_path / "tiny", **{"config.json": json.dumps(config).encode()})
+
+    decisions = drive.build(pin_of(path=str(folder)), run).artifact.manifest.identity.decisions
+
+    said = {name: value for name, value in decisions.items() if value is not None}
+    assert said == {"dtype": "float16", "max_positions": 1024, "left_out": LEFT_OUT}
+
+
+WHOLE = "give the whole model"
+ANOTHER = "give a model that transformers reads: config.json, and weights in safetensors"
+ITSELF = "and no code of a model is run here; give a model whose architecture transformers has itself"
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"config.json": None}, f"it has no config.json; {ANOTHER}"),
+        ({"config.json": b"{"}, f"config.json is no JSON, or no mapping; {WHOLE}"),
+        ({"config.json": b"[" * 100_000}, f"config.json is no JSON, or no mapping; {WHOLE}"),
+        ({"config.json": b"[]"}, f"config.json is no JSON, or no mapping; {WHOLE}"),
+        (
+            {SHARDS[1]: None},
+            f"model.safetensors.index.json names {SHARDS[1]}, and there is no such file in safetensors; {WHOLE}",
+        ),
+        (
+            {"model.safetensors.index.json": b'{"weight_map": {"a": "pytorch_model.bin"}}'},
+            f"model.safetensors.index.json names pytorch_model.bin, and there is no such file in safetensors; {WHOLE}",
+        ),
+        (
+            {"model.safetensors.index.json": b'{"weight_map": {}}'},
+            f"model.safetensors.index.json names no file; {WHOLE}",
+        ),
+        (
+            {"model.safetensors.index.json": None},
+            "its weights are a pickle (pytorch_model.bin), which can run code when it is read; "
+            "convert them to safetensors, or give a revision that has these",
+        ),
+        (
+            {"model.safetensors.index.json": None, "pytorch_model.bin": None},
+            f"it has neither model.safetensors nor model.safetensors.index.json; {ANOTHER}",
+        ),
+        ({"modeling_tiny.py": b""}, f"it runs code of its own (modeling_tiny.py), {ITSELF}"),
+        (
+            {"config.json": json.dumps(CONFIG | {"auto_map": {"AutoModel": "other/repo--modeling.Tiny"}}).encode()},
+            f"it runs code of its own (`auto_map` in config.json), {ITSELF}",
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_of_hub", [True, False])
+def test_a_model_that_cannot_be_loaded_from_its_files_alone_is_refused_in_one_line(
+    changes: dict[str, bytes | None], line: str, is_of_hub: bool, hub: LoopbackHub, run: Run, tmp_path: Path
+) -> None:
+    commit = published(hub, **changes)
+    folder = written(tmp_path / "tiny", **changes)
+    pin = pin_of(name=NAME, revision=commit) if is_of_hub else pin_of(path=str(folder))
+
+    with pytest.raises(InputError) as refused:
+        drive.build(pin, run)
+
+    assert str(refused.value) == f"{f'maker/tiny@{commit}' if is_of_hub else folder}: {line}"
+
+
+@pytest.mark.parametrize(
+    ("section", "line"),
+    [
+        ({}, "give `name` and `revision` for a model of a hub, or `path` alone for a folder here"),
+        ({"name": "maker/tiny"}, "give `name` and `revision` for a model of a hub, or `path` alone"),
+        ({"name": None, "revision": "a" * 40}, "give `name` and `revision` for a model of a hub, or `path` alone"),
+        ({"path": "tiny", "name": "maker/tiny"}, "give `name` and `revision` for a model of a hub, or `path` alone"),
+        ({"path": "tiny", "revision": "a" * 40}, "give `name` and `revision` for a model of a hub, or `path` alone"),
+        (
+            {"name": "a/b/c", "revision": "a" * 40},
+            "'a/b/c' is no model: write owner/name, such as unsloth/gpt-oss-120b",
+        ),
+        ({"name": "..", "revision": "a" * 40}, "'..' is no model: write owner/name, such as unsloth/gpt-oss-120b"),
+        (
+            {"name": "gpt2", "revision": "main"},
+            "the revision of gpt2 is 'main', and a revision is a commit of 40 hex digits, since a branch moves; "
+            "`corpusmill pin gpt2 --model` gives the commit",
+        ),
+    ],
+)
+def test_a_section_that_names_no_one_model_is_refused_in_one_line(section: dict[str, Any], line: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        ModelSection.of(section, "the recipe")
+
+    assert line.partition("; ")[0] in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_section_is_of_the_default_model_unless_it_says_another_or_a_folder() -> None:
+    default, folder = (ModelSection.of(one, "the recipe") for one in ({"revision": "0" * 40}, {"path": "models/tiny"}))
+
+    assert default.content() == {"name": "unsloth/gpt-oss-120b", "revision": "0" * 40, "path": None}
+    assert folder.content() == {"name": None, "revision": None, "path": "models/tiny"}
+    assert [ModelSection.from_content(one.content()) for one in (default, folder)] == [default, folder]
+
+
+def test_a_model_that_nobody_pinned_is_refused_with_the_command_that_tells_its_commit(run: Run) -> None:
+    with pytest.raises(UsageError) as refused:
+        drive.build(pin_of(name=NAME, revision="0" * 40), run)
+
+    assert str(refused.value) == (
+        "maker/tiny: no revision is pinned yet; "
+        "write as `revision` the commit that `corpusmill pin maker/tiny --model` prints"
+    )
+
+
+def test_a_folder_that_is_not_there_is_refused(run: Run) -> None:
+    with pytest.raises(UsageError) as refused:
+        drive.build(pin_of(path="models/none"), run)
+
+    where = run.root / "models/none"
+    assert str(refused.value) == f"{where}: there is no such folder; correct the model's `path`"
+
+
+def test_the_files_of_a_model_are_known_before_it_is_pinned_and_what_is_missing_before_it_is_loaded(
+    hub: LoopbackHub, run: Run, tmp_path: Path
+) -> None:
+    of_hub, of_folder = pin_of(name=NAME, revision=published(hub)), pin_of(path=str(written(tmp_path / "tiny")))
+    look = LOOK.target("mine", {}, [of_hub])
+
+    listed, before = list_model(of_hub, run), list_weights(look, run)
+    artifact, _ = built(of_hub, run)
+
+    here = ("config.json", "model.safetensors.index.json")
+    assert list(listed.inputs) == list(artifact.manifest.identity.inputs)
+    assert before.missing == {name: 0 if name in here else len(content) for name, content in PINNED.items()}
+    assert set((list_weights(look, run).missing or {}).values()) == {0}
+    assert [file["name"] for file in list_model(of_folder, run).inputs] == list(PINNED)
+    assert list_weights(LOOK.target("mine", {}, [of_folder]), run).missing is None
+
+
+@pytest.mark.parametrize("name", ["config.json", SHARDS[0], "vocab.json"])
+def test_a_folder_that_changed_makes_its_pin_stale_and_nothing_is_built_of_it(
+    name: str, run: Run, tmp_path: Path
+) -> None:
+    pin = pin_of(path=str(written(tmp_path / "tiny")))
+    drive.build(pin, run)
+
+    (tmp_path / "tiny" / "README.md").write_text("nobody loads it")
+    assert pin.state(run.root)[0] == "current"
+    with open(tmp_path / "tiny" / name, "ab") as file:
+        file.write(b" ")
+
+    assert pin.state(run.root) == (
+        "stale",
+        f"1 of the files in {tmp_path / 'tiny'} changed, the first is {name}",
+    )
+
+
+@pytest.mark.parametrize("keeps_size", [True, False])
+def test_files_that_change_while_they_are_used_stop_the_build(
+    keeps_size: bool, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin = pin_of(path=str(written(tmp_path / "tiny")))
+    other = TENSOR[:-1] + b"1" if keeps_size else TENSOR + b"1"
+    monkeypatch.setitem(globals(), "meddle", lambda folder: (folder / SHARDS[0]).write_bytes(other))
+
+    with pytest.raises(InputError, match="since they were hashed; let nothing write there, and run the recipe again"):
+        built(pin, run)
+
+
+def test_what_a_build_that_was_cut_off_left_is_not_seen_by_the_next(
+    hub: LoopbackHub, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin = pin_of(name=NAME, revision=published(hub))
+
+    def cut_off(folder: Path) -> None:
+        (folder / "adapter_config.json").symlink_to("nowhere")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setitem(globals(), "meddle", cut_off)
+        built(pin, run)
+    _, seen = built(pin, run)
+
+    assert list(seen) == list(PINNED)
+
+
+def test_a_sealed_build_holds_no_link_and_the_model_stays_where_it_was(run: Run, tmp_path: Path) -> None:
+    folder = written(tmp_path / "tiny")
+
+    built(pin_of(path=str(folder)), run)
+
+    assert not [path for path in run.root.rglob("*") if path.is_symlink()]
+    assert (folder / SHARDS[0]).read_bytes() == TENSOR
+
+
+def test_verification_finds_the_files_of_a_model_in_the_cache_of_models(hub: LoopbackHub, run: Run) -> None:
+    pin = pin_of(name=NAME, revision=published(hub))
+    artifact, _ = built(pin, run)
+    names = [entry["name"] for entry in artifact.manifest.identity.inputs]
+
+    held = held_of_hub(run.root / CACHE_FOLDER, {artifact.manifest.digest: artifact.manifest.identity.inputs})
+    elsewhere = held_of_hub(run.root / "none", {artifact.manifest.digest: artifact.manifest.identity.inputs})
+
+    assert (held.whole, held.not_here, held.not_looked_for, held.findings) == (names, [], [], [])
+    assert (elsewhere.whole, elsewhere.not_here, elsewhere.not_looked_for) == ([], names, [])
+
+
+@pytest.mark.parametrize("is_of_hub", [True, False])
+def test_a_rebuild_from_the_manifest_gives_the_same(
+    is_of_hub: bool, hub: LoopbackHub, run: Run, tmp_path: Path
+) -> None:
+    commit, folder = published(hub), written(tmp_path / "tiny")
+    pin = pin_of(name=NAME, revision=commit) if is_of_hub else pin_of(path=str(folder))
+    built(pin, run)
+
+    again = rebuild(run.root / "lm/mine/look", run, with_upstream=True)
+
+    assert [one.verdict for one in again.outcomes] == ["identical", "identical"]
+
+
+def test_transformers_sees_the_folder_as_a_model(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(n_layer=1, n_head=1, n_embd=4, vocab_size=11, n_positions=8)
+    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
+    pin, loaded = pin_of(path=str(tmp_path / "gpt2")), list[str]()
+
+    def load(folder: Path) -> None:
+        loaded.append(type(transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)).__name__)
+
+    monkeypatch.setitem(globals(), "meddle", load)
+    artifact, seen = built(pin, run)
+
+    assert loaded == ["GPT2LMHeadModel"]
+    assert list(seen) == ["config.json", "generation_config.json", "model.safetensors"]
+    assert artifact.manifest.identity.decisions == {
+        "architecture": "GPT2LMHeadModel",
+        "model_type": "gpt2",
+        "dtype": "float32",
+        "quantization": None,
+        "vocabulary_size": 11,
+        "max_positions": 8,
+        "left_out": [],
+    }
