@@ -31,6 +31,7 @@ td, pre { overflow-wrap: anywhere } figure { max-width: 100%; overflow-x: auto }
 .unknown { color: var(--alarm); font-weight: 600 } .note { color: var(--faint) }
 """
 _BAR_WIDTH, _PLOT_HEIGHT, _LABEL_HEIGHT = 34, 120, 30
+_CELL_WIDTH, _CELL_HEIGHT = 110, 16
 
 
 class Html(str):
@@ -78,18 +79,41 @@ def histogram(title: str, lengths: Sequence[int], things: str) -> str:
     filled = [number for number, count in enumerate(lengths) if count]
     if not filled:
         return ""
-    bins = range(filled[0], filled[-1] + 1)
-    highest = max(lengths)
-    bars = []
-    for place, number in enumerate(bins):
-        count = lengths[number]
+    bars = [
+        (count, _short(2**number), f"{count:,} {things} of {2**number:,} to {2 ** (number + 1) - 1:,} tokens")
+        for number, count in enumerate(lengths)
+        if filled[0] <= number <= filled[-1]
+    ]
+    return figure(f"{title}: {sum(lengths):,} {things}", plot(bars))
+
+
+def plot(bars: Sequence[tuple[int, str, str]]) -> str:
+    """Counts as bars.
+
+    Args:
+        bars: count, label below the bar, and what is said where the bar is pointed at.
+    """
+    highest = max(count for count, _, _ in bars)
+    shown = []
+    for place, (count, label, said) in enumerate(bars):
         height = round(_PLOT_HEIGHT * count / highest, 1)
         x, y = place * _BAR_WIDTH, _PLOT_HEIGHT - height + 14
-        label = f"<title>{count:,} {things} of {2**number:,} to {2 ** (number + 1) - 1:,} tokens</title>"
-        bars.append(f"<rect class='bar' x='{x}' y='{y}' width='{_BAR_WIDTH - 4}' height='{height}'>{label}</rect>")
-        bars.append(f"<text x='{x}' y='{_PLOT_HEIGHT + _LABEL_HEIGHT}'>{_short(2**number)}</text>")
-    size = f"width='{len(bins) * _BAR_WIDTH}' height='{_PLOT_HEIGHT + _LABEL_HEIGHT + 6}'"
-    return figure(f"{title}: {sum(lengths):,} {things}", f"<svg {size} role='img'>{''.join(bars)}</svg>")
+        said = f"<title>{escaped(said)}</title>"
+        shown.append(f"<rect class='bar' x='{x}' y='{y}' width='{_BAR_WIDTH - 4}' height='{height}'>{said}</rect>")
+        shown.append(f"<text x='{x}' y='{_PLOT_HEIGHT + _LABEL_HEIGHT}'>{escaped(label)}</text>")
+    size = f"width='{len(bars) * _BAR_WIDTH}' height='{_PLOT_HEIGHT + _LABEL_HEIGHT + 6}'"
+    return f"<svg {size} role='img'>{''.join(shown)}</svg>"
+
+
+def small_plot(counts: Sequence[int]) -> Html:
+    """Counts as bars in a cell of a table; all such plots are equally wide."""
+    heights = [round(_CELL_HEIGHT * count / max(counts), 1) for count in counts]
+    shown = (
+        f"<rect class='bar' x='{place}' y='{_CELL_HEIGHT - height:.1f}' width='.85' height='{height}'/>"
+        for place, height in enumerate(heights)
+    )
+    box = f"viewBox='0 0 {len(counts)} {_CELL_HEIGHT}' preserveAspectRatio='none'"
+    return Html(f"<svg width='{_CELL_WIDTH}' height='{_CELL_HEIGHT}' {box} role='img'>{''.join(shown)}</svg>")
 
 
 def figure(caption: str, shown: str) -> str:

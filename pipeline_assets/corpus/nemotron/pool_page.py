@@ -1,8 +1,10 @@
 """What candidate pools hold, as one HTML page and as the UI shows it first."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
+import numpy as np
 
 from pipeline_assets.corpus.html_page import REPORT_JSON, Cells, escaped, figure, histogram, page, shades, share, table
 from pipeline_assets.corpus.nemotron.pools_recipe import no_row_has_all
@@ -12,6 +14,17 @@ from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
 from pipeline_assets.corpus.spine.ledger import Ledger
 
 CORRECTNESS = ("0", "(0, 0.25]", "(0.25, 0.5]", "(0.5, 0.75]", "(0.75, 1)", "1", "null")
+_UP_TO = (0, 0.25, 0.5, 0.75, float(np.nextafter(1, 0)))
+
+
+def correctness_range(share: float | None) -> str:
+    """The range of `CORRECTNESS` that a share of right attempts is in."""
+    return "null" if share is None else CORRECTNESS[bisect_left(_UP_TO, share)]
+
+
+def length_range(tokens: int | None) -> str:
+    """The largest power of two that the tokens of a row reach, `1` for those without."""
+    return str(1 << max((tokens or 0).bit_length() - 1, 0))
 
 
 class Pool(msgspec.Struct, frozen=True):
@@ -138,7 +151,7 @@ def preview_pools(report: Artifact) -> list[dict[str, str]]:
             "tokens": f"{pool.tokens:,}",
             "completion tokens": f"{pool.completion_tokens:,}",
             "rows by tokens": _lengths(pool.bins()),
-            "by correctness": _bars([pool.correctness.get(one, 0) for one in CORRECTNESS]),
+            "by correctness": text_bars([pool.correctness.get(one, 0) for one in CORRECTNESS]),
             "shares most with": max(pool.shared, key=pool.shared.__getitem__, default=""),
         }
         for name, pool in pools.items()
@@ -149,9 +162,9 @@ def _lengths(lengths: Sequence[int]) -> str:
     """Bars between the shortest length and the longest."""
     filled = [number for number, count in enumerate(lengths) if count]
     first, last = filled[0], filled[-1]
-    return f"{1 << first:,} {_bars(lengths[first : last + 1])} {1 << last:,}"
+    return f"{1 << first:,} {text_bars(lengths[first : last + 1])} {1 << last:,}"
 
 
-def _bars(counts: Sequence[int]) -> str:
+def text_bars(counts: Sequence[int]) -> str:
     """Counts as characters; the lowest is nothing, and nothing else."""
     return "".join(_BARS[-(-7 * count // max(counts))] for count in counts)

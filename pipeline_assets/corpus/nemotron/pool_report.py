@@ -5,7 +5,6 @@ split and one hash of their ids, so that files of one name, a bucket, have all t
 """
 
 import json
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.html_page import REPORT_HTML, REPORT_JSON
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.nemotron.inventory import write_text
-from pipeline_assets.corpus.nemotron.pool_page import CORRECTNESS, PoolReport, page_of
+from pipeline_assets.corpus.nemotron.pool_page import CORRECTNESS, PoolReport, correctness_range, length_range, page_of
 from pipeline_assets.corpus.nemotron.pools import purpose_of
 from pipeline_assets.corpus.nemotron.row_census import add
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -34,7 +33,6 @@ from pipeline_assets.corpus.spine.worker import Window
 POOL_REPORT_STAGE = StageVersion("nemotron_pool_report", 1)
 _COLUMNS = ["id", "stats_tokens", "stats_completion_tokens", "meta_correctness", "meta_domain"]
 _SIZES = ("rows", "tokens", "completion_tokens")
-_UP_TO = (0, 0.25, 0.5, 0.75, float(np.nextafter(1, 0)))
 _ORDER: Mapping[str, Callable[[str], Any]] = {
     "lengths": int,
     "correctness": CORRECTNESS.index,
@@ -126,8 +124,8 @@ def _spread(rows: pa.Table) -> dict[str, Mapping[str, int]]:
     """Rows by length, by correctness and by domain."""
     tokens, shares, domains = (rows[name].to_pylist() for name in ("stats_tokens", "meta_correctness", "meta_domain"))
     return {
-        "lengths": Counter(str(1 << max((count or 0).bit_length() - 1, 0)) for count in tokens),
-        "correctness": Counter("null" if one is None else CORRECTNESS[bisect_left(_UP_TO, one)] for one in shares),
+        "lengths": Counter(map(length_range, tokens)),
+        "correctness": Counter(map(correctness_range, shares)),
         "domains": Counter(domain or UNKNOWN for domain in domains),
     }
 

@@ -1,7 +1,7 @@
 """Scores of a split's rows: the columns of `scores.parquet`, percentiles, and the pools' rows that they are of."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -145,3 +145,11 @@ def percentiles(nll: NDArray[np.float64]) -> NDArray[np.float64]:
     mean_rank = ends - (count - 1) / 2
     result[is_scored] = 100 * (mean_rank[place] - 0.5) / max(int(is_scored.sum()), 1)
     return result
+
+
+def places_by_name(names: Iterable[str]) -> dict[str, list[int]]:
+    """Which places have each name, in order."""
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        places.setdefault(name, []).append(place)
+    return places

@@ -1,0 +1,280 @@
+"""The report on scores: its numbers are those of a naive computation, its page shows them and runs nothing of them."""
+
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.nemotron.pool_page import CORRECTNESS
+from pipeline_assets.corpus.scoring.score_page import preview_scores
+from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, report_on_scores
+from pipeline_assets.corpus.scoring.scores import ScoredSplit
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.target import Target
+
+sys.path.insert(0, str(Path(__file__).parent))  # of scores_made
+
+from scores_made import POOL, Row, drawn_rows, scored_row, write_scores
+
+MODEL = {"name": "maker/model", "dtype": "float32", "device": "cpu", "attention": "eager"}
+
+
+def report_of(root: Path, splits: list[ScoredSplit], workers: int = 0) -> Artifact:
+    target = Target("nemotron/score_report", "report", Path(f"report-{workers}"), SCORE_REPORT_STAGE, {})
+    return target.build(root, lambda building: report_on_scores(building, splits, RunSettings(workers)), True, {})
+
+
+def numbers(report: Artifact) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(report.path("report.json").read_bytes())
+    return found
+
+
+def page(report: Artifact) -> str:
+    return report.path("report.html").read_text(encoding="utf-8")
+
+
+def quantile(values: list[float], share: float) -> float:
+    place = share * (len(values) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(values) - 1)
+    return values[below] + (values[above] - values[below]) * (place - below)
+
+
+def naive(rows: list[Row]) -> dict[str, Any]:
+    """What is to be said of rows with a score."""
+    values = sorted(row["nll_mean"] for row in rows)
+    nats = math.fsum(row["nll_sum"] for row in rows)
+    tokens, size = (sum(row[name] for row in rows) for name in ("completion_token_count", "completion_bytes"))
+    bins = [0] * 128
+    for value in values:
+        bins[max(number for number in range(128) if number / 10 <= max(value, 0))] += 1
+    while bins and not bins[-1]:
+        bins.pop()
+    return {
+        "rows": len(rows),
+        "completion_tokens": tokens,
+        "completion_bytes": size,
+        "nll_sum": pytest.approx(nats, rel=1e-12),
+        "nll": pytest.approx(nats / tokens, rel=1e-12),
+        "bits_per_byte": pytest.approx(nats / 0.6931471805599453 / size, rel=1e-12),
+        "perplexity": pytest.approx(2.718281828459045 ** (nats / tokens), rel=1e-12),
+        "quantiles": pytest.approx([quantile(values, share) for share in (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)]),
+        "bins": bins,
+    }
+
+
+def correctness(row: Row) -> str:
+    share = row["correctness"]
+    if share is None:
+        return "null"
+    return str(int(share)) if share in (0, 1) else CORRECTNESS[1 + sum(share > edge for edge in (0.25, 0.5, 0.75))]
+
+
+def length(row: Row) -> str:
+    return "1" if row["tokens"] < 2 else str(2 ** int(math.log2(row["tokens"])))
+
+
+GROUPS: dict[str, Callable[[Row], str]] = {
+    "domains": lambda row: row["domain"] or "unknown",
+    "correctness": correctness,
+    "lengths": length,
+}
+SPLITS = {"maths/high": drawn_rows(1, 150), "maths/low": drawn_rows(2, 90)}
+
+
+@pytest.fixture(scope="module")
+def splits(tmp_path_factory: pytest.TempPathFactory) -> list[ScoredSplit]:
+    decisions = {"model": MODEL, "how_sure": {"rescored": 64, "error_bar": None, "largest": 0.00012}}
+    root = tmp_path_factory.mktemp("scores")
+    return [write_scores(root / name, name, rows, decisions) for name, rows in SPLITS.items()]
+
+
+@pytest.fixture(scope="module")
+def report(splits: list[ScoredSplit], tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    return report_of(tmp_path_factory.mktemp("report"), splits)
+
+
+def test_figures_are_those_of_a_naive_computation(report: Artifact) -> None:
+    found = numbers(report)
+
+    parts = {name: (rows, found["splits"][name]) for name, rows in SPLITS.items()}
+    for rows, said in [*parts.values(), ([row for of in SPLITS.values() for row in of], found["total"])]:
+        scored = [row for row in rows if row["nll_mean"] is not None]
+        assert said["scored"] == naive(scored)
+        for part, name_of in GROUPS.items():
+            by_name = {name_of(row) for row in scored}
+            assert said[part] == {name: naive([row for row in scored if name_of(row) == name]) for name in by_name}
+
+
+def test_rows_without_a_score_and_what_was_cut_off_are_counted(report: Artifact) -> None:
+    for name, rows in SPLITS.items():
+        said = numbers(report)["splits"][name]
+
+        assert said["rows"] == len(rows)
+        assert said["without_score"] == {"no_completion": sum(row["nll_mean"] is None for row in rows)}
+        assert said["rows"] == said["scored"]["rows"] + said["without_score"]["no_completion"]
+        assert said["truncated"] == sum(row["truncated"] for row in rows)
+        assert said["tokens_lost"] == sum(row["tokens_lost"] for row in rows)
+
+
+def test_groups_stand_in_the_order_that_people_read_them_in(report: Artifact) -> None:
+    said = numbers(report)["total"]
+
+    assert list(said["domains"]) == ["chat_if", "math", "proof", "unknown"]
+    assert list(said["correctness"]) == ["0", "(0, 0.25]", "(0.5, 0.75]", "(0.75, 1)", "1", "null"]
+    assert list(said["lengths"]) == ["1", "2", "512", "1024", "4096"]
+
+
+def test_the_first_of_equal_rows_stands_out(tmp_path: Path) -> None:
+    values = [3.0, 1.0, None, 3.0, 0.0, *[2.0] * 20, 0.0]
+    rows = [scored_row(number, value) for number, value in enumerate(values)]
+
+    said = numbers(report_of(tmp_path, [write_scores(tmp_path / "s", "maths/low", rows)]))["splits"]["maths/low"]
+
+    assert [row["id"] for row in said["highest"]] == ["row-0", "row-3", "row-5", "row-6", "row-7"]
+    assert [row["id"] for row in said["lowest"]] == ["row-4", "row-25", "row-1", "row-5", "row-6"]
+    assert said["highest"][0] == {"split": "maths/low", "id": "row-0", "nll_mean": 3.0, "tokens": 10}
+
+
+def test_counts_are_those_that_the_ui_plots(report: Artifact) -> None:
+    scored = [row for rows in SPLITS.values() for row in rows if row["nll_mean"] is not None]
+
+    tokens = sum(row["completion_token_count"] for row in scored)
+    assert report.manifest.identity.counts == {"documents": len(scored), "completion_tokens": tokens}
+
+
+def test_any_number_of_workers_comes_to_the_same_bytes(
+    splits: list[ScoredSplit], report: Artifact, tmp_path: Path
+) -> None:
+    for workers in (1, 2):
+        assert report_of(tmp_path, splits, workers).manifest.digest == report.manifest.digest
+
+
+def test_the_page_says_what_manifests_say_of_the_model(report: Artifact) -> None:
+    shown = page(report)
+
+    for part, key, said in (
+        ("model", "name", "maker/model"),
+        ("model", "attention", "eager"),
+        ("how sure scores are", "rescored", "64"),
+        ("how sure scores are", "error bar", "not known"),
+        ("how sure scores are", "largest", "0.00012"),
+    ):
+        assert f"<tr><td>{part}</td><td>{key}</td><td>{said}</td><td>all</td></tr>" in shown
+
+
+def test_models_that_differ_are_told_by_split(tmp_path: Path) -> None:
+    splits = [
+        write_scores(tmp_path / name, f"maths/{name}", [scored_row(0, 1.0)], decisions)
+        for name, decisions in (("a", {"model": {"name": "one"}}), ("b", {"model": {"name": "two"}}), ("c", {}))
+    ]
+
+    shown = page(report_of(tmp_path, splits))
+
+    assert "<td>name</td><td>one</td><td>maths/a</td>" in shown
+    assert "<td>name</td><td>two</td><td>maths/b</td>" in shown
+
+
+def test_one_row_far_off_leaves_the_plot_to_the_others(tmp_path: Path) -> None:
+    rows = [scored_row(number, 0.25 + 0.1 * (number % 3)) for number in range(120)]
+
+    shown = page(report_of(tmp_path, [write_scores(tmp_path / "s", "maths/low", [*rows, scored_row(120, 12.0)])]))
+
+    assert "<title>41 rows from 0.4+</title>" in shown
+    assert "rows from 0.5" not in shown
+
+
+def test_a_split_without_scores_and_a_group_of_one_row(tmp_path: Path) -> None:
+    one = [scored_row(0, 0.5), scored_row(1, 0.7, domain="proof")]
+    splits = [
+        write_scores(tmp_path / "none", "maths/none", [scored_row(0, None, count=None, size=None)]),
+        write_scores(tmp_path / "empty", "maths/empty", []),
+        write_scores(tmp_path / "one", "maths/one", one),
+    ]
+
+    report = report_of(tmp_path, splits)
+
+    said, nothing = numbers(report)["splits"], [None, None, None, [], []]
+    assert said["maths/none"]["without_score"] == {"no_completion": 1}
+    for name in ("maths/none", "maths/empty"):
+        figures = ("nll", "bits_per_byte", "perplexity", "quantiles", "bins")
+        assert [said[name]["scored"][figure] for figure in figures] == nothing
+    assert said["maths/one"]["domains"]["proof"]["quantiles"] == [0.7] * 7
+    assert page(report).count("No row has a score.") == 2
+
+
+def test_no_split_at_all_is_a_report_too(tmp_path: Path) -> None:
+    report = report_of(tmp_path, [])
+
+    assert numbers(report)["total"]["rows"] == 0
+    assert preview_scores(report) == []
+
+
+def test_pools_without_columns_count_as_unknown(tmp_path: Path) -> None:
+    split = write_scores(tmp_path / "s", "maths/low", drawn_rows(3, 20), pool=POOL.remove(2).remove(1))
+
+    said = numbers(report_of(tmp_path, [split]))["total"]
+
+    assert list(said["domains"]) == ["unknown"]
+    assert list(said["correctness"]) == ["null"]
+
+
+def test_the_ui_shows_a_line_for_each_split(tmp_path: Path) -> None:
+    rows = [scored_row(number, value) for number, value in enumerate([0.5, 0.5, 0.6, 0.8, None])]
+
+    assert preview_scores(report_of(tmp_path, [write_scores(tmp_path / "s", "maths/low", rows)])) == [
+        {
+            "split": "maths/low",
+            "rows scored": "4 of 5",
+            "NLL": "0.600",
+            "bits/byte": "0.173",
+            "PPL": "1.822",
+            "rows by NLL": "0.5 █▅▁▅ 0.8+",
+        }
+    ]
+
+
+def test_what_rows_say_is_shown_and_not_run(tmp_path: Path) -> None:
+    hostile = "</td><script src='http://evil.example'>"
+    rows = [scored_row(0, 1.0, id=hostile, domain=hostile), scored_row(1, None, reason=hostile)]
+
+    shown = page(report_of(tmp_path, [write_scores(tmp_path / "s", hostile, rows, {"model": {hostile: hostile}})]))
+
+    assert "<script" not in shown and "src='" not in shown
+    said = {"split": 2, "rows that stand out": 4, "domain": 1, "reason": 1, "model": 2}
+    assert shown.replace("_", " ").count("&lt;/td&gt;&lt;script src=&#x27;http://evil.example&#x27;&gt;") == sum(
+        said.values()
+    )
+
+
+def test_a_perplexity_beyond_floats_is_not_known(tmp_path: Path) -> None:
+    report = report_of(tmp_path, [write_scores(tmp_path / "s", "maths/low", [scored_row(0, 5000.0)])])
+
+    assert numbers(report)["total"]["scored"]["perplexity"] is None
+    assert numbers(report)["total"]["scored"]["bins"][-1] == 1
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 130).map(lambda k: k / 10), st.floats(0, 20)), max_size=25))
+def test_any_scores_come_to_the_naive_figures(
+    tmp_path_factory: pytest.TempPathFactory, values: list[float | None]
+) -> None:
+    root = tmp_path_factory.mktemp("any")
+    rows = [scored_row(number, value) for number, value in enumerate(values)]
+
+    said = numbers(report_of(root, [write_scores(root / "s", "maths/low", rows)]))["total"]
+
+    scored = [row for row in rows if row["nll_mean"] is not None]
+    assert said["scored"]["rows"] == len(scored)
+    if scored:
+        expected = naive(scored)
+        assert said["scored"] == expected
+        quantiles = said["scored"]["quantiles"]
+        assert quantiles == sorted(quantiles) and np.isclose(quantiles[-1], max(row["nll_mean"] for row in scored))
