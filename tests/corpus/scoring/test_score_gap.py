@@ -1,0 +1,192 @@
+"""The gap between two models: bits per byte of the rows that both scored, and how sure the difference is."""
+
+import math
+import random
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.scoring.score_gap import Gap, ScoreGap, score_gap
+
+sys.path.insert(0, str(Path(__file__).parent))  # of scores_made
+
+from scores_made import POOL, Row, drawn_rows, scored_row, write_scores
+
+LN_2 = 0.6931471805599453
+
+
+def rescored(rows: list[Row], seed: int, better_by: float) -> list[Row]:
+    """The same rows as another model has them, which has another tokenizer."""
+    dice = random.Random(seed)
+
+    def of(row: Row) -> Row:
+        if row["nll_mean"] is None:
+            return row
+        nats = row["nll_sum"] * dice.uniform(0.8, 1.2) - better_by * row["completion_bytes"] * LN_2
+        count = row["completion_token_count"] + 1
+        return {**row, "nll_sum": nats, "nll_mean": nats / count, "completion_token_count": count}
+
+    return [of(row) for row in rows]
+
+
+def gap_of(root: Path, first: dict[str, list[Row]], second: dict[str, list[Row]]) -> ScoreGap:
+    sides = [
+        [write_scores(root / side / name, name, rows) for name, rows in splits.items()]
+        for side, splits in (("first", first), ("second", second))
+    ]
+    return score_gap(*sides)
+
+
+def naive(pairs: list[tuple[Row, Row]]) -> dict[str, object]:
+    size = sum(one["completion_bytes"] for one, _ in pairs)
+    first, second = (math.fsum(pair[side]["nll_sum"] for pair in pairs) / LN_2 / size for side in (0, 1))
+    better = sum(other["nll_sum"] < one["nll_sum"] for one, other in pairs) / len(pairs)
+    figures = {"first": first, "second": second, "gap": second - first, "second_better": better}
+    return {"rows": len(pairs), "bytes": size} | {
+        name: pytest.approx(figure, abs=1e-12) for name, figure in figures.items()
+    }
+
+
+def said(gap: Gap) -> dict[str, object]:
+    return {name: value for name, value in msgspec.structs.asdict(gap).items() if name not in ("low", "high")}
+
+
+def test_figures_are_those_of_a_naive_computation(tmp_path: Path) -> None:
+    first = {"maths/high": drawn_rows(1, 80), "maths/low": drawn_rows(2, 60)}
+    second = {name: rescored(rows, 7, 0.1) for name, rows in first.items()}
+
+    found = gap_of(tmp_path, first, second)
+
+    pairs = {
+        name: [(one, other) for one, other in zip(rows, second[name], strict=True) if one["nll_mean"] is not None]
+        for name, rows in first.items()
+    }
+    every = [pair for of in pairs.values() for pair in of]
+    assert said(found.total) == naive(every)
+    assert {name: said(gap) for name, gap in found.splits.items()} == {name: naive(of) for name, of in pairs.items()}
+    assert list(found.domains) == ["chat_if", "math", "proof", "unknown"]
+    for domain, gap in found.domains.items():
+        assert said(gap) == naive([pair for pair in every if (pair[0]["domain"] or "unknown") == domain])
+
+
+def test_rows_are_joined_by_id_and_the_rest_is_counted(tmp_path: Path) -> None:
+    first = [scored_row(0, 1.0), scored_row(1, 1.0), scored_row(2, 1.0, size=20), scored_row(3, None)]
+    second = [scored_row(3, 2.0), scored_row(2, 2.0, size=21), scored_row(4, 2.0), scored_row(0, 2.0)]
+
+    found = gap_of(tmp_path, {"maths/low": first, "maths/a": first}, {"maths/low": second, "maths/b": second})
+
+    assert found.left_out == {
+        "maths/low": {"only_first": 1, "only_second": 2, "other_bytes": 1},
+        "maths/a": {"only_first": 3, "only_second": 0, "other_bytes": 0},
+        "maths/b": {"only_first": 0, "only_second": 4, "other_bytes": 0},
+    }
+    assert said(found.splits["maths/low"]) == naive([(first[0], second[3])])
+    assert found.splits["maths/a"] == Gap(0, 0, None, None, None, None, None, None)
+    assert found.total == found.splits["maths/low"]
+
+
+def test_one_row_has_no_interval(tmp_path: Path) -> None:
+    found = gap_of(tmp_path, {"maths/low": [scored_row(0, 1.0)]}, {"maths/low": [scored_row(0, 2.0)]})
+
+    assert (found.total.low, found.total.high) == (None, None)
+
+
+def test_rows_that_differ_alike_leave_no_doubt(tmp_path: Path) -> None:
+    rows = [scored_row(number, 1.0) for number in range(50)]
+    second = [scored_row(number, 2.0) for number in range(50)]
+
+    gap = gap_of(tmp_path, {"maths/low": rows}, {"maths/low": second}).total
+
+    assert gap.gap is not None
+    assert gap.low == gap.high == pytest.approx(gap.gap, abs=1e-8)
+    assert gap.second_better == 0
+
+
+def test_the_interval_is_as_wide_as_the_spread_of_rows_says(tmp_path: Path) -> None:
+    """Rows of equal bytes: the gap is a mean, and its standard error the one of textbooks."""
+    dice, rows = random.Random(5), 3000
+    first = [scored_row(number, 1.0) for number in range(rows)]
+    second = [scored_row(number, 1.0 + dice.gauss(0.02, 0.3)) for number in range(rows)]
+
+    gap = gap_of(tmp_path, {"maths/low": first}, {"maths/low": second}).total
+
+    changes = [(other["nll_sum"] - one["nll_sum"]) / LN_2 / 20 for one, other in zip(first, second, strict=True)]
+    mean = sum(changes) / rows
+    error = math.sqrt(sum((change - mean) ** 2 for change in changes) / rows / rows)
+    assert gap.low == pytest.approx(mean - 1.96 * error, abs=0.2 * error)
+    assert gap.high == pytest.approx(mean + 1.96 * error, abs=0.2 * error)
+
+
+def test_intervals_hold_the_true_gap_about_as_often_as_they_say(tmp_path: Path) -> None:
+    dice, held = random.Random(6), 0
+    for draw in range(100):
+        name = f"maths/{draw}"
+        sizes = [dice.choice([10, 20, 80]) for _ in range(150)]
+        first = [scored_row(number, 1.0, size=size) for number, size in enumerate(sizes)]
+        second = [
+            {**row, "nll_sum": row["nll_sum"] + LN_2 * row["completion_bytes"] * dice.gauss(-0.05, 0.2)}
+            for row in first
+        ]
+        gap = gap_of(tmp_path / str(draw), {name: first}, {name: second}).total
+        assert gap.low is not None and gap.high is not None
+        held += gap.low < -0.05 < gap.high
+
+    assert 88 <= held <= 99
+
+
+def test_a_split_comes_to_the_same_whatever_stands_beside_it(tmp_path: Path) -> None:
+    rows, more = drawn_rows(1, 60), drawn_rows(2, 30)
+    second, more_second = rescored(rows, 3, 0.0), rescored(more, 4, 0.0)
+
+    alone = gap_of(tmp_path / "alone", {"maths/low": rows}, {"maths/low": second})
+    beside = gap_of(tmp_path / "beside", {"a/b": more, "maths/low": rows}, {"a/b": more_second, "maths/low": second})
+
+    assert beside.splits["maths/low"] == alone.splits["maths/low"]
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(st.one_of(st.none(), st.floats(0, 9)), st.floats(0, 9), st.integers(0, 50)), max_size=12))
+def test_the_gap_the_other_way_round_is_its_opposite(
+    tmp_path_factory: pytest.TempPathFactory, values: list[tuple[float | None, float, int]]
+) -> None:
+    root = tmp_path_factory.mktemp("opposite")
+    first = [scored_row(number, one, size=size) for number, (one, _, size) in enumerate(values)]
+    second = [scored_row(number, other, size=size) for number, (_, other, size) in enumerate(values)]
+
+    there = gap_of(root / "there", {"a/b": first}, {"a/b": second}).total
+    back = gap_of(root / "back", {"a/b": second}, {"a/b": first}).total
+
+    assert (there.rows, there.bytes, there.first, there.second) == (back.rows, back.bytes, back.second, back.first)
+    if there.low is not None and there.high is not None:
+        assert (there.low, there.high) == pytest.approx((-(back.high or 0), -(back.low or 0)), abs=1e-8)
+
+
+def test_pools_without_domains_are_of_an_unknown_one(tmp_path: Path) -> None:
+    split = write_scores(tmp_path / "s", "maths/low", [scored_row(0, 1.0)], pool=POOL.remove(1))
+
+    assert list(score_gap([split], [split]).domains) == ["unknown"]
+
+
+def test_it_is_told_as_aligned_lines_and_as_json(tmp_path: Path) -> None:
+    first = {
+        "maths/low": [scored_row(0, 2.0), scored_row(1, 3.0, domain="proof"), scored_row(2, 1.0)],
+        "maths/none": [],
+    }
+    second = {"maths/low": [scored_row(0, 1.0), scored_row(1, 3.0)], "maths/none": []}
+
+    found = gap_of(tmp_path, first, second)
+
+    assert list(found.lines()) == [
+        "              rows  bytes   first  second      gap       95 % interval  second better",
+        "all              2     40  0.7213  0.5771  -0.1443  -0.2885 to +0.0000         50.0 %",
+        "maths/low        2     40  0.7213  0.5771  -0.1443  -0.2885 to +0.0000         50.0 %",
+        "maths/none       0      0       -       -        -                   -              -",
+        "domain math      1     20  0.5771  0.2885  -0.2885                   -        100.0 %",
+        "domain proof     1     20  0.8656  0.8656  +0.0000                   -          0.0 %",
+        "maths/low: left out 1 only first",
+    ]
+    assert msgspec.convert(msgspec.json.decode(msgspec.json.encode(found)), ScoreGap) == found
