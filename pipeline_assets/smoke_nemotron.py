@@ -1,4 +1,7 @@
-"""nemotron smoke: six made datasets from a hub on loopback to published pools, in a folder of its own."""
+"""nemotron smoke: six made datasets from a hub on loopback to published pools, in a folder of its own.
+
+And on, if asked, to scores by a made model and to training subsets.
+"""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -8,10 +11,13 @@ from typing import Annotated
 import typer
 import yaml
 
+from pipeline_assets.commands.scores import pools_section
 from pipeline_assets.commands.terminal import Workers, aligned, as_command, counted, log_to_stderr, tell
 from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of
 from pipeline_assets.corpus.recipes.drive import run_targets
+from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.scoring.made_model import write_made_model
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.target import Target
@@ -20,12 +26,15 @@ from pipeline_assets.demo_nemotron import shipped_recipe, write_datasets
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from resources.loopback_hub import LoopbackHub
 
-NAME = "nemotron_made"
+NAME, SCORED_NAME = "nemotron_made", "nemotron_scored"
 
 
 def smoke(
     out_dir: Annotated[Path, typer.Option("--out-dir", help="Data root of what is made.")] = Path("out_nemotron"),
     workers: Workers = 0,
+    score: Annotated[
+        bool, typer.Option("--score", help="Score what was published, by a tiny made model; needs the extra `scoring`.")
+    ] = False,
 ) -> None:
     """Example: corpusmill nemotron smoke --out-dir out_nemotron"""
     run = Run.of(out_dir, os.environ, workers=workers, replace=True)
@@ -35,6 +44,9 @@ def smoke(
         os.environ.update(hub.variables() | {"HF_TOKEN": HUB_TOKEN})
         recipe = made_recipe(out_dir, hub.commits())
         built = sum(not outcome.was_current for outcome in run_targets(recipe, run))
+        if score:
+            scored = scored_recipe(out_dir, recipe, run)
+            built += sum(not outcome.was_current for outcome in run_targets(scored, run))
     pools = out_dir / recipe.target("nemotron/candidate_pools", "nemotron-math-v2").folder
     done = f"{counted(built, 'artifact')} built" if built else "all was there, nothing built"
     next_words = (
@@ -42,7 +54,8 @@ def smoke(
         *(("hub", "serve", out_dir / HUB_FOLDER, "--writable"), ("ui", "--data", out_dir)),
     )
     commands = (f"  {as_command(*words)}" for words in next_words)
-    tell([*pool_lines(recipe, out_dir), "", f"{done}; to look closer:", *commands])
+    of_subsets = subset_lines(scored, out_dir) if score else ()
+    tell([*pool_lines(recipe, out_dir), *of_subsets, "", f"{done}; to look closer:", *commands])
 
 
 def pool_lines(recipe: NemotronRecipe, root: Path) -> list[str]:
@@ -57,6 +70,29 @@ def pool_lines(recipe: NemotronRecipe, root: Path) -> list[str]:
         table.append((name, f"{rows['in']:,}", f"{stay['out']:,}", f"{pools['documents']:,}", sizes))
     published = f"pools of {counted(len(recipe.datasets), 'dataset')} published on loopback, read back by `datasets`"
     return [*aligned(table, numbers={1, 2, 3}), published]
+
+
+def scored_recipe(root: Path, published: NemotronRecipe, run: Run) -> NemotronRecipe:
+    """A recipe of the data root that scores the pools which another one published, and chooses subsets of them."""
+    write_made_model(root / "models" / "made")
+    hub, publish = run.hub_for("pools"), published.publish
+    assert publish is not None
+    repos = [str(publish.content_of(dataset_key(one.dataset))["repo"]) for one in published.datasets]
+    content = {
+        "system": "nemotron",
+        "name": SCORED_NAME,
+        "scoring": {"model": {"path": "models/made"}, "tokenizer": "o200k_harmony", "rescored": 8},
+        "subsets": {},
+        "datasets": [pools_section(repo, None, hub) for repo in repos],
+    }
+    return write_recipe_of(NemotronRecipe, content, root, "nemotron smoke", True)[0]
+
+
+def subset_lines(recipe: NemotronRecipe, root: Path) -> list[str]:
+    """What the subsets have."""
+    made = open_artifact(root / recipe.target("nemotron/training_subsets").folder)
+    sizes = ", ".join(f"{name} {rows:,}" for name, rows in made.manifest.identity.counts["subsets"].items())
+    return [f"scored by a made model; training subsets: {sizes}; {made.folder}"]
 
 
 def _ledgers(root: Path, targets: Sequence[Target], kind: str) -> dict[str, int]:

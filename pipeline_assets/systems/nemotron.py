@@ -1,4 +1,7 @@
-"""Nemotron: distilled datasets at a commit → inventories → rows as Harmony texts → those that stay → pools → a hub."""
+"""Nemotron: distilled datasets at a commit → inventories → rows as Harmony texts → those that stay → pools → a hub.
+
+What models make of pools is on its second page, `scoring`.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -42,10 +45,13 @@ from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.rows.conversations import CandidateRows, ConversationRows, KeptConversations, LaidOutRows
 from pipeline_assets.corpus.rows.prompts import ComparedPrompts, DecontaminatedPrompts, PromptRows
+from pipeline_assets.corpus.scoring.recipe import ScoringSection
+from pipeline_assets.corpus.scoring.subsets_recipe import SubsetsRecipe
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import Misfit, Recipe
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.trust.figures import Limit
+from pipeline_assets.systems.scoring import SCORING_KINDS, scores_of
 from pipeline_assets.systems.stage_a import decontaminate, evaluation_targets
 
 
@@ -59,6 +65,8 @@ class NemotronRecipe(Recipe):
     decontamination: DecontaminationSection | None = None
     pools: PoolsRecipe | None = None
     publish: PublishRecipe | None = None
+    scoring: ScoringSection | None = None
+    subsets: SubsetsRecipe | None = None
     hf_layout: HubLayout | None = None
     datasets: Annotated[tuple[DatasetSection, ...], pydantic.Field(strict=False, min_length=1)]
 
@@ -75,12 +83,13 @@ class NemotronRecipe(Recipe):
 
     def goals(self) -> list[Target]:
         """What all else is made for."""
-        rows, inventories = list[Target](), list[Target]()
+        rows, inventories, scored = list[Target](), list[Target](), dict[str, Target]()
         for section, split in self.all_splits():
             raw, asked = self._raw(section, split), list[Target]()
             if self.scan is not None:
                 asked.append(INVENTORY.target(self.name, self.scan.content(), [raw], partition=raw.partition))
             inventories += asked
+            scored[str(raw.partition)] = raw
             if self.rows is not None:
                 content = section.rows_content(split) | {"rows": self.rows.content_of_rows()}
                 beside: dict[str, Any] = {"tokenizer": self.rows.tokenizer.content(), "compared_to": tuple(asked)}
@@ -90,7 +99,12 @@ class NemotronRecipe(Recipe):
             left = rows_that_stay(self.name, rows, self.deduplicate, self.decontamination)
             goals += left
             if self.pools is not None:
-                goals += pools_of(self.name, left, self.pools, self.publish)
+                made = pools_of(self.name, left, self.pools, self.publish)
+                goals += made
+                pools = {one.partition: one for one in made if one.kind == CANDIDATE_POOLS.name}
+                scored = {split: pools[dataset_of(split)] for split in scored}
+        if self.scoring is not None:
+            goals += scores_of(self.name, scored, self.scoring, self.subsets)
         if self.scan is not None:
             goals.append(METADATA_COVERAGE.target(self.name, {}, inventories))
         if self.hf_layout is not None:
@@ -395,5 +409,5 @@ HF_LAYOUT = Kind(
 RECIPE = NemotronRecipe
 KINDS = (
     *(RAW, INVENTORY, METADATA_COVERAGE, NORMALIZED_SHARDS, PROMPTS, DECONTAMINATED, NEAR_DUPLICATES),
-    *(DEDUPLICATED, CANDIDATE_POOLS, POOL_REPORT, PUBLISHED_POOLS, HF_LAYOUT),
+    *(DEDUPLICATED, CANDIDATE_POOLS, POOL_REPORT, PUBLISHED_POOLS, HF_LAYOUT, *SCORING_KINDS),
 )

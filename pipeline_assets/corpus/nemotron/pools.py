@@ -12,6 +12,7 @@ import hashlib
 import io
 import itertools
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -139,6 +140,11 @@ def build_pools(
 def purpose_of(path: str) -> str:
     """The pool that a file is of."""
     return path.partition("/")[0].removeprefix(POOLS)
+
+
+def pooled_split(path: str) -> str:
+    """The split that a file of a pool is of."""
+    return re.sub(r"-\d{5}-of-\d{5}$", "", path.rpartition("/")[2].removesuffix(".parquet"))
 
 
 def _buckets(rows: Artifact) -> int:

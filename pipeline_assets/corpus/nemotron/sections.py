@@ -190,8 +190,9 @@ def remarks_on(
 def section_misfits(recipe: Mapping[str, Any]) -> Iterator[Misfit]:
     """Sections of a recipe, as it was read, that lack another one, or can't be as they are."""
     has_rows, has_layout = recipe.get("rows") is not None, recipe.get("hf_layout") is not None
-    if not has_rows and recipe.get("scan") is None:
-        yield Misfit((), "it asks for nothing", "add `scan` for inventories, `rows` for normalised rows")
+    if not has_rows and recipe.get("scan") is None and recipe.get("scoring") is None:
+        fix = "add `scan` for inventories, `rows` for normalised rows, `scoring` for scores of pools"
+        yield Misfit((), "it asks for nothing", fix)
     for key, what in (("hf_layout", "lays out"), ("deduplicate", "is about")):
         if recipe.get(key) is not None and not has_rows:
             yield Misfit((key,), f"`{key}` {what} normalised rows", "add `rows`")
@@ -200,6 +201,11 @@ def section_misfits(recipe: Mapping[str, Any]) -> Iterator[Misfit]:
             yield Misfit((key,), f"`{key}` {what}", "add `deduplicate`, `{}` is enough")
     if recipe.get("publish") is not None and recipe.get("pools") is None:
         yield Misfit(("publish",), "`publish` sends pools", "add `pools`, `{}` is enough")
+    if recipe.get("scoring") is not None and has_rows and recipe.get("pools") is None:
+        fix = "add `pools`, `{}` is enough; or leave out `rows`, if the datasets are pools"
+        yield Misfit(("scoring",), "`scoring` is of pools", fix)
+    if recipe.get("subsets") is not None and recipe.get("scoring") is None:
+        yield Misfit(("subsets",), "`subsets` are chosen by scores", "add `scoring`")
     repo = section_at(recipe, "publish").get("repo")
     if isinstance(repo, str) and "{dataset}" not in repo and len(sections_at(recipe, "datasets")) > 1:
         fix = "write {dataset} in it, such as owner/{dataset}-pools"

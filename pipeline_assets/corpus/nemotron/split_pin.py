@@ -38,7 +38,7 @@ from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import StagingDir
+from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.trust.figures import Listing
 
@@ -151,7 +151,7 @@ def list_rows(target: Target, run: Run) -> Listing:
 
 
 @contextlib.contextmanager
-def split_files(raw: Target, run: Run, building: StagingDir, max_rows: int | None) -> Iterator[list[SourceFile]]:
+def split_files(raw: Target, run: Run, building: BuildFolder, max_rows: int | None) -> Iterator[list[SourceFile]]:
     """The files of a pinned split, in order, on this machine, while they are read.
 
     Args:

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.fork_server import starter
 from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
-from pipeline_assets.corpus.spine.worker import WHOLE, Job, WarmUp, Work, Worker, how_it_died, no_warm_up
+from pipeline_assets.corpus.spine.worker import WHOLE, Job, WarmUp, Work, Worker, how_it_died
 
 _TRIES = 3  # of a job whose worker dies
 _POLL_S = 5.0
@@ -86,9 +86,7 @@ class Launcher(Protocol):
         """Ends jobs that run; nothing of those that don't."""
 
 
-def launched(
-    launcher: Launcher, stage: str, jobs: Sequence[ScoreJob], folder: BuildFolder
-) -> Generator[Receipt]:
+def launched(launcher: Launcher, stage: str, jobs: Sequence[ScoreJob], folder: BuildFolder) -> Generator[Receipt]:
     """Receipts in the order of the jobs, each committed under `stage`: what the engine asks of a `RunStage`.
 
     Jobs are canceled when the caller stops early, and when one fails; a process that is killed leaves them running.
@@ -156,7 +154,7 @@ class LocalLauncher:
 
     def __init__(self, work: Work[ScoreJob], warm_up: WarmUp, settings: RunSettings, places: int) -> None:
         self.places = places
-        self._start = starter(settings.start_method, work, warm_up or no_warm_up, _NO_LIMIT)
+        self._start = starter(settings.start_method, work, warm_up, _NO_LIMIT)
         self._workers: dict[int, Worker[ScoreJob]] = {}
         self._slots: dict[str, int] = {}
         self._submitted = 0

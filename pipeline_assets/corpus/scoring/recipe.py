@@ -30,16 +30,15 @@ class ScoringRecipe(RecipePart):
         rescored: rows of a split that are scored again in batches of other sizes, to say how sure scores are.
     """
 
-    model: ModelSection
     device: Annotated[Device, Option("Where the model runs.", default=None)] = "cpu"
     dtype: Annotated[Dtype | None, Option("Of weights; float32 on a CPU, bfloat16 on a GPU.")] = None
     attention: Annotated[str | None, Option("Of transformers, such as sdpa; packs rows by default.")] = None
     spreads: Annotated[bool, Option("The model over all GPUs, not one on each.")] = False
     dequantise: Annotated[bool, Option("Quantised weights in full; needs memory for them.")] = False
     threads: int = pydantic.Field(1, ge=1)
-    tokenizer: Annotated[
-        Literal["model", "o200k_harmony"], Option("The model's own, or the one that ships here.")
-    ] = "model"
+    tokenizer: Annotated[Literal["model", "o200k_harmony"], Option("The model's own, or the one that ships here.")] = (
+        "model"
+    )
     max_length: Annotated[int | None, Option("Tokens of a row; its end is cut off.")] = pydantic.Field(None, ge=2)
     batch_tokens: Annotated[int, Option("Tokens that go through the model at once.")] = pydantic.Field(8192, ge=1)
     shard_rows: int = pydantic.Field(512, ge=1)
@@ -53,6 +52,12 @@ class ScoringRecipe(RecipePart):
         """The dtype that is asked, or that of the device."""
         return self.dtype or ("float32" if self.device == "cpu" else "bfloat16")
 
+
+class ScoringSection(ScoringRecipe):
+    """The same, and which model scores: an artifact of its own."""
+
+    model: ModelSection
+
     def content_of(self, split: str) -> dict[str, Any]:
-        """Of one split; the model is an artifact of its own."""
+        """What the scores of a split depend on, beside the model and the rows."""
         return {"split": split, "scoring": {name: value for name, value in self.content().items() if name != "model"}}

@@ -20,7 +20,6 @@ from pipeline_assets.corpus.scoring.selection import ASKED
 from pipeline_assets.corpus.scoring.token_rows import (
     TOKENIZER_FILE,
     EncodedRow,
-    TokenRow,
     Unscored,
     encode_row,
     load_model_tokenizer,
@@ -30,7 +29,7 @@ from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import Window
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -96,8 +95,10 @@ def model_of(scorer: Scorer, slot: int) -> "LanguageModel":
     return model
 
 
+@functools.lru_cache(maxsize=1)
 def tokenizer_of(scorer: Scorer) -> Tokenizer:
-    """
+    """The tokenizer, kept for the life of the process.
+
     Raises:
         InputError: as `load_model_tokenizer`.
     """

@@ -67,7 +67,9 @@ def _id_hashes(path: Path) -> NDArray[np.void]:
     with opened as file:
         missing = [name for name in ASKED if name not in file.schema_arrow.names]
         if missing:
-            fix = f"a pool needs the columns {', '.join(ASKED)}; this file has {', '.join(file.schema_arrow.names[:12])}"
+            fix = (
+                f"a pool needs the columns {', '.join(ASKED)}; this file has {', '.join(file.schema_arrow.names[:12])}"
+            )
             raise InputError(f"it has no column {', '.join(missing)}", path, fix)
         for batch in file.iter_batches(columns=["id"], use_threads=False):
             ids = batch.column("id").to_pylist()

@@ -1,6 +1,5 @@
 """Rows of pools as a model reads them: ids, and which of them count in the loss."""
 
-import functools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +94,6 @@ def encode_row(
     return EncodedRow(kept, size, lost)
 
 
-@functools.lru_cache(maxsize=1)
 def load_model_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of a model, which must know Harmony's control tokens.
 

@@ -123,7 +123,9 @@ def run_stages(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_u
     """
     if settings.workers == 0:
         warm_up_once = functools.cache(warm_up)
-        yield functools.partial(adopting, settings=settings, run_missing=functools.partial(_run_here, work, warm_up_once))
+        yield functools.partial(
+            adopting, settings=settings, run_missing=functools.partial(_run_here, work, warm_up_once)
+        )
         return
     start = starter(settings.start_method, work, warm_up, settings.growth_bytes)
 

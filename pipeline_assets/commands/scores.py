@@ -1,0 +1,241 @@
+"""nemotron score, percentiles, subsets: how likely a model finds completions, and what is chosen by that."""
+
+import importlib.util
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from pipeline_assets.commands.build import OutDir, Place, StrictFlags, as_sealed, name_of, warning_last
+from pipeline_assets.commands.sections import Content, Section
+from pipeline_assets.commands.terminal import as_command, tell
+from pipeline_assets.corpus.nemotron.pools import pooled_split
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.source_folder import list_files
+from pipeline_assets.corpus.recipes import drive
+from pipeline_assets.corpus.recipes.files import write_recipe_of
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, ScoringSection
+from pipeline_assets.corpus.scoring.subsets_recipe import SubsetsRecipe
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.errors import UsageError, install_hint
+from pipeline_assets.corpus.spine.lineage import Lineage, root_of
+from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.corpus.spine.recipe import read_yaml, upstream_first
+from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, NemotronRecipe
+from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.scoring import (
+    NLL_SCORES,
+    SCORE_REPORT,
+    made_of_scores,
+    scored_splits,
+    scores_of,
+)
+
+Model = Annotated[str, typer.Option("--model", help="A folder here, or a name on the hub.")]
+Against = Annotated[str | None, typer.Option("--against", help="Another model: tells the gap in bits per byte.")]
+Scores = Annotated[Path, typer.Option("--in-dir", help="Folder of scores, or around some.")]
+
+
+def score(
+    pool: Annotated[str, typer.Option("--pool", help="Folder of pools, or owner/name on the hub.")],
+    model: Model,
+    out_dir: OutDir,
+    scoring: Annotated[Content, Section(ScoringRecipe)],
+    *,
+    revision: Annotated[str | None, typer.Option(help="The model's commit, branch or tag.")] = None,
+    pool_revision: Annotated[str | None, typer.Option(help="That of pools on the hub.")] = None,
+    against: Against = None,
+    launcher: Annotated[Literal["local"], typer.Option(help="Where shards are scored.")] = "local",
+    flags: StrictFlags,
+) -> None:
+    """Example: corpusmill nemotron score --pool out/nemotron/mine/candidate_pools --model models/mine --out-dir out"""
+    run = flags.run(Place.at(out_dir).folder)
+    scoring = {**scoring, "device": scoring.get("device") or _device()}
+    models = [_model(model, revision, run), *([_model(against, None, run)] if against is not None else [])]
+    scored = [_score(pool, pool_revision, {**scoring, "model": one}, run, flags.strict) for one in models]
+    if against is not None:
+        tell(["", f"{against} beside {model}, in bits a byte:", *_gap(scored[0], scored[1], run)])
+    folders = " ".join(sorted({str(Path(*one.folder.parts[:3])) for one in scored[0]}))
+    tell(["", "to choose training subsets:", "  " + as_command("nemotron", "subsets", "--in-dir", run.root / folders,
+          "--out-dir", run.root)])  # fmt: skip
+
+
+def percentiles(in_dir: Scores, out_dir: OutDir, flags: StrictFlags) -> None:
+    """Example: corpusmill nemotron percentiles --in-dir out/nemotron/mine/nll_scores --out-dir out"""
+    run = flags.run(Place.at(out_dir).folder)
+    _build_report(made_of_scores("percentiles", given_scores(in_dir), None), run, flags.strict)
+
+
+def subsets(
+    in_dir: Scores,
+    out_dir: OutDir,
+    rules: Annotated[
+        Path | None, typer.Option(help="YAML: what `subsets` of a recipe says. Default: four rules.")
+    ] = None,
+    *,
+    flags: StrictFlags,
+) -> None:
+    """Example: corpusmill nemotron subsets --in-dir out/nemotron/mine/nll_scores --out-dir out"""
+    run = flags.run(Place.at(out_dir).folder)
+    recipe = SubsetsRecipe.of({} if rules is None else read_yaml(rules), rules or "the default rules")
+    [_, target] = made_of_scores("subsets", given_scores(in_dir), recipe)
+    with warning_last([target], run.root, flags.strict):
+        made = drive.build(target, run).artifact
+        target.refuse_failed(run.root)
+        identity = made.manifest.identity
+        tell(
+            [
+                f"{made.folder}  {identity.ledger}",
+                *(f"  {name}: {rows:,} rows" for name, rows in identity.counts["subsets"].items()),
+            ]
+        )
+    tell(["to publish them, with HF_TOKEN set:", "  " + as_command("nemotron", "publish", "OWNER/NAME", made.folder)])
+
+
+def given_scores(folder: Path) -> list[Target]:
+    """Scores that are sealed in a folder or below it, with what they were made from.
+
+    Raises:
+        UsageError: there are none, or two of a split.
+    """
+    found: dict[str, Target] = {}
+    for place in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)):
+        manifest = open_artifact(place).manifest
+        if manifest.kind != NLL_SCORES.name:
+            continue
+        partition = manifest.name.partition("/")[2]
+        if partition in found:
+            what = f"{found[partition].folder} has scores of {partition} too"
+            raise UsageError(what, place, "give the folder of one recipe")
+        lineage = Lineage(root_of(place) or place.parent)
+        upstream = [_given(entry, lineage) for entry in manifest.identity.upstream]
+        found[partition] = as_sealed(place, NLL_SCORES, upstream, partition)
+    if not found:
+        raise UsageError("no scores are sealed there", folder, "give a folder that `nemotron score` or `run` made")
+    return list(found.values())
+
+
+def _given(entry: Any, lineage: Lineage) -> Target:
+    """What scores were made from, by its entry in their manifest."""
+    artifact = lineage.locate(str(entry["digest"]))
+    kind = KINDS[artifact.manifest.kind]
+    partition = str(entry["name"]).removeprefix(kind.name).removeprefix("/") or None
+    given = as_sealed(artifact.folder, kind, partition=partition)
+    return replace(given, outside=kind.outside(artifact.manifest, lineage.root))
+
+
+def _device() -> str:
+    """Where a model runs on this machine."""
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError("torch is not installed", "nemotron score", install_hint("scoring"))
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _model(model: str, revision: str | None, run: Run) -> dict[str, Any]:
+    """The model as a recipe has it: a folder, or what the hub has at the commit that the revision has now."""
+    path = Path(model).absolute()
+    if path.is_dir():
+        if revision is not None:
+            raise UsageError("--revision is given", model, "leave it out: a folder has no commits")
+        return {"path": str(path)}
+    commit = run.hub_for("a model").of_models().resolve(model, revision or "main")
+    typer.echo(f"{model} at {commit}", err=True)
+    return {"name": model, "revision": commit}
+
+
+def _score(pool: str, revision: str | None, scoring: Content, run: Run, strict: bool) -> list[Target]:
+    """Builds the scores of all splits of the pools, and the report on them; the targets of the scores."""
+    asked = ScoringSection.of(scoring, "the command")
+    model = Path(scoring["model"].get("path") or scoring["model"]["name"]).name
+    given = _given_pools(Path(pool))
+    if given:
+        goals = scores_of(f"score-{name_of(model)}", given, asked, None)
+    else:
+        section = pools_section(pool, revision, run.hub_for("pools"))
+        name = "-".join(["score", name_of(section["dataset"].rpartition("/")[2]), name_of(model)])
+        content = {"system": "nemotron", "name": name, "scoring": scoring, "datasets": [section]}
+        recipe, path = write_recipe_of(NemotronRecipe, content, run.root, "nemotron", run.replace)
+        tell([f"recipe {path}", *recipe.remarks()], err=True)
+        goals = recipe.goals()
+    _build_report(goals, run, strict)
+    return [one for one in goals if one.kind == NLL_SCORES.name]
+
+
+def _build_report(goals: Sequence[Target], run: Run, strict: bool) -> None:
+    """Builds targets with what they are made from; tells of each split's scores, and where the report is."""
+    targets = upstream_first(goals)
+    with warning_last(targets, run.root, strict):
+        for target in targets:
+            made = drive.build(target, run).artifact
+            target.refuse_failed(run.root)
+            if target.kind == NLL_SCORES.name:
+                counts = made.manifest.identity.counts
+                left = counts["documents"] - sum(counts["unscored"].values())
+                tell([f"{made.folder}  {left:,} of {counts['documents']:,} rows have a score"])
+            elif target.kind == SCORE_REPORT.name:
+                shown = KINDS[target.kind].preview
+                assert shown is not None
+                tell([*_lines(shown(made)), f"{made.folder / 'report.html'}"])
+
+
+def _lines(rows: Iterable[dict[str, str]]) -> Iterator[str]:
+    for row in rows:
+        yield "  ".join(f"{name} {value}" for name, value in row.items())
+
+
+def _given_pools(folder: Path) -> dict[str, Target]:
+    """Pools that are sealed in a folder or below it, by the splits that have rows."""
+    pools: dict[str, Target] = {}
+    for place in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)) if folder.is_dir() else ():
+        manifest = open_artifact(place).manifest
+        if manifest.kind == CANDIDATE_POOLS.name:
+            dataset = manifest.name.partition("/")[2]
+            given = as_sealed(place, CANDIDATE_POOLS, partition=dataset)
+            pools |= {f"{dataset}/{pooled_split(file.path)}": given for file in manifest.identity.files}
+    return pools
+
+
+def pools_section(pool: str, revision: str | None, hub: HubFiles) -> dict[str, Any]:
+    """Pools that weren't made here as a dataset of a recipe: the files of each split, by patterns.
+
+    Raises:
+        UsageError: there is no such folder and no such dataset, or it has no Parquet.
+    """
+    path = Path(pool).absolute()
+    if path.is_dir():
+        if revision is not None:
+            raise UsageError("--pool-revision is given", pool, "leave it out: a folder has no commits")
+        section: dict[str, Any] = {"dataset": path.name, "path": str(path)}
+        names = [file.name for file in list_files(path, ["**/*"])]
+    else:
+        commit = hub.resolve(pool, revision or "main")
+        typer.echo(f"{pool} at {commit}", err=True)
+        section = {"dataset": pool, "revision": commit}
+        names = [file.path for file in hub.list_files(pool, commit)]
+    splits: dict[str, set[str]] = {}
+    for name in names:
+        if name.endswith(".parquet"):
+            splits.setdefault(pooled_split(name), set()).add(re.sub(r"(?<=-)\d{5}(?=-of-|\.)", "[0-9]" * 5, name))
+    if not splits:
+        raise UsageError("it has no Parquet", pool, "give pools: Parquet with the columns id, text and loss_mode")
+    files = {split: sorted(patterns) for split, patterns in sorted(splits.items())}
+    return section | {"splits": list(files), "files": files}
+
+
+def _gap(first: Sequence[Target], second: Sequence[Target], run: Run) -> list[str]:
+    """What two models' scores of the same rows say of them."""
+    from pipeline_assets.corpus.scoring.score_gap import score_gap
+
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = BuildFolder(Path(scratch))
+        with scored_splits(first, run, folder) as one, scored_splits(second, run, folder) as other:
+            return list(score_gap(one, other).lines())

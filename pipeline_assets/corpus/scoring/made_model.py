@@ -1,0 +1,36 @@
+"""A tiny model of seeded weights, to try scoring out where there is no other: its scores mean nothing."""
+
+from pathlib import Path
+
+from pipeline_assets.corpus.spine.errors import UsageError, install_hint
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SIZE
+
+_WIDTH = 16
+
+
+def write_made_model(folder: Path, seed: int = 0) -> Path:
+    """A Llama over o200k Harmony, 13 MB, in a folder; the same bytes each time. One that is there is left as it is.
+
+    Raises:
+        UsageError: torch or transformers is not installed.
+    """
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        raise UsageError(f"{error.name} is not installed", "scoring", install_hint("scoring")) from None
+    if not (folder / "model.safetensors").is_file():
+        config = transformers.LlamaConfig(
+            vocab_size=VOCABULARY_SIZE,
+            hidden_size=_WIDTH,
+            intermediate_size=2 * _WIDTH,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            max_position_embeddings=131_072,
+            tie_word_embeddings=True,
+            initializer_range=0.2,  # so that texts differ
+        )
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    return folder

@@ -1,0 +1,168 @@
+"""Nemotron's second page: rows of pools → their NLL under a model → what is told of it → subsets to train on."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.corpus.nemotron import split_pin
+from pipeline_assets.corpus.nemotron.pools import pooled_split
+from pipeline_assets.corpus.preview import preview_inputs
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_inputs
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.rows.conversations import SubsetRows
+from pipeline_assets.corpus.scoring import model_pin
+from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe, ScoringSection
+from pipeline_assets.corpus.scoring.score_checks import rows_have_scores, scores_are_sure
+from pipeline_assets.corpus.scoring.score_page import preview_scores
+from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE
+from pipeline_assets.corpus.scoring.scores import SCORES_FILE, ScoredSplit
+from pipeline_assets.corpus.scoring.subsets_recipe import SUBSETS_STAGE, SubsetsRecipe
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.corpus.trust.figures import Limit
+
+_RAW = "nemotron/raw"
+
+
+def scores_of(
+    recipe: str, pools: Mapping[str, Target], asked: ScoringSection, subsets: SubsetsRecipe | None
+) -> list[Target]:
+    """The scores of splits, the report on them, and the subsets that are chosen by them.
+
+    Args:
+        pools: by split (`dataset/split`): the candidate pools of its dataset, or the files of pools that lie elsewhere.
+    """
+    model = MODEL.target(recipe, asked.model.pinned_content(), outside=asked.model.folder())
+    scores = [
+        NLL_SCORES.target(recipe, asked.content_of(name.partition("/")[2]), [rows, model], partition=name)
+        for name, rows in pools.items()
+    ]
+    return [*scores, *made_of_scores(recipe, scores, subsets)]
+
+
+def made_of_scores(recipe: str, scores: Sequence[Target], subsets: SubsetsRecipe | None) -> list[Target]:
+    """The report on scores, and the subsets that are chosen by them."""
+    pools = {one.upstream[0].role: one.upstream[0] for one in scores}
+    upstream = [*scores, *pools.values()]
+    goals = [SCORE_REPORT.target(recipe, {}, upstream)]
+    if subsets is not None:
+        goals.append(TRAINING_SUBSETS.target(recipe, subsets.content(), upstream))
+    return goals
+
+
+MODEL = Kind(
+    "nemotron/model",
+    model_pin.MODEL_STAGE,
+    seals_inputs(model_pin.pin_model),
+    """The files of the language model that scores, each by its hash: of a hub at a commit, or of a folder here.
+
+    Nothing is copied. Weights that run code when they are loaded, and code beside them, are refused.""",
+    formats=frozenset({"huggingface", "file"}),
+    outside=model_pin.model_folder_of,
+    preview=preview_inputs,
+    listing=model_pin.list_model,
+)
+
+
+def _score(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.scoring.score_shard import Scorer
+    from pipeline_assets.corpus.scoring.score_split import score_split
+
+    [pools, model], [_, pinned] = job.target.upstream, job.upstream
+    recipe = ScoringRecipe.from_content(job.recipe["scoring"])
+    said = pinned.manifest.identity.recipe
+    name = f"{said['name']}@{said['revision']}" if "revision" in said else pinned.manifest.digest
+    with (
+        _pool_files(pools, str(job.target.partition), job.run, job.building) as files,
+        model_pin.model_folder(model, job.run, job.building) as folder,
+    ):
+        return score_split(job.building, files, name, Scorer(folder, recipe), job.run.settings)
+
+
+@contextlib.contextmanager
+def _pool_files(pools: Target, split: str, run: Run, folder: BuildFolder) -> Iterator[dict[str, Path]]:
+    """The files of a split's pools by their names, in order, while they are read."""
+    if pools.kind == _RAW:
+        with split_pin.split_files(pools, run, folder, None) as files:
+            yield {file.name: file.path for file in files}
+        return
+    artifact, wanted = open_artifact(run.root / pools.folder), split.partition("/")[2]
+    names = [file.path for file in artifact.manifest.identity.files]
+    yield {name: artifact.path(name) for name in names if pooled_split(name) == wanted}
+
+
+def _limit(recipe: Mapping[str, Any]) -> Limit:
+    return Limit("max_rows", rows=recipe["scoring"]["max_rows"])
+
+
+NLL_SCORES = Kind(
+    "nemotron/nll_scores",
+    SCORES_STAGE,
+    seals_files(_score),
+    """How likely the model finds the completion of each row of a split, though it may be in several pools.
+
+    Rows without a score say why. Some are scored again in batches of other sizes, to say how sure scores are.""",
+    formats=frozenset({"parquet"}),
+    checks=(FILES, LEDGER, check(rows_have_scores), check(scores_are_sure, is_blocking=False)),
+    limit=_limit,
+)
+
+
+@contextlib.contextmanager
+def scored_splits(scores: Sequence[Target], run: Run, folder: BuildFolder) -> Iterator[list[ScoredSplit]]:
+    """Sealed scores with the pools that they are of, while these are read."""
+    with contextlib.ExitStack() as opened:
+        splits = []
+        for one in scores:
+            files = opened.enter_context(_pool_files(one.upstream[0], str(one.partition), run, folder))
+            artifact = open_artifact(run.root / one.folder)
+            decisions = artifact.manifest.identity.decisions
+            splits.append(ScoredSplit(str(one.partition), artifact.path(SCORES_FILE), files, decisions))
+        yield splits
+
+
+def _upstream_scores(job: Job) -> contextlib.AbstractContextManager[list[ScoredSplit]]:
+    scores = [one for one in job.target.upstream if one.kind == NLL_SCORES.name]
+    return scored_splits(scores, job.run, job.building)
+
+
+def _report(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.scoring.score_report import report_on_scores
+
+    with _upstream_scores(job) as splits:
+        return report_on_scores(job.building, splits, job.run.settings)
+
+
+SCORE_REPORT = Kind(
+    "nemotron/score_report",
+    SCORE_REPORT_STAGE,
+    seals_files(_report),
+    "How the scores of all splits are spread, by domain, correctness and length. Waits for all splits.",
+    preview=preview_scores,
+)
+
+
+def _choose(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.scoring.subsets import choose_subsets
+    from pipeline_assets.corpus.tokens.o200k_harmony import load_encoder
+
+    recipe = SubsetsRecipe.from_content(job.recipe)
+    with _upstream_scores(job) as splits:
+        return choose_subsets(job.building, splits, recipe, load_encoder(VOCABULARY_SHA256), job.run.settings)
+
+
+TRAINING_SUBSETS = Kind(
+    "nemotron/training_subsets",
+    SUBSETS_STAGE,
+    seals_files(_choose),
+    """Rows of all splits to train on, in a folder for each rule of the recipe; as tokens with a loss mask too.
+
+    Each row keeps its score, its percentile and the rule that chose it. Waits for all splits.""",
+    formats=frozenset({"parquet"}),
+    rows=SubsetRows,
+    checks=(FILES, LEDGER),
+)
+SCORING_KINDS = (MODEL, NLL_SCORES, SCORE_REPORT, TRAINING_SUBSETS)
