@@ -1,0 +1,309 @@
+"""Subsets: which rows are in which, that a choice depends on nothing else, and what is told of it."""
+
+import hashlib
+import random
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from subsets_made import Row, bare, ids_in, rows_in, scored, subsets_of
+
+from pipeline_assets.corpus.formats.parquet import content_sha256
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.scoring import subsets
+from pipeline_assets.corpus.scoring.subset_choice import near_a_boundary, shared_out, taken_by, turns
+from pipeline_assets.corpus.scoring.subsets import COLUMNS, SUBSET_SCHEMA
+from pipeline_assets.corpus.scoring.subsets_recipe import SubsetRule
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import InputError
+
+RULES: dict[str, Any] = {
+    "anchor": {"percentile": [0, 25], "where": ["meta_correctness = 1"]},
+    "middle": {"percentile": ["40", "60"], "max_rows": 3},
+    "top": {"percentile": [70, 100], "where": ["meta_correctness >= 0.5"], "max_rows": 4, "balance": True},
+    "rest": {"percentile": [50, 100]},
+}
+HOLDS = {"anchor": lambda right: right == 1, "top": lambda right: right is not None and right >= 0.5}
+
+
+def made_rows(count: int, seed: int = 0) -> tuple[list[Row], list[float | None]]:
+    draw = random.Random(seed)
+    right, domains = (None, 0.0, 0.5, 0.75, 1.0), (None, "math", "math", "proof", "science")
+    rows = [
+        bare(f"row-{number}", meta_correctness=draw.choice(right), meta_domain=draw.choice(domains))
+        for number in range(count)
+    ]
+    return rows, [draw.choice([None, *[round(draw.uniform(0, 5), 1)] * 9]) for _ in rows]
+
+
+def naive_percentile(value: float, there: list[float]) -> Fraction:
+    below, equal = sum(one < value for one in there), sum(one == value for one in there)
+    return Fraction(100) * (below + Fraction(equal + 1, 2) - Fraction(1, 2)) / len(there)
+
+
+def naive(splits: dict[str, tuple[list[Row], list[float | None]]], disjoint: bool = True) -> dict[str, list[str]]:
+    """Ids by rule, in the order of splits and rows: one row at a time, as the recipe says it."""
+    everything = [
+        (split, row, naive_percentile(one, [other for other in nll if other is not None]))
+        for split, (rows, nll) in sorted(splits.items())
+        for row, one in zip(rows, nll, strict=True)
+        if one is not None
+    ]
+    taken: set[tuple[str, str]] = set()
+    found: dict[str, list[str]] = {}
+    for rule, said in RULES.items():
+        low, high = map(Fraction, said["percentile"])
+        holds = HOLDS.get(rule, lambda right: True)
+        could = [
+            (split, row) for split, row, percentile in everything
+            if low <= percentile <= high and holds(row["meta_correctness"])
+            and not (disjoint and (split, row["id"]) in taken)
+        ]  # fmt: skip
+        queues: dict[str, list[tuple[bytes, str, str]]] = {}
+        for split, row in could:
+            turn = hashlib.sha256(f"0\0{rule}\0{split}\0{row['id']}".encode()).digest()
+            domain = (row["meta_domain"] or "") if said.get("balance") else ""
+            queues.setdefault(domain, []).append((turn, split, row["id"]))
+        chosen: set[tuple[str, str]] = set()
+        lines = [sorted(queue) for _, queue in sorted(queues.items())]
+        while any(lines) and len(chosen) < said.get("max_rows", len(could)):  # a row of each domain in turn
+            for line in lines:
+                if line and len(chosen) < said.get("max_rows", len(could)):
+                    chosen.add(line.pop(0)[1:])
+        taken |= chosen
+        found[rule] = [row["id"] for split, row in could if (split, row["id"]) in chosen]
+    return found
+
+
+def some_splits(count: int = 40) -> dict[str, tuple[list[Row], list[float | None]]]:
+    return {name: made_rows(count, seed) for seed, name in enumerate(("math-v2/high", "math-v2/low", "web/train"))}
+
+
+def found_in(made: Artifact) -> dict[str, list[str]]:
+    return {rule: ids_in(made, rule) for rule in RULES}
+
+
+@pytest.mark.parametrize("disjoint", [True, False])
+def test_subsets_are_those_of_a_naive_computation(tmp_path: Path, disjoint: bool) -> None:
+    given_splits = some_splits()
+
+    splits = [scored(tmp_path, name, *of) for name, of in given_splits.items()]
+    made = subsets_of(tmp_path, splits, RULES, disjoint=disjoint)
+
+    expected = naive(given_splits, disjoint)
+    assert found_in(made) == expected
+    counts = made.manifest.identity.counts
+    assert counts["subsets"] == {rule: len(ids) for rule, ids in expected.items()}
+    assert all(counts["subsets"].values())
+    ledger = made.manifest.identity.ledger
+    scores = [one for _, nll in given_splits.values() for one in nll]
+    assert ledger.adds_up and ledger.rows_in == len(scores)
+    assert ledger.dropped["no_score"] == scores.count(None)
+    places = {(row["training_subset"], row["id"], row["nll_mean"]) for rule in RULES for row in rows_in(made, rule)}
+    assert ledger.out == counts["documents"] == counts["tokens"] // 10 == counts["completion_tokens"] // 4
+    assert ledger.out == len(places) if disjoint else ledger.out < len(places)
+
+
+def test_each_row_not_taken_has_its_reason(tmp_path: Path) -> None:
+    rows = [bare(f"{number}", meta_correctness=1.0) for number in range(6)]
+    split = scored(tmp_path, "math/low", rows, [1.0, 2.0, 3.0, 4.0, 5.0, None])
+
+    made = subsets_of(tmp_path, [split], {"low": {"percentile": [0, 50], "max_rows": 2}, "off": {"percentile": [5, 5]}})
+
+    dropped = {"in_no_subset": 2, "no_score": 1, "over_max_rows": 1}
+    assert made.manifest.identity.counts["ledger"] == {"in": 6, "out": 2, "dropped": dropped, "rejected": {}}
+    assert made.manifest.identity.counts["subsets"] == {"low": 2, "off": 0}
+    assert not (made.folder / "subset_off").exists()
+
+
+def test_what_a_rule_leaves_over_its_max_rows_is_there_for_later_ones(tmp_path: Path) -> None:
+    split = scored(tmp_path, "math/low", [bare(f"{number}") for number in range(6)], [float(one) for one in range(6)])
+
+    made = subsets_of(tmp_path, [split], {"first": {"max_rows": 2}, "second": {}})
+
+    assert len(ids_in(made, "first")) == 2
+    assert sorted(ids_in(made, "first") + ids_in(made, "second")) == [str(number) for number in range(6)]
+
+
+def test_files_are_the_pools_rows_with_their_scores_in_one_schema(tmp_path: Path) -> None:
+    rows = [bare(f"row-{number}", meta_tags=["tools"], meta_correctness=number / 10) for number in range(10)]
+    split = scored(tmp_path, "math/low", rows, [float(number) for number in range(10)])
+
+    made = subsets_of(tmp_path, [split], {"all": {}})
+
+    [file] = made.folder.glob("subset_*/**/*.parquet")
+    assert file.relative_to(made.folder).as_posix() == "subset_all/math/low-00000-of-00001.parquet"
+    assert pq.read_schema(file).remove_metadata().equals(SUBSET_SCHEMA)
+    for number, row in enumerate(rows_in(made, "all")):
+        assert {name: row[name] for name in SCHEMA.names} == rows[number]
+        assert (row["training_subset"], row["nll_mean"], row["nll_sum"]) == ("all", number, 4 * number)
+        assert row["percentile_within_split"] == pytest.approx(10 * number + 5)
+    assert list(COLUMNS) == SUBSET_SCHEMA.names[len(SCHEMA) :]
+
+
+def test_what_a_pool_does_not_say_is_null(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("text", pa.large_string())])
+    raw = [{"id": f"{number}", "text": "t"} for number in range(4)]
+    split = scored(tmp_path, "math/low", raw, [1.0, 2.0, 3.0, 4.0], schema)
+
+    made = subsets_of(tmp_path, [split], {"right": {"where": ["meta_correctness = 1"]}, "all": {}})
+
+    assert ids_in(made, "right") == [] and ids_in(made, "all") == ["0", "1", "2", "3"]
+    assert all(row["meta_tags"] is None and row["text"] == "t" for row in rows_in(made, "all"))
+
+
+def test_a_column_of_another_type_is_named(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("meta_domain", pa.list_(pa.string()))])
+    split = scored(tmp_path, "math/low", [{"id": "0", "meta_domain": ["a"]}] * 3, [1.0, 2.0, 3.0], schema)
+
+    with pytest.raises(InputError, match=r"math/low: its column meta_domain is list<.*>, and of rows it is string"):
+        subsets_of(tmp_path, [split], {"all": {}})
+
+
+def test_a_value_that_a_condition_cannot_take_is_told_with_it(tmp_path: Path) -> None:
+    split = scored(tmp_path, "math/low", [bare("0", meta_expected_answer="four")], [1.0])
+
+    with pytest.raises(InputError, match=r"`CAST\(meta_expected_answer AS INT\) = 4`.*condition of `subsets`"):
+        subsets_of(tmp_path, [split], {"four": {"where": ["CAST(meta_expected_answer AS INT) = 4"]}})
+
+
+def test_a_split_without_rows_adds_none(tmp_path: Path) -> None:
+    splits = [scored(tmp_path, "math/none", [], []), scored(tmp_path, "math/one", [bare("0")], [1.0])]
+
+    made = subsets_of(tmp_path, splits, {"all": {"max_rows": 5, "balance": True}})
+
+    assert ids_in(made, "all") == ["0"]
+
+
+def test_many_rows_are_cut_into_files_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subsets, "_FILE_BYTES", 4000)
+    rows = [bare(f"{number:03d}", text="word " * 100) for number in range(50)]
+
+    made = subsets_of(tmp_path, [scored(tmp_path, "math/low", rows, [float(one) for one in range(50)])], {"all": {}})
+
+    files = sorted(path.name for path in (made.folder / "subset_all/math").iterdir())
+    assert len(files) > 3 and files[0] == f"low-00000-of-{len(files):05d}.parquet"
+    assert ids_in(made, "all") == [row["id"] for row in rows]
+
+
+def test_neither_the_order_of_splits_nor_workers_change_a_byte(tmp_path: Path) -> None:
+    given_splits = some_splits(12)
+    splits = [scored(tmp_path, name, *of) for name, of in given_splits.items()]
+
+    here = subsets_of(tmp_path / "here", splits, RULES)
+    there = subsets_of(tmp_path / "there", splits[::-1], RULES, workers=2)
+
+    assert here.manifest.digest == there.manifest.digest
+    assert here.manifest.storage == there.manifest.storage
+    for file in here.manifest.identity.files:
+        assert content_sha256(here.path(file.path)) == file.content_sha256
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10**6), st.integers(1, 25), st.integers(1, 25), st.booleans())
+def test_a_larger_max_rows_only_adds_rows(seed: int, fewer: int, more: int, balance: bool) -> None:
+    draw = random.Random(seed)
+    ids = [f"row-{number}" for number in range(20)]
+    domains = np.array([draw.randrange(4) for _ in ids], np.int32)
+    turn = turns(seed, "mine", "math/low", ids)
+
+    small, large = (
+        taken_by(SubsetRule(max_rows=rows, balance=balance), turn, domains) for rows in sorted([fewer, more])
+    )
+
+    assert not (small & ~large).any()
+    assert (small.sum(), large.sum()) == tuple(min(rows, 20) for rows in sorted([fewer, more]))
+
+
+@given(st.lists(st.integers(0, 9), max_size=6), st.integers(0, 40))
+def test_shares_are_those_of_one_row_a_domain_in_turn(sizes: list[int], rows: int) -> None:
+    given_by, left = [0] * len(sizes), min(rows, sum(sizes))
+    while left:
+        for domain, size in enumerate(sizes):
+            if left and given_by[domain] < size:
+                given_by[domain], left = given_by[domain] + 1, left - 1
+
+    assert shared_out(np.array(sizes, np.int64), rows).tolist() == given_by
+
+
+def test_balanced_without_max_rows_each_domain_has_as_many_as_that_with_the_fewest(tmp_path: Path) -> None:
+    domains = ["math"] * 7 + ["proof"] * 3 + [None] * 4
+    rows = [bare(f"{number}", meta_domain=domain) for number, domain in enumerate(domains)]
+
+    made = subsets_of(tmp_path, [scored(tmp_path, "math/low", rows, [1.0] * 14)], {"even": {"balance": True}})
+
+    assert Counter(row["meta_domain"] for row in rows_in(made, "even")) == {"math": 3, "proof": 3, None: 3}
+
+
+def test_another_seed_is_another_choice(tmp_path: Path) -> None:
+    split = scored(tmp_path, "math/low", [bare(f"{number}") for number in range(40)], [1.0] * 40)
+
+    chosen = [ids_in(subsets_of(tmp_path / f"{seed}", [split], {"some": {"max_rows": 9}}, seed=seed), "some")
+              for seed in (0, 1)]  # fmt: skip
+
+    assert chosen[0] != chosen[1]
+
+
+def test_rows_near_a_boundary_could_flip(tmp_path: Path) -> None:
+    nll = [1.0, 2.0, 3.0, 3.05, 4.0, 4.02, 5.0, 6.0, 7.0, 8.0]  # percentiles 5, 15, …, 95
+    rows = [bare(f"{number}", meta_correctness=1.0 if number != 4 else 0.0) for number in range(10)]
+    sure = scored(tmp_path, "math/sure", rows, nll, how_sure={"error_bar": "0.1"})
+    unknown = scored(tmp_path, "math/unknown", rows, nll)
+
+    made = subsets_of(
+        tmp_path,
+        [sure, unknown],
+        {"band": {"percentile": [30, 50], "where": ["meta_correctness = 1"]}, "all": {}},
+    )
+
+    told = made.manifest.identity.decisions
+    assert told["error_bar"] == {"math/sure": "0.1", "math/unknown": None}
+    band = told["rules"]["band"]
+    # Of 3.05 and 4.0 in the band the second isn't right; 3.0 and 4.02 are beside it, within 0.1.
+    assert band["could_flip"] == {"rows": 3, "share": "1.000000"}
+    assert (band["candidates"], band["taken"]) == (2, 2)
+    assert band["splits"]["math/sure"] == {"rows": 1, "nll_mean": ["3.05", "3.05"], "percentile": ["35.0", "35.0"]}
+    assert told["rules"]["all"]["could_flip"] == {"rows": 0, "share": "0.000000"}
+
+
+def test_of_scores_without_an_error_bar_nobody_knows_what_could_flip(tmp_path: Path) -> None:
+    made = subsets_of(tmp_path, [scored(tmp_path, "math/low", [bare("0")], [1.0])], {"all": {"percentile": [1, 99]}})
+
+    assert made.manifest.identity.decisions["rules"]["all"]["could_flip"] is None
+
+
+def test_a_band_that_begins_above_all_rows_has_no_boundary() -> None:
+    nll, percentile = np.array([1.0, 2.0, np.nan]), np.array([25.0, 75.0, np.nan])
+
+    assert not near_a_boundary(nll, percentile, SubsetRule(percentile=("90", "100")), 10.0).any()
+    assert near_a_boundary(nll, percentile, SubsetRule(percentile=("50", "100")), 0.5).tolist() == [False, True, False]
+
+
+def test_a_pool_that_lost_rows_stops_it(tmp_path: Path) -> None:
+    split = scored(tmp_path, "math/low", [bare(f"{number}") for number in range(9)], [1.0] * 9)
+    pool = split.pool_files["b.parquet"]
+    pq.write_table(pq.read_table(pool).slice(0, 2), pool)
+
+    with pytest.raises(InputError, match="2 rows, and row 5 was scored"):
+        subsets_of(tmp_path, [split], {"all": {}})
+
+
+def test_the_default_conditions_are_what_polars_selects(tmp_path: Path) -> None:
+    rows, nll = made_rows(60, 7)
+
+    made = subsets_of(
+        tmp_path, [scored(tmp_path, "math/low", rows, nll)], {"right": {"where": ["meta_correctness = 1"]}}
+    )
+
+    frame = pl.DataFrame(
+        {"id": [row["id"] for row in rows], "nll": nll, "right": [r["meta_correctness"] for r in rows]}
+    )
+    assert ids_in(made, "right") == frame.filter(pl.col("nll").is_not_null() & (pl.col("right") == 1))["id"].to_list()

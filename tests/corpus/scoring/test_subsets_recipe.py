@@ -1,0 +1,73 @@
+"""Recipes of subsets: what they refuse, and that the order of their rules outlives a manifest, which sorts keys."""
+
+import json
+from typing import Any
+
+import pytest
+
+from pipeline_assets.corpus.scoring.subsets_recipe import SubsetRule, SubsetsRecipe
+from pipeline_assets.corpus.spine.errors import UsageError
+
+
+def test_the_default_rules_take_in_this_order() -> None:
+    recipe = SubsetsRecipe.of({}, "mine.yaml")
+
+    assert recipe.order == ("anchor", "restoration", "challenge", "learning")
+    assert [rule.band for rule in recipe.ordered] == [(0, 25), (40, 60), (90, 100), (75, 100)]
+    assert recipe.columns == ["meta_correctness"]
+
+
+def test_the_order_of_rules_is_read_back_from_sorted_keys() -> None:
+    recipe = SubsetsRecipe.of({"rules": {"b": {}, "a": {"percentile": [5, "7.5"]}}}, "mine.yaml")
+
+    again = SubsetsRecipe.from_content(json.loads(json.dumps(recipe.content(), sort_keys=True)))
+
+    assert [*again.rules] == ["a", "b"] and again.order == recipe.order == ("b", "a")
+    assert again.ordered == recipe.ordered == [SubsetRule(), SubsetRule(percentile=("5", "7.5"))]
+    assert again.fingerprint() == recipe.fingerprint()
+
+
+def test_another_order_of_rules_is_another_recipe() -> None:
+    first, second = ({"rules": {name: {} for name in names}} for names in (("a", "b"), ("b", "a")))
+
+    assert SubsetsRecipe.of(first, "one").fingerprint() != SubsetsRecipe.of(second, "two").fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ({"percentile": [0, 101]}, "`rules.mine.percentile.1` is '101': a percentile is at most 100"),
+        ({"percentile": [-1, 5]}, "`rules.mine.percentile.0` is '-1': write it as a decimal number"),
+        (
+            {"percentile": [0, 2.5]},
+            "`rules.mine.percentile.1` is 2.5: Input should be a valid string; put it in quotes",
+        ),
+        ({"percentile": [30, 25]}, "`rules.mine.percentile` is [30, 25]: write the lower percentile first"),
+        ({"where": ["meta_corectness = 1"]}, "there is no column meta_corectness, did you mean meta_correctness?"),
+        ({"where": ["nll_mean > 1"]}, "there is no column nll_mean"),
+        ({"where": ["AVG(stats_tokens) > 1"]}, "it isn't about one row"),
+        ({"max_rows": 0}, "`rules.mine.max_rows` is 0"),
+        ({"percentiles": [0, 1]}, "did you mean `percentile`?"),
+    ],
+)
+def test_a_rule_that_cannot_be_asked_is_refused_before_anything_is_read(rule: dict[str, Any], why: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        SubsetsRecipe.of({"rules": {"mine": rule}}, "mine.yaml")
+
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["Anchor", "a-b", "a/b", "", "a_"])
+def test_a_rule_names_a_folder_and_a_config(name: str) -> None:
+    with pytest.raises(UsageError, match="write lower-case words"):
+        SubsetsRecipe.of({"rules": {name: {}}}, "mine.yaml")
+
+
+def test_an_order_names_each_rule_once() -> None:
+    with pytest.raises(UsageError, match="`order` has a, a: write each of a, b in it once"):
+        SubsetsRecipe.of({"rules": {"a": {}, "b": {}}, "order": ["a", "a"]}, "mine.yaml")
+
+
+def test_there_is_a_rule() -> None:
+    with pytest.raises(UsageError, match=r"`rules` is \{\}"):
+        SubsetsRecipe.of({"rules": {}}, "mine.yaml")

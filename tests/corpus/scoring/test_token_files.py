@@ -1,0 +1,135 @@
+"""Token files: ids and masks held against openai-harmony's rendering, and rows whose tokens aren't what they should."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from rows_made import encoder
+from subsets_made import HARD, Row, ids_in, rows_in, scored, subsets_of, talk
+
+from pipeline_assets.corpus.harmony.encode import LOSS_MODES, AssistantAll, AssistantLast
+from pipeline_assets.corpus.scoring.token_files import ROWS
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
+
+ALL, LAST = AssistantAll(analysis=True, calls=True), AssistantLast()
+RULES: dict[str, Any] = {
+    "low": {"percentile": [0, 50]},
+    "high": {"percentile": [50, 100]},
+    "none": {"percentile": [0, 0]},
+}
+
+
+def made_of(tmp_path: Path, workers: int = 0, **changes: Any) -> Artifact:
+    """Rows of two splits that count by several rules, one of them by its mode alone."""
+    losses = [*LOSS_MODES, None]
+    answers = ["four", HARD.replace("<|endoftext|>", "|>"), "4 " * 300, "", "\n\n4\n"]
+    splits = []
+    for name in ("math/low", "math/high"):
+        rows = [
+            talk(f"{name}-{number}", f"{answers[number % 5]} {number}" if number % 5 != 3 else "")
+            | {"loss_rule": losses[number % 6], "loss_mode": "assistant_all"} | changes
+            for number in range(8)
+        ]  # fmt: skip
+        splits.append(scored(tmp_path, name, rows, [float(number) for number in range(8)]))
+    return subsets_of(tmp_path, splits, RULES, workers, tokens=True)
+
+
+def bodies(text: str) -> list[tuple[str, str]]:
+    """(header, body) of each message, cut by its control tokens: what a person would underline."""
+    pieces = text.split("<|start|>")[1:]
+    cut = [piece.partition("<|message|>") for piece in pieces]
+    return [(header, body.rsplit("<|", 1)[0]) for header, _, body in cut]
+
+
+def counting(row: Row) -> list[str]:
+    mode = LOSS_MODES.get(row["loss_rule"], ALL)
+    spoken = [(header, body) for header, body in bodies(row["text"]) if header.startswith("assistant")]
+    if mode == LAST:
+        return [body for header, body in spoken[-1:] if " to=" not in header]
+    return [
+        body for header, body in spoken
+        if (mode.analysis or "<|channel|>analysis" not in header) and (mode.calls or " to=" not in header)
+    ]  # fmt: skip
+
+
+def test_rows_are_their_tokens_and_the_bodies_that_count(tmp_path: Path) -> None:
+    made = made_of(tmp_path)
+
+    oracle = encoder().oracle
+    for rule in ("low", "high"):
+        folder = made.folder / "tokens" / rule
+        tokens, mask = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("tokens", "loss_mask"))
+        places, rows = pq.read_table(folder / "rows.parquet"), rows_in(made, rule)
+        assert (tokens.dtype, mask.dtype, tokens.shape) == (np.int32, np.bool_, mask.shape)
+        assert places.schema.remove_metadata().equals(ROWS)
+        assert places["id"].to_pylist() == ids_in(made, rule) == [row["id"] for row in rows]
+        assert places["split"].to_pylist() == [row["id"].rpartition("-")[0] for row in rows]
+        assert sum(places["tokens"].to_pylist()) == len(tokens)
+        next_token = 0
+        for place, row in zip(places.to_pylist(), rows, strict=True):
+            assert place["first_token"] == next_token
+            next_token += place["tokens"]
+            own = slice(place["first_token"], next_token)
+            assert tokens[own].tolist() == oracle.encode(row["text"], allowed_special="all")
+            edges = np.flatnonzero(np.diff([0, *mask[own].astype(int), 0])).reshape(-1, 2)
+            said = [oracle.decode(tokens[own][start:stop].tolist()) for start, stop in edges]
+            assert said == [body for body in counting(row) if body]
+    assert not (made.folder / "tokens" / "none").exists()
+
+
+def test_arrays_have_the_header_of_numpy_format_1_0_in_c_order(tmp_path: Path) -> None:
+    made = made_of(tmp_path)
+
+    for name, itemsize in (("tokens", 4), ("loss_mask", 1)):
+        path = made.folder / "tokens" / "low" / f"{name}.npy"
+        data = path.read_bytes()
+        values = np.load(path)
+        assert data[:8] == b"\x93NUMPY\x01\x00" and values.flags.c_contiguous
+        assert data[128:] == values.tobytes() and len(data) == 128 + itemsize * len(values)
+
+
+def test_workers_change_no_byte(tmp_path: Path) -> None:
+    here, there = made_of(tmp_path / "here"), made_of(tmp_path / "there", workers=2)
+
+    assert here.manifest.digest == there.manifest.digest
+    assert here.manifest.storage == there.manifest.storage
+    files = {file.path for file in here.manifest.identity.files}
+    assert {f"tokens/low/{name}" for name in ("tokens.npy", "loss_mask.npy", "rows.parquet")} <= files
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"loss_rule": "assistant_all/9"}, "math/high math/high-0: loss_rule is 'assistant_all/9'"),
+        ({"loss_rule": None, "loss_mode": None}, "loss_mode is None"),
+        ({"text": "no Harmony"}, "math/high math/high-0: .*text_outside_messages"),
+        ({"text": "<|start|>user<|message|>is <|endoftext|> text?<|end|>"}, "control_tokens_in_content"),
+        ({"text": f"<|start|>user<|message|>{' ' * 1_100_000}x<|end|>"}, "not_encodable"),
+        ({"text": None}, "it has no text"),
+    ],
+)
+def test_a_row_that_cannot_be_encoded_stops_it_and_is_named(tmp_path: Path, changes: Row, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        made_of(tmp_path, **changes)
+
+
+def test_tokens_that_decode_to_something_else_stop_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = Encoder.decode
+    monkeypatch.setattr(Encoder, "decode", lambda self, ids: decode(self, ids).replace("four", "five"))
+
+    with pytest.raises(InputError, match="math/high math/high-0: its tokens don't decode to its text"):
+        made_of(tmp_path)
+
+
+def test_a_mask_that_is_shifted_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = Encoder.decode
+    monkeypatch.setattr(
+        Encoder, "decode", lambda self, ids: decode(self, ids) if len(ids) > 40 else decode(self, ids[1:])
+    )
+
+    with pytest.raises(InputError, match="the tokens that count don't decode to the bodies that do"):
+        made_of(tmp_path)
