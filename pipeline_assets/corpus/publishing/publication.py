@@ -1,8 +1,8 @@
 """A sealed folder of the Nemotron system as a dataset repo: its files, its manifest, and a card that says what it is.
 
 The repo has the folder's own layout, and its manifest without provenance, which names machines and folders. A card that
-is there already gives way. Candidate pools are a config each, other rows the config `default`; what holds no rows has
-none. The card carries over what readers of the source agree to.
+is there already gives way. Candidate pools and training subsets are a config each, other rows the config `default`;
+what holds no rows has none. The card carries over what readers of the source agree to.
 """
 
 import json
@@ -23,11 +23,14 @@ from pipeline_assets.corpus.publishing.card_split import hub_licence, hub_split_
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo, Item
 from pipeline_assets.corpus.readers.hub_configs import CARD, metadata_of_card, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.scoring import subsets
+from pipeline_assets.corpus.scoring.token_files import TOKENS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 
-_ROWS = re.compile(r"(?:candidates_(\w+)|data)/(.+)-\d{5}-of-(\d{5})\.parquet")
+_ROWS = re.compile(r"(?:(?:candidates|subset)_(\w+)|data)/(.+)-\d{5}-of-(\d{5})\.parquet")
+_SUBSETS = "nemotron/training_subsets"
 _NUMBER = "[0-9]" * 5
 _READ = ["dataset", "source_revision", "meta_license", "stats_tokens", "stats_completion_tokens"]
 _NOT_PUBLISHED = ("nemotron/raw", "nemotron/published_pools")  # which hold none
@@ -54,7 +57,7 @@ sys.exit(f"not as published: {', '.join(wrong)}" if wrong else 0)
 
 @dataclass
 class PublishedSplit:
-    """A split of a config: its files' pattern, and what is in them."""
+    """A split of a config: its files' pattern, and what is in them. In a subset it is called `dataset/split`."""
 
     config: str
     split: str
@@ -134,7 +137,7 @@ def publication_of(artifact: Artifact, repo: HubRepo, *, allow_unknown: bool = F
     """
     if not artifact.manifest.kind.startswith("nemotron/") or artifact.manifest.kind in _NOT_PUBLISHED:
         what = f"this is {artifact.manifest.kind}, and what is published is made of Nemotron rows"
-        raise UsageError(what, artifact.folder, "give a folder of inventories, rows or pools")
+        raise UsageError(what, artifact.folder, "give a folder of inventories, rows, pools or subsets")
     splits, of = splits_of(artifact)
     licences: Counter[str | None] = Counter()
     for split in splits:
@@ -182,12 +185,15 @@ def splits_of(artifact: Artifact) -> tuple[list[PublishedSplit], set[tuple[str, 
         except (pa.ArrowException, OSError) as error:
             what = f"it is not as it was sealed ({' '.join(str(error).split())[:200]})"
             raise InputError(what, artifact.folder / stored.path, "see `corpusmill verify`") from None
+        if rows["dataset"].null_count:
+            what = "rows don't say which dataset they are of, so that nobody knows what its readers agree to"
+            raise UsageError(what, artifact.folder / stored.path, "publish what is made of normalised rows")
         split.files += 1
         split.rows += rows.num_rows
         split.bytes += stored.bytes
         split.uncompressed_bytes += sum(footer.row_group(one).total_byte_size for one in range(footer.num_row_groups))
-        split.tokens += sum(rows["stats_tokens"].to_pylist())
-        split.completion_tokens += sum(rows["stats_completion_tokens"].to_pylist())
+        split.tokens += sum(filter(None, rows["stats_tokens"].to_pylist()))
+        split.completion_tokens += sum(filter(None, rows["stats_completion_tokens"].to_pylist()))
         split.licences.update(rows["meta_license"].to_pylist())
         sources.update(zip(rows["dataset"].to_pylist(), rows["source_revision"].to_pylist(), strict=True))
     return list(splits.values()), sources
@@ -223,7 +229,7 @@ def _card(made: Publication, sources: Sequence[Source], repo: HubRepo) -> str:
         *([["## Configs", "", *_configs(made, names, repo)]] if made.configs else []),
         ["## Sources and licences", "", *_terms(made, sources)],
         ["## How it was made", "", *_making(made)],
-        *([["## Columns", "", *_columns()]] if made.configs else []),
+        *([["## Columns", "", *_columns(made)]] if made.configs else []),
         ["## Is it as it was published?", "", *_verifying(repo, manifest.digest)],
     ]
     head = card_metadata(
@@ -266,13 +272,24 @@ def _configs(made: Publication, names: Mapping[str, str], repo: HubRepo) -> list
     return [
         *table(["config", "split", "rows", "tokens", "completion tokens", "files", "bytes"], rows),
         "",
-        *(["A row may be in several pools.", ""] if len(made.configs) > 1 else []),
+        *_about_configs(made),
         "```python",
         "from datasets import load_dataset",
         "",
         f"rows = load_dataset({json.dumps(repo.name)}, {json.dumps(first)}, split={json.dumps(split)})",
         "```",
     ]
+
+
+def _about_configs(made: Publication) -> list[str]:
+    if made.artifact.manifest.kind != _SUBSETS:
+        return ["A row may be in several pools.", ""] if len(made.configs) > 1 else []
+    lines = ["Splits are named after the dataset and the split that their rows are of."]
+    if any(path.startswith(f"{TOKENS}/") for path in made.items):
+        files = ", ".join(code(f"{TOKENS}/CONFIG/{name}") for name in ("tokens.npy", "loss_mask.npy", "rows.parquet"))
+        lines.append(f'The rows of a config as tokens, for `numpy.load(path, mmap_mode="r")`, are in {files}:')
+        lines.append("int32 ids, which of them count in the loss, and where each row begins.")
+    return [*lines, ""]
 
 
 def _terms(made: Publication, sources: Sequence[Source]) -> list[str]:
@@ -326,8 +343,10 @@ def _making(made: Publication) -> list[str]:
     return lines
 
 
-def _columns() -> list[str]:
+def _columns(made: Publication) -> list[str]:
+    of_subsets = subsets.COLUMNS if made.artifact.manifest.kind == _SUBSETS else {}
     rows = [[code(name), COLUMNS[name]] for name in SCHEMA.names]
+    rows += [[code(name), said] for name, said in of_subsets.items()]
     return [
         "All configs have all columns; where a row says nothing, there is null.",
         "",

@@ -12,9 +12,13 @@ from pipeline_assets.corpus.harmony.message import MESSAGE, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, parse_harmony
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA
 from pipeline_assets.corpus.rows.files import FileRows, find_in_file, row_of_file
+from pipeline_assets.corpus.rows.source_row import SourceListing
 from pipeline_assets.corpus.rows.store import Content, Fate, Labels, Line, Part, Row, Source, reason_of
+from pipeline_assets.corpus.scoring.scores import SCORES_FILE
 from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import InputError
 
+_POOLS, _RAW = "nemotron/candidate_pools/", "nemotron/raw/"
 _BATCH_ROWS = 256  # some have megabytes
 _KEYS = ("id", "split", "text")
 # What is compared besides the text: all but which row of the source it was this time.
@@ -121,13 +125,56 @@ class CandidateRows(ConversationRows):
         return line_of_source(rows, part.record["source_file"], part.record["source_row"])
 
     def fate(self, part: Part) -> Fate | None:
-        values = {"id": part.id, "split": part.source}
-        pools = {name.partition("/")[0].removeprefix(self.folder): name for name in self.files
-                 if find_in_file(self.artifact.path(name), values) is not None}  # fmt: skip
-        if not pools:
-            return Fate(self.artifact, "in_no_pool", "no pool's conditions hold of it, or its licence is refused")
-        told = f"in {', '.join(sorted(pools))}"
-        return Fate(self.artifact, "pooled", told, told={"pools": pools}, lines=[told])
+        why_not = "no pool's conditions hold of it, or its licence is refused"
+        return fate_by_folder(self, part, "pooled", "pools") or Fate(self.artifact, "in_no_pool", why_not)
+
+
+class SubsetRows(ConversationRows):
+    """Rows of training subsets, a subset after the other, of what was scored: of the pools of its dataset, or, where
+    there are none, of the files of its split. Upstream are the scores of each split, and these.
+    """
+
+    labels = Labels("subset", "subsets", "row", "asked", _BESIDES, "texts")
+    reads_sources = False
+    folder = "subset_"
+
+    def origin(self, part: Part) -> Line | Source:
+        split = part.shard.partition("/")[2].rsplit("-", 3)[0]
+        dataset = split.partition("/")[0]
+        [scores, *_] = [one for name, one in self._upstream(split) if not name.startswith((_POOLS, _RAW))]
+        row = find_in_file(scores.path(SCORES_FILE), {"id": part.id})
+        if row is None:
+            raise InputError(f"no score is of {part.id!r}", scores.folder, "run `corpusmill verify` on both")
+        said = row_of_file(scores.path(SCORES_FILE), row, ["pool_file", "pool_row"])
+        for name, pools in self._upstream(dataset):
+            if name.startswith(_POOLS):
+                rows = CandidateRows(pools, self.lineage)
+                return Line(rows, rows.number_of(said["pool_file"], said["pool_row"]))
+        [raw] = [one for name, one in self._upstream(split) if name.startswith(_RAW)]
+        listing = SourceListing(raw, self.artifact, self.lineage.root)
+        place = listing.row(said["pool_file"], said["pool_row"])
+        license_tag = part.record["meta_license"] or "not stated"
+        digest = listing.entry(said["pool_file"])["digest"]
+        return Source(said["pool_file"], (place,), digest, license_tag, "row: license")
+
+    def _upstream(self, partition: str) -> Iterator[tuple[str, Artifact]]:
+        """What it was made from, of a partition: `system/artifact/partition`, and where that lies."""
+        for entry in self.artifact.manifest.identity.upstream:
+            if entry["name"].split("/", 2)[2:] == [partition]:
+                yield entry["name"], self.lineage.locate(entry["digest"])
+
+    def fate(self, part: Part) -> Fate | None:
+        why_not = "it has no score, no rule asks for it, or there were enough"
+        return fate_by_folder(self, part, "chosen", "subsets") or Fate(self.artifact, "in_no_subset", why_not)
+
+
+def fate_by_folder(store: FileRows, part: Part, outcome: str, group: str) -> Fate | None:
+    """In which folders of a store, one for each pool or subset, a row is; None where it is in none."""
+    values = {"id": part.id, "split": part.source}
+    found = {name.partition("/")[0].removeprefix(store.folder): name for name in store.files
+             if find_in_file(store.artifact.path(name), values) is not None}  # fmt: skip
+    told = f"in {', '.join(sorted(found))}"
+    return Fate(store.artifact, outcome, told, told={group: found}, lines=[told]) if found else None
 
 
 def line_of_source(rows: ConversationRows, file: str, source_row: int) -> Line:

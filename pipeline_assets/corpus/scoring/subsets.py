@@ -70,8 +70,8 @@ def choose_subsets(
     """The files above. Neither the order of the splits nor workers change a byte. A rule that takes no row has no file.
 
     Raises:
-        InputError: a value can't be what a condition makes of it, a column can't be of the schema's type, a pool lost
-            rows, or a row's tokens aren't its text.
+        InputError: a value can't be what a condition makes of it, a column can't be of the schema's type, scores
+            don't fit their pools, or a row's tokens aren't its text.
     """
     splits = sorted(splits, key=lambda split: split.name)
     pools = {file for split in splits for file in split.pool_files.values()}
@@ -102,7 +102,7 @@ def choose_subsets(
 
 
 class _Asked:
-    """The first pass: what is held of each scored row, in the order of the splits.
+    """The first pass: what is held of each scored row, in the order of the splits. Raises as `choose_subsets`.
 
     Attributes:
         nll, percentile: NaN without a score, shape (rows,).
@@ -126,8 +126,11 @@ class _Asked:
             first = rows.start
             columns = sorted({*recipe.columns, *_COUNTED})
             for table in split.rows(["id", "nll_mean", "percentile_within_split"], columns):
-                self._hold(of_types(table, columns, split), slice(first, first + len(table)), split.name, numbers)
+                self._hold(_of_types(table, columns, split), slice(first, first + len(table)), split.name, numbers)
                 first += len(table)
+            if first != rows.stop:
+                what = f"{first - rows.start:,} of its {rows.stop - rows.start:,} rows are rows of the pools"
+                raise InputError(what, split.scores, "run `corpusmill verify` on its folder")
         self.domains = np.argsort(np.argsort(np.array([*numbers], object))).astype(np.int32)[self.domains]
 
     def splits(self) -> Iterator[tuple[ScoredSplit, slice]]:
@@ -140,10 +143,8 @@ class _Asked:
         import polars as pl
 
         frame = pl.DataFrame(pl.from_arrow(table))
-        self.nll[rows], self.percentile[rows] = (
-            frame["nll_mean"].to_numpy(),
-            frame["percentile_within_split"].to_numpy(),
-        )
+        self.nll[rows] = frame["nll_mean"].to_numpy()
+        self.percentile[rows] = frame["percentile_within_split"].to_numpy()
         self.domains[rows] = [numbers.setdefault(one or "", len(numbers)) for one in frame["meta_domain"].to_list()]
         self.tokens[rows] = frame["stats_tokens"].fill_null(0).to_numpy()
         self.completion_tokens[rows] = frame["stats_completion_tokens"].fill_null(0).to_numpy()
@@ -158,7 +159,7 @@ class _Asked:
                 self.turn[rows.start + places, place] = turns(self.recipe.seed, name, split, ids)
 
 
-def of_types(table: pa.Table, columns: Sequence[str], split: ScoredSplit) -> pa.Table:
+def _of_types(table: pa.Table, columns: Sequence[str], split: ScoredSplit) -> pa.Table:
     """The table, some columns of which are of the types of the schema; what a pool doesn't have is null.
 
     Raises:
@@ -215,7 +216,7 @@ def _chosen_rows(shard: _Shard) -> Iterator[pa.Table]:
         rows = chosen[first : first + len(table)]
         first += len(table)
         if rows.any():
-            taken = of_types(table.filter(mask(rows)), SCHEMA.names, shard.split)
+            taken = _of_types(table.filter(mask(rows)), SCHEMA.names, shard.split)
             yield taken.append_column(RULE, repeated(shard.rule, len(taken))).select(SUBSET_SCHEMA.names)
 
 

@@ -48,7 +48,7 @@ def scored(
 ) -> ScoredSplit:
     """Two pools with the rows, small row groups, and their scores."""
     folder = folder / name
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     cut = len(rows) // 3
     values = np.array([np.nan if one is None else one for one in nll], np.float64)
     ranks = percentiles(values).tolist()

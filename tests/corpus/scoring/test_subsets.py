@@ -19,7 +19,7 @@ from subsets_made import Row, bare, ids_in, rows_in, scored, subsets_of
 from pipeline_assets.corpus.formats.parquet import content_sha256
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import subsets
-from pipeline_assets.corpus.scoring.subset_choice import near_a_boundary, shared_out, taken_by, turns
+from pipeline_assets.corpus.scoring.subset_choice import choose, near_a_boundary, shared_out, taken_by, turns
 from pipeline_assets.corpus.scoring.subsets import COLUMNS, SUBSET_SCHEMA
 from pipeline_assets.corpus.scoring.subsets_recipe import SubsetRule
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -307,3 +307,39 @@ def test_the_default_conditions_are_what_polars_selects(tmp_path: Path) -> None:
         {"id": [row["id"] for row in rows], "nll": nll, "right": [r["meta_correctness"] for r in rows]}
     )
     assert ids_in(made, "right") == frame.filter(pl.col("nll").is_not_null() & (pl.col("right") == 1))["id"].to_list()
+
+
+LIMITED = st.builds(
+    SubsetRule, max_rows=st.none() | st.integers(1, 12), balance=st.booleans(), percentile=st.just(("0", "100"))
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(LIMITED, min_size=1, max_size=4), st.integers(0, 10**6), st.booleans())
+def test_no_row_is_in_two_disjoint_subsets_and_the_order_of_rows_is_nothing(
+    rules: list[SubsetRule], seed: int, disjoint: bool
+) -> None:
+    draw = np.random.default_rng(seed)
+    candidates = draw.random((30, len(rules))) < 0.6
+    turn = np.stack([turns(seed, f"{one}", "math/low", map(str, range(30))) for one in range(len(rules))], axis=1)
+    domains, moved = draw.integers(0, 3, 30).astype(np.int32), draw.permutation(30)
+
+    chosen = choose(candidates, turn, domains, rules, disjoint=disjoint)
+
+    again = choose(candidates[moved], turn[moved], domains[moved], rules, disjoint=disjoint)
+    assert (again == chosen[moved]).all() and not (chosen & ~candidates).any()
+    assert chosen.sum(axis=1).max() <= 1 or not disjoint
+    for place, rule in enumerate(rules):
+        free = candidates[:, place] & ~(chosen[:, :place].any(axis=1) & disjoint)
+        if not rule.balance:
+            assert chosen[:, place].sum() == min(free.sum(), rule.max_rows or 30)
+
+
+def test_scores_of_rows_that_their_pools_do_not_have_stop_it(tmp_path: Path) -> None:
+    split = scored(tmp_path, "math/low", [bare(f"{number}") for number in range(9)], [1.0] * 9)
+    scores = pq.read_table(split.scores)
+    rows = pa.array([-1, *scores["pool_row"].to_pylist()[1:]], pa.int64())
+    pq.write_table(scores.set_column(scores.column_names.index("pool_row"), "pool_row", rows), split.scores)
+
+    with pytest.raises(InputError, match="8 of its 9 rows are rows of the pools"):
+        subsets_of(tmp_path, [split], {"all": {}})

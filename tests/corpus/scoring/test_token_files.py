@@ -1,5 +1,6 @@
 """Token files: ids and masks held against openai-harmony's rendering, and rows whose tokens aren't what they should."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,20 @@ def test_a_mask_that_is_shifted_stops_it(tmp_path: Path, monkeypatch: pytest.Mon
 
     with pytest.raises(InputError, match="the tokens that count don't decode to the bodies that do"):
         made_of(tmp_path)
+
+
+def test_a_build_that_stopped_goes_on_and_makes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as broken:
+        decode, calls = Encoder.decode, itertools.count()
+        broken.setattr(Encoder, "decode", lambda self, ids: decode(self, ids) if next(calls) < 30 else "")
+        with pytest.raises(InputError, match="don't decode"):
+            made_of(tmp_path / "stopped")
+    [folder] = (tmp_path / "stopped").glob(".subsets.building.*")
+    assert sorted(path.name for path in folder.rglob("*.ids")) == ["low-00000.ids", "low-00001.ids"]
+    [torn] = folder.rglob("low-00000.ids")
+    torn.write_bytes(torn.read_bytes()[:-4])
+
+    made = made_of(tmp_path / "stopped")
+
+    whole = made_of(tmp_path / "whole")
+    assert made.manifest.digest == whole.manifest.digest and made.manifest.storage == whole.manifest.storage

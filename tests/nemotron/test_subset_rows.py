@@ -1,0 +1,135 @@
+"""Rows of training subsets are traced to the pools, or to the files, that were scored."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from nemotron_build import build, offline
+
+from pipeline_assets.corpus.formats.parquet import write_table
+from pipeline_assets.corpus.rows.conversations import CandidateRows, SubsetRows
+from pipeline_assets.corpus.rows.store import Line, Source
+from pipeline_assets.corpus.rows.trace import open_rows, trace_row
+from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, ScoredSplit
+from pipeline_assets.corpus.scoring.subsets import choose_subsets
+from pipeline_assets.corpus.scoring.subsets_recipe import SUBSETS_STAGE, SubsetsRecipe
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.lineage import Lineage
+from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.staging import StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.tokens.encode import cached_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.systems.nemotron import NemotronRecipe
+
+DATASET = "nemotron-science-v1"
+STAGE = StageVersion("made", 1)
+RULES = {"hard": {"percentile": [50, 100]}}
+
+
+@pytest.fixture(scope="module")
+def built(
+    recipe: NemotronRecipe, cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Target]]:
+    root = tmp_path_factory.mktemp("science")
+    science = recipe.model_copy(update={"datasets": recipe.datasets[2:3]})
+    build(science, root, offline(cache), RunSettings())
+    return root, {target.role: target for target in science.targets()}
+
+
+def scores_of(root: Path, split: str, files: dict[str, list[str]], upstream: Target) -> Target:
+    """Sealed scores of the rows of some files, by id."""
+    ids = list(dict.fromkeys(one for rows in files.values() for one in rows))
+    places = {one: (file, row) for file, rows in reversed(files.items()) for row, one in enumerate(rows)}
+    of_files = sorted(ids, key=lambda one: places[one])
+    rows: list[dict[str, Any]] = []
+    for number, one in enumerate(of_files):
+        said = {"id": one, "nll_mean": float(number), "percentile_within_split": 100 * (number + 0.5) / len(ids)}
+        rows.append({**dict.fromkeys(SCORES.names), **said, "pool_file": places[one][0], "pool_row": places[one][1]})
+
+    def make(building: StagingDir) -> BuildResult:
+        table = pa.Table.from_pylist(rows, SCORES)
+        return BuildResult([write_table(building.path(SCORES_FILE), SCORES_FILE, [table], SCORES)], {}, {})
+
+    folder = Path("nemotron", "scores", upstream.kind.replace("/", "_"), split)
+    target = Target("nemotron/nll_scores", split, folder, STAGE, {}, (upstream,), partition=f"{DATASET}/{split}")
+    target.build(root, make, True, {})
+    return target
+
+
+def subsets_of(root: Path, name: str, scores: list[Target], pools: list[Target], files: dict[str, Path]) -> Artifact:
+    recipe = SubsetsRecipe.of({"rules": RULES, "tokens": False}, "the test")
+    splits = [ScoredSplit(str(one.partition), root / one.folder / SCORES_FILE, files) for one in scores]
+    target = Target("nemotron/training_subsets", name, Path("nemotron", name), SUBSETS_STAGE, {}, (*scores, *pools))
+    encoder = cached_encoder(VOCABULARY_SHA256, "gigatoken")
+    make = functools.partial(choose_subsets, splits=splits, recipe=recipe, tokenizer=encoder, settings=RunSettings())
+    return target.build(root, make, True, {})
+
+
+def test_a_row_is_of_the_row_of_the_pools_that_was_scored(built: tuple[Path, dict[str, Target]]) -> None:
+    root, targets = built
+    target = targets[f"nemotron/candidate_pools/{DATASET}"]
+    pools = open_artifact(root / target.folder)
+    paths = {file.path: pools.path(file.path) for file in pools.manifest.identity.files}
+    scores = [
+        scores_of(
+            root, split, {name: pq.read_table(path)["id"].to_pylist() for name, path in paths.items()
+                          if f"/{split}-" in name}, target
+        )
+        for split in ("MCQ", "RQA")
+    ]  # fmt: skip
+    made = subsets_of(root, "mine", scores, [target], paths)
+
+    store, upstream = SubsetRows(made, Lineage(root)), open_rows(pools.folder)
+
+    assert len(store) == made.manifest.identity.counts["documents"] > 2
+    assert [one.id.rpartition("\0")[2] for one in store] == [store.at(n).parts[0].id for n in range(len(store))]
+    for number in range(len(store)):
+        [part] = store.at(number).parts
+        origin = store.origin(part)
+        assert isinstance(origin, Line) and isinstance(origin.store, CandidateRows)
+        assert (origin.part().id, origin.part().text) == (part.id, part.text)
+        [traced], [same] = trace_row(store, number), trace_row(upstream, origin.number)
+        assert traced.text.source == same.text.source
+        fate = store.fate(origin.part())
+        assert fate is not None and (fate.outcome, [*fate.told["subsets"]]) == ("chosen", ["hard"])
+    left = [number for number in range(len(upstream)) if not store.find(upstream.at(number).parts[0].id)]
+    fate = store.fate(upstream.at(left[0]).parts[0])
+    assert fate is not None and fate.outcome == "in_no_subset"
+
+
+def test_a_row_without_pools_is_of_the_row_of_the_file_that_was_scored(built: tuple[Path, dict[str, Target]]) -> None:
+    root, targets = built
+    target = targets[f"nemotron/raw/{DATASET}/RQA"]
+    [entry] = open_artifact(root / target.folder).manifest.identity.inputs
+    file = entry["name"].partition(":")[2]
+    path = root / "raw.parquet"
+    pq.write_table(pa.table({"id": ["a", "b", "c", "d"], "text": ["t"] * 4, "split": ["RQA"] * 4}), path)
+    made = subsets_of(root, "raw_mine", [scores_of(root, "RQA", {file: ["a", "b", "c", "d"]}, target)], [target],
+                      {file: path})  # fmt: skip
+
+    store = SubsetRows(made, Lineage(root))
+
+    [first, second] = (store.origin(store.at(number).parts[0]) for number in range(2))
+    assert isinstance(first, Source) and isinstance(second, Source)
+    assert [source.rows[0].row for source in (first, second)] == [2, 3]
+    assert (first.file, first.digest, first.license_tag) == (file, entry["digest"], "not stated")
+
+
+def test_a_row_that_was_never_scored_is_told(built: tuple[Path, dict[str, Target]]) -> None:
+    root, targets = built
+    target = targets[f"nemotron/raw/{DATASET}/MCQ"]
+    path = root / "raw_mcq.parquet"
+    pq.write_table(pa.table({"id": ["a", "b"], "text": ["t"] * 2, "split": ["MCQ"] * 2}), path)
+    made = subsets_of(root, "odd", [scores_of(root, "MCQ", {"f.parquet": ["a", "b"]}, target)], [target],
+                      {"f.parquet": path})  # fmt: skip
+    store = SubsetRows(made, Lineage(root))
+    [part] = store.at(0).parts
+
+    with pytest.raises(InputError, match="no score is of 'b#2'"):
+        store.origin(type(part)("b#2", part.source, part.shard, part.shard_row, part.text, record=part.record))
