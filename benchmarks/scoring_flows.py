@@ -113,7 +113,7 @@ def corpusmill(pool: Path, model: Path, workers: int, shard_rows: int) -> list[f
     out = pool.parent / "scores"
     shutil.rmtree(out, ignore_errors=True)
     with open_building(out, {}) as building:
-        score_split(building, {"pool": pool}, "made", Scorer(model, recipe), RunSettings(workers))
+        score_split(building, {"pool": pool}, "made", Scorer("made", recipe, model), RunSettings(workers))
         found: list[float] = pq.read_table(building.path(SCORES_FILE))["nll_sum"].to_pylist()
         building.discard()
     return found

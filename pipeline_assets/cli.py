@@ -85,6 +85,11 @@ COMMANDS = {
         "nemotron pools": "Make pools of rows that are sealed already; normalised ones are deduplicated first.",
         "nemotron normalize": "Render the rows of each split as Harmony texts, with exact token counts, as Parquet.",
     },
+    "commands.scores": {
+        "nemotron score": "Score the completions of pools by a language model: NLL, bits per byte, percentiles.",
+        "nemotron percentiles": "Tell how scores that are sealed are spread, by domain, correctness and length.",
+        "nemotron subsets": "Choose training subsets by scores that are sealed, as rows and as tokens with a mask.",
+    },
     "commands.publish": {
         "nemotron publish": "Make a sealed folder a dataset of a hub, or bring it up to date; needs HF_TOKEN.",
     },

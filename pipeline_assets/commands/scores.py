@@ -1,9 +1,8 @@
 """nemotron score, percentiles, subsets: how likely a model finds completions, and what is chosen by that."""
 
-import importlib.util
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,17 +11,17 @@ import typer
 
 from pipeline_assets.commands.build import OutDir, Place, StrictFlags, as_sealed, name_of, warning_last
 from pipeline_assets.commands.sections import Content, Section
-from pipeline_assets.commands.terminal import as_command, tell
+from pipeline_assets.commands.terminal import aligned, as_command, tell
 from pipeline_assets.corpus.nemotron.pools import pooled_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import list_files
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, ScoringSection
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, ScoringSection, device_here
 from pipeline_assets.corpus.scoring.subsets_recipe import SubsetsRecipe
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import UsageError, install_hint
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage, root_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import read_yaml, upstream_first
@@ -57,7 +56,7 @@ def score(
 ) -> None:
     """Example: corpusmill nemotron score --pool out/nemotron/mine/candidate_pools --model models/mine --out-dir out"""
     run = flags.run(Place.at(out_dir).folder)
-    scoring = {**scoring, "device": scoring.get("device") or _device()}
+    scoring = {**scoring, "device": scoring.get("device") or device_here()}
     models = [_model(model, revision, run), *([_model(against, None, run)] if against is not None else [])]
     scored = [_score(pool, pool_revision, {**scoring, "model": one}, run, flags.strict) for one in models]
     if against is not None:
@@ -131,15 +130,6 @@ def _given(entry: Any, lineage: Lineage) -> Target:
     return replace(given, outside=kind.outside(artifact.manifest, lineage.root))
 
 
-def _device() -> str:
-    """Where a model runs on this machine."""
-    if importlib.util.find_spec("torch") is None:
-        raise UsageError("torch is not installed", "nemotron score", install_hint("scoring"))
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def _model(model: str, revision: str | None, run: Run) -> dict[str, Any]:
     """The model as a recipe has it: a folder, or what the hub has at the commit that the revision has now."""
     path = Path(model).absolute()
@@ -153,16 +143,20 @@ def _model(model: str, revision: str | None, run: Run) -> dict[str, Any]:
 
 
 def _score(pool: str, revision: str | None, scoring: Content, run: Run, strict: bool) -> list[Target]:
-    """Builds the scores of all splits of the pools, and the report on them; the targets of the scores."""
+    """Builds the scores of all splits of the pools, and the report on them; the targets of the scores.
+
+    Sealed pools of the data root are upstream as they are; others are pinned, file by file, as those of a hub are.
+    """
     asked = ScoringSection.of(scoring, "the command")
     model = Path(scoring["model"].get("path") or scoring["model"]["name"]).name
-    given = _given_pools(Path(pool))
-    if given:
-        goals = scores_of(f"score-{name_of(model)}", given, asked, None)
+    sealed = _sealed_pools(Path(pool).absolute())
+    if sealed and all(root_of(place) == run.root for place in sealed):
+        goals = scores_of(f"score-{name_of(model)}", _given_pools(sealed), asked, None)
     else:
-        section = pools_section(pool, revision, run.hub_for("pools"))
-        name = "-".join(["score", name_of(section["dataset"].rpartition("/")[2]), name_of(model)])
-        content = {"system": "nemotron", "name": name, "scoring": scoring, "datasets": [section]}
+        places = [str(place) for place in sealed] or [pool]
+        sections = [pools_section(place, revision, run.hub_for("pools")) for place in places]
+        name = "-".join(["score", name_of(Path(pool).absolute().name), name_of(model)])
+        content = {"system": "nemotron", "name": name, "scoring": scoring, "datasets": sections}
         recipe, path = write_recipe_of(NemotronRecipe, content, run.root, "nemotron", run.replace)
         tell([f"recipe {path}", *recipe.remarks()], err=True)
         goals = recipe.goals()
@@ -184,23 +178,27 @@ def _build_report(goals: Sequence[Target], run: Run, strict: bool) -> None:
             elif target.kind == SCORE_REPORT.name:
                 shown = KINDS[target.kind].preview
                 assert shown is not None
-                tell([*_lines(shown(made)), f"{made.folder / 'report.html'}"])
+                tell([*_as_table(shown(made)), f"{made.folder / 'report.html'}"])
 
 
-def _lines(rows: Iterable[dict[str, str]]) -> Iterator[str]:
-    for row in rows:
-        yield "  ".join(f"{name} {value}" for name, value in row.items())
+def _as_table(rows: Sequence[dict[str, str]]) -> list[str]:
+    return aligned([tuple(rows[0]), *(tuple(row.values()) for row in rows)]) if rows else []
 
 
-def _given_pools(folder: Path) -> dict[str, Target]:
-    """Pools that are sealed in a folder or below it, by the splits that have rows."""
+def _sealed_pools(folder: Path) -> list[Path]:
+    """Folders of pools that are sealed in a folder or below it."""
+    places = sorted(path.parent for path in folder.rglob(FILE_NAME)) if folder.is_dir() else []
+    return [place for place in places if open_artifact(place).manifest.kind == CANDIDATE_POOLS.name]
+
+
+def _given_pools(places: Sequence[Path]) -> dict[str, Target]:
+    """Sealed pools of the data root by the splits that have rows."""
     pools: dict[str, Target] = {}
-    for place in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)) if folder.is_dir() else ():
+    for place in places:
         manifest = open_artifact(place).manifest
-        if manifest.kind == CANDIDATE_POOLS.name:
-            dataset = manifest.name.partition("/")[2]
-            given = as_sealed(place, CANDIDATE_POOLS, partition=dataset)
-            pools |= {f"{dataset}/{pooled_split(file.path)}": given for file in manifest.identity.files}
+        dataset = manifest.name.partition("/")[2]
+        given = as_sealed(place, CANDIDATE_POOLS, partition=dataset)
+        pools |= {f"{dataset}/{pooled_split(file.path)}": given for file in manifest.identity.files}
     return pools
 
 

@@ -79,7 +79,7 @@ def _score(job: Job) -> BuildResult:
         _pool_files(pools, str(job.target.partition), job.run, job.building) as files,
         model_pin.model_folder(model, job.run, job.building) as folder,
     ):
-        return score_split(job.building, files, name, Scorer(folder, recipe), job.run.settings)
+        return score_split(job.building, files, name, Scorer(pinned.manifest.digest, recipe, folder), job.run.settings)
 
 
 @contextlib.contextmanager

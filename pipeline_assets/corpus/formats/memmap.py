@@ -27,6 +27,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.compression import ZSTD, decompressed
+from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.files import HeldFolder, held
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
@@ -228,6 +229,11 @@ def _index(opened: HeldFolder) -> bytes | mmap.mmap | None:
         return None if size is None else b""
     with opened.open(INDEX) as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def write_npy_header(file: DurableFile, kind: str, shape: tuple[int, ...]) -> None:
+    """What an .npy file begins with, format 1.0; its values follow row after row. `kind` is as NumPy writes dtypes."""
+    npy.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
 
 
 def _array(opened: HeldFolder, name: str) -> NDArray[Any]:

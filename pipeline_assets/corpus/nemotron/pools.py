@@ -30,13 +30,12 @@ from pipeline_assets.corpus.formats.arrow import column_of, mask
 from pipeline_assets.corpus.formats.compression import ZSTD, decompressed
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, read_columns
 from pipeline_assets.corpus.licences import stated_tag
-from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability_pool, condition_of
+from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability_pool, condition_of, rows_that_hold
 from pipeline_assets.corpus.nemotron.schema import SCHEMA, data_files
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
-from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir
@@ -55,7 +54,7 @@ _FIX = "remove the folder that it lies in and run the command again"
 # Columns of few values alone are written by a dictionary, which lies before all pages and changes with every new value.
 _OF_FEW_VALUES = ["dataset", "subset", "split", "loss_mode", "loss_rule", "template", "source_file", "source_revision"]
 _OF_FEW_VALUES += ["meta_domain", "meta_license", "meta_difficulty_bin", "meta_solved_bin", "quality_length"]
-_PUBLISHED = {
+PUBLISHED = {
     "use_content_defined_chunking": {"min_chunk_size": 64 << 10, "max_chunk_size": 256 << 10},
     "use_dictionary": _OF_FEW_VALUES,
     "write_page_index": True,
@@ -191,7 +190,7 @@ def _chosen(
     frame: "pl.DataFrame", pools: Sequence[str], recipe: PoolsRecipe, counts: Counter[str]
 ) -> NDArray[np.bool_]:
     """In which pools each row is, shape (rows, pools); counted as `_choose` has it."""
-    holds = {one: _holds(frame, one) for conditions in recipe.rules.values() for one in conditions}
+    holds = {one: rows_that_hold(frame, one, "pools") for conditions in recipe.rules.values() for one in conditions}
     targets = [None if one is None else capability_pool(one) for one in frame["meta_capability_target"].to_list()]
     chosen = np.zeros((frame.height, len(pools)), bool)
     for place, pool in enumerate(pools):
@@ -209,22 +208,6 @@ def _chosen(
     counts[dropped_key("in_no_pool")] += int((is_allowed & ~is_in_any).sum())
     counts["tokens"] += int(frame["stats_tokens"].to_numpy()[chosen.any(axis=1)].sum())
     return chosen
-
-
-def _holds(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
-    """Of which rows; not where it can't be told.
-
-    Raises:
-        InputError: a value can't be what the condition makes of it.
-    """
-    import polars as pl
-
-    try:
-        holds = frame.select(condition_of(condition).fill_null(False).alias("holds"))["holds"]
-    except pl.exceptions.PolarsError as error:
-        raise InputError(str(error).splitlines()[0], f"`{condition}`", "correct that condition of `pools`") from None
-    rows: NDArray[np.bool_] = holds.to_numpy()
-    return rows
 
 
 def _allowed(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[np.bool_]:
@@ -304,7 +287,7 @@ def write_pools(bucket: _Bucket, window: Window, folder: BuildFolder, pools: Seq
         rows = order[chosen[:, place]]
         if len(rows):
             name = f"{POOLS}{pool}/{bucket.split}-{bucket.number:05d}-of-{bucket.of:05d}.parquet"
-            with ParquetOutput(folder.path(name), SCHEMA, len(rows), **_PUBLISHED) as output:
+            with ParquetOutput(folder.path(name), SCHEMA, len(rows), **PUBLISHED) as output:
                 output.write(table.take(column_of(rows)))
             files.append(output.output(name))
     return Receipt(files, {})

@@ -7,12 +7,15 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import pyarrow as pa
 import pydantic
+from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow import nullable
 from pipeline_assets.corpus.licences import known_tag
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import RecipePart
 
@@ -63,8 +66,7 @@ class PoolsRecipe(RecipePart):
     @classmethod
     def _name_folders(cls, rules: Mapping[str, Conditions]) -> Mapping[str, Conditions]:
         for purpose in rules:
-            if not _PURPOSE.fullmatch(purpose):
-                raise ValueError(f"{purpose!r} names a folder and a config: write lower-case words with `_` between")
+            refuse_unfit_name(purpose)
             if purpose.startswith(f"{CAPABILITY}_"):
                 raise ValueError(f"{purpose!r} is the name of a pool by capability: give it another")
         return rules
@@ -79,6 +81,15 @@ class PoolsRecipe(RecipePart):
         """Columns that the conditions ask."""
         conditions = (condition_of(one) for conditions in self.rules.values() for one in conditions)
         return sorted({column for condition in conditions for column in condition.meta.root_names()})
+
+
+def refuse_unfit_name(purpose: str) -> None:
+    """
+    Raises:
+        ValueError: a name can't be that of a folder and of a config.
+    """
+    if not _PURPOSE.fullmatch(purpose):
+        raise ValueError(f"{purpose!r} names a folder and a config: write lower-case words with `_` between")
 
 
 @functools.cache
@@ -111,6 +122,25 @@ def condition_of(condition: str) -> "pl.Expr":
     if not expression.meta.root_names() or not _is_of_one_row(json.loads(expression.meta.serialize(format="json"))):
         raise ValueError("it isn't about one row: write it over the columns of a row alone")
     return expression
+
+
+def rows_that_hold(frame: "pl.DataFrame", condition: str, section: str) -> NDArray[np.bool_]:
+    """Of which rows a condition holds, shape (rows,); not where it can't be told.
+
+    Args:
+        section: of the recipe, which has the condition.
+    Raises:
+        InputError: a value can't be what the condition makes of it.
+    """
+    import polars as pl
+
+    try:
+        holds = frame.select(condition_of(condition).fill_null(False).alias("holds"))["holds"]
+    except pl.exceptions.PolarsError as error:
+        fix = f"correct that condition of `{section}`"
+        raise InputError(str(error).splitlines()[0], f"`{condition}`", fix) from None
+    rows: NDArray[np.bool_] = holds.to_numpy()
+    return rows
 
 
 # What polars calls functions that look at one row, in the form in which it writes expressions.

@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow import column_of, mask, numbers, repeated
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
-from pipeline_assets.corpus.formats.memmap import BOUNDARIES, BOUNDARY_OFFSETS, DTYPE, INPUT_IDS, Segment
+from pipeline_assets.corpus.formats.memmap import (
+    BOUNDARIES,
+    BOUNDARY_OFFSETS,
+    DTYPE,
+    INPUT_IDS,
+    Segment,
+    write_npy_header,
+)
 from pipeline_assets.corpus.packing.plan_files import (
     Drawn,
     DrawnSource,
@@ -258,11 +265,11 @@ def write_boundaries(building: StagingDir, plan: PlanFiles) -> list[OutputFile]:
     """`boundaries.npy` and `boundary_offsets.npy`, see `formats.memmap`."""
     row_starts = mapped(plan.row_starts, np.int64)
     with DurableFile(building.path(BOUNDARIES)) as boundaries:
-        _write_header(boundaries, "<i4", (int(row_starts[-1]), 2))
+        write_npy_header(boundaries, "<i4", (int(row_starts[-1]), 2))
         for chunk in _boundaries(plan):
             boundaries.write(chunk.data)
     with DurableFile(building.path(BOUNDARY_OFFSETS)) as offsets:
-        _write_header(offsets, "<i8", row_starts.shape)
+        write_npy_header(offsets, "<i8", row_starts.shape)
         offsets.write(row_starts.data)
     return [
         OutputFile.plain(BOUNDARIES, int(row_starts[-1]), boundaries),
@@ -279,10 +286,6 @@ def _boundaries(plan: PlanFiles) -> Iterator[NDArray[np.int32]]:
         of_first = begins[of_rows[:-1] - of_rows[0]]
         in_row = begins - np.repeat(of_first, np.diff(of_rows))
         yield np.stack([in_row, pieces], axis=1).astype(np.int32)
-
-
-def _write_header(file: DurableFile, kind: str, shape: tuple[int, ...]) -> None:
-    np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
 
 
 class SharedFileHash:

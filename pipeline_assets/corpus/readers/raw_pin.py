@@ -48,7 +48,8 @@ def pinned_files(pin: Manifest) -> tuple[str, str, list[HubFile]]:
 def fetch_pinned(hub: HubFiles, pin: Manifest, threads: int, log_every_s: float) -> list[SourceFile]:
     """The files that a pin lists, whole, in the cache, each checked against its hash."""
     dataset, commit, listed = pinned_files(pin)
-    progress, files = Progress(f"fetch {pin.name}", sum(file.size for file in listed), "bytes", log_every_s), []
+    progress = Progress(f"fetch {pin.name}", sum(file.size for file in listed), "bytes", log_every_s, quiet_s=1.0)
+    files = []
 
     def fetch(file: HubFile) -> SourceFile:
         return SourceFile(hub.fetch(dataset, commit, file).local, file.path, file.size)

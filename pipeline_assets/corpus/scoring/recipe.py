@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from pipeline_assets.corpus.scoring.model_pin import ModelSection
+from pipeline_assets.corpus.spine.errors import UsageError, install_hint
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 
@@ -61,3 +62,16 @@ class ScoringSection(ScoringRecipe):
     def content_of(self, split: str) -> dict[str, Any]:
         """What the scores of a split depend on, beside the model and the rows."""
         return {"split": split, "scoring": {name: value for name, value in self.content().items() if name != "model"}}
+
+
+def device_here() -> Device:
+    """Where models run on this machine.
+
+    Raises:
+        UsageError: torch is not installed.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise UsageError("torch is not installed", "scoring", install_hint("scoring")) from None
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -21,6 +21,8 @@ def scores_are_sure(scores: Artifact) -> Verdict:
     said = scores.manifest.identity.decisions["how_sure"]
     if said["error_bar"] is None:
         return Verdict(True, "no row was scored again", applies=False)
-    numbers = {"rescored": said["rescored"], "error_bar": said["error_bar"]}
-    words = f"95 % of {said['rescored']:,} rows that were scored again are within {said['error_bar']:.2g} nats a token"
-    return Verdict(said["error_bar"] <= _LARGE, f"{words}, all within {said['largest']:.2g}", numbers)
+    rows, error_bar, largest = said["rescored"], float(said["error_bar"]), float(said["largest"])
+    words = f"95 % of {rows:,} rows that were scored again are within {error_bar:.2g} nats a token"
+    return Verdict(
+        error_bar <= _LARGE, f"{words}, all within {largest:.2g}", {"rescored": rows, "error_bar": error_bar}
+    )

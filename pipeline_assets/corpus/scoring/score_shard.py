@@ -4,7 +4,7 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,11 +45,13 @@ class Scorer:
     """What scores rows.
 
     Attributes:
-        folder: of the model.
+        model: the digest of its files, by which it is known: what one build loaded, the next one finds.
+        folder: where these lie.
     """
 
-    folder: Path
+    model: str
     recipe: ScoringRecipe
+    folder: Path = field(compare=False)
 
     def warm_up(self) -> None:
         """Loads what every shard needs, once, before workers are forked; a GPU is no part of it: none survives a fork.

@@ -154,7 +154,7 @@ class _Scored:
 
     def how_sure(self, again: Sequence[Path], count: int) -> dict[str, Any]:
         """How far nll_mean of rows that were scored again is from theirs, in nats a token: `error_bar` covers 95 % of
-        the rows, `largest` all; None where no row was scored again.
+        the rows, `largest` all, as decimals; None where no row was scored again.
         """
         places = self._evenly(count).tolist()
         known = {(self.names[self.pool_files[place]], int(self.pool_rows[place])): place for place in places}
@@ -167,7 +167,7 @@ class _Scored:
             return {"rescored": 0, "error_bar": None, "largest": None}
         differences = np.array([*off.values()])
         error_bar = float(np.quantile(differences, _COVERED, method="higher"))
-        return {"rescored": len(off), "error_bar": error_bar, "largest": float(differences.max())}
+        return {"rescored": len(off), "error_bar": repr(error_bar), "largest": repr(float(differences.max()))}
 
     def write(self, building: StagingDir) -> OutputFile:
         """`scores.parquet`: all shards, with percentiles."""

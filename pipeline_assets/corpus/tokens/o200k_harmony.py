@@ -163,6 +163,10 @@ class Encoder(Tokenizer):
         self._fast: gigatoken.Tokenizer | None = None
         self._grown_bytes = 0
 
+    def __reduce__(self) -> tuple[Callable[..., "Encoder"], tuple[object, ...]]:
+        """Another process loads its own: what the library holds in memory stays here."""
+        return load_encoder, (self._sha256, self._vocabulary, self.driver)
+
     @property
     def oracle(self) -> "tiktoken.Encoding":
         """tiktoken's encoding of the same vocabulary."""
