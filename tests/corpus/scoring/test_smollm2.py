@@ -1,0 +1,66 @@
+"""A small real model: its scores are those that are known of it, and the plain ones; sense is told from nonsense."""
+
+import numpy as np
+import pytest
+from real_rows import needs_real_rows, origin_of, real_rows
+from reference import reference_model, reference_nll
+from rows_made import SETTINGS, normalised
+from smollm2 import smollm2
+
+from pipeline_assets.corpus.scoring.language_model import LanguageModel, LoadedAs, load_model
+from pipeline_assets.corpus.scoring.nll import score_rows
+from pipeline_assets.corpus.scoring.token_rows import EncodedRow, TokenRow, encode_row, load_model_tokenizer
+
+pytestmark = pytest.mark.slow
+# Mean NLL of all tokens but the first, by the model itself.
+KNOWN = {
+    "The capital of France is Paris, and the capital of Germany is Berlin.": 1.7154,
+    "The capital of France is banana, and the capital of Germany is tractor.": 4.3553,
+    "Berlin Germany capital of is the, Paris and is France capital of the.": 5.7645,
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> LanguageModel:
+    return load_model(smollm2(), LoadedAs("cpu", "float32", threads=2))
+
+
+def test_scores_are_those_that_are_known(model: LanguageModel) -> None:
+    tokenizer = load_model_tokenizer(smollm2())
+    texts = [tokenizer.encode([text]).ids for text in KNOWN]
+
+    found = score_rows(model, [TokenRow(ids, np.arange(len(ids)) > 0) for ids in texts], 4096).rows
+
+    means = [(one.nll_sum or 0) / (len(ids) - 1) for one, ids in zip(found, texts, strict=True)]
+    # The words that were added take a little of the probability: nothing gets likelier.
+    more = np.array(means) - np.array(list(KNOWN.values()))
+    assert (more >= 0).all() and (more < 0.03).all(), more
+
+
+@needs_real_rows
+@pytest.mark.parametrize("name", ["Nemotron-Science-v1/MCQ", "Nemotron-Agentic-v1/tool_calling"])
+def test_real_rows_have_the_scores_of_the_plain_scorer(name: str, model: LanguageModel) -> None:
+    tokenizer = load_model_tokenizer(smollm2())
+    batch = normalised(*real_rows(name), settings=SETTINGS, origin=origin_of(name)).batch
+    rows = [encode_row(text, "assistant_all", None, tokenizer, 2048) for text in batch["text"].to_pylist()]
+    tokens = [row.tokens for row in rows if isinstance(row, EncodedRow)]
+
+    found = score_rows(model, tokens, 4096).rows
+
+    assert tokens
+    assert [one.nll_sum for one in found] == pytest.approx(reference_nll(reference_model(smollm2()), tokens), rel=1e-4)
+
+
+def test_a_right_answer_is_likelier_than_a_wrong_one(model: LanguageModel) -> None:
+    tokenizer = load_model_tokenizer(smollm2())
+    asked = "<|start|>user<|message|>What is the capital of France?<|end|>\n<|start|>assistant<|message|>"
+    texts = [
+        f"{asked.replace(chr(10), '')}{answer}<|end|>"
+        for answer in ("The capital of France is Paris.", "Purple is why of seven.")
+    ]
+    rows = [encode_row(text, "assistant_last", None, tokenizer, 2048) for text in texts]
+
+    found = score_rows(model, [row.tokens for row in rows if isinstance(row, EncodedRow)], 4096).rows
+
+    right, wrong = (one.nll_sum or 0 for one in found)
+    assert right < wrong / 2
