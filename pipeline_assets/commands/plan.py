@@ -44,6 +44,7 @@ _WORDS = {
     "peak_memory_bytes": "of memory at the peak",
     "fetch_seconds": "to fetch it",
     "cpu_seconds": "of CPU",
+    "gpu_seconds": "of GPU",
     "build_seconds": "to build",
 }
 _COSTS = ("bytes", "peak_memory_bytes", "cpu_seconds", "build_seconds")
@@ -54,6 +55,9 @@ def plan(
     workers: Workers = 2,
     mbit: Annotated[
         float | None, typer.Option(min=0.01, help="Mbit a second of the network; else as in earlier fetches.")
+    ] = None,
+    gpu_price: Annotated[
+        float | None, typer.Option(min=0, envvar="CORPUSMILL_GPU_PRICE", help="Of a GPU for an hour; tells the cost.")
     ] = None,
     data: Root = Path("data"),
     as_json: AsJson = False,
@@ -73,7 +77,9 @@ def plan(
         wanted.check_local_files(run.root)
         planned = plan_recipe(artifact_statuses(run.root, wanted.targets()), run)
     asked = {"recipe": recipe, "path": path, "data": data, "workers": workers}
-    answer(as_json, asked | _plan_json(planned, data), _plan_lines(planned, f"{recipe}  {path}", workers))
+    cost = None if gpu_price is None else gpu_price * planned.gpu_hours
+    told = asked | _plan_json(planned, data) | {"gpu_cost": cost}
+    answer(as_json, told, _plan_lines(planned, f"{recipe}  {path}", workers, cost))
     return all(room.fits for room in planned.rooms) and all(budget.is_met for budget in planned.budgets)
 
 
@@ -83,6 +89,7 @@ def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
         "bytes_to_fetch": planned.missing_bytes,
         "fetch_seconds": planned.fetch_seconds,
         "cpu_seconds": planned.seconds("cpu_seconds"),
+        "gpu_hours": planned.gpu_hours,
         "build_seconds": planned.seconds("build_seconds"),
         "artifacts": [_artifact_json(one, root) for one in planned.artifacts],
         "budgets": planned.budgets,
@@ -105,7 +112,7 @@ def _artifact_json(one: ArtifactPlan, root: Path) -> dict[str, Any]:
     }
 
 
-def _plan_lines(plan: RecipePlan, title: str, workers: int) -> Iterator[str]:
+def _plan_lines(plan: RecipePlan, title: str, workers: int, gpu_cost: float | None) -> Iterator[str]:
     """Kind by kind, then what all of them need, and what speaks against it."""
     yield title
     if plan.fetched_bytes:
@@ -117,7 +124,7 @@ def _plan_lines(plan: RecipePlan, title: str, workers: int) -> Iterator[str]:
         yield from _kind_lines(kind, artifacts)
     if plan.to_build:
         yield f"in all, with {workers} workers"
-        yield from (f"{_GAP}{line}" for line in _total_lines(plan))
+        yield from (f"{_GAP}{line}" for line in _total_lines(plan, gpu_cost))
     yield from (f"WARNING {warning}" for warning in _warnings(plan))
 
 
@@ -187,7 +194,7 @@ def _real_words(found: Sequence[FigureOutcome]) -> str:
     return ", ".join(words)
 
 
-def _total_lines(plan: RecipePlan) -> Iterator[str]:
+def _total_lines(plan: RecipePlan, gpu_cost: float | None) -> Iterator[str]:
     basis = "how long is unknown yet: --mbit says how fast the network is" if plan.fetch_seconds is None else ""
     if plan.missing_bytes and plan.fetch_seconds is not None:
         basis = f"{as_seconds(plan.fetch_seconds.value)}: {plan.fetch_seconds.basis}"
@@ -195,6 +202,9 @@ def _total_lines(plan: RecipePlan) -> Iterator[str]:
     seconds = [(plan.seconds("build_seconds"), "to build"), (plan.seconds("cpu_seconds"), "of CPU")]
     known = [f"{as_seconds(value)} {words}" for value, words in seconds if value is not None]
     yield "time: " + (", ".join(known) or "unknown yet: some of it was never built here")
+    if plan.gpu_hours:
+        cost = "its price is unknown: --gpu-price says it" if gpu_cost is None else f"which cost {gpu_cost:,.2f}"
+        yield f"GPU: {plan.gpu_hours:,.2f} hours, {cost}"
     for room in plan.rooms:
         free = (
             ""

@@ -64,6 +64,7 @@ MODEL = Kind(
     outside=model_pin.model_folder_of,
     preview=preview_inputs,
     listing=model_pin.list_model,
+    is_worked_on=False,
 )
 
 

@@ -138,6 +138,7 @@ class Kind:
         listing: the files outside of the data root that one is made from, known before it is built; None where it is
             made of other artifacts alone.
         limit: the most that a recipe asks of one; None where it is all there is.
+        is_worked_on: whether what is made from one takes time in proportion to it.
     """
 
     name: str
@@ -153,6 +154,7 @@ class Kind:
     beside: Callable[[Artifact], object] | None = None
     listing: Callable[[Target, Run], Listing] | None = None
     limit: Callable[[Mapping[str, Any]], Limit] | None = None
+    is_worked_on: bool = True
 
     @property
     def step(self) -> str:
@@ -274,7 +276,8 @@ def with_plan(content: BuildResult, target: Target, run: Run) -> BuildResult:
     from pipeline_assets.systems.registry import KINDS  # which imports this module
 
     kind, outside = KINDS[target.kind], size_of_inputs(content.outside)
-    upstream = total_size(size_of(sealed_manifest(run.root / one.folder)) for one in target.upstream)
+    worked = [one for one in target.upstream if KINDS[one.kind].is_worked_on]
+    upstream = total_size(size_of(sealed_manifest(run.root / one.folder)) for one in worked)
     size = outside if content.outside else upstream
     limit = kind.limit(target.recipe) if kind.limit is not None else None
     planned = {name: vars(one) for name, one in forecast(target, size, limit, run).items()}

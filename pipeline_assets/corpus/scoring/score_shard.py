@@ -2,6 +2,7 @@
 
 import functools
 import math
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -127,6 +128,7 @@ def score_shard(job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scor
     from pipeline_assets.corpus.scoring.nll import score_rows
 
     model, tokenizer, recipe = model_of(scorer, job.slot), tokenizer_of(scorer), scorer.recipe
+    started = time.monotonic()
     limit = recipe.max_length or model.max_tokens or _UNLIMITED
     ids, encoded = list[str](), list[EncodedRow | Unscored]()
     for row in _rows_of(job):
@@ -144,7 +146,8 @@ def score_shard(job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scor
     with ParquetOutput(folder.path(name), SCORES) as output:
         output.write(_table(lines))
     counts = _counts(lines) | {"halved_batches": scored.halved}
-    return Receipt([output.output(name)], counts, {"model": dict(model.facts), **_made_by(recipe)})
+    notes = {"model": dict(model.facts), "seconds": time.monotonic() - started}
+    return Receipt([output.output(name)], counts, notes | _made_by(recipe))
 
 
 def _rows_of(job: ScoreJob) -> Iterator[Mapping[str, Any]]:

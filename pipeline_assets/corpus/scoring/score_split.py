@@ -62,8 +62,18 @@ def score_split(
         | {name: counts.get(name, 0) for name in told}
         | {"unscored": unscored},
         {"model": {"name": model, **_loaded_as(scorer.recipe), **_only(receipts, "model")}, "how_sure": how_sure},
-        provenance={"scored_by": _only(receipts, "made_by")},
+        provenance={"scored_by": _only(receipts, "made_by"), **_gpu_seconds(scorer.recipe, [*receipts, *rescored])},
     )
+
+
+def _gpu_seconds(recipe: ScoringRecipe, receipts: Sequence[Receipt]) -> dict[str, float]:
+    """How long GPUs worked, those that a model is spread over added up; nothing of a CPU."""
+    if recipe.device == "cpu":
+        return {}
+    import torch
+
+    gpus = torch.cuda.device_count() if recipe.spreads else 1
+    return {"gpu_seconds": round(gpus * sum(one.notes["seconds"] for one in receipts), 3)}
 
 
 def _jobs(files: Mapping[str, Path], selection: Selection, shard_rows: int) -> Iterator[ScoreJob]:

@@ -30,6 +30,7 @@ FIGURES = (
     "peak_memory_bytes",
     "fetch_seconds",
     "cpu_seconds",
+    "gpu_seconds",
     "build_seconds",
 )
 """Names of the figures that are planned of an artifact, in the order of their lines; an artifact has those it knows."""
@@ -124,7 +125,7 @@ def real_figures(manifest: Manifest) -> dict[str, float]:
         **{name: total(counts.get(name)) for name in ("documents", "text_bytes", "tokens")},
         "bytes": _sum(file.bytes for file in manifest.storage),
         **{name: provenance.get(name) for name in ("bytes_fetched", "peak_disk_bytes", "peak_memory_bytes")},
-        **{name: provenance.get(name) for name in ("tokens_encoded", "cpu_seconds")},
+        **{name: provenance.get(name) for name in ("tokens_encoded", "cpu_seconds", "gpu_seconds")},
         "fetch_seconds": laps.get("fetch"),
         "build_seconds": None if seconds is None else round(seconds - network_seconds, 3),
     }

@@ -203,6 +203,11 @@ class RecipePlan:
     def budgets(self) -> list[Budget]:
         return [plan.budget for plan in self.artifacts if plan.budget is not None]
 
+    @property
+    def gpu_hours(self) -> float:
+        """Of all that is to be built, as far as it is known; 0 where no GPU is used."""
+        return sum(plan.figure("gpu_seconds") for plan in self.to_build) / 3600
+
     def seconds(self, name: str) -> float | None:
         """Of all that is to be built, CPU or wall; None where some are not known, or all is built."""
         known = [plan.figures[name].value for plan in self.to_build if name in plan.figures]
@@ -261,7 +266,8 @@ class _Walk:
             size = size_of_inputs(listing.inputs)
             most = Size(listing.text_bytes, size.rows)
         else:
-            size, most = total_size(one.size for one in upstream), total_size(one.most for one in upstream)
+            worked = [one for one, made in zip(upstream, target.upstream, strict=True) if KINDS[made.kind].is_worked_on]
+            size, most = total_size(one.size for one in worked), total_size(one.most for one in worked)
         figures = forecast(target, size, limit, self._run) | self._fetching(listing)
         sample = _sample(target.recipe, listing.inputs, listing.text_bytes)
         known = _Known(_held(figures, size), most, sample or _sample_of(upstream))
