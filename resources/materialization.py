@@ -35,7 +35,7 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
         "seconds": dg.MetadataValue.float(seconds),
         "manifest": dg.MetadataValue.path(str(artifact.folder / FILE_NAME)),
     }
-    for name in ("documents", "tokens", "completion_tokens", "text_bytes", "pools"):
+    for name in ("documents", "tokens", "completion_tokens", "text_bytes", "pools", "subsets", "millinats"):
         if isinstance(counts.get(name), int):
             values[name] = dg.MetadataValue.int(counts[name])
         elif isinstance(counts.get(name), dict):

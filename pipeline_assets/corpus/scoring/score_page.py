@@ -122,7 +122,7 @@ def _said_of_scores(splits: Mapping[str, Scores]) -> str:
     for name, of in splits.items():
         for part, said in (("model", of.model), ("how sure scores are", of.how_sure)):
             for key, value in said.items():
-                shown = "not known" if value is None else value if isinstance(value, str) else json.dumps(value)
+                shown = "none" if value is None else value if isinstance(value, str) else json.dumps(value)
                 names.setdefault((part, key.replace("_", " "), shown), []).append(name)
     rows = [[*said, "all" if len(of) == len(splits) else ", ".join(of)] for said, of in names.items()]
     return table(["", "", "", "splits"], rows, numbers_from=4) if rows else ""
@@ -138,13 +138,17 @@ def _inside(of: Scores) -> Iterator[str]:
     shown = _shown_bins(of.scored.bins)
     bars = [(count, label, f"{count:,} rows from {label}") for count, label in _bars(of.scored.bins, shown)]
     yield figure(f"{of.scored.rows:,} rows by NLL, from the nats a token under each bar on", plot(bars))
-    rows = [_line("all", of.scored, shown)]
-    for word, groups in (("domain", of.domains), ("correctness", of.correctness), ("tokens from", of.lengths)):
-        rows += [_line(f"{word} {name}", one, shown) for name, one in groups.items()]
+    rows = [_line("all", of.scored, shown), *(_line(name, one, shown) for name, one in _groups(of))]
     yield figure("By what rows are", table([*_LINE, f"{bars[0][1]} to {bars[-1][1]}"], rows, kind=_DENSE))
     for caption, found in (("Highest NLL", of.highest), ("Lowest NLL", of.lowest)):
         lines = [[one.split, one.id, f"{one.nll_mean:.3f}", f"{one.tokens or 0:,}"] for one in found]
         yield figure(caption, table(["split", "id", "NLL", "tokens"], lines, numbers_from=2, kind=_DENSE))
+
+
+def _groups(of: Scores) -> Iterator[tuple[str, Likelihood]]:
+    """Rows by what they are, each group with its name."""
+    for word, groups in (("domain", of.domains), ("correctness", of.correctness), ("tokens from", of.lengths)):
+        yield from ((f"{word} {name}", one) for name, one in groups.items())
 
 
 def _line(name: str, of: Likelihood, shown: range) -> Cells:
@@ -171,12 +175,20 @@ def _bars(bins: Sequence[int], shown: range) -> list[tuple[int, str]]:
 
 
 def preview_scores(report: Artifact) -> list[dict[str, str]]:
-    """A line for each split: rows scored, means, and rows by NLL as bars."""
-    shown = []
-    for name, of in _REPORT_FILE.read(report.path(REPORT_JSON)).splits.items():
-        means = dict(zip(_MEANS, _means(of.scored), strict=True))
-        bars = _bars(of.scored.bins, _shown_bins(of.scored.bins)) if of.scored.rows else []
-        told = f"{bars[0][1]} {text_bars([count for count, _ in bars])} {bars[-1][1]}" if bars else ""
-        rows = f"{of.scored.rows:,} of {of.rows:,}"
-        shown.append({"split": name, "rows scored": rows, **means, "rows by NLL": told})
-    return shown
+    """A line for all rows, for each group of these, and for each split: rows, means, and rows by NLL as bars."""
+    told = _REPORT_FILE.read(report.path(REPORT_JSON))
+    shown = [_previewed("all", told.total.scored)] if len(told.splits) > 1 else []
+    shown += [_previewed(name, one) for name, one in _groups(told.total)]
+    return shown + [_previewed(name, of.scored, of.rows) for name, of in told.splits.items()]
+
+
+def _previewed(name: str, of: Likelihood, rows: int | None = None) -> dict[str, str]:
+    """
+    Args:
+        rows: with a score or without, where some have none.
+    """
+    bars = _bars(of.bins, _shown_bins(of.bins)) if of.rows else []
+    plotted = f"{bars[0][1]} {text_bars([count for count, _ in bars])} {bars[-1][1]}" if bars else ""
+    counted = f"{of.rows:,}" if rows in (None, of.rows) else f"{of.rows:,} of {rows:,}"
+    means = dict(zip(_MEANS, _means(of), strict=True))
+    return {"rows of": name, "scored": counted, **means, "rows by NLL": plotted}

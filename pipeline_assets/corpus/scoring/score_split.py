@@ -60,7 +60,7 @@ def score_split(
         [scored.write(building)],
         {"ledger": Ledger.of({**selection.counts, "documents": counts["documents"]}).to_json()}
         | {name: counts.get(name, 0) for name in told}
-        | {"unscored": unscored},
+        | {"unscored": unscored, "millinats": scored.millinats()},
         {"model": {"name": model, **_loaded_as(scorer.recipe), **_only(receipts, "model")}, "how_sure": how_sure},
         provenance={"scored_by": _only(receipts, "made_by"), **_gpu_seconds(scorer.recipe, [*receipts, *rescored])},
     )
@@ -148,6 +148,11 @@ class _Scored:
             files.append(np.array([names.setdefault(name, len(names)) for name in columns[1]], np.int32))
             rows.append(np.array(columns[2], np.int64))
         return cls(tables, np.concatenate(nll), list(names), np.concatenate(files), np.concatenate(rows))
+
+    def millinats(self) -> dict[str, int]:
+        """Three quantiles of nll_mean in thousandths of a nat, that the UI plots from run to run."""
+        there = self.nll[~np.isnan(self.nll)]
+        return {f"p{part:02d}": round(1000 * float(np.percentile(there, part))) for part in (5, 50, 95) if len(there)}
 
     def again(self, files: Mapping[str, Path], count: int, batch_rows: int) -> Iterator[ScoreJob]:
         """Jobs that score some rows once more, evenly from all that have a score, a job for each file."""

@@ -165,7 +165,7 @@ def test_the_page_says_what_manifests_say_of_the_model(report: Artifact) -> None
         ("model", "name", "maker/model"),
         ("model", "attention", "eager"),
         ("how sure scores are", "rescored", "64"),
-        ("how sure scores are", "error bar", "not known"),
+        ("how sure scores are", "error bar", "none"),
         ("how sure scores are", "largest", "0.00012"),
     ):
         assert f"<tr><td>{part}</td><td>{key}</td><td>{said}</td><td>all</td></tr>" in shown
@@ -227,19 +227,23 @@ def test_pools_without_columns_count_as_unknown(tmp_path: Path) -> None:
     assert list(said["correctness"]) == ["null"]
 
 
-def test_the_ui_shows_a_line_for_each_split(tmp_path: Path) -> None:
+def test_the_ui_shows_a_line_for_all_rows_each_group_and_each_split(tmp_path: Path) -> None:
     rows = [scored_row(number, value) for number, value in enumerate([0.5, 0.5, 0.6, 0.8, None])]
+    others = [scored_row(0, 1.0, domain="proof")]
+    splits = [write_scores(tmp_path / "l", "maths/low", rows), write_scores(tmp_path / "h", "maths/high", others)]
 
-    assert preview_scores(report_of(tmp_path, [write_scores(tmp_path / "s", "maths/low", rows)])) == [
-        {
-            "split": "maths/low",
-            "rows scored": "4 of 5",
-            "NLL": "0.600",
-            "bits/byte": "0.173",
-            "PPL": "1.822",
-            "rows by NLL": "0.5 █▅▁▅ 0.8+",
-        }
-    ]
+    shown = preview_scores(report_of(tmp_path, splits))
+
+    groups = ["domain math", "domain proof", "correctness null", "tokens from 8"]
+    assert [line["rows of"] for line in shown] == ["all", *groups, "maths/low", "maths/high"]
+    assert shown[-2] == {
+        "rows of": "maths/low",
+        "scored": "4 of 5",
+        "NLL": "0.600",
+        "bits/byte": "0.173",
+        "PPL": "1.822",
+        "rows by NLL": "0.5 █▅▁▅ 0.8+",
+    }
 
 
 def test_what_rows_say_is_shown_and_not_run(tmp_path: Path) -> None:
