@@ -19,7 +19,9 @@ from pipeline_assets.corpus.licences import TABLE, licence_table
 from pipeline_assets.corpus.nemotron.split_pin import SplitFolder
 from pipeline_assets.corpus.packing.recipe import TokenizerPath
 from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_http import RepoType
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, modified_ns
+from pipeline_assets.corpus.scoring.model_pin import MODEL_STAGE, ModelFolder
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.target import Target
@@ -66,10 +68,12 @@ def _externals(target: Target, root: Path) -> Iterable[External]:
     dataset, commit = target.recipe.get("dataset"), target.recipe.get("revision")
     if isinstance(target.outside, SourceFolder):
         yield _folder(target.outside, root)
-    elif isinstance(target.outside, SplitFolder):
+    elif isinstance(target.outside, SplitFolder | ModelFolder):
         yield _folder(SourceFolder(target.outside.path, ("**/*",)), root)
     elif not target.upstream and isinstance(dataset, str) and isinstance(commit, str):
-        yield _dataset(dataset, commit)
+        yield _on_hub("dataset", dataset, commit)
+    elif target.stage == MODEL_STAGE:
+        yield _on_hub("model", str(target.recipe["name"]), str(commit))
     if target.tokenizer is not None:
         path = target.outside.path if isinstance(target.outside, TokenizerPath) else VOCABULARY
         yield _tokenizer(target.tokenizer["family"], target.tokenizer["sha256"], path)
@@ -77,14 +81,14 @@ def _externals(target: Target, root: Path) -> Iterable[External]:
         yield _LICENCES
 
 
-def _dataset(dataset: str, commit: str) -> External:
+def _on_hub(repo_type: RepoType, name: str, commit: str) -> External:
     def look(root: Path, hub: HubFiles) -> dict[str, Any]:
-        head = hub.resolve(dataset)
+        head = (hub.of_models() if repo_type == "model" else hub).resolve(name)
         return {"head of main": head, "is at the head": head == commit}
 
-    key = dg.AssetKey(["hub", commit[:_SHORT], *dataset.split("/")])
-    pinned = {"dataset": dataset, "commit": commit}
-    return External(key, f"Hub dataset {dataset} at commit {commit}", "huggingface", pinned, look)
+    key = dg.AssetKey(["hub", commit[:_SHORT], *name.split("/")])
+    pinned = {repo_type: name, "commit": commit}
+    return External(key, f"Hub {repo_type} {name} at commit {commit}", "huggingface", pinned, look)
 
 
 def _folder(folder: SourceFolder, root: Path) -> External:

@@ -131,3 +131,25 @@ def test_a_hub_that_cannot_be_reached_is_told_and_stops_no_other_look(root: Path
 
 def test_the_hub_is_not_asked_for_recipes_that_ship_and_nobody_runs(tmp_path: Path) -> None:
     assert looker(tmp_path)() == {}
+
+
+def test_the_model_that_scores_is_a_node_as_datasets_are(tmp_path: Path) -> None:
+    (tmp_path / "hub" / "datasets" / "maker" / "pools").mkdir(parents=True)
+    (tmp_path / "hub" / "datasets" / "maker" / "pools" / "low.parquet").write_bytes(b"rows")
+    (tmp_path / "hub" / "models" / "maker" / "tiny").mkdir(parents=True)
+    (tmp_path / "hub" / "models" / "maker" / "tiny" / "config.json").write_text("{}")
+    (tmp_path / "recipes").mkdir()
+    model, pools = {"name": "maker/tiny", "revision": "1" * 40}, {"dataset": "maker/pools", "revision": "2" * 40}
+    recipe = {
+        "name": "scored",
+        "system": "nemotron",
+        "scoring": {"model": model},
+        "datasets": [{**pools, "splits": ["low"]}],
+    }
+    (tmp_path / "recipes" / "scored.yaml").write_text(yaml.safe_dump(recipe))
+
+    with LoopbackHub(tmp_path / "hub") as hub:
+        [seen] = [found for key, found in looker(tmp_path)(hub.endpoint).items() if key == f"hub/{'1' * 12}/maker/tiny"]
+
+    assert (seen["model"], seen["commit"], seen["is at the head"]) == ("maker/tiny", "1" * 40, False)
+    assert len(str(seen["head of main"])) == 40
