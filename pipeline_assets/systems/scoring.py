@@ -16,7 +16,7 @@ from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe, S
 from pipeline_assets.corpus.scoring.score_checks import rows_have_scores, scores_are_sure
 from pipeline_assets.corpus.scoring.score_page import preview_scores
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE
-from pipeline_assets.corpus.scoring.scores import SCORES_FILE, ScoredSplit
+from pipeline_assets.corpus.scoring.scores import SCORES_FILE, ScoredSplit, preview_rows
 from pipeline_assets.corpus.scoring.subsets_recipe import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.staging import BuildFolder
@@ -108,6 +108,7 @@ NLL_SCORES = Kind(
     Rows without a score say why. Some are scored again in batches of other sizes, to say how sure scores are.""",
     formats=frozenset({"parquet"}),
     checks=(FILES, LEDGER, check(rows_have_scores), check(scores_are_sure, is_blocking=False)),
+    preview=preview_rows,
     limit=_limit,
 )
 

@@ -85,6 +85,7 @@ class LanguageModel:
 
     Attributes:
         is_packed: whether rows lie one behind the other, without padding; else a batch is padded at its end.
+        is_alone: whether a batch is one row, since positions would go by the longest (RoPE of the type `longrope`).
         max_tokens: of a row; None where the model's config doesn't say.
         facts: what is recorded of it: architecture, attention, experts, precision.
     """
@@ -92,6 +93,7 @@ class LanguageModel:
     network: Any
     head: LmHead
     is_packed: bool
+    is_alone: bool
     max_tokens: int | None
     facts: Mapping[str, Any]
 
@@ -148,7 +150,22 @@ def load_model(folder: Path, how: LoadedAs) -> LanguageModel:
         "quantization": getattr(config, "quantization_config", {}).get("quant_method"),
     }
     limit = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return _checked(LanguageModel(network, head, False, limit, facts), folder, how)
+    is_alone = _positions_go_by_the_longest(network, folder)
+    return _checked(LanguageModel(network, head, False, is_alone, limit, facts), folder, how)
+
+
+def _positions_go_by_the_longest(network: Any, folder: Path) -> bool:
+    """Whether RoPE depends on the longest row of a batch.
+
+    Raises:
+        InputError: it depends on all batches before, so that scores would go by the order of the rows.
+    """
+    said = [getattr(module, "rope_type", None) for module in network.modules()]
+    types = {str(one) for found in said for one in (found.values() if isinstance(found, dict) else [found])}
+    if any("dynamic" in one for one in types):
+        what = "its positions (dynamic RoPE) depend on what it read before: scores would go by the order of the rows"
+        raise InputError(what, folder, "take a model with another RoPE, or another `rope_type` in its config")
+    return "longrope" in types
 
 
 def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
@@ -215,6 +232,9 @@ def _load(folder: Path, config: Any, how: LoadedAs) -> Any:
         except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
             what = f"it can't be loaded ({' '.join(str(error).split())[:300]})"
             raise InputError(what, folder, "give a causal language model that transformers loads here") from None
+    if set(map(str, getattr(network, "hf_device_map", {}).values())) & {"cpu", "disk", "meta"}:
+        fix = "score on more or larger GPUs (`spreads` takes all of a machine), or take a smaller model"
+        raise InputError("it is larger than the memory of the GPUs", folder, fix)
     wrong = sorted(map(str, (*told["missing_keys"], *told["mismatched_keys"])))
     if wrong:
         what = f"{len(wrong)} of its weights are missing or of another shape, such as {wrong[0]}"
@@ -292,7 +312,7 @@ def _is_near(model: LanguageModel, rows: Sequence[NDArray[np.int32]], asked: Seq
     tokens = max(_MADE_LENGTHS) * len(rows)
     try:
         found = score_rows(model, made, tokens).rows
-    except (TypeError, ValueError):  # the model asks the attention for something else
+    except (ImportError, TypeError, ValueError):  # the model asks the attention for something else
         return False
     means = [(one.nll_sum or 0) / (len(row) - 1) for one, row in zip(found, rows, strict=True)]
     return bool(np.allclose(means, asked, rtol=0, atol=tolerance))

@@ -57,7 +57,7 @@ def score_rows(
         batch_rows: of a batch at most; None for any number.
     """
     lengths = np.array([len(row.ids) for row in rows], np.int64)
-    plan = packed if model.is_packed else padded
+    plan, batch_rows = packed if model.is_packed else padded, 1 if model.is_alone else batch_rows
     waiting = plan(lengths, batch_tokens, batch_rows)[::-1]
     found: list[RowNll | None] = [None] * len(rows)
     number = halved = 0
@@ -94,12 +94,13 @@ def token_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead) -> torc
     """-log p of each target.
 
     Args:
-        hidden: the states that predict them, shape (positions, width), of the head's dtype.
+        hidden: the states that predict them, shape (positions, width); what a model keeps in float32 becomes the
+            head's dtype, as in the model.
         targets: shape (positions,), int64.
     Returns:
         shape (positions,), float32, on the head's device.
     """
-    hidden, targets = hidden.to(head.weight.device), targets.to(head.weight.device)
+    hidden, targets = hidden.to(head.weight.device, head.weight.dtype), targets.to(head.weight.device)
     positions, words = _ON_CPU
     if head.weight.is_cuda:
         positions = _GPU_POSITIONS

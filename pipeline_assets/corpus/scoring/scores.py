@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow import column_of, numbers
 from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 
 SCORES_FILE = "scores.parquet"
@@ -57,6 +58,22 @@ COLUMNS: Final[dict[str, str]] = {
     "pool_file": "The file of the pools that the row was read from: the first that has its id.",
     "pool_row": "Its row there.",
 }
+
+
+_PREVIEWED = ("id", "nll_mean", "percentile_within_split", "bits_per_byte", "completion_token_count", "reason")
+_PREVIEW_ROWS = 10
+
+
+def preview_rows(scores: Artifact) -> list[dict[str, str]]:
+    """The scores of the first rows."""
+    with open_parquet(scores.path(SCORES_FILE)) as file:
+        batches = file.iter_batches(_PREVIEW_ROWS, columns=list(_PREVIEWED), use_threads=False)
+        rows: list[dict[str, Any]] = next((batch.to_pylist() for batch in batches), [])
+    return [{name.replace("_", " "): _shown(row[name]) for name in _PREVIEWED} for row in rows]
+
+
+def _shown(value: str | float | None) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)

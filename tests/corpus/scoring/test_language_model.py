@@ -1,17 +1,22 @@
 """Models that would be another than their files say are refused; gpt-oss-120b is looked at by its config."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
+from reference import reference_model, reference_nll
 from safetensors.torch import load_file, save_file
-from tiny_models import change_config, save_model
+from tiny_models import WORDS, change_config, save_model
 
 from pipeline_assets.corpus.scoring import language_model
 from pipeline_assets.corpus.scoring.attention import BY_ROWS
 from pipeline_assets.corpus.scoring.language_model import LoadedAs, check_quantisation, load_model
+from pipeline_assets.corpus.scoring.nll import score_rows
+from pipeline_assets.corpus.scoring.token_rows import TokenRow
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 CPU = LoadedAs("cpu", "float32")
@@ -103,6 +108,32 @@ def test_what_a_machine_can_not_do_is_said(how: LoadedAs, said: str, saved: Save
         pytest.skip("there is a GPU here")
     with pytest.raises((InputError, UsageError), match=said):
         load_model(saved("Llama"), how)
+
+
+def test_positions_that_go_by_the_longest_row_are_each_rows_own(tmp_path: Path) -> None:
+    """With longrope a long row would change what short ones beside it are given."""
+    factors = {"short_factor": [1.0] * 4, "long_factor": [8.0] * 4}
+    rope = {"rope_type": "longrope", "original_max_position_embeddings": 32, "rope_theta": 10_000.0, **factors}
+    folder = save_model("Llama", tmp_path, rope_parameters=rope, max_position_embeddings=256)
+    generator = np.random.default_rng(0)
+    rows = [TokenRow(generator.integers(0, WORDS, length, np.int32), np.arange(length) > 0) for length in (20, 100, 9)]
+
+    model = load_model(folder, CPU)
+
+    asked = [nll for row in rows for nll in reference_nll(reference_model(folder), [row])]
+    found = score_rows(model, rows, 4096).rows
+    assert [one.nll_sum for one in found] == pytest.approx(asked, rel=1e-4)
+    assert {one.batch_rows for one in found} == {1}
+    together = replace(model, is_alone=False)
+    assert score_rows(together, rows, 4096).rows[0].nll_sum != pytest.approx(asked[0], rel=1e-4)
+
+
+def test_positions_that_go_by_what_was_read_before_are_refused(tmp_path: Path) -> None:
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
+    folder = save_model("Llama", tmp_path, rope_parameters=rope, max_position_embeddings=32)
+
+    with pytest.raises(InputError, match="would go by the order of the rows"):
+        load_model(folder, CPU)
 
 
 def test_gpt_oss_120b_by_its_config(tmp_path: Path) -> None:
