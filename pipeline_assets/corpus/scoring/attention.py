@@ -73,11 +73,13 @@ def _on_gpu(
         scale=scaling,
         window_size=(window - 1 if window else -1, 0),
         enable_gqa=key.shape[1] != query.shape[1],
+        num_splits=1,  # so that the rows beside it change no bit of a row's attention
     )
     if sinks is None:
         return torch.as_tensor(found)
-    out, log_sum = found  # log_sum: shape (heads, tokens), float32
-    return torch.as_tensor(out * torch.sigmoid(log_sum - sinks.float()[:, None]).T[:, :, None]).to(query.dtype)
+    out, log_sum = found  # by heads and tokens, one way round or the other
+    log_sum = log_sum if log_sum.shape == out.shape[:2] else log_sum.T
+    return torch.as_tensor(out * torch.sigmoid(log_sum - sinks.float())[:, :, None]).to(query.dtype)
 
 
 def _on_cpu(
