@@ -6,7 +6,7 @@ equal jobs make equal bytes, so a job that runs twice costs time alone.
 """
 
 import contextlib
-import os
+import uuid
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -157,7 +157,6 @@ class LocalLauncher:
         self._start = starter(settings.start_method, work, warm_up, _NO_LIMIT)
         self._workers: dict[int, Worker[ScoreJob]] = {}
         self._slots: dict[str, int] = {}
-        self._submitted = 0
         self._folder = BuildFolder(Path())
 
     @contextlib.contextmanager
@@ -177,8 +176,7 @@ class LocalLauncher:
         if slot not in self._workers:
             self._workers[slot] = Worker(self._start())
         self._workers[slot].give(Job(replace(job, slot=slot), WHOLE, self._folder, None))
-        self._submitted += 1
-        ref = f"local:{os.getpid()}:{self._submitted}"
+        ref = f"local:{uuid.uuid4().hex}"  # never one that an earlier process wrote down
         self._slots[ref] = slot
         return ref
 

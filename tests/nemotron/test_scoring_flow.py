@@ -1,0 +1,97 @@
+"""From pools that are published on a hub to training subsets, in one run as the UI has it; and by the smoke command."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from answers import Corpusmill
+from materialized import Materialized, resources
+from smollm2 import smollm2
+
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.scoring.scores import percentiles
+from pipeline_assets.corpus.spine.recipe import read_yaml
+from pipeline_assets.smoke_nemotron import SCORED_NAME, made_recipe, scored_recipe
+from resources.loopback_hub import LoopbackHub
+
+pytestmark = pytest.mark.slow
+OWN = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_WORKERS": "2"}
+
+
+@pytest.fixture(scope="module")
+def published(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root whose hub has the pools of six made datasets."""
+    root = tmp_path_factory.mktemp("published") / "out"
+    done = corpusmill("nemotron", "smoke", "--out-dir", root, "--score", env=OWN)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "scored by a made model; training subsets: anchor" in done.stdout
+    return root
+
+
+def table(path: Path) -> list[dict[str, object]]:
+    return pq.ParquetFile(path).read().to_pylist()
+
+
+def test_a_second_smoke_run_builds_nothing(published: Path, corpusmill: Corpusmill) -> None:
+    again = corpusmill("nemotron", "smoke", "--out-dir", published, "--score", env=OWN)
+
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert "all was there, nothing built" in again.stdout
+
+
+def test_each_row_of_each_split_is_scored_once_and_ranked(published: Path) -> None:
+    for scores in (published / "nemotron" / SCORED_NAME / "nll_scores").glob("*/*/scores.parquet"):
+        rows, recipe = table(scores), read_yaml(published / "recipes" / f"{SCORED_NAME}.yaml")
+        [section] = [one for one in recipe["datasets"] if one["dataset"].endswith(scores.parts[-3])]
+        hub, split = published / "hub" / "datasets" / section["dataset"], scores.parts[-2]
+        files = [path for pattern in section["files"][split] for path in hub.glob(pattern)]
+        assert sorted(row["id"] for row in rows) == sorted({row["id"] for path in files for row in table(path)})
+        nll = np.array([row["nll_mean"] for row in rows], np.float64)
+        assert [row["percentile_within_split"] for row in rows] == percentiles(nll).tolist()
+
+
+def test_every_row_of_a_subset_keeps_its_score_and_the_rule_that_chose_it(published: Path) -> None:
+    folder = published / "nemotron" / SCORED_NAME / "training_subsets"
+    chosen = [row for path in sorted(folder.glob("subset_*/*/*.parquet")) for row in table(path)]
+    counts = json.loads((folder / "manifest.json").read_bytes())["identity"]["counts"]
+
+    assert len(chosen) == sum(counts["subsets"].values()) > 0
+    for row in chosen:
+        assert row["nll_mean"] is not None and 0 < row["percentile_within_split"] < 100
+        assert row["training_subset"] in counts["subsets"]
+    for rule in counts["subsets"]:
+        tokens, mask = (np.load(folder / "tokens" / rule / f"{name}.npy") for name in ("tokens", "loss_mask"))
+        rows = table(folder / "tokens" / rule / "rows.parquet")
+        assert (tokens.shape, tokens.dtype) == (mask.shape, np.int32)
+        assert sum(row["tokens"] for row in rows) == len(tokens)
+        assert mask.sum() == sum(row["stats_completion_tokens"] for row in chosen if row["training_subset"] == rule)
+
+
+def test_one_run_of_the_ui_goes_from_the_hub_to_subsets_with_a_real_model(published: Path, tmp_path: Path) -> None:
+    """SmolLM2 scores where its wheel can be had, the made model elsewhere."""
+    shutil.copytree(published / "hub", tmp_path / "hub")
+    shutil.copytree(published / "recipes", tmp_path / "recipes")
+    path = tmp_path / "recipes" / f"{SCORED_NAME}.yaml"
+    with LoopbackHub(tmp_path / "hub") as hub:
+        made = made_recipe(tmp_path, hub.commits())
+        scored_recipe(tmp_path, made, Run.of(tmp_path, hub.variables()))
+        content = read_yaml(path)
+        content["scoring"] |= {"max_rows": 2, "max_length": 256, "rescored": 1}
+        try:
+            content["scoring"] |= {"model": {"path": str(smollm2())}, "tokenizer": "model"}
+        except pytest.skip.Exception as why:
+            print(f"with the made model: {why}")
+        path.write_text(json.dumps(content))
+        run = Materialized(tmp_path, hub.endpoint)
+        job = run.definitions.resolve_job_def(SCORED_NAME)
+        result = job.execute_in_process(instance=run.instance, resources=resources(hub.endpoint, workers=2))
+
+    assert result.success
+    events = result.get_asset_materialization_events()
+    steps = {event.step_materialization_data.materialization.asset_key.path[2] for event in events}
+    assert steps == {"raw", "model", "nll_scores", "score_report", "training_subsets"}
+    report = json.loads((tmp_path / "nemotron" / SCORED_NAME / "score_report" / "report.json").read_bytes())
+    assert report["total"]["scored"]["rows"] == report["total"]["rows"] == 26
