@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
-from pipeline_assets.corpus.trust.figures import Limit
+from pipeline_assets.corpus.trust.figures import Limit, Listing
 
 _RAW = "nemotron/raw"
 
@@ -95,6 +96,14 @@ def _pool_files(pools: Target, split: str, run: Run, folder: BuildFolder) -> Ite
     yield {name: artifact.path(name) for name in names if pooled_split(name) == wanted}
 
 
+def _list_missing(target: Target, run: Run) -> Listing:
+    """What the first scores fetch: the model, and pools of a hub."""
+    pools, missing = target.upstream[0], dict(model_pin.list_weights(target, run).missing or {})
+    if pools.kind == _RAW:
+        missing |= split_pin.list_rows(replace(target, upstream=(pools,)), run).missing or {}
+    return Listing(missing=missing)
+
+
 def _limit(recipe: Mapping[str, Any]) -> Limit:
     return Limit("max_rows", rows=recipe["scoring"]["max_rows"])
 
@@ -109,6 +118,7 @@ NLL_SCORES = Kind(
     formats=frozenset({"parquet"}),
     checks=(FILES, LEDGER, check(rows_have_scores), check(scores_are_sure, is_blocking=False)),
     preview=preview_rows,
+    listing=_list_missing,
     limit=_limit,
 )
 

@@ -29,7 +29,7 @@ from pipeline_assets.corpus.readers.source_folder import (
     SourceFile,
     SourceFolder,
     changed_choice,
-    files_of,
+    files_while_read,
     folder_path,
     list_files,
 )
@@ -170,10 +170,8 @@ def split_files(raw: Target, run: Run, building: BuildFolder, max_rows: int | No
             yield SampledSplit(hub, *raw_pin.pinned_files(pin), sample).fetch(max_rows)
         return
     assert isinstance(raw.outside, SplitFolder)
-    names = tuple(entry["name"] for entry in pin.identity.inputs)
-    folder = SourceFolder(raw.outside.below(run.root).path, names)
-    yield files_of(folder, pin)
-    files_of(folder, pin)  # else they were written to while they were read
+    with files_while_read(raw.outside.below(run.root).path, pin) as files:
+        yield files
 
 
 def split_folder_of(manifest: Manifest, root: Path) -> SplitFolder | None:

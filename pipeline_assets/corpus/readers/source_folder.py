@@ -1,8 +1,9 @@
 """Files of a source on this machine: those that patterns match, their format, their byte ranges, what changed."""
 
+import contextlib
 import glob
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Literal
@@ -261,6 +262,18 @@ def folder_path(manifest: Manifest, root: Path) -> Path | None:
 def is_of_folder(manifest: Manifest) -> bool:
     """Whether a manifest's inputs were read from a folder of this machine."""
     return _FOLDER in manifest.provenance
+
+
+@contextlib.contextmanager
+def files_while_read(path: Path, pin: Manifest) -> Iterator[list[SourceFile]]:
+    """The files of a folder that a pin lists, in its order, while they are read.
+
+    Raises:
+        InputError: they are not as they are listed, before or after.
+    """
+    folder = SourceFolder(path, tuple(entry["name"] for entry in pin.identity.inputs))
+    yield files_of(folder, pin)
+    files_of(folder, pin)  # else they were written to while they were read
 
 
 def files_of(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:

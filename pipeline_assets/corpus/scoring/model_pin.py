@@ -16,7 +16,7 @@ from pipeline_assets.corpus.readers.source_folder import (
     SourceFile,
     SourceFolder,
     changed_choice,
-    files_of,
+    files_while_read,
     folder_path,
     list_files,
     open_source,
@@ -181,10 +181,8 @@ def model_folder(pin_target: Target, run: Run, building: StagingDir) -> Iterator
         yield _linked(fetched, building)
         return
     assert isinstance(pin_target.outside, ModelFolder)
-    names = tuple(entry["name"] for entry in pin.identity.inputs)
-    folder = SourceFolder(pin_target.outside.below(run.root).path, names)
-    yield _linked(files_of(folder, pin), building)
-    files_of(folder, pin)  # else they were written to while they were read
+    with files_while_read(pin_target.outside.below(run.root).path, pin) as files:
+        yield _linked(files, building)
 
 
 def _linked(files: Sequence[SourceFile], building: StagingDir) -> Path:
