@@ -81,7 +81,7 @@ def scored_recipe(root: Path, published: NemotronRecipe, run: Run) -> NemotronRe
     content = {
         "system": "nemotron",
         "name": SCORED_NAME,
-        "scoring": {"model": {"path": "models/made"}, "tokenizer": "o200k_harmony", "rescored": 8},
+        "scoring": {"model": {"path": "models/made"}, "tokenizer": "o200k_harmony", "max_length": 2048, "rescored": 4},
         "subsets": {},
         "datasets": [pools_section(repo, None, hub) for repo in repos],
     }

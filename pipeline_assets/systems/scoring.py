@@ -19,7 +19,7 @@ from pipeline_assets.corpus.scoring.score_page import preview_scores
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE
 from pipeline_assets.corpus.scoring.scores import SCORES_FILE, ScoredSplit, preview_rows
 from pipeline_assets.corpus.scoring.subsets_recipe import SUBSETS_STAGE, SubsetsRecipe
-from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.artifact import open_artifact, read_manifest
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
@@ -96,12 +96,15 @@ def _pool_files(pools: Target, split: str, run: Run, folder: BuildFolder) -> Ite
     yield {name: artifact.path(name) for name in names if pooled_split(name) == wanted}
 
 
-def _list_missing(target: Target, run: Run) -> Listing:
-    """What the first scores fetch: the model, and pools of a hub."""
+def _list_pools(target: Target, run: Run) -> Listing:
+    """The files of the split's pools; and what the first scores fetch: the model, and pools of a hub."""
     pools, missing = target.upstream[0], dict(model_pin.list_weights(target, run).missing or {})
     if pools.kind == _RAW:
         missing |= split_pin.list_rows(replace(target, upstream=(pools,)), run).missing or {}
-    return Listing(missing=missing)
+        return Listing(split_pin.list_split(pools, run).inputs, missing)
+    sealed, wanted = read_manifest(run.root / pools.folder), str(target.partition).partition("/")[2]
+    files = [one for one in sealed.storage if pooled_split(one.path) == wanted] if sealed is not None else []
+    return Listing(tuple({"name": one.path, "bytes": one.bytes} for one in files), missing)
 
 
 def _limit(recipe: Mapping[str, Any]) -> Limit:
@@ -118,7 +121,7 @@ NLL_SCORES = Kind(
     formats=frozenset({"parquet"}),
     checks=(FILES, LEDGER, check(rows_have_scores), check(scores_are_sure, is_blocking=False)),
     preview=preview_rows,
-    listing=_list_missing,
+    listing=_list_pools,
     limit=_limit,
 )
 

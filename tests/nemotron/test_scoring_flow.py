@@ -67,6 +67,7 @@ def test_every_row_of_a_subset_keeps_its_score_and_the_rule_that_chose_it(publis
         rows = table(folder / "tokens" / rule / "rows.parquet")
         assert (tokens.shape, tokens.dtype) == (mask.shape, np.int32)
         assert sum(row["tokens"] for row in rows) == len(tokens)
+        # Subsets have whole rows, whatever was cut off of them to be scored.
         assert mask.sum() == sum(row["stats_completion_tokens"] for row in chosen if row["training_subset"] == rule)
 
 

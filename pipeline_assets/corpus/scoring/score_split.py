@@ -62,8 +62,18 @@ def score_split(
         | {name: counts.get(name, 0) for name in told}
         | {"unscored": unscored, "millinats": scored.millinats()},
         {"model": {"name": model, **_loaded_as(scorer.recipe), **_only(receipts, "model")}, "how_sure": how_sure},
-        provenance={"scored_by": _only(receipts, "made_by"), **_gpu_seconds(scorer.recipe, [*receipts, *rescored])},
+        provenance={
+            "scored_by": _only(receipts, "made_by"),
+            "took_in": _took_in(files, selection),
+            **_gpu_seconds(scorer.recipe, [*receipts, *rescored]),
+        },
     )
+
+
+def _took_in(files: Mapping[str, Path], selection: Selection) -> dict[str, int]:
+    """What was worked on: of a sample its rows, and their share of the pools' bytes."""
+    size, rows = sum(path.stat().st_size for path in files.values()), selection.size
+    return {"bytes": round(size * rows / selection.distinct), "rows": rows}
 
 
 def _gpu_seconds(recipe: ScoringRecipe, receipts: Sequence[Receipt]) -> dict[str, float]:

@@ -30,6 +30,11 @@ class Selection:
     counts: Mapping[str, int]
 
     @property
+    def distinct(self) -> int:
+        """Rows of all pools, each id once."""
+        return self.counts["rows"] - self.counts.get(dropped_key("repeated_id"), 0)
+
+    @property
     def size(self) -> int:
         return sum(map(len, self.rows.values()))
 
