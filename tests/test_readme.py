@@ -1,5 +1,6 @@
 """What the README and the docs tell a user to type, typed."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -7,16 +8,25 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pydantic
 import pytest
 import yaml
 from answers import Corpusmill, blocks_of, commands_of
 
 from pipeline_assets.cli import _GROUPS, COMMANDS
+from pipeline_assets.corpus.harmony import parse
+from pipeline_assets.corpus.harmony.message import Reason
+from pipeline_assets.corpus.scoring import score_shard, token_rows
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
+from pipeline_assets.corpus.scoring.scores import COLUMNS
+from pipeline_assets.corpus.scoring.subsets_recipe import SubsetRule, SubsetsRecipe
+from pipeline_assets.systems.nemotron import KINDS, NemotronRecipe
 from resources.loopback_hub import LoopbackHub
 from resources.store import Store
 
 PROJECT = Path(__file__).parents[1]
-PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+DOCS = PROJECT / "docs"
+PAGES = [PROJECT / "README.md", *sorted(DOCS.glob("*.md"))]
 
 
 def commands_of_the_readme() -> tuple[list[list[str]], list[list[str]]]:
@@ -78,8 +88,60 @@ def test_every_extra_that_a_page_or_a_message_installs_is_the_projects_own() -> 
     named = {extra for text in read.values() for extra in re.findall(r"(?:install_hint\([\"']|'\.\[)(\w+)", text)}
 
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {"faiss", "stackexchange", "tokenizers"} <= named <= set(extras)
+    assert {"faiss", "scoring", "stackexchange", "tokenizers"} <= named <= set(extras)
     assert [path for path, text in read.items() if re.search(r"pip install '?corpusmill\b", text)] == []
+
+
+def test_the_table_of_extras_has_those_that_add_a_part() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", (PROJECT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+    extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(rows) == set(extras) - {"dev", "peers"}
+
+
+def test_every_kind_of_nemotron_has_its_folder_in_the_table() -> None:
+    page = (DOCS / "nemotron.md").read_text(encoding="utf-8")
+
+    named = {name.partition("/")[0] for name in re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)}
+
+    elsewhere = {"published_pools"}  # a section of docs/publishing.md
+    assert {kind.name.partition("/")[2] for kind in KINDS} - named == elsewhere
+
+
+def tables_below(heading: str, page: str) -> dict[str, str]:
+    """What the tables of a section say of names: all that is behind the cell of each."""
+    section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ((?:`[^`|]+` ?)+)\| (.+) \|$", section, re.MULTILINE)
+    return {name: said for names, said in rows for name in re.findall("`([^`]+)`", names)}
+
+
+def test_the_page_on_scores_has_every_column_reason_and_key() -> None:
+    page = (DOCS / "scoring.md").read_text(encoding="utf-8")
+    told = tables_below("What scores say", page)
+
+    assert {name: told.get(name) for name in COLUMNS} == COLUMNS
+    of_texts = set(re.findall(r"Reason\.([A-Z_]+)", Path(parse.__file__).read_text())) | {Reason.NOT_ENCODABLE.name}
+    reasons = {
+        *(token_rows.NO_TEXT, token_rows.NO_COMPLETION, token_rows.NO_COMPLETION_LEFT, token_rows.UNKNOWN_LOSS_MODE),
+        *(score_shard.NOT_FINITE, score_shard.OUT_OF_MEMORY, *(Reason[name] for name in of_texts)),
+    }
+    assert reasons - set(told) == set()
+    defaults = {key: default_of(field) for key, field in ScoringRecipe.model_fields.items()}
+    assert {key: told.partition(" |")[0] for key, told in tables_below("Recipe", page).items()} == defaults
+    asked = [*SubsetsRecipe.model_fields, *SubsetRule.model_fields]
+    assert [key for key in asked if f"`{key}`" not in page] == []
+
+
+def default_of(field: pydantic.fields.FieldInfo) -> str:
+    return f"`{field.default if isinstance(field.default, str) else json.dumps(field.default)}`"
+
+
+def test_recipes_of_the_page_on_scores_are_valid_and_its_rules_are_the_default() -> None:
+    recipe, rules = map(yaml.safe_load, blocks_of(DOCS / "scoring.md", "yaml"))
+
+    assert NemotronRecipe.of(recipe, "the page").subsets == SubsetsRecipe.of(rules["subsets"], "the page")
+    [mine] = [text for text in blocks_of(DOCS / "nemotron.md", "yaml") if "system:" in text]
+    assert NemotronRecipe.of(yaml.safe_load(mine), "the page").scoring is not None
 
 
 def test_the_launchpad_example_is_valid_config() -> None:

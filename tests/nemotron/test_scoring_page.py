@@ -1,0 +1,56 @@
+"""docs/scoring.md, typed: what each of its commands answers."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from answers import DOCS, Corpusmill, Typed, blocks_of, type_page
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def scored(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Typed]]:
+    """A folder where every command of the page was typed, and what each answered."""
+    made_model = pytest.importorskip("pipeline_assets.corpus.scoring.made_model")
+    pytest.importorskip("transformers", reason="the extra `scoring` is not installed")
+    folder = tmp_path_factory.mktemp("scoring")
+    made_model.write_made_model(folder / "out" / "models" / "other", seed=1)
+    typed = type_page("scoring.md", corpusmill, cwd=folder, env={"CORPUSMILL_WORKERS": "0"})
+    return folder, {" ".join(words[:2]): answer for words, answer in typed}
+
+
+def test_answers_are_those_of_the_page(scored: tuple[Path, dict[str, Typed]]) -> None:
+    _, typed = scored
+    [_, *means] = blocks_of(DOCS / "scoring.md")[1].splitlines()
+
+    assert "anchor 10, challenge 2, learning 3, restoration 28" in typed["nemotron smoke"].stdout
+    assert "out/models/other beside out/models/made, in bits a byte:" in typed["nemotron score"].stdout
+    told = [line.split() for line in typed["nemotron percentiles"].stdout.splitlines()]
+    assert [line for line in means if line.split() not in told] == []
+    assert "  restoration: 28 rows" in typed["nemotron subsets"].stdout
+
+
+def test_a_row_leads_to_the_pool_on_the_hub_and_shows_what_counts(scored: tuple[Path, dict[str, Typed]]) -> None:
+    _, typed = scored
+
+    assert "source    loopback/nemotron-math-v2-pools@" in next(
+        answer.stdout for words, answer in typed.items() if words.startswith("trace")
+    )
+    assert "▌ " in next(answer.stdout for words, answer in typed.items() if words.startswith("peek"))
+
+
+def test_python_of_the_page_reads_the_tokens(scored: tuple[Path, dict[str, Typed]]) -> None:
+    folder, _ = scored
+    [code] = blocks_of(DOCS / "scoring.md", "python")
+
+    result = subprocess.run(
+        [sys.executable, "-c", code + "\nprint(len(tokens), len(ids), sum(labels >= 0))"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert result.stdout.split() == ["2078", "175", "91"]
