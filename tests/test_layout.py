@@ -198,7 +198,8 @@ def test_the_command_line_starts_without_dagster_or_the_hub_client() -> None:
 
 def test_the_help_of_a_command_loads_no_arrays_or_tables() -> None:
     """But where options are made from sections of recipes, or a whole corpus is built."""
-    by_section = {"commands.stage_a", "commands.corpora", "commands.nemotron", "demo", "smoke", "smoke_nemotron"}
+    by_section = {f"commands.{page}" for page in ("stage_a", "corpora", "nemotron", "scores")}
+    by_section |= {"demo", "smoke", "smoke_nemotron"}
     modules = [f"pipeline_assets.{module}" for module in ("commands.sections", *COMMANDS) if module not in by_section]
 
     loaded = loaded_by(f"import {', '.join(modules)}")
