@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def publish(
     repo: Annotated[str, typer.Argument(help="owner/name on the hub; made if it isn't there.")],
-    folder: Annotated[Path, typer.Argument(help="Sealed folder of inventories, rows or pools.")],
+    folder: Annotated[Path, typer.Argument(help="Sealed folder of inventories, rows, pools or subsets.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be sent; send nothing.")] = False,
     public: Annotated[bool, typer.Option("--public", help="A repo that is made can be read by anybody.")] = False,
     allow_unknown_licences: Annotated[
