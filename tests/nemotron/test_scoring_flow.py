@@ -11,6 +11,7 @@ from answers import Corpusmill
 from materialized import Materialized, resources
 from smollm2 import smollm2
 
+from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring.scores import percentiles
 from pipeline_assets.corpus.spine.recipe import read_yaml
@@ -78,7 +79,7 @@ def test_one_run_of_the_ui_goes_from_the_hub_to_subsets_with_a_real_model(publis
     path = tmp_path / "recipes" / f"{SCORED_NAME}.yaml"
     with LoopbackHub(tmp_path / "hub") as hub:
         made = made_recipe(tmp_path, hub.commits())
-        scored_recipe(tmp_path, made, Run.of(tmp_path, hub.variables()))
+        scored_recipe(tmp_path, made, Run.of(tmp_path, {}, hub=HubFiles(tmp_path / "cache", endpoint=hub.endpoint)))
         content = read_yaml(path)
         content["scoring"] |= {"max_rows": 2, "max_length": 256, "rescored": 1}
         try:

@@ -93,15 +93,16 @@ def choose(
 def near_a_boundary(
     nll: NDArray[np.float64], percentile: NDArray[np.float64], rule: SubsetRule, error_bar: float
 ) -> NDArray[np.bool_]:
-    """Rows of a split whose NLL is within an error bar of where the rule's band begins or ends, inside or outside.
+    """Rows of a split that another score within the error bar could bring into the rule's band, or out of it.
 
-    It begins at the lowest NLL of the split that is in it, and ends at the highest. A band that begins at 0 or ends at
-    100 has no boundary there. Arrays are of all rows of the split, shape (rows,), NaN without a score.
+    The band begins halfway between the lowest NLL of the split that is in it and the highest below, and ends likewise;
+    one that no row lies beyond, as it begins at 0 or ends at 100, has no boundary there. Arrays are of all rows of the
+    split, shape (rows,), NaN without a score.
     """
     low, high = rule.band
-    boundaries = [nll[percentile >= low].min(initial=np.inf)] if low > 0 else []
-    boundaries += [nll[percentile <= high].max(initial=-np.inf)] if high < 100 else []
     is_near = np.zeros(len(nll), bool)
-    for one in boundaries:
-        is_near |= np.abs(nll - one) <= error_bar
+    for below, above in ((percentile < low, percentile >= low), (percentile <= high, percentile > high)):
+        if below.any() and above.any():
+            boundary = (nll[below].max() + nll[above].min()) / 2
+            is_near |= np.abs(nll - boundary) <= error_bar
     return is_near

@@ -284,7 +284,14 @@ def test_a_band_that_begins_above_all_rows_has_no_boundary() -> None:
     nll, percentile = np.array([1.0, 2.0, np.nan]), np.array([25.0, 75.0, np.nan])
 
     assert not near_a_boundary(nll, percentile, SubsetRule(percentile=("90", "100")), 10.0).any()
-    assert near_a_boundary(nll, percentile, SubsetRule(percentile=("50", "100")), 0.5).tolist() == [False, True, False]
+    assert near_a_boundary(nll, percentile, SubsetRule(percentile=("50", "100")), 0.5).tolist() == [True, True, False]
+
+
+def test_where_scores_are_exact_no_row_could_flip() -> None:
+    nll, percentile = np.array([1.0, 1.001, 2.0]), np.array([100 / 6, 50, 500 / 6])
+
+    assert not near_a_boundary(nll, percentile, SubsetRule(percentile=("40", "60")), 0.0).any()
+    assert near_a_boundary(nll, percentile, SubsetRule(percentile=("40", "60")), 0.001).tolist() == [True, True, False]
 
 
 def test_a_pool_that_lost_rows_stops_it(tmp_path: Path) -> None:
