@@ -78,7 +78,7 @@ def _score(job: Job) -> BuildResult:
     said = pinned.manifest.identity.recipe
     name = f"{said['name']}@{said['revision']}" if "revision" in said else pinned.manifest.digest
     with (
-        _pool_files(pools, str(job.target.partition), job.run, job.building) as files,
+        _pool_files(pools, job.recipe["split"], job.run, job.building) as files,
         model_pin.model_folder(model, job.run, job.building) as folder,
     ):
         return score_split(job.building, files, name, Scorer(pinned.manifest.digest, recipe, folder), job.run.settings)
@@ -91,9 +91,9 @@ def _pool_files(pools: Target, split: str, run: Run, folder: BuildFolder) -> Ite
         with split_pin.split_files(pools, run, folder, None) as files:
             yield {file.name: file.path for file in files}
         return
-    artifact, wanted = open_artifact(run.root / pools.folder), split.partition("/")[2]
+    artifact = open_artifact(run.root / pools.folder)
     names = [file.path for file in artifact.manifest.identity.files]
-    yield {name: artifact.path(name) for name in names if pooled_split(name) == wanted}
+    yield {name: artifact.path(name) for name in names if pooled_split(name) == split}
 
 
 def _list_pools(target: Target, run: Run) -> Listing:
@@ -102,8 +102,8 @@ def _list_pools(target: Target, run: Run) -> Listing:
     if pools.kind == _RAW:
         missing |= split_pin.list_rows(replace(target, upstream=(pools,)), run).missing or {}
         return Listing(split_pin.list_split(pools, run).inputs, missing)
-    sealed, wanted = read_manifest(run.root / pools.folder), str(target.partition).partition("/")[2]
-    files = [one for one in sealed.storage if pooled_split(one.path) == wanted] if sealed is not None else []
+    sealed, split = read_manifest(run.root / pools.folder), target.recipe["split"]
+    files = [one for one in sealed.storage if pooled_split(one.path) == split] if sealed is not None else []
     return Listing(tuple({"name": one.path, "bytes": one.bytes} for one in files), missing)
 
 
@@ -132,7 +132,8 @@ def scored_splits(scores: Sequence[Target], run: Run, folder: BuildFolder) -> It
     with contextlib.ExitStack() as opened:
         splits = []
         for one in scores:
-            files = opened.enter_context(_pool_files(one.upstream[0], str(one.partition), run, folder))
+            split = str(one.recipe["split"])
+            files = opened.enter_context(_pool_files(one.upstream[0], split, run, folder))
             artifact = open_artifact(run.root / one.folder)
             decisions = artifact.manifest.identity.decisions
             splits.append(ScoredSplit(str(one.partition), artifact.path(SCORES_FILE), files, decisions))
