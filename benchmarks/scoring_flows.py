@@ -101,9 +101,9 @@ def plain(pool: Path, model: Path, threads: int) -> list[float]:
             attention[number, :length] = 1
             labels[number, :length] = torch.from_numpy(np.where(row.counts, row.ids, -100).astype(np.int64))
         with torch.inference_mode():
-            logits = network(input_ids=ids, attention_mask=attention, use_cache=False).logits[:, :-1]
-            nll = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels[:, 1:], reduction="none")
-        found += nll.double().sum(1).tolist()
+            logits = network(input_ids=ids, attention_mask=attention, use_cache=False).logits[:, :-1].flatten(0, 1)
+            nll = torch.nn.functional.cross_entropy(logits, labels[:, 1:].flatten(), reduction="none")
+        found += nll.reshape(len(rows), -1).double().sum(1).tolist()
     return found
 
 

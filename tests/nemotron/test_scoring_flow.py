@@ -15,6 +15,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring.scores import percentiles
 from pipeline_assets.corpus.spine.recipe import read_yaml
+from pipeline_assets.demo_library import HUB_TOKEN
 from pipeline_assets.smoke_nemotron import SCORED_NAME, made_recipe, scored_recipe
 from resources.loopback_hub import LoopbackHub
 
@@ -72,8 +73,11 @@ def test_every_row_of_a_subset_keeps_its_score_and_the_rule_that_chose_it(publis
         assert mask.sum() == sum(row["stats_completion_tokens"] for row in chosen if row["training_subset"] == rule)
 
 
-def test_one_run_of_the_ui_goes_from_the_hub_to_subsets_with_a_real_model(published: Path, tmp_path: Path) -> None:
+def test_one_run_of_the_ui_goes_from_the_hub_to_subsets_with_a_real_model(
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SmolLM2 scores where its wheel can be had, the made model elsewhere."""
+    monkeypatch.setenv("HF_TOKEN", HUB_TOKEN)  # what was published is private
     shutil.copytree(published / "hub", tmp_path / "hub")
     shutil.copytree(published / "recipes", tmp_path / "recipes")
     path = tmp_path / "recipes" / f"{SCORED_NAME}.yaml"
