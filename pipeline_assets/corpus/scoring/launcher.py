@@ -2,10 +2,12 @@
 
 A launched job is known by its ref, which is written down before anybody waits for it: a build that was killed finds its
 jobs again, waits for those that still run, and takes what they made. What a launcher has forgotten is submitted again;
-equal jobs make equal bytes, so a job that runs twice costs time alone.
+equal jobs make equal bytes, so a job that runs twice costs time alone. A ref stays written down until its job is
+collected or canceled: what failed is submitted anew by the next build.
 """
 
 import contextlib
+import logging
 import uuid
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +23,7 @@ from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import WHOLE, Job, WarmUp, Work, Worker, how_it_died
 
+logger = logging.getLogger("corpusmill")
 _TRIES = 3  # of a job whose worker dies
 _POLL_S = 5.0
 _NO_LIMIT = 1 << 62  # of a worker's memory: it holds a model
@@ -92,7 +95,7 @@ def launched(launcher: Launcher, stage: str, jobs: Sequence[ScoreJob], folder: B
     Jobs are canceled when the caller stops early, and when one fails; a process that is killed leaves them running.
 
     Raises:
-        RetryableError: a job's worker died three times.
+        RetryableError: a job's worker died three times; names the job.
         InputError: as a job raised it.
     """
     known = {job.name: _known_ref(folder, stage, job) for job in jobs}
@@ -109,15 +112,20 @@ def launched(launcher: Launcher, stage: str, jobs: Sequence[ScoreJob], folder: B
                     if state is JobState.RUNNING:
                         continue
                     one = running.pop(ref)
-                    receipt = _collected(launcher, ref, folder, tries, one) if state is JobState.DONE else None
-                    if receipt is None:
-                        waiting.append(one)
-                    else:
-                        folder.commit(stage, one.name, receipt)
-                        done[one.name] = receipt
+                    try:
+                        receipt = _collected(launcher, ref, folder, tries, one) if state is JobState.DONE else None
+                        if receipt is None:
+                            waiting.append(one)
+                        else:
+                            folder.commit(stage, one.name, receipt)
+                            done[one.name] = receipt
+                    finally:
+                        folder.forget(_calls(stage), one.name)
             yield done.pop(job.name)
     finally:
         launcher.cancel(running.keys())
+        for one in running.values():
+            folder.forget(_calls(stage), one.name)
 
 
 def _collected(
@@ -126,10 +134,12 @@ def _collected(
     """What came of a job; None if it is to be tried again."""
     try:
         return launcher.collect(ref, folder)
-    except RetryableError:
+    except RetryableError as died:
         tries[job.name] += 1
         if tries[job.name] == _TRIES:
-            raise
+            what = f"{died.what}, {_TRIES} times on shard {job.name}"
+            raise RetryableError(what, job.file, died.fix) from None
+        logger.warning("shard %s of %s: %s; it is tried again", job.name, job.pool_file, died.what)
         return None
 
 

@@ -122,6 +122,10 @@ class BuildFolder:
         """The receipt of a finished shard; None if it is not finished, or its receipt is damaged."""
         return _read_receipt(self.folder / self._receipt_name(stage, shard))
 
+    def forget(self, stage: str, shard: str) -> None:
+        """No receipt is there of this shard of this stage; it may be that none was."""
+        durable.remove(self.folder / self._receipt_name(stage, shard))
+
     def finished_shards(self) -> int:
         """How many shards have a receipt, of all stages."""
         return len(list((self.folder / RECEIPTS).glob("*/*.json")))

@@ -1,0 +1,91 @@
+"""What launchers are tried with: jobs that wait until they are told what to do; and a launcher that is far away."""
+
+import os
+import signal
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline_assets.corpus.scoring.launcher import JobState, ScoreJob
+from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.worker import Window
+
+
+def job_of(name: str, told: Path, *rows: int) -> ScoreJob:
+    """A job that does what a file of its name says, once that is there."""
+    return ScoreJob(name, "pool.parquet", told / name, rows or (0,))
+
+
+def tell(job: ScoreJob, what: str) -> None:
+    """`write`, `refuse`, or `die` so many times and write then, such as `die 2`."""
+    unfinished = job.file.with_suffix(".unfinished")
+    unfinished.write_text(what)
+    unfinished.rename(job.file)
+
+
+def do_as_told(job: ScoreJob, window: Window, folder: BuildFolder) -> Receipt:
+    with open(_pids(job), "a", encoding="utf-8") as pids:
+        pids.write(f"{os.getpid()}\n")
+    while not job.file.exists():
+        time.sleep(0.002)
+    word, _, times = job.file.read_text().partition(" ")
+    if word == "refuse":
+        raise InputError("it was told to", job.name, "tell it something else")
+    if word == "die" and len(pids_of(job)) <= int(times):
+        os.kill(os.getpid(), signal.SIGKILL)
+    name = f"{WORK}/made/{job.name}"
+    with DurableFile(folder.path(name)) as file:
+        file.write(f"{job.row_numbers}".encode())
+    return Receipt([OutputFile.plain(name, len(job.row_numbers), file)], {"documents": len(job.row_numbers)})
+
+
+def pids_of(job: ScoreJob) -> list[int]:
+    """The processes that began the job, in order."""
+    return [int(line) for line in _pids(job).read_text().split()] if _pids(job).exists() else []
+
+
+def _pids(job: ScoreJob) -> Path:
+    return job.file.with_suffix(".pids")
+
+
+@dataclass
+class FarLauncher:
+    """One whose jobs go on without whoever submitted them: they are files in a folder, done at once.
+
+    Attributes:
+        kills: whether whoever waits is killed then.
+        refuses: names of jobs that fail.
+    """
+
+    folder: Path
+    kills: bool = False
+    refuses: Collection[str] = ()
+    places: int = 2
+    canceled: list[str] = field(default_factory=list)
+
+    def submit(self, job: ScoreJob) -> str:
+        ref = f"{len(self.submitted()):03d}-{job.name}"
+        (self.folder / ref).touch()
+        return ref
+
+    def submitted(self) -> list[str]:
+        """Names of jobs, in the order in which they were ever submitted."""
+        return [path.name.partition("-")[2] for path in sorted(self.folder.iterdir())]
+
+    def poll(self, refs: Collection[str], timeout_s: float) -> Mapping[str, JobState]:
+        if self.kills:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {ref: JobState.DONE if (self.folder / ref).exists() else JobState.GONE for ref in refs}
+
+    def collect(self, ref: str, folder: BuildFolder) -> Receipt:
+        name = ref.partition("-")[2]
+        if name in self.refuses:
+            raise InputError("it was told to", name, "tell it something else")
+        return Receipt([], {"documents": 1}, {"ref": ref})
+
+    def cancel(self, refs: Collection[str]) -> None:
+        self.canceled += refs
