@@ -85,7 +85,8 @@ def test_every_extra_that_a_page_or_a_message_installs_is_the_projects_own() -> 
     sources = [*(PROJECT / "pipeline_assets").rglob("*.py"), *(PROJECT / "resources").rglob("*.py")]
     read = {path: path.read_text(encoding="utf-8") for path in (*PAGES, *sources)}
 
-    named = {extra for text in read.values() for extra in re.findall(r"(?:install_hint\([\"']|'\.\[)(\w+)", text)}
+    installing = re.compile(r"(?:install_hint\([\"']|not_installed\(error, [\"']|'\.\[)(\w+)")
+    named = {extra for text in read.values() for extra in installing.findall(text)}
 
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {"faiss", "scoring", "stackexchange", "tokenizers"} <= named <= set(extras)

@@ -158,6 +158,11 @@ def _source_file(root: Path, name: str) -> SourceFile:
     return SourceFile(path, name, path.stat().st_size)
 
 
+def has_files(folder: Path) -> bool:
+    """Whether any file lies in a folder or below it."""
+    return any(path.is_file() for path in folder.rglob("*"))
+
+
 def _no_match(root: Path, pattern: str, has_folders: bool) -> UsageError:
     if not root.is_dir():
         return UsageError("there is no such folder", root, "correct the source's folder")

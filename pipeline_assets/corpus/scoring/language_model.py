@@ -21,7 +21,7 @@ from transformers.quantizers.auto import AutoHfQuantizer
 
 from pipeline_assets.corpus.scoring.attention import BY_ROWS
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
 
 Device = Literal["cpu", "cuda"]
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -230,6 +230,10 @@ def _load(folder: Path, config: Any, how: LoadedAs) -> Any:
                 **more,
             )
         except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+            if how.attention is not None and "attn" in str(error).lower().replace("attention", "attn"):
+                what = f"it is {how.attention}, and the model can't be loaded so ({' '.join(str(error).split())[:300]})"
+                fix = "leave it out, or name one that is there: sdpa and eager are for most models"
+                raise UsageError(what, bare("scoring.attention"), fix) from None
             what = f"it can't be loaded ({' '.join(str(error).split())[:300]})"
             raise InputError(what, folder, "give a causal language model that transformers loads here") from None
     if set(map(str, getattr(network, "hf_device_map", {}).values())) & {"cpu", "disk", "meta"}:
@@ -315,7 +319,8 @@ def _is_near(model: LanguageModel, rows: Sequence[NDArray[np.int32]], asked: Seq
     except (ImportError, TypeError, ValueError):  # the model asks the attention for something else
         return False
     means = [(one.nll_sum or 0) / (len(row) - 1) for one, row in zip(found, rows, strict=True)]
-    return bool(np.allclose(means, asked, rtol=0, atol=tolerance))
+    # A weight that is no number is told of the rows that meet it, not of the model.
+    return bool(np.allclose(means, asked, rtol=0, atol=tolerance, equal_nan=True))
 
 
 @contextmanager

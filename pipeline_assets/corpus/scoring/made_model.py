@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline_assets.corpus.spine.errors import UsageError, install_hint
+from pipeline_assets.corpus.spine.errors import not_installed
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SIZE
 
 _WIDTH = 16
@@ -18,7 +18,7 @@ def write_made_model(folder: Path, seed: int = 0) -> Path:
         import torch
         import transformers
     except ImportError as error:
-        raise UsageError(f"{error.name} is not installed", "scoring", install_hint("scoring")) from None
+        raise not_installed(error, "scoring") from None
     if not (folder / "model.safetensors").is_file():
         config = transformers.LlamaConfig(
             vocab_size=VOCABULARY_SIZE,

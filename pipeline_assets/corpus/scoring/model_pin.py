@@ -18,6 +18,7 @@ from pipeline_assets.corpus.readers.source_folder import (
     changed_choice,
     files_while_read,
     folder_path,
+    has_files,
     list_files,
     open_source,
 )
@@ -25,7 +26,7 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring.model_files import ModelFiles, choose_files
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Option, RecipePart
 from pipeline_assets.corpus.spine.sealing import WORK
@@ -97,6 +98,8 @@ class ModelFolder:
         """
         if not self.path.is_dir():
             raise UsageError("there is no such folder", self.path, "correct the model's `path`")
+        if not has_files(self.path):
+            raise UsageError("no file is in it", self.path, "give a folder that holds a model")
         found = {file.name: file for file in list_files(self.path, ["**/*"])}
 
         def read(name: str) -> bytes:
@@ -178,11 +181,24 @@ def model_folder(pin_target: Target, run: Run, building: StagingDir) -> Iterator
     if pin_target.outside is None:
         hub = run.hub_for("this model").of_models()
         fetched = raw_pin.fetch_pinned(hub, pin, run.settings.fetch_threads, run.settings.log_every_s)
-        yield _linked(fetched, building)
+        name = f"{pin.identity.recipe['name']}@{pin.identity.recipe['revision']}"
+        with _named(_linked(fetched, building), name) as linked:
+            yield linked
         return
     assert isinstance(pin_target.outside, ModelFolder)
-    with files_while_read(pin_target.outside.below(run.root).path, pin) as files:
-        yield _linked(files, building)
+    here = pin_target.outside.below(run.root).path
+    with files_while_read(here, pin) as files, _named(_linked(files, building), str(here)) as linked:
+        yield linked
+
+
+@contextlib.contextmanager
+def _named(linked: Path, model: str) -> Iterator[Path]:
+    """The folder of links; errors of the block that name it name the model, which is what the user knows."""
+    try:
+        yield linked
+    except InputError as error:
+        error.move(str(linked), model)
+        raise
 
 
 def _linked(files: Sequence[SourceFile], building: StagingDir) -> Path:

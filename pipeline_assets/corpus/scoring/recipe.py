@@ -1,11 +1,11 @@
 """What decides scores besides the rows and the model's files."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
 from pipeline_assets.corpus.scoring.model_pin import ModelSection
-from pipeline_assets.corpus.spine.errors import UsageError, install_hint
+from pipeline_assets.corpus.spine.errors import key, not_installed
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 
@@ -48,6 +48,13 @@ class ScoringRecipe(RecipePart):
     )
     rescored: int = pydantic.Field(64, ge=0)
 
+    @pydantic.model_validator(mode="after")
+    def _fits_its_device(self) -> Self:
+        if (self.device == "cpu") != (self.dtype_of_device == "float32"):
+            what = f"{key('dtype')} is {self.dtype} and {key('device')} {self.device}"
+            raise ValueError(f"{what}: a CPU takes float32, a GPU bfloat16 or float16")
+        return self
+
     @property
     def dtype_of_device(self) -> Dtype:
         """The dtype that is asked, or that of the device."""
@@ -72,6 +79,6 @@ def device_here() -> Device:
     """
     try:
         import torch
-    except ImportError:
-        raise UsageError("torch is not installed", "scoring", install_hint("scoring")) from None
+    except ImportError as error:
+        raise not_installed(error, "scoring") from None
     return "cuda" if torch.cuda.is_available() else "cpu"

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.scores import SCORES
-from pipeline_assets.corpus.scoring.selection import ASKED
+from pipeline_assets.corpus.scoring.selection import ASKED, LOSS_RULE, naming_unreadable
 from pipeline_assets.corpus.scoring.token_rows import (
     TOKENIZER_FILE,
     EncodedRow,
@@ -25,7 +25,7 @@ from pipeline_assets.corpus.scoring.token_rows import (
     encode_row,
     load_model_tokenizer,
 )
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, install_hint
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, not_installed
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
@@ -80,7 +80,7 @@ def model_of(scorer: Scorer, slot: int) -> "LanguageModel":
 
         from pipeline_assets.corpus.scoring.language_model import LoadedAs, load_model
     except ImportError as error:
-        raise UsageError(f"{error.name} is not installed", "scoring", install_hint("scoring")) from None
+        raise not_installed(error, "scoring") from None
     recipe = scorer.recipe
     if recipe.device == "cuda" and torch.cuda.is_available():
         torch.cuda.set_device(slot)
@@ -94,7 +94,7 @@ def model_of(scorer: Scorer, slot: int) -> "LanguageModel":
         raise InputError(what, scorer.folder, "give the tokenizer that the model was trained with")
     if recipe.max_length is not None and recipe.max_length > (model.max_tokens or _UNLIMITED):
         what = f"it is {recipe.max_length:,}, and the model takes {model.max_tokens:,} tokens"
-        raise UsageError(what, "max_length", f"set {model.max_tokens} or less")
+        raise UsageError(what, bare("scoring.max_length"), f"set {model.max_tokens} or less")
     return model
 
 
@@ -125,15 +125,15 @@ def score_shard(job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scor
     Raises:
         InputError, UsageError: as `model_of`.
     """
-    from pipeline_assets.corpus.scoring.nll import score_rows
-
     model, tokenizer, recipe = model_of(scorer, job.slot), tokenizer_of(scorer), scorer.recipe
+    from pipeline_assets.corpus.scoring.nll import score_rows  # after `model_of`, which says what isn't installed
+
     started = time.monotonic()
     limit = recipe.max_length or model.max_tokens or _UNLIMITED
     ids, encoded = list[str](), list[EncodedRow | Unscored]()
     for row in _rows_of(job):
         ids.append(str(row["id"]))
-        encoded.append(encode_row(row["text"], row["loss_mode"], row.get("loss_rule"), tokenizer, limit))
+        encoded.append(encode_row(row["text"], row["loss_mode"], row.get(LOSS_RULE), tokenizer, limit))
     rows = [one.tokens for one in encoded if isinstance(one, EncodedRow)]
     scored = score_rows(model, rows, recipe.batch_tokens, job.batch_rows)
     found = iter(scored.rows)
@@ -154,12 +154,14 @@ def _rows_of(job: ScoreJob) -> Iterator[Mapping[str, Any]]:
     """The job's rows, a row group at a time."""
     wanted, first = np.array(job.row_numbers, np.int64), 0
     with open_parquet(job.file) as file:
-        columns = [*ASKED, *(["loss_rule"] if "loss_rule" in file.schema_arrow.names else [])]
+        columns = [*ASKED, *([LOSS_RULE] if LOSS_RULE in file.schema_arrow.names else [])]
         for group in range(file.num_row_groups):
             stop = first + file.metadata.row_group(group).num_rows
             inside = wanted[np.searchsorted(wanted, first) : np.searchsorted(wanted, stop)] - first
             if len(inside):
-                yield from file.read_row_group(group, columns, use_threads=False).take(column_of(inside)).to_pylist()
+                with naming_unreadable(job.file):
+                    table = file.read_row_group(group, columns, use_threads=False)
+                yield from table.take(column_of(inside)).to_pylist()
             first = stop
 
 

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.arrow import nullable
 from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
 from pipeline_assets.corpus.scoring.launcher import LocalLauncher, ScoreJob, launched
-from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, device_here
 from pipeline_assets.corpus.scoring.score_shard import NOT_FINITE, Scorer, score_shard
 from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, percentiles
 from pipeline_assets.corpus.scoring.selection import Selection, select_rows
 from pipeline_assets.corpus.spine.engine import RunSettings, adopting
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, key
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
@@ -94,9 +94,16 @@ def _jobs(files: Mapping[str, Path], selection: Selection, shard_rows: int) -> I
 
 
 def _places(recipe: ScoringRecipe, settings: RunSettings) -> int:
-    """Shards at a time: a worker each on a CPU, a GPU each, one where the model is spread over all GPUs."""
+    """Shards at a time: a worker each on a CPU, a GPU each, one where the model is spread over all GPUs.
+
+    Raises:
+        UsageError: there is no GPU; or torch is not installed.
+    """
     if recipe.device == "cpu":
         return max(settings.workers, 1)
+    if device_here() != "cuda":
+        what, fix = "there is no GPU that PyTorch can use", f"set {key('scoring.device', '`device: cpu`', '{} cpu')}"
+        raise UsageError(what, bare("scoring.device"), f"{fix}, or install a CUDA build")
     import torch
 
     return 1 if recipe.spreads else max(torch.cuda.device_count(), 1)

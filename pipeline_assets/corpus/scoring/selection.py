@@ -1,11 +1,13 @@
 """Which rows of a split's pools are scored: each id once, all of them or a sample by a hash of the ids."""
 
+import contextlib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.parquet import open_parquet
@@ -13,6 +15,7 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import dropped_key
 
 ASKED = ("id", "text", "loss_mode")  # columns that a pool needs
+LOSS_RULE = "loss_rule"  # one that it may have
 _HASH_BYTES = 16
 
 
@@ -44,12 +47,15 @@ def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
     hashes. Memory: 16 bytes a row, and what sorting them takes.
 
     Raises:
-        InputError: a file is no Parquet, lacks a column that is needed, or a row has no id; or there is no row.
+        InputError: a file is no Parquet, or damaged; it lacks a column that is needed, or one is of another type; a row
+            has no id; or there is no row.
     """
     hashes = {name: _id_hashes(path) for name, path in files.items()}
     together = np.concatenate([np.empty(0, f"V{_HASH_BYTES}"), *hashes.values()])
     if not len(together):
-        raise InputError("there is no row in its pools", next(iter(files), "the split"), "give pools that have some")
+        raise InputError(
+            "there is no row in the pools of this split", next(iter(files.values())), "give some that have"
+        )
     _, first = np.unique(together, return_index=True)  # in the order of the hashes
     is_chosen = np.zeros(len(together), bool)
     is_chosen[first[:max_rows]] = True
@@ -76,10 +82,41 @@ def _id_hashes(path: Path) -> NDArray[np.void]:
                 f"a pool needs the columns {', '.join(ASKED)}; this file has {', '.join(file.schema_arrow.names[:12])}"
             )
             raise InputError(f"it has no column {', '.join(missing)}", path, fix)
-        for batch in file.iter_batches(columns=["id"], use_threads=False):
-            ids = batch.column("id").to_pylist()
-            if None in ids:
-                row = len(found) + ids.index(None)
-                raise InputError(f"row {row:,} has no id", path, "give every row an id: scores are told by it")
-            found += (hashlib.sha256(str(one).encode()).digest()[:_HASH_BYTES] for one in ids)
+        _refuse_other_types(file.schema_arrow, path)
+        with naming_unreadable(path):
+            for batch in file.iter_batches(columns=["id"], use_threads=False):
+                ids = batch.column("id").to_pylist()
+                if None in ids:
+                    row = len(found) + ids.index(None)
+                    raise InputError(f"row {row:,} has no id", path, "give every row an id: scores are told by it")
+                found += (hashlib.sha256(str(one).encode()).digest()[:_HASH_BYTES] for one in ids)
     return np.frombuffer(b"".join(found), f"V{_HASH_BYTES}")
+
+
+def _refuse_other_types(schema: pa.Schema, path: Path) -> None:
+    """
+    Raises:
+        InputError: a column that is read is no text; whole numbers are good as ids.
+    """
+    for name in (*ASKED, LOSS_RULE):
+        if name not in schema.names:
+            continue
+        kind = schema.field(name).type
+        values = kind.value_type if pa.types.is_dictionary(kind) else kind
+        is_text = pa.types.is_string(values) or pa.types.is_large_string(values) or pa.types.is_string_view(values)
+        if not (is_text or pa.types.is_null(values) or (name == "id" and pa.types.is_integer(values))):
+            raise InputError(f"its column {name} is {kind}, and no text", path, "write that column as text")
+
+
+@contextlib.contextmanager
+def naming_unreadable(path: Path) -> Iterator[None]:
+    """Rows of a pool are read in the block.
+
+    Raises:
+        InputError: in place of what pyarrow raises where the file is damaged.
+    """
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        what = f"its rows can't be read ({' '.join(str(error).split())[:120]})"
+        raise InputError(what, path, "the file is damaged: write it again") from None

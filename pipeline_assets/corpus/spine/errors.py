@@ -70,6 +70,11 @@ class InputError(Exception):
     def __str__(self) -> str:
         return f"{self.where}: {self.what}; {self.fix}"
 
+    def move(self, place: str, to: str) -> None:
+        """Tells of another place wherever it told of this one, such as a folder that is gone with the build."""
+        self.args = tuple(text.replace(place, to) for text in self.args)
+        self.what, self.where, self.fix = map(named, self.args)
+
     def name_keys(self, file: object = None, option_of: OptionOf = no_option, within: str = "") -> None:
         """Names recipe keys by options, and settles how the others are called.
 
@@ -112,3 +117,9 @@ def install_hint(extra: str) -> str:
         extra: as `pyproject.toml` names it.
     """
     return f"in the project's folder run .venv/bin/python -m pip install -c constraints.txt -e '.[{extra}]'"
+
+
+def not_installed(error: ImportError, extra: str) -> UsageError:
+    """What is missing, or can't be loaded, of an optional part of the program, and how to install it."""
+    what = f"{error.name} is not installed" if isinstance(error, ModuleNotFoundError) else f"{error}"
+    return UsageError(what, extra, install_hint(extra))

@@ -100,7 +100,7 @@ def test_on_a_gpu_no_attention_falls_back_to_the_slow_one(saved: Saved) -> None:
     [
         (LoadedAs("cuda", "bfloat16"), "no GPU"),
         (LoadedAs("cpu", "bfloat16"), "bfloat16 on cpu"),
-        (LoadedAs("cpu", "float32", attention="no_such_attention"), "it can't be loaded"),
+        (LoadedAs("cpu", "float32", attention="no_such_attention"), "attention: it is no_such_attention, and"),
     ],
 )
 def test_what_a_machine_can_not_do_is_said(how: LoadedAs, said: str, saved: Saved) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from real_rows import EVERY_SPLIT, needs_real_rows, origin_of, real_rows
 from rows_made import ANSWER, QUESTION, SETTINGS, encoder, normalised
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tiny_tokenizer import save_tokenizer
 
 from pipeline_assets.corpus.harmony.encode import LOSS_MODES, encode_harmony, loss_messages, loss_mode_of
 from pipeline_assets.corpus.harmony.message import STRUCTURE
@@ -101,18 +101,6 @@ def test_a_row_without_anything_to_score_says_why(text: str | None, loss_mode: s
 
     assert isinstance(row, Unscored)
     assert row.reason == reason
-
-
-def save_tokenizer(folder: Path, controls: tuple[str, ...] = STRUCTURE, special: bool = True) -> Path:
-    """A byte-level tokenizer.json that knows single bytes and these control tokens."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    library = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(alphabet)}, merges=[]))
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    library.decoder = decoders.ByteLevel()
-    tokens = [AddedToken(control, special=special) for control in controls]
-    library.add_special_tokens(tokens) if special else library.add_tokens(tokens)
-    library.save(str(folder / "tokenizer.json"))
-    return folder
 
 
 def test_another_tokenizer_reads_rows_by_the_same_interface(tmp_path: Path) -> None:

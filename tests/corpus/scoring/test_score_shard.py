@@ -1,0 +1,242 @@
+"""A score shard: every row has its score or its reason; and models that can't score are refused in one line."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from refusals import refusal
+from safetensors.torch import load_file, save_file
+from tiny_models import save_model
+from tiny_scoring import Row, copy_of, rows_of, save_whole_model, scorer_of, text_of, write_pool
+from tiny_tokenizer import id_of, save_tokenizer
+
+from pipeline_assets.corpus.harmony.message import STRUCTURE
+from pipeline_assets.corpus.scoring.launcher import ScoreJob
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
+from pipeline_assets.corpus.scoring.score_shard import Scorer, model_of, score_shard
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.worker import WHOLE
+
+LONG = "sure " * 60
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_whole_model(tmp_path_factory.mktemp("models") / "Llama")
+
+
+def scored(folder: Path, rows: list[Row], scorer: Scorer, *numbers: int) -> tuple[Receipt, list[Row]]:
+    """The receipt of a shard of some rows, all by default, and what it wrote."""
+    pool = write_pool(folder, rows, "pool.parquet", row_group_size=4) / "pool.parquet"
+    job = ScoreJob("0", "pool.parquet", pool, numbers or tuple(range(len(rows))))
+    receipt = score_shard(job, WHOLE, BuildFolder(folder), scorer)
+    return receipt, pq.ParquetFile(folder / receipt.files[0].path).read().to_pylist()
+
+
+def row(text: str | None, loss_mode: str | None = "assistant_all", **columns: Any) -> Row:
+    return {"id": "one", "text": text, "loss_mode": loss_mode, **columns}
+
+
+def test_a_row_keeps_its_place_in_its_pool(tmp_path: Path, model: Path) -> None:
+    receipt, found = scored(tmp_path, rows_of(10), scorer_of(model), 1, 3, 4, 9)
+
+    assert [(one["id"], one["pool_row"]) for one in found] == [("row-1", 1), ("row-3", 3), ("row-4", 4), ("row-9", 9)]
+    assert all(one["reason"] is None and one["nll_mean"] > 0 for one in found)
+    assert (receipt.counts["documents"], receipt.counts["completion_tokens"]) == (4, 3 * 19 + 20)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (row(text_of(1), "assistant_some"), "unknown_loss_mode"),
+        (row(text_of(1), None), "unknown_loss_mode"),
+        (row(text_of(1), loss_rule="assistant_all/no_such_rule"), "unknown_loss_mode"),
+        (row("<|start|>user<|message|>2 + 2?<|end|>"), "no_completion"),
+        (row("2 + 2 are four."), "text_outside_messages"),
+        (row(""), "no_text"),
+        (row(None), "no_text"),
+        (row(text_of(1, question=LONG)), "no_completion_left"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_row_that_can_not_be_scored_is_kept_with_its_reason(
+    tmp_path: Path, model: Path, given: Row, reason: str
+) -> None:
+    receipt, found = scored(tmp_path, [*rows_of(2), given], scorer_of(model, max_length=200))
+
+    assert [one["reason"] for one in found] == [None, None, reason]
+    assert (found[2]["id"], found[2]["nll_mean"], found[2]["completion_token_count"]) == ("one", None, 0)
+    assert receipt.counts[f"unscored/{reason}"] == 1
+    assert receipt.counts["documents"] == 3
+
+
+def test_a_row_that_is_too_long_is_scored_as_far_as_it_fits_and_says_what_it_lost(tmp_path: Path, model: Path) -> None:
+    given = row(text_of(1, answer=LONG))
+    [whole] = scored(tmp_path, [given], scorer_of(model))[1]
+    receipt, [cut] = scored(tmp_path, [given], scorer_of(model, max_length=100))
+
+    assert (whole["truncated"], whole["tokens_lost"], whole["completion_token_count"]) == (False, 0, len(LONG))
+    assert (cut["truncated"], cut["tokens"], cut["tokens_lost"]) == (True, 100, whole["tokens"] - 100)
+    assert cut["completion_token_count"] == cut["completion_bytes"] == len(LONG) - cut["tokens_lost"] + 1
+    assert (receipt.counts["truncated"], receipt.counts["tokens_lost"]) == (1, cut["tokens_lost"])
+    assert cut["nll_mean"] > 0
+
+
+def test_a_row_is_cut_at_what_the_model_takes_where_nothing_is_said(tmp_path: Path, model: Path) -> None:
+    [found] = scored(tmp_path, [row(text_of(1, answer="a" * 5000))], scorer_of(model))[1]
+
+    assert (found["tokens"], found["truncated"]) == (4096, True)
+
+
+def test_a_shard_of_which_no_row_can_be_scored_has_their_reasons(tmp_path: Path, model: Path) -> None:
+    receipt, found = scored(tmp_path, [row("no Harmony")] * 3, scorer_of(model))
+
+    assert [one["reason"] for one in found] == ["text_outside_messages"] * 3
+    assert receipt.counts["batches"] == 0
+
+
+def with_a_word_that_is_no_number(model: Path, folder: Path, word: str) -> Path:
+    """The model, whose embedding of a byte is NaN: what rows that hold it come to is no number."""
+    copied = copy_of(model, folder)
+    weights = load_file(copied / "model.safetensors")
+    weights["model.embed_tokens.weight"][id_of(word)] = torch.nan
+    save_file(weights, copied / "model.safetensors", {"format": "pt"})
+    return copied
+
+
+def test_a_row_whose_logits_are_no_numbers_is_flagged(tmp_path: Path, model: Path) -> None:
+    spoiled = with_a_word_that_is_no_number(model, tmp_path / "model", "~")
+    rows = [*rows_of(3), row(text_of(1, question="~")), *rows_of(2, first=5)]
+
+    receipt, found = scored(tmp_path, rows, scorer_of(spoiled))
+
+    assert [one["reason"] for one in found] == [None, None, None, "not_finite", None, None]
+    assert (found[3]["nll_mean"], found[3]["ppl"]) == (None, None)
+    assert found[3]["completion_token_count"] == 19
+    assert receipt.counts["unscored/not_finite"] == 1
+
+
+def test_a_model_that_is_no_number_anywhere_is_told_by_its_rows(tmp_path: Path, model: Path) -> None:
+    """And not as a model whose logits are made otherwise than this program knows."""
+    copied = copy_of(model, tmp_path / "model")
+    weights = load_file(copied / "model.safetensors")
+    weights["model.norm.weight"][:] = torch.nan
+    save_file(weights, copied / "model.safetensors", {"format": "pt"})
+
+    found = scored(tmp_path, rows_of(3), scorer_of(copied))[1]
+
+    assert [one["reason"] for one in found] == ["not_finite"] * 3
+
+
+def test_a_damaged_page_of_a_pool_is_told_of_its_file(tmp_path: Path, model: Path) -> None:
+    scored(tmp_path, rows_of(300), scorer_of(model))
+    pool = tmp_path / "pool.parquet"
+    write_pool(tmp_path, rows_of(300), pool.name)
+    chunk = pq.ParquetFile(pool).metadata.row_group(0).column(1)
+    data = bytearray(pool.read_bytes())
+    data[chunk.dictionary_page_offset + 100 : chunk.dictionary_page_offset + 200] = bytes(100)
+    pool.write_bytes(data)
+
+    line = refusal(lambda: score_shard(ScoreJob("0", "p", pool, (0,)), WHOLE, BuildFolder(tmp_path), scorer_of(model)))
+
+    assert line.startswith(f"{pool}: its rows can't be read (")
+    assert line.endswith("the file is damaged: write it again")
+
+
+# Models that can't score
+
+
+def no_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def no_control_tokens(folder: Path) -> None:
+    save_tokenizer(folder, STRUCTURE[:-1])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (no_tokenizer, "the model has no tokenizer.json; give a model that has one, or say `tokenizer: o200k_harmony`"),
+        (no_control_tokens, "its tokenizer has no special token <|return|>, and rows are Harmony texts; give a model"),
+    ],
+)
+def test_a_model_that_can_not_read_rows_is_refused_before_it_is_loaded(
+    tmp_path: Path, model: Path, spoil: Callable[[Path], None], said: str
+) -> None:
+    folder = copy_of(model, tmp_path / "model")
+    spoil(folder)
+
+    line = refusal(scorer_of(folder).warm_up)
+
+    assert line.startswith(f"{folder}: {said}")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "kind", "said"),
+    [
+        (
+            {"max_length": 4097},
+            UsageError,
+            "max_length: it is 4,097, and the model takes 4,096 tokens; set 4096 or less",
+        ),
+        ({"attention": "flashy"}, UsageError, "attention: it is flashy, and the model can't be loaded so (Specified"),
+        ({"tokenizer": "o200k_harmony"}, InputError, "the tokenizer has 201,088 tokens, and the model knows 500; give"),
+    ],
+)
+def test_a_recipe_that_a_model_can_not_do_is_refused(
+    model: Path, recipe: dict[str, Any], kind: type[InputError], said: str
+) -> None:
+    assert said in refusal(lambda: model_of(scorer_of(model, **recipe), 0), kind)
+
+
+def test_the_most_that_a_model_takes_is_no_too_much(model: Path) -> None:
+    assert model_of(scorer_of(model, max_length=4096), 0).max_tokens == 4096
+
+
+def test_a_tokenizer_may_know_fewer_words_than_its_model_and_not_more(tmp_path: Path) -> None:
+    """263: the bytes, and the control tokens."""
+    for words in (263, 262):
+        (tmp_path / f"{words}").mkdir()
+        save_tokenizer(save_model("Llama", tmp_path / f"{words}", vocab_size=words))
+
+    model_of(scorer_of(tmp_path / "263"), 0)
+    line = refusal(lambda: model_of(scorer_of(tmp_path / "262"), 0))
+
+    assert "the tokenizer has 263 tokens, and the model knows 262" in line
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_cpu_takes_float32_alone(dtype: str) -> None:
+    line = refusal(lambda: ScoringRecipe.of({"device": "cpu", "dtype": dtype}, "mine.yaml"), UsageError)
+
+    assert line == (
+        f"mine.yaml: `dtype` is {dtype} and `device` cpu: a CPU takes float32, a GPU bfloat16 or float16; "
+        "correct the recipe"
+    )
+
+
+def test_a_gpu_does_not_take_float32() -> None:
+    line = refusal(lambda: ScoringRecipe.of({"device": "cuda", "dtype": "float32"}, "mine.yaml"), UsageError)
+
+    assert "`dtype` is float32 and `device` cuda" in line
+
+
+@pytest.mark.parametrize("missing", ["torch", "transformers"])
+def test_a_library_that_is_missing_is_named_with_what_installs_it(
+    model: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    gone = [name for name in sys.modules if name == missing or "scoring.language_model" in name]
+    for name in gone:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+
+    line = refusal(lambda: model_of(scorer_of(model, threads=7), 0), UsageError)
+
+    assert line.startswith(f"scoring: {missing} is not installed; in the project's folder run ")
+    assert line.endswith("-e '.[scoring]'")
