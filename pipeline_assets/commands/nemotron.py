@@ -16,6 +16,7 @@ from pipeline_assets.commands.build import (
     name_of,
     warning_last,
 )
+from pipeline_assets.commands.hub_names import commit_of, folder_named
 from pipeline_assets.commands.sections import Content, Section
 from pipeline_assets.commands.terminal import as_command, counted, tell
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
@@ -31,7 +32,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage, root_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import read_yaml, upstream_first
@@ -230,20 +231,16 @@ def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], 
         UsageError: there is no such dataset, commit, folder or split, or it holds no rows.
         InputError: from the hub; or its card can't be read.
     """
-    path = Path(dataset).absolute()
-    if not dataset:
-        raise UsageError("it is empty", "--dataset", "give a folder, or owner/name")
-    if path.is_file():
-        raise UsageError("this is a file", dataset, "give the folder that it lies in")
-    if path.is_dir():
+    path = folder_named(dataset, "--dataset")
+    if path is not None:
         if revision is not None:
             raise UsageError("--revision is given", dataset, "leave it out: a folder has no commits")
         section: dict[str, Any] = {"dataset": path.name, "path": str(path)}
         there = list(splits_of_folder(path))
     else:
-        repo = _repo(dataset)
-        commit = _commit_of(hub, repo, revision or "main")
-        typer.echo(f"{repo} at {commit}", err=True)
+        known = {dataset_key(name): name for name in DOMAINS}  # of these the owner can be left out
+        repo = known.get(dataset.lower(), dataset)
+        commit = commit_of(hub, repo, revision)
         section = {"dataset": repo, "revision": commit}
         there = list(splits_on_hub(hub, repo, commit))
     if not there:
@@ -252,25 +249,6 @@ def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], 
     if unknown is not None:
         raise no_such_split(unknown, there, dataset)
     return section | {"splits": list(dict.fromkeys(splits)) or there}
-
-
-def _commit_of(hub: HubFiles, repo: str, revision: str) -> str:
-    try:
-        return hub.resolve(repo, revision)
-    except InputError as error:
-        if "no such dataset" not in error.what:
-            raise
-        what = f"there is no such folder here, and on the hub: {error.what}"
-        raise type(error)(what, error.where, error.fix) from None
-
-
-def _repo(dataset: str) -> str:
-    """The dataset's name on the hub; of those whose domain is known, the owner can be left out."""
-    known = {dataset_key(name): name for name in DOMAINS}
-    repo = known.get(dataset.lower(), dataset)
-    if repo.count("/") != 1 or repo.startswith((".", "/", "~")):
-        raise UsageError("there is no such folder, and it is no owner/name", dataset, "give a folder, or owner/name")
-    return repo
 
 
 def _lines(made: Artifact) -> Iterator[str]:

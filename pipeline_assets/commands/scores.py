@@ -10,20 +10,22 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pipeline_assets.commands.build import OutDir, Place, StrictFlags, as_sealed, name_of, warning_last
+from pipeline_assets.commands.hub_names import commit_of, folder_named
 from pipeline_assets.commands.sections import Content, Section
 from pipeline_assets.commands.terminal import aligned, as_command, tell
 from pipeline_assets.corpus.nemotron.pools import pooled_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.source_folder import list_files
+from pipeline_assets.corpus.readers.source_folder import has_files, list_files
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, ScoringSection, device_here
+from pipeline_assets.corpus.scoring.score_checks import scored_words
 from pipeline_assets.corpus.scoring.subsets_recipe import SubsetsRecipe
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage, root_of
-from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Identity
 from pipeline_assets.corpus.spine.recipe import read_yaml, upstream_first
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.target import Target
@@ -57,8 +59,15 @@ def score(
     """Example: corpusmill nemotron score --pool out/nemotron/mine/candidate_pools --model models/mine --out-dir out"""
     run = flags.run(Place.at(out_dir).folder)
     scoring = {**scoring, "device": scoring.get("device") or device_here()}
-    models = [_model(model, revision, run), *([_model(against, None, run)] if against is not None else [])]
-    scored = [_score(pool, pool_revision, {**scoring, "model": one}, run, flags.strict) for one in models]
+    models = [_model(model, "--model", revision, run)]
+    models += [] if against is None else [_model(against, "--against", None, run)]
+    names = [Path(one.get("path") or one["name"]).name for one in models]
+    if names[0] == names[-1] and models[0] != models[-1]:
+        names[-1] += "-against"
+    scored = [
+        _score(pool, pool_revision, {**scoring, "model": one}, name, run, flags.strict)
+        for one, name in zip(models, names, strict=True)
+    ]
     if against is not None:
         tell(["", f"{against} beside {model}, in bits a byte:", *_gap(scored[0], scored[1], run)])
     folders = " ".join(sorted({str(Path(*one.folder.parts[:3])) for one in scored[0]}))
@@ -92,10 +101,17 @@ def subsets(
         tell(
             [
                 f"{made.folder}  {identity.ledger}",
-                *(f"  {name}: {rows:,} rows" for name, rows in identity.counts["subsets"].items()),
+                *(f"  {_subset_words(identity, rule)}" for rule in identity.counts["subsets"]),
             ]
         )
     tell(["to publish them, with HF_TOKEN set:", "  " + as_command("nemotron", "publish", "OWNER/NAME", made.folder)])
+
+
+def _subset_words(identity: Identity, rule: str) -> str:
+    """How many rows a rule took; why none, where no row says what its conditions ask."""
+    unsaid = identity.decisions["rules"][rule].get("unsaid", [])
+    why = f": no row says anything in {', '.join(unsaid)}" if unsaid and not identity.counts["subsets"][rule] else ""
+    return f"{rule}: {identity.counts['subsets'][rule]:,} rows{why}"
 
 
 def given_scores(folder: Path) -> list[Target]:
@@ -130,26 +146,26 @@ def _given(entry: Any, lineage: Lineage) -> Target:
     return replace(given, outside=kind.outside(artifact.manifest, lineage.root))
 
 
-def _model(model: str, revision: str | None, run: Run) -> dict[str, Any]:
+def _model(model: str, option: str, revision: str | None, run: Run) -> dict[str, Any]:
     """The model as a recipe has it: a folder, or what the hub has at the commit that the revision has now."""
-    path = Path(model).absolute()
-    if path.is_dir():
+    path = folder_named(model, option)
+    if path is not None:
         if revision is not None:
             raise UsageError("--revision is given", model, "leave it out: a folder has no commits")
         return {"path": str(path)}
-    commit = run.hub_for("a model").of_models().resolve(model, revision or "main")
-    typer.echo(f"{model} at {commit}", err=True)
-    return {"name": model, "revision": commit}
+    return {"name": model, "revision": commit_of(run.hub_for("a model").of_models(), model, revision)}
 
 
-def _score(pool: str, revision: str | None, scoring: Content, run: Run, strict: bool) -> list[Target]:
+def _score(pool: str, revision: str | None, scoring: Content, model: str, run: Run, strict: bool) -> list[Target]:
     """Builds the scores of all splits of the pools, and the report on them; the targets of the scores.
 
     Sealed pools of the data root are upstream as they are; others are pinned, file by file, as those of a hub are.
+
+    Args:
+        model: how the recipe calls it in its own name.
     """
-    asked = ScoringSection.of(scoring, "the command")
-    model = Path(scoring["model"].get("path") or scoring["model"]["name"]).name
-    sealed = _sealed_pools(Path(pool).absolute())
+    asked, folder = ScoringSection.of(scoring, "the command"), folder_named(pool, "--pool")
+    sealed = [] if folder is None else _sealed_pools(folder)
     if sealed and all(root_of(place) == run.root for place in sealed):
         goals = scores_of(f"score-{name_of(model)}", _given_pools(sealed), asked, None)
     else:
@@ -172,9 +188,7 @@ def _build_report(goals: Sequence[Target], run: Run, strict: bool) -> None:
             made = drive.build(target, run).artifact
             target.refuse_failed(run.root)
             if target.kind == NLL_SCORES.name:
-                counts = made.manifest.identity.counts
-                left = counts["documents"] - sum(counts["unscored"].values())
-                tell([f"{made.folder}  {left:,} of {counts['documents']:,} rows have a score"])
+                tell([f"{made.folder}  {scored_words(made.manifest.identity.counts)}"])
             elif target.kind == SCORE_REPORT.name:
                 shown = KINDS[target.kind].preview
                 assert shown is not None
@@ -187,7 +201,7 @@ def _as_table(rows: Sequence[dict[str, str]]) -> list[str]:
 
 def _sealed_pools(folder: Path) -> list[Path]:
     """Folders of pools that are sealed in a folder or below it."""
-    places = sorted(path.parent for path in folder.rglob(FILE_NAME)) if folder.is_dir() else []
+    places = sorted(path.parent for path in folder.rglob(FILE_NAME))
     return [place for place in places if open_artifact(place).manifest.kind == CANDIDATE_POOLS.name]
 
 
@@ -208,15 +222,14 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles) -> dict[str, A
     Raises:
         UsageError: there is no such folder and no such dataset, or it has no Parquet.
     """
-    path = Path(pool).absolute()
-    if path.is_dir():
+    path = folder_named(pool, "--pool")
+    if path is not None:
         if revision is not None:
             raise UsageError("--pool-revision is given", pool, "leave it out: a folder has no commits")
         section: dict[str, Any] = {"dataset": path.name, "path": str(path)}
-        names = [file.name for file in list_files(path, ["**/*"])]
+        names = [file.name for file in list_files(path, ["**/*"])] if has_files(path) else []
     else:
-        commit = hub.resolve(pool, revision or "main")
-        typer.echo(f"{pool} at {commit}", err=True)
+        commit = commit_of(hub, pool, revision)
         section = {"dataset": pool, "revision": commit}
         names = [file.path for file in hub.list_files(pool, commit)]
     splits: dict[str, set[str]] = {}

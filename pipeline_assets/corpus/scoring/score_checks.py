@@ -1,4 +1,7 @@
-"""What is asked of the scores of a split."""
+"""What is asked of the scores of a split, and said of them."""
+
+from collections.abc import Mapping
+from typing import Any
 
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict
@@ -9,11 +12,20 @@ _LARGE = 0.05  # nats a token
 def rows_have_scores(scores: Artifact) -> Verdict:
     """Some rows have a score; of the others, it is said why not."""
     counts = scores.manifest.identity.counts
-    unscored: dict[str, int] = counts["unscored"]
-    left, rows = counts["documents"] - sum(unscored.values()), counts["documents"]
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(unscored.items()))
-    words = f"{left:,} of {rows:,} rows have a score" + (f"; without one: {reasons}" if reasons else "")
-    return Verdict(left > 0, words, {"scored": left, "without": rows - left})
+    without = sum(counts["unscored"].values())
+    left = counts["documents"] - without
+    return Verdict(left > 0, scored_words(counts), {"scored": left, "without": without})
+
+
+def scored_words(counts: Mapping[str, Any]) -> str:
+    """How many rows have a score, why others have none, and how many lost their end."""
+    unscored, rows = counts["unscored"], counts["documents"]
+    words = f"{rows - sum(unscored.values()):,} of {rows:,} rows have a score"
+    if unscored:
+        words += f"; without one: {', '.join(f'{count:,} {reason}' for reason, count in sorted(unscored.items()))}"
+    if counts["truncated"]:
+        words += f"; cut at their end: {counts['truncated']:,} rows, by {counts['tokens_lost']:,} tokens"
+    return words
 
 
 def scores_are_sure(scores: Artifact) -> Verdict:

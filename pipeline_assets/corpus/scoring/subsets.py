@@ -110,6 +110,7 @@ class _Asked:
         tokens, completion_tokens: as its pool has them, 0 where that doesn't say; shape (rows,).
         holds: whether the conditions of a rule hold, shape (rows, rules); of `candidates` the row is in its band too.
         turn: of candidates of a rule that doesn't take all, shape (rows, rules).
+        said: columns that conditions ask, and of which some row has a value.
     """
 
     def __init__(self, splits: Sequence[ScoredSplit], recipe: SubsetsRecipe) -> None:
@@ -121,6 +122,7 @@ class _Asked:
         self.tokens, self.completion_tokens = np.empty(shape[0], np.int64), np.empty(shape[0], np.int64)
         self.holds, self.candidates = np.ones(shape, bool), np.empty(shape, bool)
         self.turn = np.zeros(shape, np.uint64)
+        self.said = set[str]()
         numbers: dict[str, int] = {}
         for split, rows in self.splits():
             first = rows.start
@@ -148,6 +150,7 @@ class _Asked:
         self.domains[rows] = [numbers.setdefault(one or "", len(numbers)) for one in frame["meta_domain"].to_list()]
         self.tokens[rows] = frame["stats_tokens"].fill_null(0).to_numpy()
         self.completion_tokens[rows] = frame["stats_completion_tokens"].fill_null(0).to_numpy()
+        self.said |= {name for name in self.recipe.columns if frame[name].null_count() < frame.height}
         for place, (name, rule) in enumerate(zip(self.recipe.order, self.recipe.ordered, strict=True)):
             for condition in rule.where:
                 self.holds[rows, place] &= rows_that_hold(frame, condition, "subsets")
@@ -224,7 +227,8 @@ def _decisions(asked: _Asked, chosen: NDArray[np.bool_]) -> dict[str, Any]:
     """`error_bar` of each split's NLL, null where its scores have none. Of each rule `candidates`, by band and
     conditions; `taken`; the lowest and the highest `nll_mean` and percentile taken of each split; and `could_flip`:
     rows of which its conditions hold, near a boundary of its band in splits with an error bar (`near_a_boundary`), and
-    their share of those and the candidates there. Null where no split has an error bar.
+    their share of those and the candidates there. Null where no split has an error bar. `unsaid`: columns that it asks
+    and no row has a value of, where there are any.
     """
     bars = {split.name: (split.decisions.get("how_sure") or {}).get("error_bar") for split, _ in asked.splits()}
     told: dict[str, Any] = {"error_bar": {name: bar if bar is None else str(bar) for name, bar in bars.items()}}
@@ -247,4 +251,6 @@ def _decisions(asked: _Asked, chosen: NDArray[np.bool_]) -> dict[str, Any]:
             "splits": of_splits,
             "could_flip": {"rows": flips, "share": f"{flips / max(could_be, 1):.6f}"} if is_known else None,
         }
+        if unsaid := [column for column in rule.columns if column not in asked.said]:
+            told["rules"][name]["unsaid"] = unsaid
     return told

@@ -55,6 +55,11 @@ class SubsetRule(RecipePart):
         """The lowest and the highest percentile."""
         return float(self.percentile[0]), float(self.percentile[1])
 
+    @property
+    def columns(self) -> list[str]:
+        """Columns that the conditions ask."""
+        return sorted({column for one in self.where for column in condition_of(one).meta.root_names()})
+
 
 def _default_rules() -> dict[str, SubsetRule]:
     return {
@@ -117,6 +122,5 @@ class SubsetsRecipe(RecipePart):
 
     @property
     def columns(self) -> list[str]:
-        """Columns that the conditions ask."""
-        conditions = (condition_of(one) for rule in self.rules.values() for one in rule.where)
-        return sorted({column for condition in conditions for column in condition.meta.root_names()})
+        """Columns that the conditions of all rules ask."""
+        return sorted({column for rule in self.rules.values() for column in rule.columns})
