@@ -1,10 +1,12 @@
 """Golden digests: what a stage makes of a fixed input may not change without a new version of the stage."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,16 +18,21 @@ from stage_a_sources import SOURCES, with_decontamination, with_dedup, with_pack
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.scoring.made_model import write_made_model
+from pipeline_assets.corpus.scoring.model_pin import ModelFolder
+from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.manifest import Manifest, sha256_of
+from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.scoring import MODEL
 from resources.loopback_hub import LoopbackHub
 
 PROJECT = Path(__file__).parents[1]
 GOLDEN = PROJECT / "tests" / "golden" / "stages.json"
 DATASET = "makers/pages"
+OF_SCORES = {"nemotron_nll_scores", "nemotron_score_report", "nemotron_training_subsets"}
 
 
 def pages(count: int) -> pa.Table:
@@ -49,7 +56,7 @@ def pages(count: int) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def healing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
+def healing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     """Every artifact of the healing recipe over four small files."""
     root = tmp_path_factory.mktemp("golden")
     table = pages(400)
@@ -69,24 +76,23 @@ def healing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
         recipe["snapshot"]["revision"] = hub.commits()[DATASET]
         wanted = HealingRecipe.model_validate(recipe)
         run = Run(root, RunSettings(), HubFiles(root / "cache", endpoint=hub.endpoint))
-        made = [KINDS[target.kind].build(target, run).manifest for target in wanted.targets()]
+        made = [KINDS[target.kind].build(target, run) for target in wanted.targets()]
     return dict(zip(("snapshot", "text_selection", "train", "valid", "megatron_dataset"), made, strict=True))
 
 
 @pytest.fixture(scope="module")
-def stage_a(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
+def stage_a(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     """Every artifact of a stage A recipe over one made source of each kind, by its role."""
     root = tmp_path_factory.mktemp("stage_a")
     write_sources(root)
     write_hub(root / "hub")
     with LoopbackHub(root / "hub") as hub:
         recipe = recipe_with(root, with_dedup, hub.commits()["maker/pages"])
-        built = build(recipe, root, HubFiles(root / "cache", endpoint=hub.endpoint))
-    return {role: artifact.manifest for role, artifact in built.items()}
+        return build(recipe, root, HubFiles(root / "cache", endpoint=hub.endpoint))
 
 
 @pytest.fixture(scope="module")
-def decontaminated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
+def decontaminated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     """Every artifact of a stage A recipe that decontaminates one source and packs it, by its role."""
     root = tmp_path_factory.mktemp("decontaminated")
     write_sources(root)
@@ -96,11 +102,11 @@ def decontaminated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manife
         with_decontamination(content)
         with_pack(content)
 
-    return {role: artifact.manifest for role, artifact in build(recipe_with(root, change), root).items()}
+    return build(recipe_with(root, change), root)
 
 
 @pytest.fixture(scope="module")
-def nemotron(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
+def nemotron(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     """Every artifact of a nemotron recipe over made rows of two splits in a folder, by its role."""
     root = tmp_path_factory.mktemp("nemotron")
     write_dataset(root / "agentic", "nvidia/Nemotron-Agentic-v1", made=True)
@@ -108,19 +114,17 @@ def nemotron(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
     shipped = yaml.safe_load((PROJECT / "manifests" / "recipes" / "nemotron_v1.yaml").read_text())
     content = {**shipped, "name": "made", "datasets": [{**section, "domain": "agentic"}]}
     content["publish"] = {"repo": "owner/{dataset}-pools"}
-    targets, run = NemotronRecipe.of(content, "made").targets(), Run(root, RunSettings(), sends=False)
-    return {target.role: KINDS[target.kind].build(target, run).manifest for target in targets}
-
-
-def golden_of(manifest: Manifest) -> str:
-    """A digest of what the stage decided and wrote. Parquet bytes of the made input, which vary by writer, stay out."""
-    identity = manifest.identity
-    files = [[file.path, file.rows, file.content_sha256] for file in identity.files]
-    return sha256_of([identity.decisions, identity.counts, files])
+    scoring = {"model": {"path": "model"}, "tokenizer": "o200k_harmony", "max_length": 160}
+    content["scoring"] = {**scoring, "rescored": 2, "shard_rows": 2}
+    content["subsets"] = {"rules": {"easy": {"percentile": [0, 50]}, "hard": {"percentile": [0, 100], "max_rows": 1}}}
+    write_made_model(root / "model")
+    run = Run(root, RunSettings(start_method="fork"), sends=False)  # a fork has torch already
+    targets = NemotronRecipe.of(content, "made").targets()
+    return {target.role: KINDS[target.kind].build(target, run) for target in targets}
 
 
 @pytest.fixture(scope="module")
-def without_items(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
+def without_items(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     """Every artifact of a nemotron recipe over made proofs, of which one is an item of a quiz, by its role."""
     root = tmp_path_factory.mktemp("without_items")
     write_dataset(root / "proofs", "nvidia/Nemotron-Math-Proofs-v1", made=True)
@@ -128,7 +132,63 @@ def without_items(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifes
     content = {"system": "nemotron", "name": "made", "rows": {}, "deduplicate": {}, "datasets": [proofs]}
     content["decontamination"] = quiz_of(root / "quiz", "theorem t : 1 + 0 = 1 := by sorry")
     targets, run = NemotronRecipe.of(content, "made").targets(), Run(root, RunSettings())
-    return {target.role: KINDS[target.kind].build(target, run).manifest for target in targets}
+    return {target.role: KINDS[target.kind].build(target, run) for target in targets}
+
+
+@pytest.fixture(scope="module")
+def of_a_model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
+    """The pin of a model whose weights are in two files, with others beside them, by its role."""
+    root = tmp_path_factory.mktemp("of_a_model")
+    config = {"architectures": ["TinyForCausalLM"], "model_type": "tiny", "dtype": "bfloat16", "vocab_size": 201_088}
+    index = {"weight_map": {"a": "a.safetensors", "b": "b.safetensors"}}
+    files = {"config.json": json.dumps(config), "model.safetensors.index.json": json.dumps(index)}
+    for name, text in {**files, "a.safetensors": "a", "b.safetensors": "b", "README.md": "# Tiny"}.items():
+        (root / name).write_text(text)
+    target = MODEL.target("made", {}, outside=ModelFolder(root))
+    return {target.role: MODEL.build(target, Run(root, RunSettings()))}
+
+
+def golden_of(artifact: Artifact) -> str:
+    """A digest of what the stage decided and wrote. Parquet bytes of the made input, which vary by writer, stay out;
+    and, where there are scores of a model in it, digits of numbers that vary by CPU.
+    """
+    identity = artifact.manifest.identity
+    if identity.stage.name in OF_SCORES:
+        said = [[file.path, said_in(artifact.path(file.path))] for file in identity.files]
+        return sha256_of(in_two_digits([identity.decisions, identity.counts, said]))
+    files = [[file.path, file.rows, file.content_sha256] for file in identity.files]
+    return sha256_of([identity.decisions, identity.counts, files])
+
+
+def said_in(file: Path) -> object:
+    """What a file says; nothing of a page, which says what the JSON beside it does."""
+    match file.suffix:
+        case ".parquet":
+            return pq.read_table(file).to_pylist()
+        case ".json":
+            return json.loads(file.read_text(encoding="utf-8"))
+        case ".npy":
+            return np.load(file).tolist()
+    return None
+
+
+def in_two_digits(said: object) -> object:
+    """The same with two digits of each number that is no whole one, and without digests, which hang on all digits.
+
+    No number of the made rows is near one where it would be rounded otherwise.
+    """
+    match said:
+        case dict():
+            return {name: in_two_digits(value) for name, value in said.items()}
+        case list():
+            return [in_two_digits(value) for value in said]
+        case float():
+            return f"{said:.2g}" if abs(said) > 0.001 else "0"
+        case str() if re.fullmatch(r"[0-9]+\.[0-9]+(e-?[0-9]+)?", said):
+            return in_two_digits(float(said))
+        case str() if said.startswith("sha256:"):
+            return "a digest"
+    return said
 
 
 STEPS = [f"stage_a/{step}/{source}" for source in SOURCES for step in ("raw", "normalized", "filtered")]
@@ -143,13 +203,15 @@ ROLES = {
         "nemotron/hf_layout/agentic",
         *(f"nemotron/{step}/{split}" for step in ("inventory", "normalized_shards") for split in SPLITS),
         *(f"nemotron/{step}/{SPLITS[1]}" for step in ("prompts", "near_duplicates", "deduplicated")),
+        *(f"nemotron/nll_scores/{SPLITS[1]}", "nemotron/score_report", "nemotron/training_subsets"),
     ],
+    "of_a_model": ["nemotron/model"],
     "without_items": ["nemotron/decontaminated/proofs/lean", "nemotron/deduplicated/proofs/lean"],
 }
 
 
 def test_every_kind_has_a_golden_digest(request: pytest.FixtureRequest) -> None:
-    held = {request.getfixturevalue(recipe)[role].kind for recipe, roles in ROLES.items() for role in roles}
+    held = {request.getfixturevalue(recipe)[role].manifest.kind for recipe, roles in ROLES.items() for role in roles}
 
     assert held == KINDS.keys()
 
@@ -158,9 +220,9 @@ def test_every_kind_has_a_golden_digest(request: pytest.FixtureRequest) -> None:
 def test_a_stage_makes_the_content_of_its_version(
     recipe: str, role: str, request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
 ) -> None:
-    manifest: Manifest = request.getfixturevalue(recipe)[role]
+    artifact: Artifact = request.getfixturevalue(recipe)[role]
     variant = "/with_decontamination" if (recipe, role) == ("decontaminated", "stage_a/report") else ""
-    name, found = f"{role}{variant}/{manifest.identity.stage.version}", golden_of(manifest)
+    name, found = f"{role}{variant}/{artifact.manifest.identity.stage.version}", golden_of(artifact)
 
     record_property(name, found)
     assert found == json.loads(GOLDEN.read_text()).get(name), (
