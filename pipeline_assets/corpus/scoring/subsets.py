@@ -7,6 +7,7 @@ Two passes. First scores and the columns that conditions ask: of each row some n
 read with all their columns, for each rule: memory is that of a row group of a pool, and of a file of the subset.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow import mask, repeated
+from pipeline_assets.corpus.formats.arrow import column_of, mask, numbers, repeated
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.pools import PUBLISHED
 from pipeline_assets.corpus.nemotron.pools_recipe import rows_that_hold
@@ -27,6 +28,7 @@ from pipeline_assets.corpus.scoring.scores import SCORES, ScoredSplit
 from pipeline_assets.corpus.scoring.subset_choice import choose, in_band, near_a_boundary, turns
 from pipeline_assets.corpus.scoring.subsets_recipe import SubsetsRecipe
 from pipeline_assets.corpus.scoring.token_files import write_token_files
+from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger
@@ -123,43 +125,49 @@ class _Asked:
         self.holds, self.candidates = np.ones(shape, bool), np.empty(shape, bool)
         self.turn = np.zeros(shape, np.uint64)
         self.said = set[str]()
-        numbers: dict[str, int] = {}
+        domains: dict[str, int] = {}
         for split, rows in self.splits():
             first = rows.start
             columns = sorted({*recipe.columns, *_COUNTED})
             for table in split.rows(["id", "nll_mean", "percentile_within_split"], columns):
-                self._hold(_of_types(table, columns, split), slice(first, first + len(table)), split.name, numbers)
+                self._hold(_of_types(table, columns, split), slice(first, first + len(table)), split.name, domains)
                 first += len(table)
             if first != rows.stop:
                 what = f"{first - rows.start:,} of its {rows.stop - rows.start:,} rows are rows of the pools"
                 raise InputError(what, split.scores, "run `corpusmill verify` on its folder")
-        self.domains = np.argsort(np.argsort(np.array([*numbers], object))).astype(np.int32)[self.domains]
+        self.domains = np.argsort(np.argsort(np.array([*domains], object))).astype(np.int32)[self.domains]
 
     def splits(self) -> Iterator[tuple[ScoredSplit, slice]]:
         """Each with the place of its rows."""
         for split, first, stop in zip(self._splits, [0, *self._stops], self._stops, strict=False):
             yield split, slice(first, stop)
 
-    def _hold(self, table: pa.Table, rows: slice, split: str, numbers: dict[str, int]) -> None:
-        """polars asks the conditions in this process alone: its threads are lost where a worker is forked."""
-        import polars as pl
-
-        frame = pl.DataFrame(pl.from_arrow(table))
-        self.nll[rows] = frame["nll_mean"].to_numpy()
-        self.percentile[rows] = frame["percentile_within_split"].to_numpy()
-        self.domains[rows] = [numbers.setdefault(one or "", len(numbers)) for one in frame["meta_domain"].to_list()]
-        self.tokens[rows] = frame["stats_tokens"].fill_null(0).to_numpy()
-        self.completion_tokens[rows] = frame["stats_completion_tokens"].fill_null(0).to_numpy()
-        self.said |= {name for name in self.recipe.columns if frame[name].null_count() < frame.height}
+    def _hold(self, table: pa.Table, rows: slice, split: str, domains: dict[str, int]) -> None:
+        self.nll[rows] = numbers(table["nll_mean"].fill_null(math.nan))
+        self.percentile[rows] = numbers(table["percentile_within_split"].fill_null(math.nan))
+        self.domains[rows] = [domains.setdefault(one or "", len(domains)) for one in table["meta_domain"].to_pylist()]
+        self.tokens[rows] = numbers(table["stats_tokens"].fill_null(0))
+        self.completion_tokens[rows] = numbers(table["stats_completion_tokens"].fill_null(0))
+        self.said |= {name for name in self.recipe.columns if table[name].null_count < len(table)}
+        self._hold_conditions(table, rows)
         for place, (name, rule) in enumerate(zip(self.recipe.order, self.recipe.ordered, strict=True)):
-            for condition in rule.where:
-                self.holds[rows, place] &= rows_that_hold(frame, condition, "subsets")
             candidates = self.holds[rows, place] & in_band(self.percentile[rows], rule)
             self.candidates[rows, place] = candidates
             if rule.max_rows is not None or rule.balance:
                 places = np.flatnonzero(candidates)
-                ids = frame["id"].gather(places).to_list()
+                ids = table["id"].take(column_of(places)).to_pylist()
                 self.turn[rows.start + places, place] = turns(self.recipe.seed, name, split, ids)
+
+    def _hold_conditions(self, table: pa.Table, rows: slice) -> None:
+        """polars asks them in this process alone, and where there are any: its threads are lost in a fork."""
+        if not any(rule.where for rule in self.recipe.ordered):
+            return
+        import polars as pl
+
+        frame = pl.DataFrame(pl.from_arrow(table))
+        for place, rule in enumerate(self.recipe.ordered):
+            for condition in rule.where:
+                self.holds[rows, place] &= rows_that_hold(frame, condition, "subsets")
 
 
 def _of_types(table: pa.Table, columns: Sequence[str], split: ScoredSplit) -> pa.Table:
@@ -187,7 +195,8 @@ def _write(
         for number, (split, rows) in enumerate(asked.splits()):
             name = f"{rule}-{number:05d}"
             shards.append(_Shard(name, rule, split, building.path(f"{WORK}/chosen/{name}.npy")))
-            np.save(shards[-1].chosen, chosen[rows, place])
+            with DurableFile(shards[-1].chosen) as file:
+                np.save(file, chosen[rows, place])
     files: dict[str, list[OutputFile]] = {rule: [] for rule in asked.recipe.order}
     receipts = run_stage("subsets", write_rows, shards, building, settings)
     for shard, receipt in zip(shards, receipts, strict=True):
