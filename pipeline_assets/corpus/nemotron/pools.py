@@ -182,7 +182,8 @@ def _choose(shard: _Shard, pools: Sequence[str], recipe: PoolsRecipe) -> Counter
             frame = pl.DataFrame(pl.from_arrow(file.read_row_group(group, asked)))
             chosen.append(_chosen(frame, pools, recipe, counts))
     durable.make_folder(shard.chosen.parent)
-    np.save(shard.chosen, np.concatenate(chosen))
+    with durable.DurableFile(shard.chosen) as written:
+        np.save(written, np.concatenate(chosen))
     return counts
 
 
