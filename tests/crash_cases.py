@@ -5,11 +5,12 @@ The tests and benchmarks/crashes.py run the same cases, by `crash_proof`.
 
 import functools
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 from unittest import mock
@@ -27,6 +28,7 @@ from word_artifact import build_words, target_of, write_words
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.scoring.made_model import write_made_model
 from pipeline_assets.corpus.snapshot.fetch import fetch_pieces
 from pipeline_assets.corpus.snapshot.plan import plan_snapshot
 from pipeline_assets.corpus.spine import durable
@@ -55,6 +57,11 @@ class Sources:
     recipe: HealingRecipe
     stage_a: StageARecipe
     nemotron: NemotronRecipe
+
+    @property
+    def model(self) -> Path:
+        """Where the one lies that scores rows, once it is written."""
+        return self.cache.parent / "model"
 
     @property
     def offline(self) -> HubFiles:
@@ -207,6 +214,29 @@ _RAW_ROWS = nemotron("raw")
 _TO_PROMPTS = nemotron("raw", "normalized_shards", "prompts", "stage_a/evaluation")
 _TO_KEPT_ROWS = _all(_TO_PROMPTS, nemotron("decontaminated", "near_duplicates", "deduplicated"))
 _TO_POOLS = _all(_TO_KEPT_ROWS, nemotron("candidate_pools"))
+
+
+def _model(sources: Sources, root: Path, engine: RunSettings) -> None:
+    write_made_model(sources.model)
+
+
+def _scores(sources: Sources, root: Path, engine: RunSettings) -> None:
+    """Workers make scores in any case: here they are forks of this process, which has torch already."""
+    nemotron("nll_scores")(sources, root, replace(engine, start_method="fork"))
+
+
+def _to_model(sources: Sources, root: Path, engine: RunSettings) -> None:
+    _all(_model, _TO_POOLS, nemotron("model"))(sources, root, engine)
+
+
+def _to_scores(sources: Sources, root: Path, engine: RunSettings) -> None:
+    """Made once, and copied."""
+    made = sources.cache.parent / "to_scores"
+    _all(_to_model, _scores)(sources, made, engine)
+    shutil.copytree(made, root, dirs_exist_ok=True)
+
+
+_SCORING = [(Victim.ALL, 1), (Victim.PARENT, 4), (Victim.WORKER, 4)]  # each start of workers loads the model
 CASES = [
     *(Case("words: build", _nothing, _ENGLISH, engine, victim) for engine, victim in _ENGINES),
     *(Case("words: build", _nothing, _ENGLISH, SERVED, victim, stride=4) for victim in Victim),
@@ -260,6 +290,11 @@ CASES = [
     Case("nemotron: pool report", _TO_POOLS, nemotron("pool_report")),
     Case("nemotron: pool report", _TO_POOLS, nemotron("pool_report"), FORKED, stride=4),
     Case("nemotron: hf layout", nemotron("raw", "normalized_shards"), nemotron("hf_layout")),
+    Case("nemotron: model", _model, nemotron("model")),
+    *(Case("nemotron: scores", _to_model, _scores, FORKED, victim, stride=stride) for victim, stride in _SCORING),
+    Case("nemotron: score report", _to_scores, nemotron("score_report")),
+    Case("nemotron: training subsets", _to_scores, nemotron("training_subsets")),
+    Case("nemotron: training subsets", _to_scores, nemotron("training_subsets"), FORKED, stride=4),
 ]
 
 
@@ -283,7 +318,8 @@ def open_sources() -> Iterator[Sources]:
                 log_every_s=60,
             )
             stage_a_recipe = write_stage_a(folder, LEAVES, hub.commits()[LEAVES])
-            yield Sources(hub, folder / "cache", recipe, stage_a_recipe, write_nemotron(folder))
+            nemotron_recipe = write_nemotron(folder, folder / "model")
+            yield Sources(hub, folder / "cache", recipe, stage_a_recipe, nemotron_recipe)
 
 
 def _write_leaves(folder: Path) -> None:

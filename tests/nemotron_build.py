@@ -33,14 +33,21 @@ def offline(cache: Path) -> HubFiles:
 _ITEM = "Do you know whether it rains in Bonn?"  # of an evaluation set
 
 
-def write_nemotron(folder: Path) -> NemotronRecipe:
-    """A recipe of tool calls and of maths, whose ids repeat over shards; the last row of each split is cut off."""
+def write_nemotron(folder: Path, model: Path | None = None) -> NemotronRecipe:
+    """A recipe of tool calls and of maths, whose ids repeat over shards; the last row of each split is cut off.
+
+    Args:
+        model: the folder of the one that scores rows; None where nobody asks for scores.
+    """
     data = folder / "nemotron"
     data.mkdir()
     for split in ("high_part01", "tool_calling"):
         rows = made_rows(split)
         if split == "tool_calling":
             rows[1]["messages"][1]["content"] = _ITEM
+        else:
+            for number, one in enumerate(rows):
+                one["messages"][1]["content"] = f"{ANSWER} Four is {number + 4} less {number}."
         lines = [json.dumps(row) for row in rows]
         (data / f"{split}.jsonl").write_text("\n".join([*lines, lines[0], lines[1][:40]]))
     content = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
@@ -48,6 +55,9 @@ def write_nemotron(folder: Path) -> NemotronRecipe:
     content |= {"datasets": [section], "rows": content["rows"] | {"shard_bytes": 2000, "max_reject_fraction": "0.5"}}
     content["decontamination"] = quiz_of(folder / "quiz", _ITEM)
     content["publish"] = {"repo": "owner/{dataset}-pools"}
+    if model is not None:
+        scoring = {"model": {"path": str(model)}, "tokenizer": "o200k_harmony", "rescored": 2, "shard_rows": 1}
+        content |= {"scoring": scoring, "subsets": {"rules": {"easy": {"percentile": [0, 50]}, "all": {}}}}
     return NemotronRecipe.of(content, SHIPPED)
 
 

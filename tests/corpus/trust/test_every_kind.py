@@ -9,6 +9,7 @@ from crash_points import steps_of
 from healing_set import contents_of, verify
 
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.scoring.made_model import write_made_model
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.target import Target
@@ -22,7 +23,9 @@ Targets = dict[str, list[Target]]
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Targets]]:
     """The systems of the crash cases, every artifact of them built: targets by their kind."""
     with open_sources() as sources:
-        run = Run(tmp_path_factory.mktemp("kinds"), RunSettings(workers=0), sources.offline, sends=False)
+        write_made_model(sources.model)
+        settings = RunSettings(workers=0, start_method="fork")  # scores are made by workers: a fork has torch already
+        run = Run(tmp_path_factory.mktemp("kinds"), settings, sources.offline, sends=False)
         targets: Targets = {}
         for recipe in (sources.recipe, sources.stage_a, sources.nemotron):
             for target in recipe.targets():
