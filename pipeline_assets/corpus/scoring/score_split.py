@@ -1,6 +1,7 @@
 """Scores of a split: its score shards by a launcher, how sure scores are, and one file of all with percentiles."""
 
 import functools
+import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,9 +62,10 @@ def score_split(
         {"ledger": Ledger.of({**selection.counts, "documents": counts["documents"]}).to_json()}
         | {name: counts.get(name, 0) for name in told}
         | {"unscored": unscored, "millinats": scored.millinats()},
-        {"model": {"name": model, **_loaded_as(scorer.recipe), **_only(receipts, "model")}, "how_sure": how_sure},
+        {"model": {"name": model, **_loaded_as(scorer.recipe), **_only(receipts, "model", building)}}
+        | {"how_sure": how_sure},
         provenance={
-            "scored_by": _only(receipts, "made_by"),
+            "scored_by": _only(receipts, "made_by", building),
             "took_in": _took_in(files, selection),
             **_gpu_seconds(scorer.recipe, [*receipts, *rescored]),
         },
@@ -125,16 +127,17 @@ def _loaded_as(recipe: ScoringRecipe) -> dict[str, Any]:
     return {"dtype": recipe.dtype_of_device, "device": recipe.device, "threads": recipe.threads}
 
 
-def _only(receipts: Sequence[Receipt], note: str) -> Any:
+def _only(receipts: Sequence[Receipt], note: str, building: StagingDir) -> Any:
     """What all receipts say.
 
     Raises:
-        InputError: they don't say the same.
+        InputError: they don't say the same, such as after an upgrade between a build that was cut off and the next.
     """
-    said = {str(receipt.notes[note]): receipt.notes[note] for receipt in receipts}
+    said = {json.dumps(receipt.notes[note], sort_keys=True): receipt.notes[note] for receipt in receipts}
     if len(said) > 1:
         what = f"its shards were scored by different means: {'; '.join(sorted(said))}"
-        raise InputError(what, note, "remove the building folder, and score on machines that are alike")
+        fix = "remove this folder, and score all shards on machines that are alike, with the same libraries"
+        raise InputError(what, building.folder, fix)
     return next(iter(said.values()))
 
 

@@ -195,8 +195,8 @@ def _write(
         for number, (split, rows) in enumerate(asked.splits()):
             name = f"{rule}-{number:05d}"
             shards.append(_Shard(name, rule, split, building.path(f"{WORK}/chosen/{name}.npy")))
-            with DurableFile(shards[-1].chosen) as file:
-                np.save(file, chosen[rows, place])
+            with DurableFile(shards[-1].chosen) as work:
+                np.save(work, chosen[rows, place])
     files: dict[str, list[OutputFile]] = {rule: [] for rule in asked.recipe.order}
     receipts = run_stage("subsets", write_rows, shards, building, settings)
     for shard, receipt in zip(shards, receipts, strict=True):

@@ -1,97 +1,307 @@
-"""Scores of a split: the same bytes on one machine, whatever workers there are, and in whatever order they finish."""
+"""The scores of a split as they are built: resumed after a crash, refused where most of them would mean nothing."""
 
-import multiprocessing
+import os
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from subsets_made import talk
+import torch
+from refusals import refusal
+from safetensors.torch import load_file, save_file
+from tiny_scoring import (
+    SCORES,
+    copy_of,
+    half_written,
+    rows_of,
+    save_whole_model,
+    score_here,
+    scored_rows,
+    scoring_recipe,
+    text_of,
+    write_pool,
+)
+from tiny_tokenizer import id_of
 
-from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring import score_split
-from pipeline_assets.corpus.scoring.launcher import ScoreJob
-from pipeline_assets.corpus.scoring.made_model import write_made_model
-from pipeline_assets.corpus.scoring.score_shard import score_shard
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
-from pipeline_assets.corpus.spine.worker import StartMethod, Window
-from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.systems.registry import KINDS
 
-STEPS = ("nemotron/raw", "nemotron/model", "nemotron/nll_scores")
-ONE_FORK = RunSettings(workers=1, start_method="fork")
-TWO_FORKS = RunSettings(workers=2, start_method="fork")
+SHARDS = {"shard_rows": 10, "rescored": 4}
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> NemotronRecipe:
-    """Scores of ten rows of many lengths, in four shards, by a tiny model."""
-    folder = tmp_path_factory.mktemp("sources")
-    rows = [talk(f"row-{number}", "four and " * number**2 + "four") for number in range(10)]
-    (folder / "talks").mkdir()
-    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), folder / "talks" / "train.parquet", row_group_size=4)
-    model = {"path": str(write_made_model(folder / "model"))}
-    talks = {"dataset": "talks", "path": str(folder / "talks"), "splits": ["train"], "domain": "chat_if"}
-    scoring = {"model": model, "tokenizer": "o200k_harmony", "shard_rows": 3, "batch_tokens": 200, "rescored": 4}
-    return NemotronRecipe.of({"system": "nemotron", "name": "made", "datasets": [talks], "scoring": scoring}, "made")
-
-
-def scores_of(recipe: NemotronRecipe, root: Path, settings: RunSettings) -> Artifact:
-    """The scores, below a data root of their own."""
-    targets = [target for target in recipe.targets() if target.kind in STEPS]
-    [*_, scores] = [KINDS[target.kind].build(target, Run(root, settings)) for target in targets]
-    return scores
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_whole_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture(scope="module")
-def sealed(recipe: NemotronRecipe, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    return scores_of(recipe, tmp_path_factory.mktemp("sealed"), ONE_FORK)
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 rows: four score shards. Tests only read it."""
+    return write_pool(tmp_path_factory.mktemp("pool"), rows_of(40))
 
 
-def test_rows_have_scores_in_the_order_of_the_pools(sealed: Artifact) -> None:
-    rows = pq.read_table(sealed.path("scores.parquet")).to_pylist()
+@pytest.fixture(scope="module")
+def undisturbed(pool: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The digest of its scores."""
+    return score_here(tmp_path_factory.mktemp("undisturbed"), scoring_recipe(pool, model, **SHARDS)).digest
 
-    assert [row["id"] for row in rows] == [f"row-{number}" for number in range(10)]
-    assert all(row["nll_mean"] > 0 for row in rows)
-    assert sealed.manifest.identity.decisions["how_sure"]["rescored"] == 4
+
+def test_workers_change_no_byte(pool: Path, model: Path, undisturbed: str, tmp_path: Path) -> None:
+    assert score_here(tmp_path, scoring_recipe(pool, model, **SHARDS), workers=2).digest == undisturbed
+
+
+def test_what_came_of_every_row_is_in_the_ledger(model: Path, tmp_path: Path) -> None:
+    """Two pools overlap: an id is scored once, in the first."""
+    pool = write_pool(tmp_path / "pool", rows_of(6), "candidates_a/train-00000-of-00001.parquet")
+    write_pool(pool, rows_of(8), "candidates_b/train-00000-of-00001.parquet")
+
+    manifest = score_here(tmp_path, scoring_recipe(pool, model, max_rows=7))
+
+    counts = manifest.identity.counts
+    assert counts["ledger"] == {
+        "in": 14,
+        "out": 7,
+        "dropped": {"not_sampled": 1, "repeated_id": 6},
+        "rejected": {},
+    }
+    found = scored_rows(tmp_path)
+    assert len({row["id"] for row in found}) == counts["documents"] == 7
+    assert {row["pool_file"].partition("/")[0] for row in found if row["id"] < "row-6"} == {"candidates_a"}
+
+
+# Shards of a build that was cut off
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut_off(root: Path, recipe: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The building folder of a build that ended when all shards were scored, and nothing was made of them yet."""
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(score_split._Scored, "of", end)
+        score_here(root, recipe)
+    [building] = root.glob("nemotron/*/nll_scores/mine/.train.building.*")
+    return building
+
+
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, Path.unlink], ids=["truncated", "flipped", "gone"])
+@pytest.mark.parametrize("what", [".work/scored/00000-000000010.parquet", ".receipts/score/00000-000000010.json"])
+def test_a_torn_score_shard_is_scored_again(
+    pool: Path,
+    model: Path,
+    undisturbed: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Callable[[Path], None],
+    what: str,
+) -> None:
+    building = cut_off(tmp_path, scoring_recipe(pool, model, **SHARDS), monkeypatch)
+
+    damage(building / what)
+    manifest = score_here(tmp_path, scoring_recipe(pool, model, **SHARDS))
+
+    assert manifest.digest == undisturbed
+    assert manifest.provenance["adopted_shards"] == 3
+    assert half_written(tmp_path) == []
+
+
+def test_shards_that_were_scored_by_other_means_are_not_put_together(
+    pool: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is where torch was upgraded between a build that was cut off and the next."""
+    recipe = scoring_recipe(pool, model, **SHARDS)
+    folder = BuildFolder(cut_off(tmp_path, recipe, monkeypatch))
+    receipt = folder.receipt("score", "00000-000000010")
+    assert receipt is not None
+    notes = {**receipt.notes, "made_by": {**receipt.notes["made_by"], "torch": "1.0"}}
+    folder.commit("score", "00000-000000010", replace(receipt, notes=notes))
+
+    line = refusal(lambda: score_here(tmp_path, recipe))
+
+    [building] = tmp_path.glob("nemotron/*/nll_scores/mine/.train.building.*")
+    assert line.startswith(f"{building}: its shards were scored by different means: ")
+    assert '"torch": "1.0"' in line
+    assert line.endswith("remove this folder, and score all shards on machines that are alike, with the same libraries")
+
+
+# Logits that are no numbers
+
+
+def spoiled(model: Path, folder: Path) -> Path:
+    """The model, to which `~` is no number."""
+    copied = copy_of(model, folder)
+    weights = load_file(copied / "model.safetensors")
+    weights["model.embed_tokens.weight"][id_of("~")] = torch.nan
+    save_file(weights, copied / "model.safetensors", {"format": "pt"})
+    return copied
+
+
+def rows_with_tildes(rows: int, tildes: int) -> list[dict[str, Any]]:
+    made = rows_of(rows)
+    for number in range(tildes):
+        made[3 * number]["text"] = text_of(number, question="~ + 2?")
+    return made
+
+
+def test_a_row_in_a_hundred_may_have_no_finite_score(model: Path, tmp_path: Path) -> None:
+    pool = write_pool(tmp_path / "pool", rows_with_tildes(100, 1))
+
+    manifest = score_here(tmp_path, scoring_recipe(pool, spoiled(model, tmp_path / "model")))
+
+    assert manifest.identity.counts["unscored"] == {"not_finite": 1}
+    found = scored_rows(tmp_path)
+    assert [row["id"] for row in found if row["nll_mean"] is None] == ["row-0"]
+    assert sorted(row["percentile_within_split"] for row in found[1:])[0] > 0
+
+
+def test_more_rows_without_a_finite_score_stop_the_build_and_leave_nothing_of_it(model: Path, tmp_path: Path) -> None:
+    pool = write_pool(tmp_path / "pool", rows_with_tildes(100, 2))
+    folder = spoiled(model, tmp_path / "model")
+
+    line = refusal(lambda: score_here(tmp_path, scoring_recipe(pool, folder)))
+
+    assert line == (
+        f"{folder}: the logits of 2 of 100 rows are no finite numbers, more than 1 %; "
+        "look at the model's weights, or take bfloat16 in place of float16"
+    )
+    assert not [*tmp_path.glob("nemotron/*/nll_scores/*/*/manifest.json")]
+
+
+# What is asked of scores
+
+
+def test_pools_of_which_no_row_can_be_scored_are_held_back(model: Path, tmp_path: Path) -> None:
+    rows = [
+        *[row | {"loss_mode": "some"} for row in rows_of(2)],
+        {"id": "x", "text": "x", "loss_mode": "assistant_all"},
+    ]
+    recipe = scoring_recipe(write_pool(tmp_path / "pool", rows), model)
+    score_here(tmp_path, recipe)
+    [folder] = tmp_path.glob("nemotron/*/nll_scores/*/train")
+
+    [asked] = [one for one in KINDS[SCORES].checks if one.name == "rows_have_scores"]
+
+    verdict = asked.judge(open_artifact(folder), None, tmp_path)
+    assert asked.is_blocking
+    assert not verdict.holds
+    assert verdict.because == "0 of 3 rows have a score; without one: 1 text_outside_messages, 2 unknown_loss_mode"
+
+
+# Models and pools that are not as they were
+
+
+def drop_tokenizer(model: Path) -> None:
+    (model / "tokenizer.json").unlink()
+
+
+def drop_all_but_notes(model: Path) -> None:
+    for path in model.iterdir():
+        path.unlink()
+    (model / "notes.txt").write_text("no model")
+
+
+def empty(model: Path) -> None:
+    for path in model.iterdir():
+        path.unlink()
 
 
 @pytest.mark.parametrize(
-    ("workers", "start_method"),
+    ("spoil", "said"),
     [
-        (2, "fork"),
-        (2, "forkserver"),
-        pytest.param(1, "forkserver", marks=pytest.mark.slow),
-        pytest.param(1, "spawn", marks=pytest.mark.slow),
-        pytest.param(2, "spawn", marks=pytest.mark.slow),
+        (drop_tokenizer, "the model has no tokenizer.json; give a model that has one"),
+        (drop_all_but_notes, "it has no config.json; give a model that transformers reads"),
+        (empty, "no file is in it; give a folder that holds a model"),
     ],
 )
-def test_neither_the_number_of_workers_nor_how_they_start_changes_a_byte(
-    workers: int, start_method: StartMethod, recipe: NemotronRecipe, sealed: Artifact, tmp_path: Path
+def test_a_model_that_is_refused_is_named_as_the_user_knows_it(
+    pool: Path, model: Path, tmp_path: Path, spoil: Callable[[Path], None], said: str
 ) -> None:
-    scores = scores_of(recipe, tmp_path, RunSettings(workers, start_method))
+    folder = copy_of(model, tmp_path / "model")
+    spoil(folder)
 
-    assert scores.manifest.digest == sealed.manifest.digest
+    line = refusal(lambda: score_here(tmp_path, scoring_recipe(pool, folder)))
+
+    assert line.startswith(f"{folder}: {said}")
+    assert half_written(tmp_path) == []
 
 
-def test_the_order_in_which_shards_finish_changes_no_byte(
-    recipe: NemotronRecipe, sealed: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_missed_before_any_shard_is_begun(pool: Path, model: Path, tmp_path: Path) -> None:
+    line = refusal(lambda: score_here(tmp_path, scoring_recipe(pool, model, device="cuda")), UsageError)
+
+    assert line == ("scoring.device: there is no GPU that PyTorch can use; set `device: cpu`, or install a CUDA build")
+    assert half_written(tmp_path) == []
+
+
+def test_a_pool_that_changed_after_it_was_pinned_is_scored_by_a_new_name_or_in_its_place(
+    model: Path, tmp_path: Path
 ) -> None:
-    last_is_done = multiprocessing.get_context("fork").Event()
+    pool = write_pool(tmp_path / "pool", rows_of(3))
+    recipe = scoring_recipe(pool, model)
+    first = score_here(tmp_path, recipe)
+    write_pool(pool, rows_of(3, first=1))
 
-    def first_comes_last(job: ScoreJob, window: Window, folder: BuildFolder, **scorer: Any) -> Receipt:
-        if 0 in job.row_numbers and job.batch_rows is None:
-            last_is_done.wait()
-        receipt = score_shard(job, window, folder, **scorer)
-        if 9 in job.row_numbers:
-            last_is_done.set()
-        return receipt
+    line = refusal(lambda: score_here(tmp_path, recipe), UsageError)
+    second = score_here(tmp_path, recipe, replace=True)
 
-    monkeypatch.setattr(score_split, "score_shard", first_comes_last)
-    scores = scores_of(recipe, tmp_path, TWO_FORKS)
+    assert "another version is sealed here: " in line
+    assert str(pool) in line
+    assert line.endswith("--replace")
+    assert second.digest != first.digest
+    assert [row["id"] for row in scored_rows(tmp_path)] == ["row-1", "row-2", "row-3"]
 
-    assert scores.manifest.digest == sealed.manifest.digest
+
+def test_a_pool_that_changes_while_it_is_scored_stops_the_build(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = write_pool(tmp_path / "pool", rows_of(20))
+    of = score_split._Scored.of
+
+    def changed_then(tables: list[Path]) -> object:
+        write_pool(pool, rows_of(20, first=1))
+        return of(tables)
+
+    monkeypatch.setattr(score_split._Scored, "of", changed_then)
+
+    line = refusal(lambda: score_here(tmp_path, scoring_recipe(pool, model, rescored=0)), InputError)
+
+    assert "data/train.parquet" in line
+    assert line.endswith("let nothing write there, and run the recipe again")
+    assert not [*tmp_path.glob("nemotron/*/nll_scores/*/*/manifest.json")]
+
+
+def test_a_byte_that_changed_with_time_and_size_as_they_were_stops_the_build(model: Path, tmp_path: Path) -> None:
+    """What nobody sees by looking at the folder."""
+    copied = write_pool(tmp_path / "pool", rows_of(9), compression="none")
+    recipe, path = scoring_recipe(copied, model, rescored=0), copied / "data" / "train.parquet"
+    score_here(tmp_path, recipe)
+    [scores] = tmp_path.glob("nemotron/*/nll_scores/*/train")
+    for file in scores.iterdir():
+        file.unlink()
+    scores.rmdir()
+    before, data = path.stat(), bytearray(path.read_bytes())
+    data[data.index(b"row-7") : data.index(b"row-7") + 5] = b"row_7"
+    path.write_bytes(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    line = refusal(lambda: score_here(tmp_path, recipe), InputError)
+
+    assert line.startswith(f"{path}: sha256 is ")
+    assert pq.ParquetFile(path).read()["id"].to_pylist()[7] == "row_7"
+    assert not (scores / "manifest.json").exists()

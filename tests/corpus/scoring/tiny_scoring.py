@@ -1,5 +1,6 @@
 """A whole tiny model with a tokenizer of its own, pools as anybody may have them, and what scores them here."""
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -64,6 +65,8 @@ def scoring_recipe(pool: Path, model: Path, *splits: str, **scoring: Any) -> dic
 
 def score_here(root: Path, recipe: Mapping[str, Any], workers: int = 1, replace: bool = False) -> Manifest:
     """Builds a recipe's scores in this process, and their workers; what is sealed of its only split."""
+    # pytest names each test in the environment; for another one the process that workers are forked from starts anew.
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
     targets = [one for one in NemotronRecipe.of(recipe, "the test").targets() if one.kind in MADE]
     run = Run(root, RunSettings(workers), replace=replace)
     return [KINDS[target.kind].build(target, run).manifest for target in targets][-1]
