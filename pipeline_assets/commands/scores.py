@@ -78,7 +78,8 @@ def score(
 def percentiles(in_dir: Scores, out_dir: OutDir, flags: StrictFlags) -> None:
     """Example: corpusmill nemotron percentiles --in-dir out/nemotron/mine/nll_scores --out-dir out"""
     run = flags.run(Place.at(out_dir).folder)
-    _build_report(made_of_scores("percentiles", given_scores(in_dir), None), run, flags.strict)
+    scores = given_scores(in_dir)
+    _build_report(made_of_scores(_recipe_of(scores), scores, None), run, flags.strict)
 
 
 def subsets(
@@ -93,7 +94,8 @@ def subsets(
     """Example: corpusmill nemotron subsets --in-dir out/nemotron/mine/nll_scores --out-dir out"""
     run = flags.run(Place.at(out_dir).folder)
     recipe = SubsetsRecipe.of({} if rules is None else read_yaml(rules), rules or "the default rules")
-    [_, target] = made_of_scores("subsets", given_scores(in_dir), recipe)
+    scores = given_scores(in_dir)
+    [_, target] = made_of_scores(_recipe_of(scores), scores, recipe)
     with warning_last([target], run.root, flags.strict):
         made = drive.build(target, run).artifact
         target.refuse_failed(run.root)
@@ -137,6 +139,11 @@ def given_scores(folder: Path) -> list[Target]:
     return list(found.values())
 
 
+def _recipe_of(scores: Sequence[Target]) -> str:
+    """What made them, beside which what is made of them lies."""
+    return "-".join(sorted({one.name.partition("/")[0] for one in scores}))
+
+
 def _given(entry: Any, lineage: Lineage) -> Target:
     """What scores were made from, by its entry in their manifest."""
     artifact = lineage.locate(str(entry["digest"]))
@@ -167,7 +174,9 @@ def _score(pool: str, revision: str | None, scoring: Content, model: str, run: R
     asked, folder = ScoringSection.of(scoring, "the command"), folder_named(pool, "--pool")
     sealed = [] if folder is None else _sealed_pools(folder)
     if sealed and all(root_of(place) == run.root for place in sealed):
-        goals = scores_of(f"score-{name_of(model)}", _given_pools(sealed), asked, None)
+        given = _given_pools(sealed)
+        of = {one.partition if len(sealed) == 1 else one.name.partition("/")[0] for one in given.values()}
+        goals = scores_of("-".join(["score", *sorted(map(str, of)), name_of(model)]), given, asked, None)
     else:
         places = [str(place) for place in sealed] or [pool]
         sections = [pools_section(place, revision, run.hub_for("pools")) for place in places]

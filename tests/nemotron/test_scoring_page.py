@@ -28,7 +28,7 @@ def test_answers_are_those_of_the_page(scored: tuple[Path, dict[str, Typed]]) ->
     _, typed = scored
     [_, *means] = blocks_of(DOCS / "scoring.md")[1].splitlines()
 
-    assert "anchor 10, challenge 2, learning 3, restoration 28" in typed["nemotron smoke"].stdout
+    assert "anchor 10, challenge 2, learning 2, restoration 28" in typed["nemotron smoke"].stdout
     assert "out/models/other beside out/models/made, in bits a byte:" in typed["nemotron score"].stdout
     told = [line.split() for line in typed["nemotron percentiles"].stdout.splitlines()]
     assert [line for line in means if line.split() not in told] == []
