@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.harmony.encode import encode_harmony, loss_messages, loss_mode_of
 from pipeline_assets.corpus.harmony.message import END, STRUCTURE, Refusal
 from pipeline_assets.corpus.harmony.parse import parse_harmony
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, load_hf_tokenizer
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
@@ -102,7 +102,8 @@ def load_model_tokenizer(folder: Path) -> Tokenizer:
     """
     path = folder / TOKENIZER_FILE
     if not path.is_file():
-        fix = "give a model that has one, or say `tokenizer: o200k_harmony` if that is what it was trained with"
+        said = key("scoring.tokenizer", "`tokenizer: o200k_harmony`", "{} o200k_harmony")
+        fix = f"give a model that has one, or say {said} if that is what it was trained with"
         raise InputError("the model has no tokenizer.json", folder, fix)
     try:
         added: list[dict[str, Any]] = json.loads(path.read_bytes()).get("added_tokens") or []

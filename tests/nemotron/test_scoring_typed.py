@@ -1,0 +1,242 @@
+"""Scoring as it is typed: pools of strangers, two models, kills at any time, pools that were edited."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from answers import Corpusmill, Started, Typed, only_line
+from nemotron_build import row, run
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "corpus" / "scoring"))  # of tiny_scoring
+
+from tiny_scoring import copy_of, half_written, rows_of, save_whole_model, scoring_recipe, write_pool
+
+pytestmark = pytest.mark.slow
+TIMEOUT_S = 240
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of two models."""
+    folder = tmp_path_factory.mktemp("models")
+    save_whole_model(folder / "first")
+    save_whole_model(folder / "second", "Mistral")
+    return folder
+
+
+def score(corpusmill: Corpusmill, pool: Path, model: Path, root: Path, *options: object) -> Typed:
+    arguments = ("--pool", pool, "--model", model, "--out-dir", root, "--device", "cpu", "--cpu-threads", 1)
+    return corpusmill("nemotron", "score", *arguments, *options)
+
+
+def digest_of(root: Path) -> str:
+    [manifest] = root.glob("nemotron/*/nll_scores/*/*/manifest.json")
+    return str(json.loads(manifest.read_text())["digest"])
+
+
+def test_a_strangers_pool_is_scored_told_of_and_chosen_from(
+    corpusmill: Corpusmill, models: Path, tmp_path: Path
+) -> None:
+    rows = [*rows_of(30), {"id": "x", "text": "no Harmony", "loss_mode": "assistant_all"}]
+    pool, root = write_pool(tmp_path / "mine", rows), tmp_path / "out"
+
+    scored = score(corpusmill, pool, models / "first", root)
+    told = corpusmill("nemotron", "percentiles", "--in-dir", root, "--out-dir", root)
+    chosen = corpusmill("nemotron", "subsets", "--in-dir", root, "--out-dir", root)
+
+    assert (scored.returncode, told.returncode, chosen.returncode) == (0, 0, 0)
+    assert "30 of 31 rows have a score; without one: 1 text_outside_messages" in scored.stdout
+    assert "mine/train  30 of 31" in told.stdout
+    nobody = "0 rows: no row says anything in meta_correctness"
+    assert [line.strip() for line in chosen.stdout.splitlines() if line.startswith("  ") and ": " in line] == [
+        f"anchor: {nobody}",
+        f"challenge: {nobody}",
+        f"learning: {nobody}",
+        "restoration: 6 rows",
+    ]
+
+
+def test_pools_of_which_no_row_can_be_scored_go_no_further(
+    corpusmill: Corpusmill, models: Path, tmp_path: Path
+) -> None:
+    pool = write_pool(tmp_path / "mine", [one | {"loss_mode": "some"} for one in rows_of(5)])
+
+    results = [
+        score(corpusmill, pool, models / "first", tmp_path / "out"),
+        *(
+            corpusmill("nemotron", command, "--in-dir", tmp_path / "out", "--out-dir", tmp_path / "out")
+            for command in ("percentiles", "subsets")
+        ),
+    ]
+
+    scores = tmp_path / "out" / "nemotron" / "score-mine-first" / "nll_scores" / "mine" / "train"
+    why = "rows_have_scores failed: 0 of 5 rows have a score; without one: 5 unknown_loss_mode"
+    line = f"{scores}: {why}; it stays, and nothing is made of it until that passes"
+    assert [(one.returncode, only_line(one)) for one in results] == [(1, line)] * 3
+
+
+def test_options_that_only_the_model_can_refuse_are_named_as_they_were_typed(
+    corpusmill: Corpusmill, models: Path, tmp_path: Path
+) -> None:
+    pool, model = write_pool(tmp_path / "mine", rows_of(3)), models / "first"
+
+    long, odd = (
+        score(corpusmill, pool, model, tmp_path / "out", *options)
+        for options in (("--max-length", 5000), ("--attention", "flashy"))
+    )
+
+    assert (long.returncode, odd.returncode) == (2, 2)
+    assert only_line(long) == "--max-length: it is 5,000, and the model takes 4,096 tokens; set 4096 or less"
+    assert only_line(odd).startswith("--attention: it is flashy, and the model can't be loaded so (")
+    assert only_line(odd).endswith("leave it out, or name one that is there: sdpa and eager are for most models")
+    assert half_written(tmp_path) == []
+
+
+def gap_line(result: Typed) -> list[str]:
+    """Rows, bytes, bits a byte of both, and the gap with its interval, of all rows."""
+    assert result.returncode == 0, result.stderr
+    [line] = [line for line in result.stdout.splitlines() if line.startswith("all ")]
+    return line.split()[1:]
+
+
+def test_models_that_are_the_same_have_no_gap_and_others_have_one(
+    corpusmill: Corpusmill, models: Path, tmp_path: Path
+) -> None:
+    pool, first = write_pool(tmp_path / "mine", rows_of(20)), models / "first"
+    namesake = copy_of(models / "second", tmp_path / "elsewhere" / "first")
+
+    same = gap_line(score(corpusmill, pool, first, tmp_path / "same", "--against", first))
+    other = gap_line(score(corpusmill, pool, first, tmp_path / "other", "--against", models / "second"))
+    named_alike = gap_line(score(corpusmill, pool, first, tmp_path / "alike", "--against", namesake))
+
+    assert (same[0], same[4:8]) == ("20", ["+0.0000", "+0.0000", "to", "+0.0000"])
+    assert same[2] == same[3] == other[2]
+    assert other[3] != other[2]
+    assert named_alike == other
+
+
+# Kills
+
+
+@pytest.fixture
+def shards(models: Path, tmp_path: Path) -> Path:
+    """A recipe of 60 score shards."""
+    recipe = scoring_recipe(write_pool(tmp_path / "pool", rows_of(240)), models / "first", shard_rows=4)
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    return path
+
+
+def when_shards_are_scored(root: Path, least: int) -> None:
+    until = time.monotonic() + TIMEOUT_S
+    while len([*root.glob("nemotron/*/nll_scores/*/.*.building.*/.receipts/score/*.json")]) < least:
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def workers_of(pid: int) -> Iterator[psutil.Process]:
+    """Processes at the end of the line: whom a fork server forked, or the command started."""
+    return (one for one in psutil.Process(pid).children(recursive=True) if not one.children())
+
+
+@pytest.fixture
+def undisturbed(corpusmill: Corpusmill, shards: Path, tmp_path: Path) -> str:
+    result = corpusmill("run", shards, "--data", tmp_path / "undisturbed", "--workers", 1)
+    assert result.returncode == 0, result.stderr
+    return digest_of(tmp_path / "undisturbed")
+
+
+def test_a_command_that_is_killed_goes_on_where_it_was(
+    corpusmill: Corpusmill, started: Started, shards: Path, undisturbed: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "out"
+    for least in (5, 20):
+        command = started("run", shards, "--data", root, "--workers", 1)
+        when_shards_are_scored(root, least)
+        command.kill()
+        command.communicate(timeout=TIMEOUT_S)
+        assert command.returncode == -signal.SIGKILL
+
+    result = corpusmill("run", shards, "--data", root, "--workers", 2)
+
+    assert result.returncode == 0, result.stderr
+    assert digest_of(root) == undisturbed
+    assert half_written(root) == []
+    [manifest] = root.glob("nemotron/*/nll_scores/*/*/manifest.json")
+    assert json.loads(manifest.read_text())["provenance"]["adopted_shards"] >= 20
+
+
+def test_a_shard_that_was_torn_after_a_kill_is_scored_again(
+    corpusmill: Corpusmill, started: Started, shards: Path, undisturbed: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "out"
+    command = started("run", shards, "--data", root, "--workers", 1)
+    when_shards_are_scored(root, 5)
+    command.kill()
+    command.communicate(timeout=TIMEOUT_S)
+    first, second, *_ = sorted(root.glob("nemotron/*/nll_scores/*/.*.building.*/.work/scored/*.parquet"))
+    first.write_bytes(first.read_bytes()[:100])
+    data = bytearray(second.read_bytes())
+    data[len(data) // 2] ^= 1
+    second.write_bytes(data)
+
+    result = corpusmill("run", shards, "--data", root, "--workers", 1)
+
+    assert result.returncode == 0, result.stderr
+    assert digest_of(root) == undisturbed
+
+
+def test_a_worker_that_is_killed_is_replaced(started: Started, shards: Path, undisturbed: str, tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    command = started("run", shards, "--data", root, "--workers", 1)
+    when_shards_are_scored(root, 3)
+
+    for worker in workers_of(command.pid):
+        os.kill(worker.pid, signal.SIGKILL)
+    _, told = command.communicate(timeout=TIMEOUT_S)
+
+    assert command.returncode == 0, told
+    assert "its worker died (killed by SIGKILL, out of memory perhaps); it is tried again" in told
+    assert digest_of(root) == undisturbed
+
+
+# Pools that were edited
+
+
+def test_sealed_pools_that_were_edited_are_refused(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
+    rows = [row(f"{number}", f"What are {number} and {number}?") for number in range(6)]
+    pools = run(corpusmill, tmp_path / "out", {"maths": {"high": rows}}, pools={}) / "candidate_pools" / "maths"
+    path = sorted(pools.rglob("*.parquet"))[0]
+    path.chmod(0o644)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+    result = score(corpusmill, pools, models / "first", tmp_path / "out")
+
+    assert result.returncode == 1
+    line = only_line(result)
+    assert line.startswith(f"{path}: sha256 is ") and ", sealed with " in line
+    assert "verify" in line or "--replace" in line
+    assert half_written(tmp_path) == []
+
+
+def test_sealed_pools_are_scored_and_known_as_what_scores_are_made_from(
+    corpusmill: Corpusmill, models: Path, tmp_path: Path
+) -> None:
+    rows = [row(f"{number}", f"What are {number} and {number}?") for number in range(6)]
+    pools = run(corpusmill, tmp_path / "out", {"maths": {"high": rows}}, pools={}) / "candidate_pools"
+
+    result = score(corpusmill, pools, models / "first", tmp_path / "out")
+
+    assert result.returncode == 0, result.stderr
+    scores = tmp_path / "out" / "nemotron" / "score-first" / "nll_scores" / "maths" / "high"
+    upstream = json.loads((scores / "manifest.json").read_text())["identity"]["inputs"]
+    assert [entry["name"] for entry in upstream] == ["nemotron/candidate_pools/maths", "nemotron/model"]
