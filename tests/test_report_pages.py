@@ -55,7 +55,9 @@ def test_a_report_on_pools_has_its_link_and_figures_of_each_pool(
         assert metadata[f"pools_{pool}"].value == rows
     figures = [metadata[name].value for name in ("documents", "tokens", "completion_tokens")]
     assert figures == [counts["documents"], counts["tokens"], counts["completion_tokens"]]
-    assert f"| missing_correctness_meta | {counts['documents']:,} |" in str(metadata["preview"].value)
+    assert f"| missing_correctness_meta | {counts['pools']['missing_correctness_meta']:,} |" in str(
+        metadata["preview"].value
+    )
 
 
 def test_where_nothing_serves_reports_there_is_no_link(built_notes: Path) -> None:
