@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 from answers import Corpusmill
 
+from pipeline_assets.commands.plan import _plan_lines
+from pipeline_assets.corpus.spine.inventory import ArtifactStatus
+from pipeline_assets.corpus.spine.staging import StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.trust.figures import Planned, Size, TrackRecord
+from pipeline_assets.corpus.trust.plan import ArtifactPlan, RecipePlan
 from pipeline_assets.demo import DATASET
+from pipeline_assets.systems.scoring import NLL_SCORES
 from resources.loopback_hub import LoopbackHub
 
 NOWHERE = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
@@ -141,3 +148,31 @@ def test_a_hub_that_is_down_says_how_to_go_on(corpusmill: Corpusmill, fresh: Pat
     assert result.returncode == 1
     assert f"{DATASET} can't be reached" in result.stderr.splitlines()[0]
     assert result.stderr.splitlines()[1] == f"to go on: corpusmill plan healing_text_v1 --data {fresh}"
+
+
+def test_gpu_hours_and_their_price_are_told_from_what_earlier_scores_took() -> None:
+    """Scores of a sample took 36 GPU seconds; of all rows they will take a hundred times as many."""
+    target = NLL_SCORES.target("mine", {}, partition="maths/low")
+    figures = {"gpu_seconds": Planned(3600.0, "as in 1 earlier build here"), "tokens": Planned(9_000_000, "the same")}
+    status = ArtifactStatus(target, "missing", "missing", None, None, Size(), None, None)
+    planned = RecipePlan([ArtifactPlan(status, figures)], 0, 0, None, [])
+
+    told, unpriced = ("\n".join(_plan_lines(planned, "mine", 1, cost)) for cost in (3.95, None))
+
+    assert planned.gpu_hours == 1.0
+    assert "9,000,000 tokens, 60.0 min of GPU" in told
+    assert "GPU: 1.00 hours, which cost 3.95" in told
+    assert "its price is unknown: --gpu-price says it" in unpriced
+
+
+def test_gpu_seconds_of_a_build_are_in_its_record(tmp_path: Path) -> None:
+    target = NLL_SCORES.target("mine", {}, partition="maths/low")
+
+    def made(building: StagingDir) -> BuildResult:
+        counts = {"documents": 10, "ledger": {"in": 10, "out": 10, "dropped": {}, "rejected": {}}}
+        return BuildResult([], counts, {}, provenance={"gpu_seconds": 36.0, "took_in": {"bytes": 1000, "rows": 10}})
+
+    target.build(tmp_path, made, False, {})
+    forecast = TrackRecord(tmp_path).forecast(target.kind, target.partition, 2, Size(100_000, None))
+
+    assert forecast["gpu_seconds"].value == pytest.approx(3600)
