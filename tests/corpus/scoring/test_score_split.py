@@ -170,7 +170,7 @@ def test_a_row_in_a_hundred_may_have_no_finite_score(model: Path, tmp_path: Path
     assert sorted(row["percentile_within_split"] for row in found[1:])[0] > 0
 
 
-def test_more_rows_without_a_finite_score_stop_the_build_and_leave_nothing_of_it(model: Path, tmp_path: Path) -> None:
+def test_more_rows_without_a_finite_score_stop_the_build_and_nothing_is_sealed(model: Path, tmp_path: Path) -> None:
     pool = write_pool(tmp_path / "pool", rows_with_tildes(100, 2))
     folder = spoiled(model, tmp_path / "model")
 
