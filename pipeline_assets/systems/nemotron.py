@@ -1,7 +1,4 @@
-"""Nemotron: distilled datasets at a commit → inventories → rows as Harmony texts → those that stay → pools → a hub.
-
-What models make of pools is on its second page, `scoring`.
-"""
+"""Nemotron: distilled datasets → inventories → Harmony texts → those that stay → pools → a hub; then page `scoring`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +33,7 @@ from pipeline_assets.corpus.nemotron.sections import (
     remarks_on,
     section_misfits,
 )
-from pipeline_assets.corpus.nemotron.splits import dataset_of, partition_key
+from pipeline_assets.corpus.nemotron.splits import by_dataset, dataset_of, partition_key
 from pipeline_assets.corpus.normalize.sources import folder_misfits
 from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.publishing.dataset_card import card_of
@@ -108,8 +105,8 @@ class NemotronRecipe(Recipe):
         if self.scan is not None:
             goals.append(METADATA_COVERAGE.target(self.name, {}, inventories))
         if self.hf_layout is not None:
-            for name, shards in by_dataset(rows).items():
-                goals.append(HF_LAYOUT.target(self.name, self.hf_layout.content(), shards, partition=name))
+            layout, of = self.hf_layout.content(), by_dataset(rows).items()
+            goals += [HF_LAYOUT.target(self.name, layout, shards, partition=name) for name, shards in of]
         return goals
 
     def _raw(self, section: DatasetSection, split: str) -> Target:
@@ -128,14 +125,6 @@ class NemotronRecipe(Recipe):
     def revisions(self) -> list[tuple[str, str]]:
         """Dataset and commit of everything that is read from a hub."""
         return [(section.dataset, section.revision) for section in self.datasets if section.revision is not None]
-
-
-def by_dataset(splits: Sequence[Target]) -> dict[str, list[Target]]:
-    """Targets of splits, by the dataset that these are of."""
-    found: dict[str, list[Target]] = {}
-    for one in splits:
-        found.setdefault(dataset_of(str(one.partition)), []).append(one)
-    return found
 
 
 def rows_that_stay(
@@ -179,15 +168,11 @@ def pools_of(recipe: str, left: Sequence[Target], asked: PoolsRecipe, publish: P
     """The pools of each dataset whose deduplicated rows are there, the report on them, and what is published."""
     datasets, content = by_dataset(left), {"pools": asked.content()}
     pools = [CANDIDATE_POOLS.target(recipe, content, splits, partition=name) for name, splits in datasets.items()]
-    published = (
-        []
-        if publish is None
-        else [
-            PUBLISHED_POOLS.target(recipe, publish.content_of(name), [one], partition=name)
-            for name, one in zip(datasets, pools, strict=True)
-        ]
-    )
-    return [*pools, POOL_REPORT.target(recipe, {}, pools), *published]
+    goals = [*pools, POOL_REPORT.target(recipe, {}, pools)]
+    if publish is not None:
+        for name, one in zip(datasets, pools, strict=True):
+            goals.append(PUBLISHED_POOLS.target(recipe, publish.content_of(name), [one], partition=name))
+    return goals
 
 
 RAW = Kind(

@@ -25,6 +25,7 @@ from typing import Literal
 
 from pipeline_assets.corpus.readers.hub_configs import Config, configs_of_card, matching_paths
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.target import Target
 
 _UNFIT_IN_KEYS = re.compile(r"[^a-z0-9_.-]+")
 
@@ -42,6 +43,14 @@ def partition_key(dataset: str, split: str) -> str:
 def dataset_of(partition: str) -> str:
     """How the dataset of a split is called."""
     return partition.partition("/")[0]
+
+
+def by_dataset(splits: Sequence[Target]) -> dict[str, list[Target]]:
+    """Targets of splits, by the dataset that these are of."""
+    found: dict[str, list[Target]] = {}
+    for one in splits:
+        found.setdefault(dataset_of(str(one.partition)), []).append(one)
+    return found
 
 
 Format = Literal["jsonl", "parquet"]
