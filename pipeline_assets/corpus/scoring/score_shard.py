@@ -78,7 +78,7 @@ def model_of(scorer: Scorer, slot: int) -> "LanguageModel":
     try:
         import torch
 
-        from pipeline_assets.corpus.scoring.language_model import LoadedAs, load_model
+        from pipeline_assets.corpus.scoring.load_model import LoadedAs, load_model
     except ImportError as error:
         raise not_installed(error, "scoring") from None
     recipe = scorer.recipe

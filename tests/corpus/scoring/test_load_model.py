@@ -12,9 +12,9 @@ from reference import reference_model, reference_nll
 from safetensors.torch import load_file, save_file
 from tiny_models import WORDS, change_config, save_model
 
-from pipeline_assets.corpus.scoring import language_model
+from pipeline_assets.corpus.scoring import load_model as loading
 from pipeline_assets.corpus.scoring.attention import BY_ROWS
-from pipeline_assets.corpus.scoring.language_model import LoadedAs, check_quantisation, load_model
+from pipeline_assets.corpus.scoring.load_model import LoadedAs, check_quantisation, load_model
 from pipeline_assets.corpus.scoring.nll import score_rows
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -81,7 +81,7 @@ def test_quantised_weights_are_not_blown_up_in_silence(tmp_path: Path) -> None:
 
 def test_a_head_that_is_more_than_a_product_is_found_out(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
     """Granite divides its logits: a program that didn't know would be found wrong by the model's own."""
-    monkeypatch.setattr(language_model, "_scale_of", lambda config: 1.0)
+    monkeypatch.setattr(loading, "_scale_of", lambda config: 1.0)
 
     with pytest.raises(InputError, match="no product of its last hidden states and its LM head"):
         load_model(saved("Granite"), CPU)
@@ -92,7 +92,7 @@ def test_on_a_gpu_no_attention_falls_back_to_the_slow_one(saved: Saved) -> None:
     model = load_model(saved("Gemma2"), CPU)
 
     with pytest.raises(InputError, match="would fall back to eager"):
-        language_model._checked(model, saved("Gemma2"), LoadedAs("cuda", "bfloat16"))
+        loading._checked(model, saved("Gemma2"), LoadedAs("cuda", "bfloat16"))
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_gpt_oss_120b_by_its_config(tmp_path: Path) -> None:
     head = network.get_output_embeddings()
     assert tuple(head.weight.shape) == (201_088, 2_880)
     assert 115e9 < sum(weight.numel() for weight in network.parameters()) < 119e9
-    assert language_model._can_be_packed(network)
-    assert language_model._head_of(network, tmp_path).scale == 1.0
+    assert loading._can_be_packed(network)
+    assert loading._head_of(network, tmp_path).scale == 1.0
     with pytest.raises(InputError, match="its weights are mxfp4"):
         check_quantisation(config, tmp_path, dequantises=False)
     check_quantisation(config, tmp_path, dequantises=True)

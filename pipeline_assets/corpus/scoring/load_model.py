@@ -1,0 +1,256 @@
+"""Loads a causal language model of `transformers` so that it does what it is said to do, or refuses it.
+
+What happens in silence elsewhere is an error here: quantised weights that would be blown up, an attention that would
+fall back to a slow one, weights that are missing and would be made up. Once loaded, a few rows of made ids are scored
+by the model itself, alone and with all logits, and by the way that rows are scored here.
+"""
+
+import importlib.util
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+from transformers.quantizers.auto import AutoHfQuantizer
+
+from pipeline_assets.corpus.scoring.attention import BY_ROWS
+from pipeline_assets.corpus.scoring.language_model import LanguageModel, LmHead
+from pipeline_assets.corpus.scoring.nll import score_rows
+from pipeline_assets.corpus.scoring.recipe import Device, Dtype
+from pipeline_assets.corpus.scoring.token_rows import TokenRow
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
+
+_MADE_LENGTHS = 24, 7, 40
+_TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.1}  # of made rows, nats a token
+_NEEDED = ("accelerate", "kernels", "triton")  # by quantised weights, some by one method, some by another
+
+
+@dataclass(frozen=True)
+class LoadedAs:
+    """How a model is loaded; all of it changes bits.
+
+    Attributes:
+        attention: of `transformers`, for batches with padding; None for the best that there is.
+        spreads: over all GPUs of the machine, for a model that is larger than one.
+        dequantises: whether quantised weights become `dtype`, for which there must be memory.
+        threads: of a CPU.
+    """
+
+    device: Device
+    dtype: Dtype
+    attention: str | None = None
+    spreads: bool = False
+    dequantises: bool = False
+    threads: int = 1
+
+
+def load_model(folder: Path, how: LoadedAs) -> LanguageModel:
+    """The model that lies in a folder, checked.
+
+    Raises:
+        InputError: it can't be loaded, lacks weights, or would be another than its files say: see above.
+        UsageError: the device isn't there, or can't do this.
+    """
+    _check_device(how)
+    torch.set_num_threads(how.threads)
+    config = _config_of(folder)
+    check_quantisation(config, folder, how.dequantises)
+    network = _load(folder, config, how)
+    head = _head_of(network, folder)
+    facts = {
+        "architecture": type(network).__name__,
+        "attention": network.config._attn_implementation,
+        "experts": getattr(network.config, "_experts_implementation", None) if _has("Experts", network) else None,
+        "quantization": getattr(config, "quantization_config", {}).get("quant_method"),
+    }
+    limit = getattr(config.get_text_config(), "max_position_embeddings", None)
+    is_alone = _positions_go_by_the_longest(network, folder)
+    return _checked(LanguageModel(network, head, False, is_alone, limit, facts), folder, how)
+
+
+def _positions_go_by_the_longest(network: Any, folder: Path) -> bool:
+    """Whether RoPE depends on the longest row of a batch.
+
+    Raises:
+        InputError: it depends on all batches before, so that scores would go by the order of the rows.
+    """
+    said = [getattr(module, "rope_type", None) for module in network.modules()]
+    types = {str(one) for found in said for one in (found.values() if isinstance(found, dict) else [found])}
+    if any("dynamic" in one for one in types):
+        what = "its positions (dynamic RoPE) depend on what it read before: scores would go by the order of the rows"
+        raise InputError(what, folder, "take a model with another RoPE, or another `rope_type` in its config")
+    return "longrope" in types
+
+
+def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
+    """Whether quantised weights stay quantised, from the config alone.
+
+    Raises:
+        InputError: they would be blown up in silence; names the packages that are missing.
+    """
+    stated = getattr(config, "quantization_config", None)
+    if stated is None or dequantises:
+        return
+    missing = ", ".join(name for name in _NEEDED if importlib.util.find_spec(name) is None) or "a GPU that can"
+    fix = f"install what is missing ({missing}), or set `dequantise`, for which there must be memory"
+    with _quiet():
+        quantizer = AutoHfQuantizer.from_config(stated, pre_quantized=True)
+        try:
+            quantizer.validate_environment(device_map=None)
+        except (ImportError, RuntimeError, ValueError) as error:
+            raise InputError(
+                f"its {stated['quant_method']} weights can't be used here ({error})", folder, fix
+            ) from None
+    if getattr(quantizer.quantization_config, "dequantize", False):
+        what = f"its weights are {stated['quant_method']}, and would become bfloat16, about four times as large"
+        raise InputError(what, folder, fix)
+
+
+def _check_device(how: LoadedAs) -> None:
+    if how.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("there is no GPU that PyTorch can use", "device", "set `device: cpu`, or install a CUDA build")
+    if (how.device == "cpu") != (how.dtype == "float32"):
+        what = f"{how.dtype} on {how.device}"
+        raise UsageError(what, "dtype", "set float32 for `device: cpu`, bfloat16 or float16 for `device: cuda`")
+
+
+def _config_of(folder: Path) -> Any:
+    try:
+        return transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        what = f"its config can't be read ({' '.join(str(error).split())[:200]})"
+        raise InputError(what, folder, "give a model that this version of transformers knows") from None
+
+
+def _load(folder: Path, config: Any, how: LoadedAs) -> Any:
+    more: dict[str, Any] = {}
+    if how.device == "cuda":
+        more["device_map"] = "auto" if how.spreads else {"": torch.cuda.current_device()}
+    if how.dequantises and getattr(config, "quantization_config", None) is not None:
+        quantizer = AutoHfQuantizer.from_config(config.quantization_config, pre_quantized=True)
+        more["quantization_config"] = type(quantizer.quantization_config)(dequantize=True)
+    loader: Any = transformers.AutoModelForCausalLM
+    with _quiet():
+        try:
+            network, told = loader.from_pretrained(
+                folder,
+                config=config,
+                dtype=getattr(torch, how.dtype),
+                attn_implementation=how.attention,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                output_loading_info=True,
+                **more,
+            )
+        except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+            if how.attention is not None and "attn" in str(error).lower().replace("attention", "attn"):
+                what = f"it is {how.attention}, and the model can't be loaded so ({' '.join(str(error).split())[:300]})"
+                fix = "leave it out, or name one that is there: sdpa and eager are for most models"
+                raise UsageError(what, bare("scoring.attention"), fix) from None
+            what = f"it can't be loaded ({' '.join(str(error).split())[:300]})"
+            raise InputError(what, folder, "give a causal language model that transformers loads here") from None
+    if set(map(str, getattr(network, "hf_device_map", {}).values())) & {"cpu", "disk", "meta"}:
+        fix = "score on more or larger GPUs (`spreads` takes all of a machine), or take a smaller model"
+        raise InputError("it is larger than the memory of the GPUs", folder, fix)
+    wrong = sorted(map(str, (*told["missing_keys"], *told["mismatched_keys"])))
+    if wrong:
+        what = f"{len(wrong)} of its weights are missing or of another shape, such as {wrong[0]}"
+        raise InputError(what, folder, "give all files of the model: weights are not made up")
+    return network.eval()
+
+
+def _has(part: str, network: Any) -> bool:
+    return any(part in type(module).__name__ for module in network.modules())
+
+
+def _head_of(network: Any, folder: Path) -> LmHead:
+    head, config = network.get_output_embeddings(), network.config.get_text_config()
+    if not isinstance(head, torch.nn.Linear) or not head.weight.is_floating_point():
+        what = f"its head is {type(head).__name__}, no matrix of floats"
+        raise InputError(what, folder, "give a model whose LM head is not quantised")
+    return LmHead(head.weight, head.bias, _scale_of(config), getattr(config, "final_logit_softcapping", None))
+
+
+def _scale_of(config: Any) -> float:
+    """As Cohere has it, or Granite."""
+    return float(getattr(config, "logit_scale", None) or 1 / (getattr(config, "logits_scaling", None) or 1))
+
+
+@torch.inference_mode()
+def _checked(model: LanguageModel, folder: Path, how: LoadedAs) -> LanguageModel:
+    """The model, packed if it gives the same so.
+
+    Raises:
+        InputError: it gives other scores than its own logits say; or its attention on a GPU is the slow one.
+    """
+    words = min(model.head.weight.shape[0], model.network.get_input_embeddings().weight.shape[0])
+    generator = np.random.default_rng(0)
+    rows = [generator.integers(0, words, length, dtype=np.int32) for length in _MADE_LENGTHS]
+    asked = [_own_nll(model.network, row) for row in rows]
+    tolerance, natural = _TOLERANCE[model.head.weight.dtype], str(model.facts["attention"])
+    if how.attention is None and _can_be_packed(model.network):
+        packed = replace(model, is_packed=True, facts={**model.facts, "attention": f"{BY_ROWS} ({_kernel(how)})"})
+        if _is_near(packed, rows, asked, tolerance):
+            return packed
+        model.network.set_attn_implementation(natural)
+    if how.device == "cuda" and natural == "eager" and _has("Attention", model.network):
+        fix = "install flash-attn or kernels and name the attention in `attention`, or take another model"
+        raise InputError("its attention would fall back to eager, which is slow and takes much memory", folder, fix)
+    if not _is_near(model, rows, asked, tolerance):
+        what = "its logits are no product of its last hidden states and its LM head, as far as this program knows"
+        raise InputError(what, folder, "take another model; its scores would be wrong")
+    return model
+
+
+def _can_be_packed(network: Any) -> bool:
+    with _quiet():
+        try:
+            network.set_attn_implementation(BY_ROWS)
+        except (ImportError, ValueError):
+            return False
+    return bool(network.config._attn_implementation == BY_ROWS)
+
+
+def _kernel(how: LoadedAs) -> str:
+    return "varlen_attn" if how.device == "cuda" else "scaled_dot_product_attention"
+
+
+def _own_nll(network: Any, row: NDArray[np.int32]) -> float:
+    """The mean NLL of all tokens but the first, as the model itself has it: all logits, of one row."""
+    ids = torch.from_numpy(row.astype(np.int64)).to(network.device)
+    logits = network(input_ids=ids[None], use_cache=False).logits[0, :-1].float()
+    return float(torch.nn.functional.cross_entropy(logits, ids[1:].to(logits.device)))
+
+
+def _is_near(model: LanguageModel, rows: Sequence[NDArray[np.int32]], asked: Sequence[float], tolerance: float) -> bool:
+    made = [TokenRow(row, np.arange(len(row)) > 0) for row in rows]
+    tokens = max(_MADE_LENGTHS) * len(rows)
+    try:
+        found = score_rows(model, made, tokens).rows
+    except (ImportError, TypeError, ValueError):  # the model asks the attention for something else
+        return False
+    means = [(one.nll_sum or 0) / (len(row) - 1) for one, row in zip(found, rows, strict=True)]
+    # A weight that is no number is told of the rows that meet it, not of the model.
+    return bool(np.allclose(means, asked, rtol=0, atol=tolerance, equal_nan=True))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what `transformers` logs: what matters of it is checked here."""
+    logger, bars = logging.getLogger("transformers"), cast(Any, transformers.utils.logging)
+    former, were_shown = logger.level, bars.is_progress_bar_enabled()
+    logger.setLevel(logging.ERROR)
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logger.setLevel(former)
+        if were_shown:
+            bars.enable_progress_bar()
