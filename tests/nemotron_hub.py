@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from pipeline_assets.corpus.rows.source_row import AnyRow
+
 SHIPPED = Path(__file__).parents[1] / "manifests" / "recipes" / "nemotron_v1.yaml"
 SPLITS: dict[str, list[str]] = {
     section["dataset"]: section["splits"] for section in yaml.safe_load(SHIPPED.read_text())["datasets"]
@@ -142,3 +144,12 @@ def _agentic_row(number: int, split: str) -> Row:
         "license": "cc-by-4.0",
     }
     return row | ({"reasoning": "on"} if is_text else {})
+
+
+SCIENCE = "nvidia/Nemotron-Science-v1"
+
+
+def is_science_line(text: str, source: AnyRow) -> bool:
+    """Whether a text asks what the line of that dataset does that it is said to be of."""
+    line = rows_of(SCIENCE, Path(source.path).stem)[source.row :].splitlines()[0]
+    return str(json.loads(line)["messages"][0]["content"]).strip()[:40] in text

@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from nemotron_build import build, offline
+from nemotron_hub import is_science_line
+from rows_contract import hold_contract
 
 from pipeline_assets.corpus.formats.parquet import write_table
 from pipeline_assets.corpus.rows.conversations import CandidateRows, SubsetRows
@@ -71,7 +73,9 @@ def subsets_of(root: Path, name: str, scores: list[Target], pools: list[Target],
     return target.build(root, make, True, {})
 
 
-def test_a_row_is_of_the_row_of_the_pools_that_was_scored(built: tuple[Path, dict[str, Target]]) -> None:
+@pytest.fixture(scope="module")
+def of_pools(built: tuple[Path, dict[str, Target]]) -> tuple[Artifact, Artifact]:
+    """A subset, and the pools that it was chosen from."""
     root, targets = built
     target = targets[f"nemotron/candidate_pools/{DATASET}"]
     pools = open_artifact(root / target.folder)
@@ -83,8 +87,17 @@ def test_a_row_is_of_the_row_of_the_pools_that_was_scored(built: tuple[Path, dic
         )
         for split in ("MCQ", "RQA")
     ]  # fmt: skip
-    made = subsets_of(root, "mine", scores, [target], paths)
+    return subsets_of(root, "mine", scores, [target], paths), pools
 
+
+def test_rows_keep_the_contract(of_pools: tuple[Artifact, Artifact]) -> None:
+    hold_contract(open_rows(of_pools[0].folder), is_science_line)
+
+
+def test_a_row_is_of_the_row_of_the_pools_that_was_scored(
+    built: tuple[Path, dict[str, Target]], of_pools: tuple[Artifact, Artifact]
+) -> None:
+    (root, _), (made, pools) = built, of_pools
     store, upstream = SubsetRows(made, Lineage(root)), open_rows(pools.folder)
 
     assert len(store) == made.manifest.identity.counts["documents"] > 2

@@ -171,10 +171,13 @@ class SubsetRows(ConversationRows):
 def fate_by_folder(store: FileRows, part: Part, outcome: str, group: str) -> Fate | None:
     """In which folders of a store, one for each pool or subset, a row is; None where it is in none."""
     values = {"id": part.id, "split": part.source}
-    found = {name.partition("/")[0].removeprefix(store.folder): name for name in store.files
-             if find_in_file(store.artifact.path(name), values) is not None}  # fmt: skip
+    rows = {name: find_in_file(store.artifact.path(name), values) for name in store.files}
+    places = {name: store.number_of(name, row) for name, row in rows.items() if row is not None}
+    if not places:
+        return None
+    found = {name.partition("/")[0].removeprefix(store.folder): name for name in places}
     told = f"in {', '.join(sorted(found))}"
-    return Fate(store.artifact, outcome, told, told={group: found}, lines=[told]) if found else None
+    return Fate(store.artifact, outcome, told, row=min(places.values()), told={group: found}, lines=[told])
 
 
 def line_of_source(rows: ConversationRows, file: str, source_row: int) -> Line:

@@ -95,7 +95,7 @@ class Fate:
         outcome: `kept`, `dropped`, …, by the kind.
         detail: why, in words; empty where it is kept.
         place: where it is, as JSON has it; empty where it isn't.
-        row: its number there; None where it isn't, or is in several.
+        row: its number there, the first of several; None where it isn't.
         told: what else the kind says, as JSON has it.
         lines: the same, for people.
     """

@@ -65,7 +65,7 @@ def test_every_kind_that_has_rows_is_held_to_it() -> None:
     stage_a = {f"stage_a/{role.partition('/')[0]}" for role in STAGE_A}
     healing = {"healing/fineweb_edu_snapshot", "healing/megatron_split"}
     of_prompts = ("prompts", "decontaminated", "near_duplicates")
-    steps = (*of_prompts, "normalized_shards", "deduplicated", "candidate_pools", "hf_layout")
+    steps = (*of_prompts, "normalized_shards", "deduplicated", "candidate_pools", "hf_layout", "training_subsets")
     nemotron = {f"nemotron/{step}" for step in steps}
 
     assert {name for name, kind in KINDS.items() if kind.rows is not None} == stage_a | healing | nemotron
