@@ -226,6 +226,11 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
     return list(folders.values())
 
 
+def sealed_below(folder: Path) -> list[Path]:
+    """The folders that hold a manifest, sorted: the folder itself, and all below it."""
+    return sorted(path.parent for path in folder.absolute().rglob(FILE_NAME))
+
+
 def as_sealed(folder: Path, kind: Kind, upstream: Sequence[Target] = (), partition: str | None = None) -> Target:
     """What is sealed in a folder, whatever recipe made it, for something else to be made from.
 

@@ -14,6 +14,7 @@ from pipeline_assets.commands.build import (
     build_parts,
     build_recipe,
     name_of,
+    sealed_below,
     warning_last,
 )
 from pipeline_assets.commands.hub_names import commit_of, folder_named
@@ -144,7 +145,7 @@ def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
         UsageError: there are none, or two of a split.
     """
     found: dict[str, dict[str, Target]] = {DEDUPLICATED.name: {}, NORMALIZED_SHARDS.name: {}}
-    for place in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)):
+    for place in sealed_below(folder):
         for artifact in _rows_at(place):
             manifest = artifact.manifest
             partition, of_kind = manifest.name.partition("/")[2], found[manifest.kind]

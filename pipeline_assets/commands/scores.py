@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from pipeline_assets.commands.build import OutDir, Place, StrictFlags, as_sealed, name_of, warning_last
+from pipeline_assets.commands.build import OutDir, Place, StrictFlags, as_sealed, name_of, sealed_below, warning_last
 from pipeline_assets.commands.hub_names import commit_of, folder_named
 from pipeline_assets.commands.sections import Content, Section
 from pipeline_assets.commands.terminal import aligned, as_command, tell
@@ -25,7 +25,7 @@ from pipeline_assets.corpus.scoring.subsets_recipe import SubsetsRecipe
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage, root_of
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, Identity
+from pipeline_assets.corpus.spine.manifest import Identity
 from pipeline_assets.corpus.spine.recipe import read_yaml, upstream_first
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.target import Target
@@ -123,7 +123,7 @@ def given_scores(folder: Path) -> list[Target]:
         UsageError: there are none, or two of a split.
     """
     found: dict[str, Target] = {}
-    for place in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)):
+    for place in sealed_below(folder):
         manifest = open_artifact(place).manifest
         if manifest.kind != NLL_SCORES.name:
             continue
@@ -210,8 +210,7 @@ def _as_table(rows: Sequence[dict[str, str]]) -> list[str]:
 
 def _sealed_pools(folder: Path) -> list[Path]:
     """Folders of pools that are sealed in a folder or below it."""
-    places = sorted(path.parent for path in folder.rglob(FILE_NAME))
-    return [place for place in places if open_artifact(place).manifest.kind == CANDIDATE_POOLS.name]
+    return [place for place in sealed_below(folder) if open_artifact(place).manifest.kind == CANDIDATE_POOLS.name]
 
 
 def _given_pools(places: Sequence[Path]) -> dict[str, Target]:
