@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.score_shard import Scorer
-from pipeline_assets.corpus.scoring.score_split import score_split
+from pipeline_assets.corpus.scoring.score_split import score_split, scoring_here
 from pipeline_assets.corpus.scoring.scores import SCORES_FILE
+from pipeline_assets.corpus.scoring.selection import select_rows
 from pipeline_assets.corpus.scoring.token_rows import EncodedRow, encode_row
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.staging import open_building
@@ -113,7 +114,9 @@ def corpusmill(pool: Path, model: Path, workers: int, shard_rows: int) -> list[f
     out = pool.parent / "scores"
     shutil.rmtree(out, ignore_errors=True)
     with open_building(out, {}) as building:
-        score_split(building, {"pool": pool}, "made", Scorer("made", recipe, model), RunSettings(workers))
+        files, settings = {"pool": pool}, RunSettings(workers)
+        with scoring_here(Scorer("made", recipe, model), settings, building) as launcher:
+            score_split(building, files, select_rows(files, None), "made", model, recipe, launcher, settings)
         found: list[float] = pq.read_table(building.path(SCORES_FILE))["nll_sum"].to_pylist()
         building.discard()
     return found

@@ -39,7 +39,8 @@ from resources.materialization import metadata_of
 from resources.store import Store
 from resources.tokenizer import Tokenizer
 
-# Of what passes by itself alone, see `as_failure`. The hub's own tries came before: see CORPUSMILL_HUB_TRIES.
+# Of what passes by itself alone, after the hub's own tries (CORPUSMILL_HUB_TRIES). It is no policy of steps, by which
+# Dagster would try again what somebody has terminated.
 _RETRIES = dg.RetryPolicy(max_retries=3, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 _HUB_POOL, _CPU_POOL = "hub", "cpu"
 _UNFIT_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
@@ -63,14 +64,13 @@ def job_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> dg.JobDefinition:
         name=f"{name}__all",
         description=f"Builds every artifact of {recipe.name} that is not there as asked",
         out={},
-        retry_policy=_RETRIES,
         pool=_CPU_POOL,
     )
     def build_all(
         context: dg.OpExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer
     ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
         run = store.run(root, hub.files(root))
-        with as_failure(root):
+        with as_failure(root, context.retry_number):
             newest = functools.cache(functools.partial(newest_shown, context.instance))
             for target, shown in shown_targets(recipe, root, recipe_of):
                 built = drive.build(target, run)
@@ -124,14 +124,13 @@ def _asset(
         ],
         partitions_def=None if None in by_partition else partitions,
         can_subset=True,
-        retry_policy=_RETRIES,
         pool=_HUB_POOL if any(above.path[0] == _HUB_POOL for above in externals) else _CPU_POOL,
     )
     def asset(
         context: dg.AssetExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer
     ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         partition = context.partition_key if context.has_partition_key else None
-        with as_failure(root):
+        with as_failure(root, context.retry_number):
             if key not in context.selected_asset_keys:
                 asked = [target for target in targets if partition in (None, target.partition)]
                 there = [target for target in asked if target.state(root)[0] != "missing"]
@@ -222,17 +221,23 @@ def _check_results(
 
 
 @contextlib.contextmanager
-def as_failure(root: Path) -> Iterator[None]:
+def as_failure(root: Path, tried: int | None = None) -> Iterator[None]:
     """What a user can cause, or the world, ends the step with its one line; what passes by itself is tried again.
 
+    Args:
+        tried: how often it was tried again before; None tries nothing again.
     Raises:
         dg.Failure: of an InputError or an OSError.
+        dg.RetryRequested: of a TransientError.
     """
     try:
         yield
     except InputError as error:
         error.name_keys(option_of={REPLACE: "`replace: true` of the resource `store`, in the launchpad"}.get)
-        raise dg.Failure(description=str(error), allow_retries=isinstance(error, TransientError)) from error
+        failure = dg.Failure(description=str(error), allow_retries=False)
+        if tried is None or not isinstance(error, TransientError):
+            raise failure from error
+        raise dg.RetryRequested(_RETRIES.max_retries, _RETRIES.calculate_delay(tried + 1)) from failure
     except OSError as error:
         explained = durable.explain(error, Path(os.fsdecode(error.filename or root)))
         raise dg.Failure(description=str(explained), allow_retries=False) from explained

@@ -14,7 +14,10 @@ _SETTINGS = {
     "--faiss-gpu": "CORPUSMILL_FAISS_GPU",
     "--log-every": "CORPUSMILL_LOG_EVERY",
     "--verbose": "CORPUSMILL_VERBOSE",
+    "--launcher": "CORPUSMILL_LAUNCHER",
+    "--cost-limit": "CORPUSMILL_MODAL_COST_LIMIT",
 }
+_NO_NUMBERS = ("--launcher", "--cost-limit")
 _OTHER_NAMES = {"--similarity": "--threshold"}
 
 
@@ -44,7 +47,7 @@ def without_settings(words: Iterable[str], own: Collection[str] = (), leading: b
             os.environ[_SETTINGS[name]] = "1"
         else:
             value = value if separator else next(waiting, "")
-            if not value.isdecimal():
+            if name not in _NO_NUMBERS and not value.isdecimal():
                 raise UsageError(f"it is {value!r}", name, "give a whole number")
             os.environ[_SETTINGS[name]] = value
     return rest

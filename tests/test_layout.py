@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "corpus": {"spine", "corpus", "systems"},
     "systems": {"spine", "corpus", "systems"},
     "resources": {"spine", "systems", "corpus", "resources"},
-    "modal_jobs": {"spine", "corpus"},
+    "modal_jobs": {"modal_jobs", "spine", "corpus"},
     "external": {"resources", "corpus", "spine"},
     "events": {"external", "resources", "systems", "corpus", "spine"},
     "assets": {"events", "external", "systems", "resources", "corpus", "spine"},
@@ -76,7 +76,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
 }
 # Inside a function, what is needed only where there is something to do.
-MAY_IMPORT_INSIDE = {"cli": {"commands"}}
+MAY_IMPORT_INSIDE = {"cli": {"commands"}, "modal_jobs": {"cli", "resources"}}
 
 
 @functools.cache

@@ -35,6 +35,7 @@ from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.systems.registry import read_recipe, recipe_path
+from resources.launchers import elsewhere_of
 
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
 SealedInputs = Annotated[list[str], typer.Option("--input", help="Folder of a source, or quoted pattern; repeatable.")]
@@ -74,6 +75,7 @@ class Flags:
             memory_mib=memory_mib,
             faiss_gpu=faiss_gpu,
             replace=self.replace,
+            elsewhere=elsewhere_of(os.environ),
         )
         log_to_stderr(self.verbose)
         return run
@@ -96,7 +98,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Example: corpusmill run healing_text_v1 --partition valid --workers 2"""
-    settings = Run.of(data, os.environ, workers=workers, replace=replace)
+    settings = Run.of(data, os.environ, workers=workers, replace=replace, elsewhere=elsewhere_of(os.environ))
     path = recipe_path(recipe, data)
     wanted = read_recipe(path, data)
     build_recipe(wanted, path, settings, partition=partition, strict=strict, as_json=as_json)

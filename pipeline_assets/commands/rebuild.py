@@ -1,6 +1,7 @@
 """rebuild: makes an artifact again from its manifest and says whether it is the same."""
 
 import os
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,7 @@ from pipeline_assets.commands.terminal import (
     log_to_stderr,
 )
 from pipeline_assets.corpus.recipes.run import Run
+from resources.launchers import elsewhere_of
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.trust.differences import (
@@ -53,7 +55,8 @@ def rebuild(
 
     root = data_root(folder, data)
     log_to_stderr()
-    done = build_again(folder, Run.of(root, os.environ, workers=workers), upstream, keep, put_back)
+    run = Run.of(root, os.environ, workers=workers, elsewhere=elsewhere_of(os.environ, salt=uuid.uuid4().hex))
+    done = build_again(folder, run, upstream, keep, put_back)
     answer(as_json, _rebuild_json(done), (line.translate(IN_ONE_LINE) for line in _rebuild_lines(done, root)))
     return done.is_sound
 

@@ -1,9 +1,10 @@
 """nemotron score, percentiles, subsets: how likely a model finds completions, and what is chosen by that."""
 
+import os
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,14 +14,15 @@ from pipeline_assets.commands.build import OutDir, Place, StrictFlags, as_sealed
 from pipeline_assets.commands.hub_names import commit_of, folder_named
 from pipeline_assets.commands.sections import Content, Section
 from pipeline_assets.commands.terminal import aligned, as_command, tell
-from pipeline_assets.corpus.nemotron.pools import pooled_split
+from pipeline_assets.corpus.nemotron.pools import POOLS, pooled_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import has_files, list_files
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, ScoringSection, device_here
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, device_here
 from pipeline_assets.corpus.scoring.score_checks import scored_words
+from pipeline_assets.corpus.scoring.section import ScoringSection
 from pipeline_assets.corpus.scoring.subsets_recipe import SubsetsRecipe
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -37,7 +39,9 @@ from pipeline_assets.systems.scoring import (
     made_of_scores,
     scored_splits,
     scores_of,
+    work_of,
 )
+from resources.launchers import LAUNCHER, elsewhere_of
 
 Model = Annotated[str, typer.Option("--model", help="A folder here, or a name on the hub.")]
 Against = Annotated[str | None, typer.Option("--against", help="Another model: tells the gap in bits per byte.")]
@@ -52,22 +56,28 @@ def score(
     *,
     revision: Annotated[str | None, typer.Option(help="The model's commit, branch or tag.")] = None,
     pool_revision: Annotated[str | None, typer.Option(help="That of pools on the hub.")] = None,
+    pool_subdir: Annotated[str | None, typer.Option(help="Only this folder of the pools.")] = None,
     against: Against = None,
-    launcher: Annotated[Literal["local"], typer.Option(help="Where shards are scored.")] = "local",
+    launcher: Annotated[Literal["local", "modal"], typer.Option(envvar=LAUNCHER, help="Where shards run.")] = "local",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what it would take.")] = False,
     flags: StrictFlags,
 ) -> None:
     """Example: corpusmill nemotron score --pool out/nemotron/mine/candidate_pools --model models/mine --out-dir out"""
-    run = flags.run(Place.at(out_dir).folder)
-    scoring = {**scoring, "device": scoring.get("device") or device_here()}
+    elsewhere = elsewhere_of(os.environ, launcher)
+    run = replace(flags.run(Place.at(out_dir).folder), elsewhere=elsewhere)
+    scoring = {**scoring, "device": scoring.get("device") or ("cuda" if elsewhere else device_here())}
     models = [_model(model, "--model", revision, run)]
     models += [] if against is None else [_model(against, "--against", None, run)]
     names = [Path(one.get("path") or one["name"]).name for one in models]
     if names[0] == names[-1] and models[0] != models[-1]:
         names[-1] += "-against"
+    pools = Pools(pool, pool_revision, pool_subdir)
     scored = [
-        _score(pool, pool_revision, {**scoring, "model": one}, name, run, flags.strict)
+        score_pools(pools, {**scoring, "model": one}, name, run, flags.strict, dry_run)
         for one, name in zip(models, names, strict=True)
     ]
+    if dry_run:
+        return
     if against is not None:
         tell(["", f"{against} beside {model}, in bits a byte:", *_gap(scored[0], scored[1], run)])
     folders = " ".join(sorted({str(Path(*one.folder.parts[:3])) for one in scored[0]}))
@@ -163,30 +173,65 @@ def _model(model: str, option: str, revision: str | None, run: Run) -> dict[str,
     return {"name": model, "revision": commit_of(run.hub_for("a model").of_models(), model, revision)}
 
 
-def _score(pool: str, revision: str | None, scoring: Content, model: str, run: Run, strict: bool) -> list[Target]:
+@dataclass(frozen=True)
+class Pools:
+    """Pools as they are named: a folder here, or a dataset of a hub; with `subdir`, a folder of these alone."""
+
+    pool: str
+    revision: str | None = None
+    subdir: str | None = None
+
+
+def score_pools(
+    pools: Pools, scoring: Content, model: str, run: Run, strict: bool = False, dry_run: bool = False
+) -> list[Target]:
     """Builds the scores of all splits of the pools, and the report on them; the targets of the scores.
 
     Sealed pools of the data root are upstream as they are; others are pinned, file by file, as those of a hub are.
 
     Args:
         model: how the recipe calls it in its own name.
+        dry_run: pins what they are made from, and tells what scoring would take.
     """
+    pool, revision = pools.pool, pools.revision
     asked, folder = ScoringSection.of(scoring, "the command"), folder_named(pool, "--pool")
-    sealed = [] if folder is None else _sealed_pools(folder)
+    sealed = [] if folder is None or pools.subdir else _sealed_pools(folder)
     if sealed and all(root_of(place) == run.root for place in sealed):
         given = _given_pools(sealed)
         of = {one.partition if len(sealed) == 1 else one.name.partition("/")[0] for one in given.values()}
         goals = scores_of("-".join(["score", *sorted(map(str, of)), name_of(model)]), given, asked, None)
     else:
         places = [str(place) for place in sealed] or [pool]
-        sections = [pools_section(place, revision, run.hub_for("pools")) for place in places]
-        name = "-".join(["score", name_of(Path(pool).absolute().name), name_of(model)])
+        sections = [pools_section(place, revision, run.hub_for("pools"), pools.subdir) for place in places]
+        named = [Path(pool).absolute().name, *([pools.subdir] if pools.subdir else []), model]
+        name = "-".join(["score", *map(name_of, named)])
         content = {"system": "nemotron", "name": name, "scoring": scoring, "datasets": sections}
         recipe, path = write_recipe_of(NemotronRecipe, content, run.root, "nemotron", run.replace)
         tell([f"recipe {path}", *recipe.remarks()], err=True)
         goals = recipe.goals()
-    _build_report(goals, run, strict)
-    return [one for one in goals if one.kind == NLL_SCORES.name]
+    scores = [one for one in goals if one.kind == NLL_SCORES.name]
+    if dry_run:
+        _tell_work(scores, run)
+    else:
+        _build_report(goals, run, strict)
+    return scores
+
+
+def _tell_work(scores: Sequence[Target], run: Run) -> None:
+    """Builds what scores are made from, and tells what making these would take."""
+    for target in upstream_first([above for one in scores for above in one.upstream]):
+        drive.build(target, run)
+        target.refuse_failed(run.root)
+    for target in scores:
+        with tempfile.TemporaryDirectory() as scratch:
+            work = work_of(target, run, BuildFolder(Path(scratch)))
+        words = [] if run.elsewhere is None else run.elsewhere.words(work)
+        tell(
+            [
+                f"{work.split}: {work.rows:,} rows, about {work.text_bytes:,} bytes of text",
+                *(f"  {one}" for one in words),
+            ]
+        )
 
 
 def _build_report(goals: Sequence[Target], run: Run, strict: bool) -> None:
@@ -224,9 +269,11 @@ def _given_pools(places: Sequence[Path]) -> dict[str, Target]:
     return pools
 
 
-def pools_section(pool: str, revision: str | None, hub: HubFiles) -> dict[str, Any]:
+def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | None = None) -> dict[str, Any]:
     """Pools that weren't made here as a dataset of a recipe: the files of each split, by patterns.
 
+    Args:
+        subdir: the folder whose files alone are meant; that of a pool may be given by the pool's name.
     Raises:
         UsageError: there is no such folder and no such dataset, or it has no Parquet.
     """
@@ -241,11 +288,14 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles) -> dict[str, A
         section = {"dataset": pool, "revision": commit}
         names = [file.path for file in hub.list_files(pool, commit)]
     splits: dict[str, set[str]] = {}
+    folders = [] if subdir is None else [f"{subdir.strip('/')}/", f"{POOLS}{subdir.strip('/')}/"]
     for name in names:
-        if name.endswith(".parquet"):
+        is_meant = not folders or any(f"/{name}".find(f"/{one}") >= 0 for one in folders)
+        if is_meant and name.endswith(".parquet"):
             splits.setdefault(pooled_split(name), set()).add(re.sub(r"(?<=-)\d{5}(?=-of-|\.)", "[0-9]" * 5, name))
     if not splits:
-        raise UsageError("it has no Parquet", pool, "give pools: Parquet with the columns id, text and loss_mode")
+        what = "it has no Parquet" + (f" in {' or '.join(folders)}" if folders else "")
+        raise UsageError(what, pool, "give pools: Parquet with the columns id, text and loss_mode")
     files = {split: sorted(patterns) for split, patterns in sorted(splits.items())}
     return section | {"splits": list(files), "files": files}
 

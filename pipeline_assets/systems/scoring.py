@@ -9,15 +9,19 @@ from typing import Any
 from pipeline_assets.corpus.nemotron import split_pin
 from pipeline_assets.corpus.nemotron.pools import pooled_split
 from pipeline_assets.corpus.preview import preview_inputs
+from pipeline_assets.corpus.readers import raw_pin
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.conversations import SubsetRows
 from pipeline_assets.corpus.scoring import model_pin
-from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe, ScoringSection
+from pipeline_assets.corpus.scoring.launcher import FilesOfHub, ScoreWork
+from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe
 from pipeline_assets.corpus.scoring.score_checks import rows_have_scores, scores_are_sure
 from pipeline_assets.corpus.scoring.score_page import preview_scores
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE
 from pipeline_assets.corpus.scoring.scores import SCORES_FILE, ScoredSplit, preview_rows
+from pipeline_assets.corpus.scoring.section import ScoringSection
+from pipeline_assets.corpus.scoring.selection import Selection, select_rows
 from pipeline_assets.corpus.scoring.subsets_recipe import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.spine.artifact import open_artifact, read_manifest
 from pipeline_assets.corpus.spine.staging import BuildFolder
@@ -71,17 +75,48 @@ MODEL = Kind(
 
 def _score(job: Job) -> BuildResult:
     from pipeline_assets.corpus.scoring.score_shard import Scorer
-    from pipeline_assets.corpus.scoring.score_split import score_split
+    from pipeline_assets.corpus.scoring.score_split import score_split, scoring_here
 
     [pools, model], [_, pinned] = job.target.upstream, job.upstream
-    recipe = ScoringRecipe.from_content(job.recipe["scoring"])
-    said = pinned.manifest.identity.recipe
-    name = f"{said['name']}@{said['revision']}" if "revision" in said else pinned.manifest.digest
-    with (
-        _pool_files(pools, job.recipe["split"], job.run, job.building) as files,
-        model_pin.model_folder(model, job.run, job.building) as folder,
-    ):
-        return score_split(job.building, files, name, Scorer(pinned.manifest.digest, recipe, folder), job.run.settings)
+    recipe, run = ScoringRecipe.from_content(job.recipe["scoring"]), job.run
+    said, digest = pinned.manifest.identity.recipe, pinned.manifest.digest
+    name = f"{said['name']}@{said['revision']}" if "revision" in said else digest
+    with contextlib.ExitStack() as opened:
+        files = opened.enter_context(_pool_files(pools, job.recipe["split"], run, job.building))
+        selection = select_rows(files, recipe.max_rows)
+        weights: object = name
+        if run.elsewhere is None:
+            folder = opened.enter_context(model_pin.model_folder(model, run, job.building))
+            weights, here = folder, scoring_here(Scorer(digest, recipe, folder), run.settings, job.building)
+            launcher = opened.enter_context(here)
+        else:
+            work = _work_of(job.target, run, digest, files, selection)
+            launcher = opened.enter_context(run.elsewhere.at(work, job.building))
+        return score_split(job.building, files, selection, name, weights, recipe, launcher, run.settings)
+
+
+def work_of(target: Target, run: Run, folder: BuildFolder) -> ScoreWork:
+    """What scores would take, whose pools and model are pinned."""
+    [pools, model] = target.upstream
+    recipe = ScoringRecipe.from_content(target.recipe["scoring"])
+    with _pool_files(pools, target.recipe["split"], run, folder) as files:
+        digest = open_artifact(run.root / model.folder).manifest.digest
+        return _work_of(target, run, digest, files, select_rows(files, recipe.max_rows))
+
+
+def _work_of(target: Target, run: Run, model: str, files: Mapping[str, Path], selection: Selection) -> ScoreWork:
+    recipe = ScoringRecipe.from_content(target.recipe["scoring"])
+    pools, weights = (_files_of_hub(one, run) for one in target.upstream)
+    rows, size = selection.size, selection.text_bytes(files)
+    return ScoreWork(str(target.partition), recipe, pools, weights, model, rows, size)
+
+
+def _files_of_hub(target: Target, run: Run) -> FilesOfHub | None:
+    """Which files of a hub were pinned; None of what lies here."""
+    if target.kind not in (_RAW, MODEL.name) or target.outside is not None:
+        return None
+    name, revision, files = raw_pin.pinned_files(open_artifact(run.root / target.folder).manifest)
+    return FilesOfHub(name, revision, {file.path: file for file in files})
 
 
 @contextlib.contextmanager

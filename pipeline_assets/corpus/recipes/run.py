@@ -6,13 +6,16 @@ Settings come from flags, else from CORPUSMILL_* variables: text with limits.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.worker import StartMethod, default_start_method
 from pipeline_assets.corpus.trust.figures import TrackRecord
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.scoring.launcher import Elsewhere  # which loads more than most runs need
 
 _UNLIMITED = 2**31
 
@@ -77,6 +80,7 @@ class Run:
         replace: whether an artifact of another recipe, or a damaged one, gives way to what is built.
         wait_s: how long to wait while another process builds the same artifact; 0 refuses at once.
         sends: whether what is made to be sent to a hub is sent; a rebuild sends nothing.
+        elsewhere: where score shards run; None for here.
         record: what earlier builds below the data root took.
     """
 
@@ -86,6 +90,7 @@ class Run:
     replace: bool = False
     wait_s: float = 0
     sends: bool = True
+    elsewhere: "Elsewhere | None" = None
     record: TrackRecord = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -105,6 +110,7 @@ class Run:
         fetch_threads: int = RunSettings.fetch_threads,
         replace: bool = False,
         wait_s: float = 0,
+        elsewhere: "Elsewhere | None" = None,
     ) -> Self:
         """The settings that flags give, else CORPUSMILL_* variables, else defaults.
 
@@ -130,7 +136,7 @@ class Run:
             memory_bytes=setting(MEMORY_MIB, memory_mib) << 20,
             faiss_gpu=faiss_gpu,
         )
-        return cls(root, settings, hub or hub_of(root, variables), replace, wait_s)
+        return cls(root, settings, hub or hub_of(root, variables), replace, wait_s, elsewhere=elsewhere)
 
     def hub_for(self, what: str) -> HubFiles:
         """The hub that something is read from.

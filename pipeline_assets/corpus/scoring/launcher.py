@@ -10,14 +10,17 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import RetryableError
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.fork_server import starter
 from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
@@ -51,7 +54,8 @@ class ScoreJob:
     @property
     def digest(self) -> str:
         """Of what is asked, wherever it runs."""
-        return sha256_of({"name": self.name, "file": self.pool_file, "rows": list(self.row_numbers)})
+        asked = {"name": self.name, "file": self.pool_file, "rows": list(self.row_numbers), "batch": self.batch_rows}
+        return sha256_of(asked)
 
 
 class JobState(StrEnum):
@@ -88,11 +92,59 @@ class Launcher(Protocol):
     def cancel(self, refs: Collection[str]) -> None:
         """Ends jobs that run; nothing of those that don't."""
 
+    def provenance(self) -> Mapping[str, Any]:
+        """What a manifest is to say of where its jobs ran."""
+
+
+@dataclass(frozen=True)
+class FilesOfHub:
+    """Files of a dataset or a model of a hub at a commit, by the names that users know them by."""
+
+    name: str
+    revision: str
+    files: Mapping[str, HubFile]
+
+
+@dataclass(frozen=True)
+class ScoreWork:
+    """What all score shards of a split have in common, for a launcher whose machines have nothing of it yet.
+
+    Attributes:
+        split: `dataset/split`.
+        pools, model: as they were pinned; None of what lies in a folder here.
+        model_digest: by which the model is known.
+        rows: that are to be scored.
+        text_bytes: of these, about.
+    """
+
+    split: str
+    recipe: ScoringRecipe
+    pools: FilesOfHub | None
+    model: FilesOfHub | None
+    model_digest: str
+    rows: int
+    text_bytes: int
+
+
+class Elsewhere(Protocol):
+    """Where score shards run if not here."""
+
+    def words(self, work: ScoreWork) -> Iterator[str]:
+        """Lines on what a split would take."""
+
+    def at(self, work: ScoreWork, folder: BuildFolder) -> AbstractContextManager[Launcher]:
+        """Its launcher for a split, whose results are put into a folder.
+
+        Raises:
+            UsageError: it can't do this work, or not for what it may cost.
+        """
+
 
 def launched(launcher: Launcher, stage: str, jobs: Sequence[ScoreJob], folder: BuildFolder) -> Generator[Receipt]:
     """Receipts in the order of the jobs, each committed under `stage`: what the engine asks of a `RunStage`.
 
-    Jobs are canceled when the caller stops early, and when one fails; a process that is killed leaves them running.
+    Jobs are canceled when the caller stops early or is interrupted, and when one refuses its input. A process that is
+    killed, or that fails in a way that the same command may get over, leaves them running, for the next one to find.
 
     Raises:
         RetryableError: a job's worker died three times; names the job.
@@ -100,7 +152,7 @@ def launched(launcher: Launcher, stage: str, jobs: Sequence[ScoreJob], folder: B
     """
     known = {job.name: _known_ref(folder, stage, job) for job in jobs}
     waiting, running, done = list(jobs)[::-1], dict[str, ScoreJob](), dict[str, Receipt]()
-    tries = dict.fromkeys(known, 0)
+    tries, goes_on = dict.fromkeys(known, 0), False
     try:
         for job in jobs:
             while job.name not in done:
@@ -122,10 +174,14 @@ def launched(launcher: Launcher, stage: str, jobs: Sequence[ScoreJob], folder: B
                     finally:
                         folder.forget(_calls(stage), one.name)
             yield done.pop(job.name)
+    except Exception as error:
+        goes_on = isinstance(error, RetryableError) or not isinstance(error, InputError)
+        raise
     finally:
-        launcher.cancel(running.keys())
-        for one in running.values():
-            folder.forget(_calls(stage), one.name)
+        if not goes_on:
+            launcher.cancel(running.keys())
+            for one in running.values():
+                folder.forget(_calls(stage), one.name)
 
 
 def _collected(
@@ -217,3 +273,6 @@ class LocalLauncher:
     def cancel(self, refs: Collection[str]) -> None:
         for ref in [ref for ref in refs if ref in self._slots]:
             self._workers.pop(self._slots.pop(ref)).stop()
+
+    def provenance(self) -> Mapping[str, Any]:
+        return {}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from pipeline_assets.corpus.scoring.batch_journal import BatchJournal
 from pipeline_assets.corpus.scoring.batches import Batch, packed, padded
 from pipeline_assets.corpus.scoring.language_model import LanguageModel, LmHead
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
@@ -46,7 +47,11 @@ class Scored:
 
 @torch.inference_mode()
 def score_rows(
-    model: LanguageModel, rows: Sequence[TokenRow], batch_tokens: int, batch_rows: int | None = None
+    model: LanguageModel,
+    rows: Sequence[TokenRow],
+    batch_tokens: int,
+    batch_rows: int | None = None,
+    journal: BatchJournal | None = None,
 ) -> Scored:
     """The NLL of each row.
 
@@ -55,6 +60,7 @@ def score_rows(
     Args:
         batch_tokens: of a batch at most, padding included; a longer row is alone.
         batch_rows: of a batch at most; None for any number.
+        journal: of equal rows, model and arguments; batches that are in it are not worked out again.
     """
     lengths = np.array([len(row.ids) for row in rows], np.int64)
     plan, batch_rows = packed if model.is_packed else padded, 1 if model.is_alone else batch_rows
@@ -64,7 +70,8 @@ def score_rows(
     while waiting:
         batch = waiting.pop()
         try:
-            sums: Sequence[float | None] = _sums(model, rows, batch)
+            known = None if journal is None else journal.known(batch.rows)
+            sums: Sequence[float | None] = _sums(model, rows, batch) if known is None else known
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
             if len(batch.rows) > 1:
@@ -72,6 +79,8 @@ def score_rows(
                 halved += 1
                 continue
             sums = [None]
+        if journal is not None and known is None:
+            journal.add(batch.rows, sums)
         for row, nll_sum in zip(batch.rows, sums, strict=True):
             found[row] = RowNll(nll_sum, number, len(batch.rows), batch.tokens)
         number += 1

@@ -1,10 +1,9 @@
 """What decides scores besides the rows and the model's files."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.scoring.model_pin import ModelSection
 from pipeline_assets.corpus.spine.errors import key, not_installed
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart
@@ -33,9 +32,9 @@ class ScoringRecipe(RecipePart):
 
     device: Annotated[Device, Option("Where the model runs.", default=None)] = "cpu"
     dtype: Annotated[Dtype | None, Option("Of weights; float32 on a CPU, bfloat16 on a GPU.")] = None
-    attention: Annotated[str | None, Option("Of transformers, such as sdpa; packs rows by default.")] = None
+    attention: Annotated[str | None, Option("Of transformers, such as sdpa, if not ours.")] = None
     spreads: Annotated[bool, Option("The model over all GPUs, not one on each.")] = False
-    dequantise: Annotated[bool, Option("Quantised weights in full; needs memory for them.")] = False
+    dequantise: Annotated[bool, Option("Quantised weights in full: needs memory.")] = False
     threads: int = pydantic.Field(1, ge=1)
     tokenizer: Annotated[Literal["model", "o200k_harmony"], Option("The model's own, or the one that ships here.")] = (
         "model"
@@ -59,16 +58,6 @@ class ScoringRecipe(RecipePart):
     def dtype_of_device(self) -> Dtype:
         """The dtype that is asked, or that of the device."""
         return self.dtype or ("float32" if self.device == "cpu" else "bfloat16")
-
-
-class ScoringSection(ScoringRecipe):
-    """The same, and which model scores: an artifact of its own."""
-
-    model: ModelSection
-
-    def content_of(self, split: str) -> dict[str, Any]:
-        """What the scores of a split depend on, beside the model and the rows."""
-        return {"split": split, "scoring": {name: value for name, value in self.content().items() if name != "model"}}
 
 
 def device_here() -> Device:

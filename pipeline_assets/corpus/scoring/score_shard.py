@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pipeline_assets.corpus.formats.arrow import column_of, nullable
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
+from pipeline_assets.corpus.scoring.batch_journal import BatchJournal
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.scores import SCORES
@@ -116,12 +117,15 @@ def _tokenizer_digest(scorer: Scorer) -> str:
     return f"sha256:{file_sha256(scorer.folder / TOKENIZER_FILE) if is_own else VOCABULARY_SHA256}"
 
 
-def score_shard(job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scorer) -> Receipt:
+def score_shard(
+    job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scorer, journal: BatchJournal | None = None
+) -> Receipt:
     """A file of scores, without percentiles. Counts: `documents`, `tokens`, `completion_tokens`, `truncated`,
     `tokens_lost`, `unscored/<reason>`, `batches`, `halved_batches` (they didn't fit into memory).
 
     Args:
         window: has no part in this: a shard is scored whole.
+        journal: of this job, where it may be cut off and taken up elsewhere.
     Raises:
         InputError, UsageError: as `model_of`.
     """
@@ -135,7 +139,7 @@ def score_shard(job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scor
         ids.append(str(row["id"]))
         encoded.append(encode_row(row["text"], row["loss_mode"], row.get(LOSS_RULE), tokenizer, limit))
     rows = [one.tokens for one in encoded if isinstance(one, EncodedRow)]
-    scored = score_rows(model, rows, recipe.batch_tokens, job.batch_rows)
+    scored = score_rows(model, rows, recipe.batch_tokens, job.batch_rows, journal)
     found = iter(scored.rows)
     lines = [
         {"id": row_id, "pool_file": job.pool_file, "pool_row": number, "tokenizer_digest": _tokenizer_digest(scorer)}
@@ -146,8 +150,16 @@ def score_shard(job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scor
     with ParquetOutput(folder.path(name), SCORES) as output:
         output.write(_table(lines))
     counts = _counts(lines) | {"halved_batches": scored.halved}
-    notes = {"model": dict(model.facts), "seconds": time.monotonic() - started}
-    return Receipt([output.output(name)], counts, notes | _made_by(recipe))
+    seconds = _gpus(recipe) * (time.monotonic() - started)
+    notes = {"model": dict(model.facts), "made_by": made_by(recipe), "gpu_seconds": seconds}
+    return Receipt([output.output(name)], counts, notes)
+
+
+def _gpus(recipe: ScoringRecipe) -> int:
+    """That a shard is worked on by: all that the model is spread over."""
+    import torch
+
+    return 0 if recipe.device == "cpu" else torch.cuda.device_count() if recipe.spreads else 1
 
 
 def _rows_of(job: ScoreJob) -> Iterator[Mapping[str, Any]]:
@@ -217,9 +229,12 @@ def _counts(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return dict(counts)
 
 
-def _made_by(recipe: ScoringRecipe) -> dict[str, Any]:
+def made_by(recipe: ScoringRecipe) -> dict[str, str]:
+    """The means by which scores are made here, all of which may change their last bits."""
     import torch
     import transformers
 
-    device = torch.cuda.get_device_name() if recipe.device == "cuda" else "CPU"
-    return {"made_by": {"torch": torch.__version__, "transformers": transformers.__version__, "device": device}}
+    device = "CPU"
+    if recipe.device == "cuda":
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    return {"torch": str(torch.__version__), "transformers": str(transformers.__version__), "device": device}

@@ -1,5 +1,6 @@
 """Scores of a split: its score shards by a launcher, how sure scores are, and one file of all with percentiles."""
 
+import contextlib
 import functools
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -13,11 +14,11 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow import nullable
 from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
-from pipeline_assets.corpus.scoring.launcher import LocalLauncher, ScoreJob, launched
+from pipeline_assets.corpus.scoring.launcher import Launcher, LocalLauncher, ScoreJob, launched
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, device_here
 from pipeline_assets.corpus.scoring.score_shard import NOT_FINITE, Scorer, score_shard
 from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, percentiles
-from pipeline_assets.corpus.scoring.selection import Selection, select_rows
+from pipeline_assets.corpus.scoring.selection import Selection
 from pipeline_assets.corpus.spine.engine import RunSettings, adopting
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, key
 from pipeline_assets.corpus.spine.ledger import Ledger
@@ -30,30 +31,49 @@ _MOST_NOT_FINITE = 0.01  # of rows
 _READ = ["nll_mean", "pool_file", "pool_row"]
 
 
+def scoring_here(
+    scorer: Scorer, settings: RunSettings, building: BuildFolder
+) -> contextlib.AbstractContextManager[Launcher]:
+    """The launcher of this machine, whose results are put into the building folder.
+
+    Raises:
+        InputError, UsageError: as `Scorer.warm_up`, from the first job on; there is no GPU that the recipe asks for.
+    """
+    work, places = functools.partial(score_shard, scorer=scorer), _places(scorer.recipe, settings)
+    return LocalLauncher(work, scorer.warm_up, settings, places).at(building)
+
+
 def score_split(
-    building: StagingDir, files: Mapping[str, Path], model: str, scorer: Scorer, settings: RunSettings
+    building: StagingDir,
+    files: Mapping[str, Path],
+    selection: Selection,
+    model: str,
+    weights: object,
+    recipe: ScoringRecipe,
+    launcher: Launcher,
+    settings: RunSettings,
 ) -> BuildResult:
     """The scores of a split's rows, each id once.
 
     Args:
         files: of the pools, by the names that scores have for them, in order.
+        selection: of their rows.
         model: its name, as decisions tell it.
+        weights: where they are, for errors.
+        launcher: where shards of rows are scored.
     Raises:
-        InputError: as `select_rows` and `Scorer.warm_up`; more than 1 % of the rows have logits that are no numbers.
+        InputError: as the launcher; more than 1 % of the rows have logits that are no numbers.
     """
-    selection, places = select_rows(files, scorer.recipe.max_rows), _places(scorer.recipe, settings)
-    work = functools.partial(score_shard, scorer=scorer)
-    with LocalLauncher(work, scorer.warm_up, settings, places).at(building) as launcher:
 
-        def run_missing(stage: str, shards: Sequence[ScoreJob], folder: BuildFolder) -> Generator[Receipt]:
-            return launched(launcher, stage, shards, folder)
+    def run_missing(stage: str, shards: Sequence[ScoreJob], folder: BuildFolder) -> Generator[Receipt]:
+        return launched(launcher, stage, shards, folder)
 
-        jobs = list(_jobs(files, selection, scorer.recipe.shard_rows))
-        receipts = list(_watched(adopting("score", jobs, building, settings, run_missing), selection.size, scorer))
-        scored = _Scored.of([building.path(receipt.files[0].path) for receipt in receipts])
-        again = [job for rows in _AGAIN_ROWS for job in scored.again(files, scorer.recipe.rescored, rows)]
-        rescored = list(adopting("rescore", again, building, settings, run_missing))
-    how_sure = scored.how_sure([building.path(one.files[0].path) for one in rescored], scorer.recipe.rescored)
+    jobs = list(_jobs(files, selection, recipe.shard_rows))
+    receipts = list(_watched(adopting("score", jobs, building, settings, run_missing), selection.size, weights))
+    scored = _Scored.of([building.path(receipt.files[0].path) for receipt in receipts])
+    again = [job for rows in _AGAIN_ROWS for job in scored.again(files, recipe.rescored, rows)]
+    rescored = list(adopting("rescore", again, building, settings, run_missing))
+    how_sure = scored.how_sure([building.path(one.files[0].path) for one in rescored], recipe.rescored)
     counts = total_counts(receipts)
     unscored = {name.partition("/")[2]: count for name, count in counts.items() if name.startswith("unscored/")}
     told = ("documents", "tokens", "completion_tokens", "truncated", "tokens_lost", "batches", "halved_batches")
@@ -62,12 +82,12 @@ def score_split(
         {"ledger": Ledger.of({**selection.counts, "documents": counts["documents"]}).to_json()}
         | {name: counts.get(name, 0) for name in told}
         | {"unscored": unscored, "millinats": scored.millinats()},
-        {"model": {"name": model, **_loaded_as(scorer.recipe), **_only(receipts, "model", building)}}
-        | {"how_sure": how_sure},
+        {"model": {"name": model, **_loaded_as(recipe), **_only(receipts, "model", building)}} | {"how_sure": how_sure},
         provenance={
             "scored_by": _only(receipts, "made_by", building),
             "took_in": _took_in(files, selection),
-            **_gpu_seconds(scorer.recipe, [*receipts, *rescored]),
+            **_gpu_seconds([*receipts, *rescored]),
+            **launcher.provenance(),
         },
     )
 
@@ -78,14 +98,10 @@ def _took_in(files: Mapping[str, Path], selection: Selection) -> dict[str, int]:
     return {"bytes": round(size * rows / selection.distinct), "rows": rows}
 
 
-def _gpu_seconds(recipe: ScoringRecipe, receipts: Sequence[Receipt]) -> dict[str, float]:
+def _gpu_seconds(receipts: Sequence[Receipt]) -> dict[str, float]:
     """How long GPUs worked, those that a model is spread over added up; nothing of a CPU."""
-    if recipe.device == "cpu":
-        return {}
-    import torch
-
-    gpus = torch.cuda.device_count() if recipe.spreads else 1
-    return {"gpu_seconds": round(gpus * sum(one.notes["seconds"] for one in receipts), 3)}
+    seconds = sum(one.notes["gpu_seconds"] for one in receipts)
+    return {"gpu_seconds": round(seconds, 3)} if seconds else {}
 
 
 def _jobs(files: Mapping[str, Path], selection: Selection, shard_rows: int) -> Iterator[ScoreJob]:
@@ -111,7 +127,7 @@ def _places(recipe: ScoringRecipe, settings: RunSettings) -> int:
     return 1 if recipe.spreads else max(torch.cuda.device_count(), 1)
 
 
-def _watched(receipts: Iterator[Receipt], rows: int, scorer: Scorer) -> Iterator[Receipt]:
+def _watched(receipts: Iterator[Receipt], rows: int, weights: object) -> Iterator[Receipt]:
     """The receipts, until too many rows have no finite score."""
     bad = 0
     for receipt in receipts:
@@ -119,7 +135,7 @@ def _watched(receipts: Iterator[Receipt], rows: int, scorer: Scorer) -> Iterator
         if bad > _MOST_NOT_FINITE * rows:
             what = f"the logits of {bad:,} of {rows:,} rows are no finite numbers, more than 1 %"
             fix = "look at the model's weights, or take bfloat16 in place of float16"
-            raise InputError(what, scorer.folder, fix)
+            raise InputError(what, weights, fix)
         yield receipt
 
 

@@ -41,6 +41,17 @@ class Selection:
     def size(self) -> int:
         return sum(map(len, self.rows.values()))
 
+    def text_bytes(self, files: Mapping[str, Path]) -> int:
+        """What their texts hold, in proportion to their number: footers tell it of each file."""
+        found = 0.0
+        for name, rows in self.rows.items():
+            with open_parquet(files[name]) as file:
+                place, size = file.schema_arrow.names.index("text"), 0
+                for group in map(file.metadata.row_group, range(file.num_row_groups)):
+                    size += group.column(place).total_uncompressed_size
+                found += size * len(rows) / max(file.metadata.num_rows, 1)
+        return round(found)
+
 
 def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
     """The first row of each id, in the order of the files; of more than `max_rows` those whose ids have the lowest

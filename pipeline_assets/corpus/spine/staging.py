@@ -126,9 +126,9 @@ class BuildFolder:
         """No receipt is there of this shard of this stage; it may be that none was."""
         durable.remove(self.folder / self._receipt_name(stage, shard))
 
-    def finished_shards(self) -> int:
-        """How many shards have a receipt, of all stages."""
-        return len(list((self.folder / RECEIPTS).glob("*/*.json")))
+    def finished_shards(self, stage: str = "*") -> int:
+        """How many shards have a receipt, of all stages or of one."""
+        return len(list((self.folder / RECEIPTS).glob(f"{stage}/*.json")))
 
     def _receipt_name(self, stage: str, shard: str) -> str:
         return f"{RECEIPTS}/{stage}/{shard}.json"

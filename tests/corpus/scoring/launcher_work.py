@@ -40,7 +40,8 @@ def do_as_told(job: ScoreJob, window: Window, folder: BuildFolder) -> Receipt:
     name = f"{WORK}/made/{job.name}"
     with DurableFile(folder.path(name)) as file:
         file.write(f"{job.row_numbers}".encode())
-    return Receipt([OutputFile.plain(name, len(job.row_numbers), file)], {"documents": len(job.row_numbers)})
+    rows = len(job.row_numbers)
+    return Receipt([OutputFile.plain(name, rows, file)], {"documents": rows}, {"gpu_seconds": 1.5})
 
 
 def pids_of(job: ScoreJob) -> list[int]:

@@ -1,0 +1,162 @@
+"""NLL scoring on Modal's GPUs: the kernel of `corpus.scoring` between two volumes.
+
+    modal deploy modal_jobs/nll_scoring.py        # for `corpusmill nemotron score --launcher modal`, and Dagster
+    modal run modal_jobs/nll_scoring.py --dry-run # what it would do, and cost
+    CANDIDATE_DATASET_ID=me/pools modal run modal_jobs/nll_scoring.py
+
+CORPUSMILL_MODAL_* say what containers are asked for, see `modal_settings`. `fetch` alone reads from the hub. Modal
+gives an interrupted input to another container, whatever `retries` says; there it goes on by its journal.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import modal
+
+from pipeline_assets.corpus.scoring.modal_settings import NO_GPU, ModalSettings
+from pipeline_assets.corpus.spine.durable import explain
+from pipeline_assets.corpus.spine.errors import InputError
+
+SETTINGS = ModalSettings.of(os.environ)
+_MOUNT = Path(os.environ.get("CORPUSMILL_MODAL_MOUNT", "/corpusmill"))
+FILES_FOLDER, SCORES_FOLDER = _MOUNT / "files", _MOUNT / "scores"
+_MODULES = "pipeline_assets.corpus.scoring.remote_shard", ModalSettings.__module__
+_BETWEEN_COMMITS_S = 5.0
+# What `modal run` scores: an option of `corpusmill nemotron score` by the variable that says it.
+_KNOBS = {
+    "CANDIDATE_DATASET_ID": "--pool",
+    "CANDIDATE_REVISION": "--pool-revision",
+    "CANDIDATE_SUBDIR": "--pool-subdir",
+    "MODEL_NAME": "--model",
+    "MODEL_REVISION": "--revision",
+    "MAX_LENGTH": "--max-length",
+    "BATCH_SIZE": "--batch-tokens",
+    "MAX_RECORDS": "--max-records",
+}
+
+
+def _volume(name: str) -> modal.Volume:
+    return modal.Volume.from_name(name, create_if_missing=True, version=2, environment_name=SETTINGS.environment)
+
+
+app = modal.App(SETTINGS.app)
+files, scores = map(_volume, SETTINGS.volumes)
+if modal.is_local():
+    from modal_jobs.image import image_of
+
+    image = image_of(_MODULES, os.environ.get("CORPUSMILL_MODAL_PACKAGES", "").split())
+else:
+    image = modal.Image.debian_slim()
+said: dict[str, str | None] = {
+    name: value for name, value in os.environ.items() if name.startswith(("CORPUSMILL_MODAL_", "HF_ENDPOINT"))
+}
+
+
+@contextlib.contextmanager
+def _as_it_arrives() -> Iterator[None]:
+    """An error of the block by what it says: whoever asked would take Modal's own, or the system's, for the call's."""
+    try:
+        yield
+    except InputError:
+        raise
+    except OSError as error:
+        raise explain(error, Path(error.filename or _MOUNT)) from None
+    except Exception as error:
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+@app.function(
+    image=image,
+    env=said,
+    volumes={str(FILES_FOLDER): files},
+    secrets=[modal.Secret.from_name(SETTINGS.secret, required_keys=["HF_TOKEN"])] if SETTINGS.secret else [],
+    timeout=86_400,
+    startup_timeout=SETTINGS.startup_s,
+    scaledown_window=SETTINGS.scaledown_s,
+    max_containers=1,
+    retries=0,
+    region=SETTINGS.region,
+)
+def fetch(asked: str) -> str:
+    """Pools and a model from the hub, at their commits, to the volume of files."""
+    from pipeline_assets.corpus.readers.hub_files import HubFiles
+    from pipeline_assets.corpus.scoring.remote_shard import fetch_files
+
+    with _as_it_arrives():
+        fetch_files(json.loads(asked), HubFiles(FILES_FOLDER))
+        _commit(files)
+    return asked
+
+
+@app.function(
+    image=image,
+    env={**said, "HF_HUB_OFFLINE": "1"},
+    gpu=None if SETTINGS.gpu == NO_GPU else f"{SETTINGS.gpu}:{SETTINGS.gpus}",
+    cpu=SETTINGS.cpu,
+    memory=round(SETTINGS.memory_gib * 1024),
+    volumes={str(FILES_FOLDER): files, str(SCORES_FOLDER): scores},
+    timeout=SETTINGS.timeout_s,
+    startup_timeout=SETTINGS.startup_s,
+    scaledown_window=SETTINGS.scaledown_s,
+    max_containers=SETTINGS.places,
+    retries=0,
+    region=SETTINGS.region,
+)
+def score(asked: str) -> str:
+    """A score shard: its receipt; the scores lie in the volume of scores."""
+    from pipeline_assets.corpus.scoring.remote_shard import is_fetched, score_remote
+
+    wanted = json.loads(asked)
+    with _as_it_arrives():
+        if not modal.is_local():  # what others have written since this container was started
+            scores.reload()
+            if not is_fetched(wanted, FILES_FOLDER):
+                files.reload()  # refused while a file is open, as weights may be
+        try:
+            receipt = score_remote(wanted, FILES_FOLDER, SCORES_FOLDER, now_and_then(lambda: _commit(scores)))
+        finally:  # preemption, which interrupts, too
+            _commit(scores)
+    return receipt.to_bytes().decode()
+
+
+def _commit(volume: modal.Volume) -> None:
+    """From now on others see what was written, and it outlives this container."""
+    if not modal.is_local():
+        volume.commit()
+
+
+def now_and_then(act: Callable[[], None]) -> Callable[[], None]:
+    """The same, done only where some seconds have gone by since it was: a GPU waits for a commit."""
+    done = time.monotonic()
+
+    def act_if_due() -> None:
+        nonlocal done
+        if time.monotonic() - done >= _BETWEEN_COMMITS_S:
+            act()
+            done = time.monotonic()
+
+    return act_if_due
+
+
+@app.local_entrypoint()
+def main(out_dir: str = "data", dry_run: bool = False) -> None:
+    """Scores pools of a hub as the environment says: CANDIDATE_DATASET_ID, CANDIDATE_REVISION (its head),
+    CANDIDATE_SUBDIR, MODEL_NAME, MODEL_REVISION (its head), MAX_LENGTH, BATCH_SIZE (tokens), MAX_RECORDS.
+    """
+    from pipeline_assets.cli import main as corpusmill
+    from resources import modal_launcher
+
+    modal_launcher.FUNCTIONS.update(fetch=fetch, score=score)
+    variables = {"MODEL_NAME": "unsloth/gpt-oss-120b", **{name: value for name, value in os.environ.items() if value}}
+    if "CANDIDATE_DATASET_ID" not in variables:
+        sys.exit("CANDIDATE_DATASET_ID: it is not set; set it to owner/name of pools on the hub")
+    words = [word for name, option in _KNOBS.items() if name in variables for word in (option, variables[name])]
+    more = ["--out-dir", out_dir, *(["--dry-run"] if dry_run else [])]
+    sys.argv = ["corpusmill", "nemotron", "score", "--launcher", "modal", *words, *more]
+    print(*sys.argv, flush=True)
+    corpusmill()

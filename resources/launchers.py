@@ -1,0 +1,39 @@
+"""Where score shards run, as settings say it: here, or on Modal."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
+from pipeline_assets.corpus.spine.errors import UsageError
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.scoring.launcher import Elsewhere  # which loads more than most runs need
+
+LAUNCHER = "CORPUSMILL_LAUNCHER"
+_KNOWN = ("local", "modal")
+
+
+def elsewhere_of(
+    variables: Mapping[str, str],
+    launcher: str | None = None,
+    cost_limit: float | None = None,
+    tag: Callable[[str, str], None] = lambda _, __: None,
+    salt: str = "",
+) -> "Elsewhere | None":
+    """None for this machine.
+
+    Args:
+        variables: the environment.
+        launcher, cost_limit: go before what it says; None says nothing.
+        tag, salt: as of `OnModal`.
+    Raises:
+        UsageError: there is no such launcher; as `ModalSettings.of`.
+    """
+    wanted = launcher or variables.get(LAUNCHER) or _KNOWN[0]
+    if wanted not in _KNOWN:
+        raise UsageError(f"it is {wanted!r}", LAUNCHER, f"set one of {', '.join(_KNOWN)}")
+    if wanted == _KNOWN[0]:
+        return None
+    from resources.modal_launcher import OnModal  # which loads Modal's client
+
+    return OnModal(ModalSettings.of(variables, cost_limit=cost_limit), tag, salt)

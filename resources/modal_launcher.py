@@ -1,0 +1,240 @@
+"""Score shards on Modal: a call of a deployed app for each; which calls run is written down in files."""
+
+import builtins
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import modal
+from modal import exception as failed
+
+from pipeline_assets.corpus.scoring.launcher import JobState, Launcher, ScoreJob, ScoreWork
+from pipeline_assets.corpus.scoring.modal_settings import NO_GPU, ModalSettings, variable
+from pipeline_assets.corpus.scoring.remote_shard import fetch_asked, shard_asked
+from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError, UsageError, bare
+from pipeline_assets.corpus.spine.manifest import sha256_of
+from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+
+logger = logging.getLogger("corpusmill")
+_POLLS = 16  # at a time
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0  # between polls
+_SILENT_S = 600.0  # that Modal may not answer, while calls run
+_FETCH = "fetch"
+FUNCTIONS: dict[str, Any] = {}  # of an app that this process runs, by name; else those of the app that is deployed
+_GOES_ON = "run the same command again: it goes on"
+_LOG = "look at the app's log on Modal"
+_DEPLOY = "deploy it, from this version: modal deploy modal_jobs/nll_scoring.py"
+_NO_ANSWER = failed.ServiceError, failed.InternalError, failed.ConnectionError, failed.ResourceExhaustedError, OSError
+# What Modal raises, what that is here, and what to do; the first that fits.
+_TOLD: tuple[tuple[tuple[type[Exception], ...], type[InputError], str, str], ...] = (
+    ((failed.AuthError, failed.PermissionDeniedError), UsageError, "Modal doesn't let this machine in",
+     "run `modal token new`, or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"),
+    ((failed.NotFoundError, FileNotFoundError), UsageError, "there is no such thing on Modal", _DEPLOY),
+    ((failed.ResourceExhaustedError,), TransientError, "Modal's quota is used up",
+     f"ask Modal for more, or set a lower {variable('places')}"),
+    ((failed.FunctionTimeoutError,), RetryableError, "it ran longer than it may",
+     f"lower `shard_rows`, or deploy the app again with a larger {variable('timeout_s')}"),
+    ((failed.InternalFailure,), RetryableError, "Modal took its machine away", _GOES_ON),
+    ((failed.RemoteError,), RetryableError, "its container ended", _LOG),
+    ((failed.InvalidError, failed.VersionError, failed.ExecutionError), UsageError, "Modal refuses", _DEPLOY),
+    ((failed.Error, OSError), TransientError, "Modal doesn't answer", _GOES_ON),
+    ((Exception,), RetryableError, "it failed", _LOG),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OnModal:
+    """Modal as the place where score shards run.
+
+    Attributes:
+        tag: told which calls run, for who reads the UI; nothing depends on it.
+        salt: of what is asked: scores that were made with another one are made anew.
+    """
+
+    settings: ModalSettings
+    tag: Callable[[str, str], None] = lambda _, __: None
+    salt: str = ""
+
+    def words(self, work: ScoreWork, finished: int = 0) -> Iterator[str]:
+        """What is left of a split is thought to take, and the settings that say so.
+
+        Args:
+            finished: shards that are done, or paid for.
+        Raises:
+            UsageError: pools or model are in a folder here, or the recipe asks for what containers don't have; from
+                `ModalSettings.refuse`.
+        """
+        if work.pools is None:
+            fix = "publish them (corpusmill nemotron publish), and score what was published: --pool OWNER/NAME"
+            raise UsageError("its pools lie here, and Modal reads those of a hub", work.split, fix)
+        if work.model is None:
+            fix = "give a model of a hub by its name, or score here: --launcher local"
+            raise UsageError("the model lies in a folder here, and Modal reads one of a hub", "scoring.model", fix)
+        if (work.recipe.device == "cpu") != (self.settings.gpu == NO_GPU):
+            what = f"it is {work.recipe.device}, and {variable('gpu')} is {self.settings.gpu}"
+            raise UsageError(what, bare("scoring.device"), f"a CPU goes with {NO_GPU!r}, cuda with a GPU")
+        if self.settings.gpus > 1 and not work.recipe.spreads:
+            what = f"it is {self.settings.gpus}, and a shard has one GPU unless the model is spread"
+            raise UsageError(what, variable("gpus"), f"set 1, or {bare('scoring.spreads')}")
+        shards = -(-work.rows // work.recipe.shard_rows)
+        left = max(shards - finished, 0)
+        tokens = self.settings.tokens_of(work.text_bytes) * left // max(shards, 1)
+        yield from self.settings.words(tokens, left)
+        self.settings.refuse(tokens, left)
+
+    @contextlib.contextmanager
+    def at(self, work: ScoreWork, folder: BuildFolder) -> Iterator[Launcher]:
+        """A launcher whose files are on Modal.
+
+        Raises:
+            UsageError: as `words`; the app or the token is missing.
+            RetryableError: Modal doesn't answer, or the files couldn't be fetched.
+        """
+        for line in self.words(work, folder.finished_shards("score")):
+            logger.info("%s on Modal: %s", work.split, line)
+        launcher = _ModalLauncher(self, work, self.settings.places)
+        launcher.fetch(folder)
+        yield launcher
+        took = launcher.provenance()["modal"]
+        told = work.split, took["calls"], took["container_seconds"], took["cost"]
+        logger.info("%s on Modal: %d calls; shards took %.0f s of containers, cost %s", *told)
+
+
+@dataclass
+class _ModalLauncher:
+    modal: OnModal
+    work: ScoreWork
+    places: int
+    _outcomes: dict[str, str | Exception] = field(default_factory=dict)
+    _canceled: set[str] = field(default_factory=set)
+    _calls: list[str] = field(default_factory=list)
+    _seconds: float = 0.0
+    _heard: float = field(default_factory=time.monotonic)
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_POLLS))
+
+    def fetch(self, folder: BuildFolder) -> None:
+        """Pools and model come to where they are read; a call that an earlier build made is waited for.
+
+        Raises:
+            InputError: from the hub, as Modal sees it.
+        """
+        asked = fetch_asked(self.work, self.modal.settings.kernels.split())
+        digest, outcome = sha256_of(asked), None
+        while outcome is None:
+            called = folder.receipt(_FETCH, _FETCH)
+            if called is None or called.notes["asked"] != digest:
+                called = Receipt([], {}, {"ref": self._spawn("fetch", asked), "asked": digest})
+                folder.commit(_FETCH, _FETCH, called)
+            ref = str(called.notes["ref"])
+            logger.info("%s on Modal: call %s fetches what isn't there of pools and model", self.work.split, ref)
+            while self.poll([ref], _LONGEST_PAUSE_S)[ref] is JobState.RUNNING:
+                pass
+            outcome = self._outcomes.get(ref)
+            if not isinstance(outcome, str):
+                folder.forget(_FETCH, _FETCH)
+        if isinstance(outcome, Exception):
+            raise _told(outcome, ref)
+
+    def submit(self, job: ScoreJob) -> str:
+        settings, salt = self.modal.settings, {"salt": self.modal.salt} if self.modal.salt else {}
+        gpu = None if settings.gpu == NO_GPU else settings.gpu
+        ref = self._spawn("score", {**shard_asked(self.work, job, gpu, settings.kernels.split()), **salt})
+        self._calls.append(ref)
+        self.modal.tag(self.work.split, " ".join(self._calls[-self.places :]))
+        return ref
+
+    def _spawn(self, name: str, asked: object) -> str:
+        app, environment = self.modal.settings.app, self.modal.settings.environment
+        try:
+            found = FUNCTIONS.get(name) or modal.Function.from_name(app, name, environment_name=environment)
+            return str(found.spawn(json.dumps(asked, sort_keys=True)).object_id)
+        except Exception as error:
+            raise _told(error, f"{app}.{name}") from None
+
+    def poll(self, refs: Collection[str], timeout_s: float) -> Mapping[str, JobState]:
+        until, pause = time.monotonic() + timeout_s, _FIRST_PAUSE_S
+        while True:
+            states = dict(zip(refs, self._pool.map(self._state, refs), strict=True))
+            left = until - time.monotonic()
+            if left <= 0 or any(state is not JobState.RUNNING for state in states.values()):
+                return states
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _state(self, ref: str) -> JobState:
+        if ref in self._canceled or not ref.startswith("fc-"):
+            return JobState.GONE
+        if ref in self._outcomes:
+            return JobState.DONE
+        try:
+            self._outcomes[ref] = modal.FunctionCall.from_id(ref).get(timeout=0)
+        except builtins.TimeoutError:
+            self._heard = time.monotonic()
+            return JobState.RUNNING
+        except (failed.OutputExpiredError, failed.NotFoundError):
+            return JobState.GONE
+        except _NO_ANSWER as error:
+            if time.monotonic() - self._heard > _SILENT_S:
+                what = f"Modal has not answered for {_SILENT_S:.0f} s ({error})"
+                raise TransientError(what, ref, _GOES_ON) from None
+            return JobState.RUNNING
+        except (failed.AuthError, failed.PermissionDeniedError) as error:
+            raise _told(error, ref) from None
+        except Exception as error:
+            self._outcomes[ref] = error
+        self._heard = time.monotonic()
+        return JobState.DONE
+
+    def collect(self, ref: str, folder: BuildFolder) -> Receipt:
+        outcome, settings = self._outcomes.pop(ref), self.modal.settings
+        if isinstance(outcome, Exception):
+            raise _told(outcome, ref)
+        receipt = Receipt.from_bytes(outcome.encode())
+        if receipt is None:
+            raise RetryableError("its answer is damaged", ref, _GOES_ON)
+        [there] = receipt.files
+        here = f"{WORK}/scored/{receipt.notes['name']}.parquet"
+        volume = modal.Volume.from_name(settings.volumes[1], environment_name=settings.environment)
+        try:
+            with DurableFile(folder.path(here)) as file:
+                for block in volume.read_file(there.path):
+                    file.write(block)
+        except FileNotFoundError:
+            raise RetryableError("its scores are gone from their volume", there.path, _GOES_ON) from None
+        except failed.Error as error:
+            raise _told(error, f"{settings.volumes[1]}/{there.path}") from None
+        if file.sha256 != there.sha256:
+            folder.path(here).unlink()
+            raise RetryableError("what came over the wire has another sha256 than what was scored", ref, _GOES_ON)
+        self._seconds += receipt.notes["gpu_seconds"] / settings.gpus
+        return replace(receipt, files=[replace(there, path=here)])
+
+    def cancel(self, refs: Collection[str]) -> None:
+        for ref in refs:
+            self._canceled.add(ref)
+            try:
+                modal.FunctionCall.from_id(ref).cancel()
+            except (failed.Error, OSError) as error:
+                logger.warning("call %s could not be canceled (%s): look at it on Modal, it costs", ref, error)
+
+    def provenance(self) -> Mapping[str, Any]:
+        """The settings, and what the shards took that this build collected, without starting containers."""
+        settings, seconds = self.modal.settings, round(self._seconds, 3)
+        took = {"calls": len(self._calls), "container_seconds": seconds, "cost": settings.cost(seconds)}
+        return {"modal": {**settings.model_dump(mode="json"), **took}}
+
+
+def _told(error: Exception, where: str) -> InputError:
+    """What Modal says, told apart; what a function refused, as it did."""
+    if isinstance(error, InputError):
+        return error
+    said = " ".join(str(error).split())[:400]
+    kind, what, fix = next((kind, what, fix) for types, kind, what, fix in _TOLD if isinstance(error, types))
+    return kind(f"{what} ({said})" if said else what, where, fix)

@@ -1,0 +1,310 @@
+"""What can go wrong between a launcher and Modal, each told apart, and what becomes of the calls that run meanwhile."""
+
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import modal
+import pytest
+from launcher_work import job_of, pids_of, tell
+from modal_loopback import ModalOnLoopback, wait_for
+from refusals import refusal
+from told_on_modal import modal_told, work_told
+
+from pipeline_assets.corpus.scoring.launcher import JobState, Launcher, ScoreJob, ScoreWork, launched
+from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
+from pipeline_assets.corpus.spine.errors import InputError, TransientError, UsageError
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from resources import modal_launcher
+from resources.modal_launcher import OnModal
+
+
+@pytest.fixture
+def loopback() -> Iterator[ModalOnLoopback]:
+    loopback = modal_told()
+    with loopback.called():
+        yield loopback
+    for fault in (loopback.folder / "faults").iterdir():
+        fault.unlink()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> BuildFolder:
+    (tmp_path / "building").mkdir()
+    return BuildFolder(tmp_path / "building")
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> ScoreWork:
+    return work_told(tmp_path)
+
+
+@pytest.fixture
+def launcher(loopback: ModalOnLoopback, work: ScoreWork, folder: BuildFolder) -> Iterator[Launcher]:
+    with OnModal(ModalSettings(gpu="none", places=2)).at(work, folder) as launcher:
+        yield launcher
+
+
+def jobs(told: Path, names: str, what: str | None = "write") -> list[ScoreJob]:
+    found = [job_of(name, told) for name in names]
+    for job in found:
+        if what is not None:
+            tell(job, what)
+    return found
+
+
+def calls_of(loopback: ModalOnLoopback, told: Path) -> list[str]:
+    """Names of the jobs of a test that were called, in order; the loopback is that of all tests."""
+    return [Path(one["asked"]).name for one in loopback.calls() if str(told) in one["asked"]]
+
+
+def written_down(folder: BuildFolder) -> int:
+    return len(list(folder.folder.rglob("score.calls/*.json")))
+
+
+def open_launcher(work: ScoreWork, folder: BuildFolder, **settings: object) -> None:
+    with OnModal(ModalSettings.model_validate({"gpu": "none", **settings})).at(work, folder):
+        pass
+
+
+# Before a call runs
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "says"),
+    [
+        ("no_token", UsageError, "run `modal token new`, or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"),
+        ("not_deployed", UsageError, "deploy it, from this version: modal deploy modal_jobs/nll_scoring.py"),
+        ("quota", TransientError, "Modal's quota is used up (workspace limit of GPUs)"),
+    ],
+)
+def test_what_keeps_a_call_from_starting_is_told(
+    loopback: ModalOnLoopback, work: ScoreWork, folder: BuildFolder, fault: str, error: type[InputError], says: str
+) -> None:
+    loopback.fault(fault, 9)
+
+    line = refusal(lambda: open_launcher(work, folder), error)
+
+    assert says in line
+
+
+def test_an_app_of_another_name_is_not_deployed(work: ScoreWork, folder: BuildFolder) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(modal.client._Client, "_client_from_env", None)
+        for name in ("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET", "MODAL_SERVER_URL"):
+            patched.delenv(name, raising=False)
+        patched.setenv("MODAL_CONFIG_PATH", "/dev/null")
+        line = refusal(lambda: open_launcher(work, folder), UsageError)
+
+    assert "Token missing" in line and "modal token new" in line
+
+
+def test_pools_and_models_of_this_machine_are_refused(work: ScoreWork, folder: BuildFolder) -> None:
+    no_pools = refusal(lambda: open_launcher(replace(work, pools=None), folder), UsageError)
+    no_model = refusal(lambda: open_launcher(replace(work, model=None), folder), UsageError)
+
+    assert no_pools.startswith("mine/train: its pools lie here, and Modal reads those of a hub; publish them")
+    assert no_model.startswith("scoring.model: the model lies in a folder here")
+
+
+def test_what_costs_more_than_the_limit_is_refused_before_the_first_call(
+    loopback: ModalOnLoopback, work: ScoreWork, folder: BuildFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    dear, before = replace(work, text_bytes=4 * 17_000 * 7200), len(loopback.calls("fetch"))
+
+    with caplog.at_level(logging.INFO, "corpusmill"):
+        line = refusal(lambda: open_launcher(dear, folder, gpu_price=4, cost_limit=7.99, timeout_s=80_000), UsageError)
+
+    assert line.startswith("CORPUSMILL_MODAL_COST_LIMIT: it would cost about 8.00, and the limit is 7.99; ")
+    assert caplog.messages[0].startswith(
+        "mine/train on Modal: about 122,400,000 tokens in 1 shards: 2.00 hours of none"
+    )
+    assert caplog.messages[1] == "mine/train on Modal: about 8.00"
+    assert len(loopback.calls("fetch")) == before
+
+
+def test_a_shard_that_may_not_end_in_time_is_refused(work: ScoreWork, folder: BuildFolder) -> None:
+    long = replace(work, text_bytes=4 * 17_000 * 1300)
+
+    line = refusal(lambda: open_launcher(long, folder), UsageError)
+
+    assert line.startswith(
+        "CORPUSMILL_MODAL_TIMEOUT_S: a shard is thought to take 1,300 s, and is ended after 3,600 s; "
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"gpu": "H100!"}, "scoring.device: it is cpu, and CORPUSMILL_MODAL_GPU is H100!; a CPU goes with 'none'"),
+        ({"gpus": 2}, "CORPUSMILL_MODAL_GPUS: it is 2, and a shard has one GPU unless the model is spread; set 1"),
+    ],
+)
+def test_containers_that_a_recipe_has_no_use_for_are_refused(
+    work: ScoreWork, folder: BuildFolder, settings: dict[str, object], says: str
+) -> None:
+    assert refusal(lambda: open_launcher(work, folder, **settings), UsageError).startswith(says)
+
+
+# While calls run
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("timed_out", "it ran longer than it may"),
+        ("lost", "Modal took its machine away (preempted)"),
+        ("wrong_bytes", "what came over the wire has another sha256 than what was scored"),
+    ],
+)
+def test_a_call_that_fails_is_made_again(
+    loopback: ModalOnLoopback,
+    launcher: Launcher,
+    folder: BuildFolder,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    fault: str,
+    says: str,
+) -> None:
+    loopback.fault(fault)
+
+    with caplog.at_level(logging.WARNING, "corpusmill"):
+        [receipt] = launched(launcher, "score", jobs(tmp_path, "a"), folder)
+
+    assert caplog.messages == [f"shard a of pool.parquet: {says}; it is tried again"]
+    assert folder.path(receipt.files[0].path).read_text() == "(0,)"
+    assert len(calls_of(loopback, tmp_path)) == 2
+
+
+def test_a_container_that_is_preempted_starts_again_by_itself(
+    loopback: ModalOnLoopback, launcher: Launcher, folder: BuildFolder, tmp_path: Path
+) -> None:
+    loopback.fault("restarts")
+    [job] = jobs(tmp_path, "a", what=None)
+    ref = launcher.submit(job)
+    wait_for(lambda: pids_of(job))
+
+    os.kill(pids_of(job)[0], signal.SIGKILL)
+    wait_for(lambda: len(pids_of(job)) == 2)
+    tell(job, "write")
+
+    wait_for(lambda: launcher.poll([ref], 1.0)[ref] is JobState.DONE)
+    assert launcher.collect(ref, folder).counts == {"documents": 1}
+    assert len(calls_of(loopback, tmp_path)) == 1
+
+
+def test_a_result_that_has_expired_is_asked_for_again_and_found(
+    loopback: ModalOnLoopback, launcher: Launcher, folder: BuildFolder, tmp_path: Path
+) -> None:
+    [job] = jobs(tmp_path, "a")
+    ref = launcher.submit(job)
+    wait_for(lambda: launcher.poll([ref], 1.0)[ref] is JobState.DONE)
+    launcher._outcomes.clear()
+    loopback.fault("expired", ref)
+
+    assert launcher.poll([ref], 0.0) == {ref: JobState.GONE}
+    [receipt] = launched(launcher, "score", [job], folder)
+
+    assert receipt.counts == {"documents": 1}
+    assert len(pids_of(job)) == 1  # the second call found what the first had made
+
+
+def test_polls_that_are_not_answered_lose_nothing(
+    loopback: ModalOnLoopback, launcher: Launcher, folder: BuildFolder, tmp_path: Path
+) -> None:
+    loopback.fault("silent", 12)
+
+    assert len(list(launched(launcher, "score", jobs(tmp_path, "abc"), folder))) == 3
+    assert len(calls_of(loopback, tmp_path)) == 3
+
+
+def test_after_a_long_silence_the_build_ends_and_its_calls_go_on(
+    loopback: ModalOnLoopback,
+    work: ScoreWork,
+    folder: BuildFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = jobs(tmp_path, "ab", what=None)
+    monkeypatch.setattr(modal_launcher, "_SILENT_S", -1.0)
+    with OnModal(ModalSettings(gpu="none", places=2)).at(work, folder) as launcher:
+        loopback.fault("silent", 10_000)
+        line = refusal(lambda: list(launched(launcher, "score", both, folder)), TransientError)
+    (loopback.folder / "faults" / "silent").unlink()
+    for job in both:
+        tell(job, "write")
+
+    assert "Modal has not answered" in line
+    assert written_down(folder) == 2
+    with OnModal(ModalSettings(gpu="none", places=2)).at(work, folder) as launcher:
+        assert len(list(launched(launcher, "score", both, folder))) == 2
+    assert len(calls_of(loopback, tmp_path)) == 2
+
+
+def test_a_crash_between_a_call_and_its_file_makes_the_call_again_and_no_byte_changes(
+    loopback: ModalOnLoopback, launcher: Launcher, folder: BuildFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [job] = jobs(tmp_path, "a")
+
+    def crash(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched, contextlib.suppress(MemoryError):
+        patched.setattr(BuildFolder, "commit", crash)
+        list(launched(launcher, "score", [job], folder))
+    first: Receipt
+    [first] = launched(launcher, "score", [job], folder)
+
+    assert len(calls_of(loopback, tmp_path)) == 2
+    assert folder.path(first.files[0].path).read_text() == "(0,)"
+
+
+def test_the_files_are_fetched_by_one_call_whoever_waits_for_it(
+    loopback: ModalOnLoopback, work: ScoreWork, folder: BuildFolder
+) -> None:
+    before = len(loopback.calls("fetch"))
+    for _ in range(2):
+        open_launcher(work, folder)
+
+    assert len(loopback.calls("fetch")) == before + 1
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("PLACES", "many", "it is 'many'"),
+        ("GPU_PRICE", "-1", "it is '-1'"),
+        ("PRICES_READ", "yesterday", "it is 'yesterday'"),
+        ("APP", "My App", "it is 'My App'"),
+    ],
+)
+def test_a_setting_that_is_none_is_named(name: str, value: str, says: str) -> None:
+    variable = f"CORPUSMILL_MODAL_{name}"
+
+    line = refusal(lambda: ModalSettings.of({variable: value}), UsageError)
+
+    assert line.startswith(f"{variable}: {says}")
+
+
+def test_settings_come_from_variables_and_options_go_before_them() -> None:
+    variables = {"CORPUSMILL_MODAL_GPU": "H200", "CORPUSMILL_MODAL_COST_LIMIT": "5", "CORPUSMILL_MODAL_GPUS": ""}
+
+    settings = ModalSettings.of(variables, cost_limit=7.5, gpu_price=None)
+
+    assert (settings.gpu, settings.gpus, settings.cost_limit) == ("H200", 1, 7.5)
+
+
+def test_cost_is_of_all_that_a_container_has() -> None:
+    settings = ModalSettings(
+        gpus=2, gpu_price=4, cpu=8, cpu_price=0.05, memory_gib=100, memory_price=0.01, region_factor=1.5
+    )
+
+    assert settings.cost(7200) == pytest.approx(2 * (8 + 0.4 + 1) * 1.5)
+    assert ModalSettings().cost(7200) is None

@@ -1,0 +1,174 @@
+"""Scores made by the app's own functions, called by Modal's client: those of this machine, and each paid for once."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+from modal_loopback import ModalOnLoopback, wait_for
+from tiny_scoring import MADE, rows_of, save_whole_model, write_pool
+
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.systems.registry import KINDS
+from resources.loopback_hub import LoopbackHub
+from resources.modal_launcher import OnModal
+
+pytestmark = pytest.mark.slow
+PROJECT = Path(__file__).parents[3]
+SHARDS = 20
+SCORES = "nemotron/mine/nll_scores/pools/train"
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
+    """60 rows of pools, and a tiny model."""
+    folder = tmp_path_factory.mktemp("hub")
+    write_pool(folder / "datasets" / "me" / "pools", rows_of(3 * SHARDS), "candidates_a/train-00000-of-00001.parquet")
+    save_whole_model(folder / "models" / "me" / "tiny")
+    with LoopbackHub(folder) as hub:
+        yield hub
+
+
+def recipe_of(hub: LoopbackHub, **scoring: Any) -> dict[str, Any]:
+    files = HubFiles(Path("unused"), endpoint=hub.endpoint)
+    model = {"name": "me/tiny", "revision": files.of_models().resolve("me/tiny")}
+    pools = {"dataset": "me/pools", "revision": files.resolve("me/pools"), "splits": ["train"]}
+    return {
+        "system": "nemotron",
+        "name": "mine",
+        "scoring": {"model": model, "shard_rows": 3, "rescored": 4, "batch_tokens": 64, **scoring},
+        "datasets": [{**pools, "files": {"train": ["candidates_*/train*.parquet"]}}],
+    }
+
+
+def scores_of(root: Path, hub: LoopbackHub, elsewhere: OnModal | None, **scoring: Any) -> Manifest:
+    """Scores, made in this process."""
+    targets = [one for one in NemotronRecipe.of(recipe_of(hub, **scoring), "the test").targets() if one.kind in MADE]
+    files = HubFiles(root / "cache", endpoint=hub.endpoint)
+    run = Run(root, RunSettings(0), files, elsewhere=elsewhere)
+    return [KINDS[target.kind].build(target, run).manifest for target in targets][-1]
+
+
+@pytest.fixture
+def modal(hub: LoopbackHub, tmp_path: Path) -> Iterator[ModalOnLoopback]:
+    functions = {name: f"held_functions:{name}" for name in ("fetch", "score")}
+    modal = ModalOnLoopback(tmp_path / "modal", functions, {"HF_ENDPOINT": hub.endpoint})
+    try:
+        with modal.called():
+            yield modal
+    finally:
+        modal.stop()
+
+
+@pytest.fixture(scope="module")
+def here(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    """The scores of this machine."""
+    return scores_of(tmp_path_factory.mktemp("here"), hub, None)
+
+
+def test_scores_are_those_of_this_machine(
+    here: Manifest, hub: LoopbackHub, modal: ModalOnLoopback, tmp_path: Path
+) -> None:
+    (modal.mount / "go").touch()
+    settings = ModalSettings(gpu="none", gpu_price=4.0, prices_read="2026-05-07", places=4)
+
+    made = scores_of(tmp_path / "root", hub, OnModal(settings))
+
+    assert made.digest == here.digest
+    kept = sorted(path.suffix for path in (modal.mount / "scores").rglob("*") if path.is_file())
+    assert kept == [".json"] * (SHARDS + 2) + [".parquet"] * (SHARDS + 2)
+    told = made.provenance["modal"]
+    assert (told["gpu"], told["gpu_price"], told["prices_read"], told["places"]) == ("none", 4.0, "2026-05-07", 4)
+
+
+def test_another_data_root_finds_the_scores_that_are_there(
+    here: Manifest, hub: LoopbackHub, modal: ModalOnLoopback, tmp_path: Path
+) -> None:
+    (modal.mount / "go").touch()
+    scores_of(tmp_path / "first", hub, OnModal(ModalSettings(gpu="none")))
+    written = {path: path.stat().st_mtime_ns for path in modal.mount.rglob("*.parquet")}
+
+    made = scores_of(tmp_path / "second", hub, OnModal(ModalSettings(gpu="none")))
+
+    assert made.digest == here.digest
+    assert {path: path.stat().st_mtime_ns for path in modal.mount.rglob("*.parquet")} == written
+
+
+def dagster_run(root: Path, modal: ModalOnLoopback, hub: LoopbackHub) -> subprocess.Popen[bytes]:
+    """A run of the whole recipe in a process of its own, as a run worker of Dagster has it."""
+    variables = {
+        **os.environ,
+        **modal.variables,
+        "CORPUSMILL_DATA": str(root),
+        "CORPUSMILL_LAUNCHER": "modal",
+        "CORPUSMILL_MODAL_GPU": "none",
+        "CORPUSMILL_MODAL_PLACES": str(SHARDS),
+        "DAGSTER_HOME": str(root / "dagster"),
+        "HF_ENDPOINT": hub.endpoint,
+        "PYTHONPATH": str(PROJECT),
+    }
+    words = [sys.executable, "-m", "dagster", "job", "execute", "-m", "pipeline_assets.definitions", "-j", "mine"]
+    return subprocess.Popen(words, env=variables, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+@pytest.fixture
+def root(hub: LoopbackHub, tmp_path: Path) -> Path:
+    """A data root with the recipe, and an instance of Dagster."""
+    root = tmp_path / "root"
+    (root / "recipes").mkdir(parents=True)
+    (root / "recipes" / "mine.yaml").write_text(yaml.safe_dump(recipe_of(hub)))
+    (root / "dagster").mkdir()
+    (root / "dagster" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    return root
+
+
+def test_a_dagster_run_that_was_killed_finds_its_calls_again_and_pays_none_twice(
+    here: Manifest, hub: LoopbackHub, modal: ModalOnLoopback, root: Path
+) -> None:
+    first = dagster_run(root, modal, hub)
+    with contextlib.closing(first.stdout):
+        wait_for(lambda: len(list(root.rglob("score.calls/*.json"))) == SHARDS or first.poll() is not None)
+        assert first.poll() is None, first.stdout.read()[-3000:].decode()
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+    outstanding = modal.calls()
+
+    second = dagster_run(root, modal, hub)
+    wait_for(lambda: len(modal.calls("fetch")) == 1)
+    (modal.mount / "go").touch()
+    told = second.communicate(timeout=200)[0].decode()
+
+    assert second.returncode == 0, told[-3000:]
+    assert len(outstanding) == SHARDS
+    asked = [json.loads(call["asked"])["name"] for call in modal.calls()]
+    assert sorted(asked) == sorted({*asked}) and len(asked) == SHARDS + 2  # two jobs score rows again
+    assert [len(call["starts"]) for call in modal.calls()] == [1] * len(asked)
+    assert open_artifact(root / SCORES).manifest.digest == here.digest
+    with dg.DagsterInstance.from_config(str(root / "dagster")) as instance:
+        calls = [run.tags.get("corpusmill/modal_calls", "") for run in instance.get_runs()]
+    assert any(outstanding[0]["id"] in tag for tag in calls)
+
+
+def test_a_command_that_is_interrupted_cancels_its_calls(hub: LoopbackHub, modal: ModalOnLoopback, root: Path) -> None:
+    first = dagster_run(root, modal, hub)
+    with contextlib.closing(first.stdout):
+        wait_for(lambda: len(list(root.rglob("score.calls/*.json"))) == SHARDS)
+        os.kill(first.pid, signal.SIGINT)
+        first.wait(60)
+
+    assert len(list((modal.folder / "calls").glob("*.canceled"))) == SHARDS
+    assert not list(root.rglob("score.calls/*.json"))

@@ -1,0 +1,281 @@
+"""A score shard on another machine: what is there is found, what is cut off goes on, what can't be done is refused."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from refusals import refusal
+from tiny_scoring import rows_of, save_whole_model, scorer_of, write_pool
+
+from modal_jobs.image import sources_of
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.scoring import nll
+from pipeline_assets.corpus.scoring.launcher import FilesOfHub, ScoreJob, ScoreWork
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
+from pipeline_assets.corpus.scoring.remote_shard import (
+    Asked,
+    fetch_files,
+    files_asked,
+    is_fetched,
+    score_remote,
+    shard_asked,
+)
+from pipeline_assets.corpus.scoring.score_shard import score_shard
+from pipeline_assets.corpus.spine.errors import RetryableError, UsageError
+from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.corpus.spine.worker import WHOLE
+from resources.loopback_hub import LoopbackHub
+
+ROWS = 12
+POOL = "candidates_a/train-00000-of-00001.parquet"
+
+
+@dataclass(frozen=True)
+class Far:
+    """Another machine, and what it is asked.
+
+    Attributes:
+        here: where the same pool and model lie on this machine.
+    """
+
+    asked: Asked
+    files: Path
+    scores: Path
+    here: Path
+
+    def score(self, asked: Asked | None = None, saved: Callable[[], None] = lambda: None) -> bytes:
+        receipt = score_remote(asked or self.asked, self.files, self.scores, saved)
+        return (self.scores / receipt.files[0].path).read_bytes()
+
+    def left(self) -> list[str]:
+        """The endings of what lies among the scores."""
+        return sorted(path.suffix for path in self.scores.rglob("*") if path.is_file())
+
+
+@pytest.fixture(scope="module")
+def fetched(tmp_path_factory: pytest.TempPathFactory) -> Far:
+    """Files of a hub that are there: a tiny model, and a pool of which a shard is asked, of many batches."""
+    folder = tmp_path_factory.mktemp("far")
+    write_pool(folder / "hub" / "datasets" / "me" / "pools", rows_of(ROWS), POOL)
+    save_whole_model(folder / "hub" / "models" / "me" / "tiny")
+    with LoopbackHub(folder / "hub") as hub:
+        files = HubFiles(folder / "cache", endpoint=hub.endpoint)
+        pools, model = (_listed(one, name) for one, name in ((files, "me/pools"), (files.of_models(), "me/tiny")))
+        there = replace(files, cache=folder / "files")
+        fetch_files({"pools": files_asked(pools), "models": {"sha256:tiny": files_asked(model)}}, there)
+    recipe = ScoringRecipe(batch_tokens=150)
+    work = ScoreWork("pools/train", recipe, pools, model, "sha256:tiny", rows=ROWS, text_bytes=1000)
+    job = ScoreJob("00000-000000000", POOL, Path("not here"), tuple(range(0, ROWS, 2)))
+    return Far(shard_asked(work, job, None), folder / "files", folder / "scores", folder / "hub")
+
+
+def _listed(hub: HubFiles, name: str) -> FilesOfHub:
+    commit = hub.resolve(name)
+    return FilesOfHub(name, commit, {file.path: file for file in hub.list_files(name, commit)})
+
+
+@pytest.fixture
+def far(fetched: Far, tmp_path: Path) -> Far:
+    return replace(fetched, scores=tmp_path / "scores")
+
+
+@pytest.fixture(scope="module")
+def expected(fetched: Far, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What the same shard comes to on this machine."""
+    folder = BuildFolder(tmp_path_factory.mktemp("here"))
+    job = ScoreJob("00000-000000000", POOL, fetched.here / "datasets/me/pools" / POOL, tuple(range(0, ROWS, 2)))
+    receipt = score_shard(job, WHOLE, folder, scorer_of(fetched.here / "models/me/tiny", batch_tokens=150))
+    return folder.path(receipt.files[0].path).read_bytes()
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[], int]]:
+    """How many batches went through the model, in this process and those that it forks."""
+    count, sums = tmp_path / "batches", nll._sums
+    count.touch()
+
+    def counted(*arguments: object) -> list[float]:
+        with open(count, "a", encoding="utf-8") as file:
+            file.write("+")
+        return sums(*arguments)
+
+    monkeypatch.setattr(nll, "_sums", counted)
+    yield lambda: len(count.read_text())
+
+
+def test_it_has_the_bytes_of_a_shard_of_this_machine(far: Far, expected: bytes) -> None:
+    assert is_fetched(far.asked, far.files)
+    assert far.score() == expected
+    assert far.left() == [".json", ".parquet"]
+
+
+def test_what_is_asked_again_is_not_scored_again(far: Far, batches: Callable[[], int]) -> None:
+    first = far.score()
+    before = batches()
+
+    assert far.score() == first
+    assert batches() == before == 3
+
+
+def test_the_same_rows_at_another_commit_are_not_scored_again(far: Far, batches: Callable[[], int]) -> None:
+    far.score()
+    before, pools = batches(), far.asked["pools"]
+
+    far.score({**far.asked, "pools": {**pools, "revision": "1" * 40, "name": "you/pools"}})
+
+    assert batches() == before
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("how", [damage, Path.unlink])
+@pytest.mark.parametrize("suffix", [".parquet", ".json"])
+def test_what_is_damaged_there_is_scored_again(
+    far: Far, expected: bytes, suffix: str, how: Callable[[Path], None]
+) -> None:
+    far.score()
+    [path] = far.scores.rglob(f"*{suffix}")
+    how(path)
+
+    assert far.score() == expected
+    assert far.left() == [".json", ".parquet"]
+
+
+def cut_off(act: Callable[[], object]) -> int:
+    """Does something in another process; how that ended."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            act()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_machine_that_is_taken_away_costs_a_batch(far: Far, expected: bytes, batches: Callable[[], int]) -> None:
+    """It goes whenever a batch was written down, and once in the middle of each."""
+    whole = replace(far, scores=far.scores.with_name("whole"))
+    whole.score()
+    needed, kills = batches(), 0
+    original = nll._sums
+
+    def die_in_a_batch(*arguments: object) -> list[float]:
+        original(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+    for _ in range(needed):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(nll, "_sums", die_in_a_batch)
+            kills += cut_off(far.score) == -signal.SIGKILL
+        count = iter([None, None])  # its beginning, then a batch
+        kills += cut_off(lambda: far.score(saved=lambda: next(count, True) and _die())) == -signal.SIGKILL  # noqa: B023
+    made = far.score()
+
+    assert made == expected
+    assert kills >= needed
+    assert batches() - needed <= needed + kills
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_what_ends_again_and_again_before_a_batch_is_done_is_given_up(far: Far) -> None:
+    def never(*_: object) -> list[float]:
+        os._exit(9)
+
+    for _ in range(3):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(nll, "_sums", never)
+            assert cut_off(far.score) == 9
+
+    line = refusal(far.score, RetryableError)
+
+    assert line.startswith("shard 00000-000000000 of pools/train: it was begun 3 times, and ended before a batch was")
+    far.score()  # who asks once more may try again
+
+
+@pytest.mark.parametrize("cut", [1, 7, 30])
+def test_a_torn_journal_says_what_is_whole_in_it(
+    far: Far, expected: bytes, batches: Callable[[], int], cut: int
+) -> None:
+    count = iter([None, None, None])  # its beginning, two batches
+    cut_off(lambda: far.score(saved=lambda: next(count, True) and _die()))
+    [journal] = far.scores.rglob("*.journal")
+    journal.write_bytes(journal.read_bytes()[:-cut])
+    before = batches()
+
+    assert far.score() == expected
+    whole = replace(far, scores=far.scores.with_name("whole"))
+    again = batches() - before
+    whole.score()
+    assert again < batches() - before - again
+
+
+def test_files_that_are_not_there_are_named(far: Far, tmp_path: Path) -> None:
+    nowhere = replace(far, files=tmp_path / "empty")
+
+    assert not is_fetched(far.asked, nowhere.files)
+    line = refusal(nowhere.score, RetryableError)
+    assert line.startswith("me/pools@") and "it was not fetched to where it is scored" in line
+
+
+def test_an_app_of_another_version_is_refused(far: Far) -> None:
+    line = refusal(lambda: far.score({**far.asked, "stage": {"name": "nemotron_nll_scores", "version": 9}}), UsageError)
+
+    assert "deploy the app again" in line
+
+
+def test_another_gpu_than_was_asked_is_refused(far: Far) -> None:
+    recipe = {**far.asked["recipe"], "device": "cuda", "dtype": "bfloat16"}
+
+    line = refusal(lambda: far.score({**far.asked, "gpu": "H100!", "recipe": recipe}), UsageError)
+
+    assert "it runs on no GPU, and not on H100!" in line
+
+
+@pytest.mark.slow
+def test_the_image_has_the_files_that_scoring_imports_and_no_others(far: Far, tmp_path: Path) -> None:
+    """Scores with those files alone."""
+    project, image = Path(__file__).parents[3], tmp_path / "image"
+    for source in sources_of(["pipeline_assets.corpus.scoring.remote_shard"]):
+        copy = image / source.relative_to(project)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, copy)
+    (tmp_path / "asked.json").write_text(json.dumps(far.asked))
+    code = f"""
+import json, sys
+from pathlib import Path
+from pipeline_assets.corpus.scoring.remote_shard import score_remote
+import pipeline_assets.corpus.readers.hub_http
+score_remote(json.loads(Path("asked.json").read_text()), Path({str(far.files)!r}), Path("scores"), lambda: None)
+print(*(module.__file__ for name, module in sys.modules.items() if name.split(".")[0] == "pipeline_assets"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(image)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    loaded = {Path(path).relative_to(image) for path in done.stdout.splitlines()[-1].split()}
+    assert {path.relative_to(image) for path in image.rglob("*.py")} == loaded
+    [made] = (tmp_path / "scores").rglob("*.parquet")
+    assert pq.read_metadata(made).num_rows == ROWS // 2

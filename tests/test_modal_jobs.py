@@ -1,0 +1,73 @@
+"""The app on Modal, as far as it runs without: what its functions let through, and what `modal run` types."""
+
+import sys
+from collections.abc import Callable
+
+import pytest
+from refusals import refusal
+
+from modal_jobs import nll_scoring
+from pipeline_assets import cli
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from resources import modal_launcher
+
+
+def raised(error: Exception) -> Callable[[], None]:
+    def act() -> None:
+        with nll_scoring._as_it_arrives():
+            raise error
+
+    return act
+
+
+def test_what_a_function_refuses_arrives_as_it_is() -> None:
+    assert refusal(raised(UsageError("it is wrong", "here", "mend it")), UsageError) == "here: it is wrong; mend it"
+
+
+def test_errors_of_the_system_arrive_as_lines_and_no_others_are_taken_for_silence() -> None:
+    """A call that raises TimeoutError looks like one that runs on, to Modal's client."""
+    assert "no space is left on the disk" in refusal(raised(OSError(28, "full", "there")), RetryableError)
+    refusal(raised(TimeoutError()), RetryableError)
+    with pytest.raises(RuntimeError, match="KeyError: 'stage'") as found:
+        raised(KeyError("stage"))()
+    assert not isinstance(found.value, InputError)
+
+
+def test_what_costs_time_is_done_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, done = iter([0.0, 1.0, 5.0, 5.0, 9.0, 10.5, 10.5]), []
+    monkeypatch.setattr(nll_scoring.time, "monotonic", lambda: next(clock))
+    act = nll_scoring.now_and_then(lambda: done.append(1))
+
+    counts = [(act(), len(done))[1] for _ in range(4)]
+
+    assert counts == [0, 1, 1, 2]
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, **variables: str) -> list[str]:
+    """What `modal run` types, with a few variables set."""
+    for name in nll_scoring._KNOBS:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["modal"])
+    monkeypatch.setattr(cli, "main", lambda: None)
+    monkeypatch.setattr(modal_launcher, "FUNCTIONS", {})
+    nll_scoring.main.info.raw_f(out_dir="out", dry_run=True)
+    assert {"fetch": nll_scoring.fetch, "score": nll_scoring.score} == modal_launcher.FUNCTIONS
+    return sys.argv
+
+
+def test_modal_run_scores_what_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = typed(
+        monkeypatch, CANDIDATE_DATASET_ID="me/pools", CANDIDATE_SUBDIR="tool_use", MAX_RECORDS="5", BATCH_SIZE=""
+    )
+
+    assert " ".join(words) == (
+        "corpusmill nemotron score --launcher modal --pool me/pools --pool-subdir tool_use "
+        "--model unsloth/gpt-oss-120b --max-records 5 --out-dir out --dry-run"
+    )
+
+
+def test_modal_run_asks_for_pools(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit, match="CANDIDATE_DATASET_ID: it is not set"):
+        typed(monkeypatch)
