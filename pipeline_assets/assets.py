@@ -42,7 +42,7 @@ from resources.tokenizer import Tokenizer
 # Of what passes by itself alone, after the hub's own tries (CORPUSMILL_HUB_TRIES). It is no policy of steps, by which
 # Dagster would try again what somebody has terminated.
 _RETRIES = dg.RetryPolicy(max_retries=3, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
-_HUB_POOL, _CPU_POOL = "hub", "cpu"
+_HUB_POOL = "hub"
 _UNFIT_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
 
 
@@ -64,7 +64,7 @@ def job_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> dg.JobDefinition:
         name=f"{name}__all",
         description=f"Builds every artifact of {recipe.name} that is not there as asked",
         out={},
-        pool=_CPU_POOL,
+        pool=Kind.pool,
     )
     def build_all(
         context: dg.OpExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer
@@ -124,7 +124,7 @@ def _asset(
         ],
         partitions_def=None if None in by_partition else partitions,
         can_subset=True,
-        pool=_HUB_POOL if any(above.path[0] == _HUB_POOL for above in externals) else _CPU_POOL,
+        pool=_HUB_POOL if any(above.path[0] == _HUB_POOL for above in externals) else kind.pool,
     )
     def asset(
         context: dg.AssetExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer

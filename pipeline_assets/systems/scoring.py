@@ -158,6 +158,7 @@ NLL_SCORES = Kind(
     preview=preview_rows,
     listing=_list_pools,
     limit=_limit,
+    pool="scoring",
 )
 
 

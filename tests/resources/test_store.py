@@ -12,6 +12,7 @@ from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.worker import default_start_method
 from resources.hub import Hub
+from resources.modal_launcher import OnModal
 from resources.store import Store, data_root
 
 ENGINE = RunSettings(2, default_start_method(), 10, inline_bytes=4 << 20)
@@ -109,3 +110,23 @@ def test_a_config_out_of_range_is_refused(make: Callable[[], dg.ConfigurableReso
 @pytest.mark.parametrize("field", ["zstd_level", "start_method", "log_every_s"])
 def test_what_the_environment_alone_decides_is_no_field_of_the_config(field: str) -> None:
     assert field not in Store.model_fields
+
+
+def test_where_score_shards_run_is_config_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LAUNCHER", "MODAL_COST_LIMIT"):
+        monkeypatch.delenv(f"CORPUSMILL_{name}", raising=False)
+
+    def launcher_of(**config: object) -> object:
+        return Store(**config).run(data_root(), Hub().files(data_root())).elsewhere
+
+    assert launcher_of() is None
+    chosen = launcher_of(launcher="modal", cost_limit=5)
+    monkeypatch.setenv("CORPUSMILL_LAUNCHER", "modal")
+    monkeypatch.setenv("CORPUSMILL_MODAL_COST_LIMIT", "7")
+    from_environment = launcher_of()
+
+    assert isinstance(chosen, OnModal) and isinstance(from_environment, OnModal)
+    assert (chosen.settings.cost_limit, from_environment.settings.cost_limit) == (5, 7)
+    assert launcher_of(launcher="local") is None
+    with pytest.raises(UsageError, match="CORPUSMILL_LAUNCHER: it is 'nowhere'; set one of local, modal"):
+        launcher_of(launcher="nowhere")

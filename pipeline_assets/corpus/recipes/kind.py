@@ -139,6 +139,7 @@ class Kind:
             made of other artifacts alone.
         limit: the most that a recipe asks of one; None where it is all there is.
         is_worked_on: whether what is made from one takes time in proportion to it.
+        pool: of Dagster, in which its steps wait for each other; those that ask a hub wait in `hub`.
     """
 
     name: str
@@ -155,6 +156,7 @@ class Kind:
     listing: Callable[[Target, Run], Listing] | None = None
     limit: Callable[[Mapping[str, Any]], Limit] | None = None
     is_worked_on: bool = True
+    pool: str = "cpu"
 
     @property
     def step(self) -> str:
