@@ -76,7 +76,9 @@ class OnModal:
             raise UsageError("its pools lie here, and Modal reads those of a hub", work.split, fix)
         if work.model is None:
             fix = "give a model of a hub by its name, or score here: --launcher local"
-            raise UsageError("the model lies in a folder here, and Modal reads one of a hub", "scoring.model", fix)
+            raise UsageError(
+                "the model lies in a folder here, and Modal reads one of a hub", bare("scoring.model"), fix
+            )
         if (work.recipe.device == "cpu") != (self.settings.gpu == NO_GPU):
             what = f"it is {work.recipe.device}, and {variable('gpu')} is {self.settings.gpu}"
             raise UsageError(what, bare("scoring.device"), f"a CPU goes with {NO_GPU!r}, cuda with a GPU")
@@ -109,7 +111,7 @@ class OnModal:
 
 @dataclass
 class _ModalLauncher:
-    modal: OnModal
+    place: OnModal
     work: ScoreWork
     places: int
     _outcomes: dict[str, str | Exception] = field(default_factory=dict)
@@ -125,7 +127,7 @@ class _ModalLauncher:
         Raises:
             InputError: from the hub, as Modal sees it.
         """
-        asked = fetch_asked(self.work, self.modal.settings.kernels.split())
+        asked = fetch_asked(self.work, self.place.settings.kernels.split())
         digest, outcome = sha256_of(asked), None
         while outcome is None:
             called = folder.receipt(_FETCH, _FETCH)
@@ -143,15 +145,15 @@ class _ModalLauncher:
             raise _told(outcome, ref)
 
     def submit(self, job: ScoreJob) -> str:
-        settings, salt = self.modal.settings, {"salt": self.modal.salt} if self.modal.salt else {}
+        settings, salt = self.place.settings, {"salt": self.place.salt} if self.place.salt else {}
         gpu = None if settings.gpu == NO_GPU else settings.gpu
         ref = self._spawn("score", {**shard_asked(self.work, job, gpu, settings.kernels.split()), **salt})
         self._calls.append(ref)
-        self.modal.tag(self.work.split, " ".join(self._calls[-self.places :]))
+        self.place.tag(self.work.split, " ".join(self._calls[-self.places :]))
         return ref
 
     def _spawn(self, name: str, asked: object) -> str:
-        app, environment = self.modal.settings.app, self.modal.settings.environment
+        app, environment = self.place.settings.app, self.place.settings.environment
         try:
             found = FUNCTIONS.get(name) or modal.Function.from_name(app, name, environment_name=environment)
             return str(found.spawn(json.dumps(asked, sort_keys=True)).object_id)
@@ -193,7 +195,7 @@ class _ModalLauncher:
         return JobState.DONE
 
     def collect(self, ref: str, folder: BuildFolder) -> Receipt:
-        outcome, settings = self._outcomes.pop(ref), self.modal.settings
+        outcome, settings = self._outcomes.pop(ref), self.place.settings
         if isinstance(outcome, Exception):
             raise _told(outcome, ref)
         receipt = Receipt.from_bytes(outcome.encode())
@@ -226,7 +228,7 @@ class _ModalLauncher:
 
     def provenance(self) -> Mapping[str, Any]:
         """The settings, and what the shards took that this build collected, without starting containers."""
-        settings, seconds = self.modal.settings, round(self._seconds, 3)
+        settings, seconds = self.place.settings, round(self._seconds, 3)
         took = {"calls": len(self._calls), "container_seconds": seconds, "cost": settings.cost(seconds)}
         return {"modal": {**settings.model_dump(mode="json"), **took}}
 
