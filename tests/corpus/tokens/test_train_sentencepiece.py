@@ -1,0 +1,106 @@
+"""Unigram models by SentencePiece: the same bytes from the same lines, and no line that is skipped in silence."""
+
+import hashlib
+import io
+import os
+import random
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
+from refusals import refusal
+
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.tokens.train_sentencepiece import LINE_BYTES, UnigramRecipe, fit_lines, train_unigram
+
+SMALL = UnigramRecipe(vocab_size=300)
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[str]:
+    dice = random.Random(0)
+    words = ["".join(dice.choice("abcdefghijé") for _ in range(dice.randint(2, 7))) for _ in range(800)]
+    return [" ".join(dice.choice(words) for _ in range(20)) for _ in range(400)]
+
+
+def test_two_trainings_give_one_file_that_names_no_place(lines: list[str], tmp_path: Path) -> None:
+    first, again = train_unigram(lines, SMALL), train_unigram(iter(lines), SMALL)
+
+    assert hashlib.sha256(first.model).digest() == hashlib.sha256(again.model).digest()
+    assert str(tmp_path.parent).encode() not in first.model
+    loaded = sentencepiece.SentencePieceProcessor(model_proto=first.model)
+    assert loaded.get_piece_size() == 300
+    assert loaded.decode(loaded.encode(lines[0])) == lines[0]
+    assert (first.lines, first.cut) == (len(lines), 0)
+    assert first.text_bytes == sum(len(line.encode()) for line in lines)
+
+
+def test_lines_in_another_order_are_another_sample(lines: list[str]) -> None:
+    """That order counts is why the sample is shuffled by a seed, and not by the trainer."""
+    assert train_unigram(lines[::-1], SMALL).lines == train_unigram(lines, SMALL).lines
+
+
+def trainers_words(lines: list[str]) -> str:
+    """What the trainer says of lines when it is let speak."""
+    with tempfile.TemporaryFile() as log:
+        former = os.dup(2)
+        os.dup2(log.fileno(), 2)
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(lines),
+                model_writer=io.BytesIO(),
+                minloglevel=0,
+                vocab_size=300,
+                num_threads=1,
+                max_sentence_length=LINE_BYTES,
+            )
+        finally:
+            os.dup2(former, 2)
+            os.close(former)
+        log.seek(0)
+        return log.read().decode()
+
+
+def test_the_trainer_reads_every_line_that_it_is_given(lines: list[str]) -> None:
+    nasty = [*lines, "", "  ", "x" * 9000, "é" * 4000, "a \u2585 b", "tab\tnul\0end", "a\nb", "long " * 2000]
+    fit = [piece for line in nasty for piece in fit_lines(line)]
+
+    said = trainers_words(fit)
+
+    assert re.findall(r"Loaded all (\d+) sentences", said) == [str(len(fit))]
+    assert not re.search("[Ss]kipp|null character", said)
+    assert train_unigram(nasty, SMALL).lines == len(fit)
+    assert train_unigram(nasty, SMALL).cut == len(fit) - (len(nasty) - 2)  # two are blank
+
+
+@given(st.text(max_size=40).flatmap(lambda text: st.integers(1, 700).map(lambda times: text * times)))
+def test_cut_lines_have_all_that_can_be_read(text: str) -> None:
+    pieces = list(fit_lines(text))
+
+    assert all(0 < len(piece.encode()) <= LINE_BYTES for piece in pieces)
+    assert all(piece == piece.strip() and not set(piece) & {"\n", "\0", "\u2585"} for piece in pieces)
+    readable = re.sub("[\0\u2585\\s]", "", text.encode("utf-8", "replace").decode())
+    assert re.sub(r"\s", "", "".join(pieces)) == readable
+
+
+def test_more_pieces_than_the_sample_supports_says_how_many_it_does(lines: list[str]) -> None:
+    line = refusal(lambda: train_unigram(lines, UnigramRecipe(vocab_size=100_000)), UsageError)
+
+    found = re.search(r"it is 100,000, and the sample supports ([\d,]+) pieces; give more text, or ask for", line)
+    assert found is not None
+    most = int(found[1].replace(",", ""))
+    assert len(train_unigram(lines, UnigramRecipe(vocab_size=most)).model) > 0
+
+
+def test_fewer_pieces_than_characters_says_how_many_these_are(lines: list[str]) -> None:
+    line = refusal(lambda: train_unigram(lines, UnigramRecipe(vocab_size=8)), UsageError)
+
+    assert "it is 8, and the sample's characters alone take" in line
+
+
+def test_no_text_is_refused() -> None:
+    assert refusal(lambda: train_unigram(["", " \0 "], SMALL), InputError).startswith("the sample: there is no text")
