@@ -22,7 +22,10 @@ from pipeline_assets.corpus.scoring.modal_settings import NO_GPU, ModalSettings
 from pipeline_assets.corpus.spine.durable import explain
 from pipeline_assets.corpus.spine.errors import InputError
 
-SETTINGS = ModalSettings.of(os.environ)
+try:
+    SETTINGS = ModalSettings.of(os.environ)
+except InputError as error:
+    sys.exit(str(error))
 _MOUNT = Path(os.environ.get("CORPUSMILL_MODAL_MOUNT", "/corpusmill"))
 FILES_FOLDER, SCORES_FOLDER = _MOUNT / "files", _MOUNT / "scores"
 _MODULES = "pipeline_assets.corpus.scoring.remote_shard", ModalSettings.__module__

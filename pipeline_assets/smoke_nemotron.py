@@ -75,6 +75,7 @@ def pool_lines(recipe: NemotronRecipe, root: Path) -> list[str]:
 def scored_recipe(root: Path, published: NemotronRecipe, run: Run) -> NemotronRecipe:
     """A recipe of the data root that scores the pools which another one published, and chooses subsets of them."""
     write_made_model(root / "models" / "made")
+    write_made_model(root / "models" / "other", seed=1)  # to be held against it
     hub, publish = run.hub_for("pools"), published.publish
     assert publish is not None
     repos = [str(publish.content_of(dataset_key(one.dataset))["repo"]) for one in published.datasets]

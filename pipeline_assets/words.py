@@ -47,6 +47,8 @@ def without_settings(words: Iterable[str], own: Collection[str] = (), leading: b
             os.environ[_SETTINGS[name]] = "1"
         else:
             value = value if separator else next(waiting, "")
+            if not value or value.startswith("--"):
+                raise UsageError("it has no value", name, f"write {name} and what it is to be")
             if name not in _NO_NUMBERS and not value.isdecimal():
                 raise UsageError(f"it is {value!r}", name, "give a whole number")
             os.environ[_SETTINGS[name]] = value

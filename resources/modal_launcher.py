@@ -4,8 +4,9 @@ import builtins
 import contextlib
 import json
 import logging
+import textwrap
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,7 +27,7 @@ logger = logging.getLogger("corpusmill")
 _POLLS = 16  # at a time
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0  # between polls
 _SILENT_S = 600.0  # that Modal may not answer, while calls run
-_FETCH = "fetch"
+_FETCH = "fetch.calls"
 FUNCTIONS: dict[str, Any] = {}  # of an app that this process runs, by name; else those of the app that is deployed
 _GOES_ON = "run the same command again: it goes on"
 _LOG = "look at the app's log on Modal"
@@ -62,34 +63,48 @@ class OnModal:
     tag: Callable[[str, str], None] = lambda _, __: None
     salt: str = ""
 
-    def words(self, work: ScoreWork, finished: int = 0) -> Iterator[str]:
-        """What is left of a split is thought to take, and the settings that say so.
+    def words(self, works: Sequence[ScoreWork], finished: int = 0) -> Iterator[str]:
+        """A line for each split on what is left of it, one for all, and one on what these go by.
 
         Args:
             finished: shards that are done, or paid for.
         Raises:
-            UsageError: pools or model are in a folder here, or the recipe asks for what containers don't have; from
-                `ModalSettings.refuse`.
+            UsageError: in the end, of the first that is refused: pools or model are in a folder here, the recipe asks
+                for what containers don't have, or `ModalSettings.refusal` says so.
         """
+        refusals, tokens, shards = list[UsageError | None](), 0, 0
+        for work in works:
+            of_all, of_split = -(-work.rows // work.recipe.shard_rows), self.settings.tokens_of(work.text_bytes)
+            left = max(of_all - finished, 0)
+            of_split = of_split * left // max(of_all, 1)
+            tokens, shards = tokens + of_split, shards + left
+            yield f"{work.split}: {self.settings.words(of_split, left)}"
+            refusals += [self._refusal(work) or self.settings.refusal(work.split, of_split, left)]
+        if len(works) > 1:
+            yield f"all: {self.settings.words(tokens, shards)}"
+        yield self.settings.rates()
+        for refusal in filter(None, refusals):
+            raise refusal
+
+    def _refusal(self, work: ScoreWork) -> UsageError | None:
+        device, gpu = work.recipe.device, self.settings.gpu
         if work.pools is None:
             fix = "publish them (corpusmill nemotron publish), and score what was published: --pool OWNER/NAME"
-            raise UsageError("its pools lie here, and Modal reads those of a hub", work.split, fix)
+            return UsageError("its pools lie here, and Modal reads those of a hub", work.split, fix)
         if work.model is None:
             fix = "give a model of a hub by its name, or score here: --launcher local"
-            raise UsageError(
-                "the model lies in a folder here, and Modal reads one of a hub", bare("scoring.model"), fix
+            what = "the model lies in a folder here, and Modal reads one of a hub"
+            return UsageError(what, bare("scoring.model"), fix)
+        if (device == "cpu") != (gpu == NO_GPU):
+            what, fix = (
+                f"it is {device}, and {variable('gpu')} is {gpu}",
+                f"a CPU goes with {NO_GPU!r}, cuda with a GPU",
             )
-        if (work.recipe.device == "cpu") != (self.settings.gpu == NO_GPU):
-            what = f"it is {work.recipe.device}, and {variable('gpu')} is {self.settings.gpu}"
-            raise UsageError(what, bare("scoring.device"), f"a CPU goes with {NO_GPU!r}, cuda with a GPU")
+            return UsageError(what, bare("scoring.device"), fix)
         if self.settings.gpus > 1 and not work.recipe.spreads:
             what = f"it is {self.settings.gpus}, and a shard has one GPU unless the model is spread"
-            raise UsageError(what, variable("gpus"), f"set 1, or {bare('scoring.spreads')}")
-        shards = -(-work.rows // work.recipe.shard_rows)
-        left = max(shards - finished, 0)
-        tokens = self.settings.tokens_of(work.text_bytes) * left // max(shards, 1)
-        yield from self.settings.words(tokens, left)
-        self.settings.refuse(tokens, left)
+            return UsageError(what, variable("gpus"), f"set 1, or {bare('scoring.spreads')}")
+        return None
 
     @contextlib.contextmanager
     def at(self, work: ScoreWork, folder: BuildFolder) -> Iterator[Launcher]:
@@ -99,8 +114,8 @@ class OnModal:
             UsageError: as `words`; the app or the token is missing.
             RetryableError: Modal doesn't answer, or the files couldn't be fetched.
         """
-        for line in self.words(work, folder.finished_shards("score")):
-            logger.info("%s on Modal: %s", work.split, line)
+        for line in self.words([work], folder.finished_shards("score")):
+            logger.info("on Modal: %s", line)
         launcher = _ModalLauncher(self, work, self.settings.places)
         launcher.fetch(folder)
         yield launcher
@@ -237,6 +252,6 @@ def _told(error: Exception, where: str) -> InputError:
     """What Modal says, told apart; what a function refused, as it did."""
     if isinstance(error, InputError):
         return error
-    said = " ".join(str(error).split())[:400]
+    said = textwrap.shorten(str(error), 160, placeholder=" …")
     kind, what, fix = next((kind, what, fix) for types, kind, what, fix in _TOLD if isinstance(error, types))
     return kind(f"{what} ({said})" if said else what, where, fix)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from answers import Corpusmill, Typed, refused
+from refusals import refusal
 from stage_a_sources import DATASET, write_hub
 
 from pipeline_assets.cli import _GROUPS, COMMANDS
 from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.words import each_with_its_option, in_full, without_settings
 from resources.loopback_hub import LoopbackHub
 
@@ -172,3 +174,10 @@ def test_help_is_h_too_and_pack_without_input_says_so(corpusmill: Corpusmill, tm
     assert refused(corpusmill("pack", "--manifest", tmp_path / "m.yaml", "--out-dir", tmp_path / "p")).startswith(
         f"{tmp_path / 'm.yaml'}: nothing to pack is given; give --input"
     )
+
+
+@pytest.mark.parametrize("words", [["run", "mine", "--cost-limit"], ["run", "--cost-limit", "--launcher", "modal"]])
+def test_a_setting_without_its_value_is_refused_and_not_taken_for_none(words: list[str]) -> None:
+    line = refusal(lambda: without_settings(words), UsageError)
+
+    assert line == "--cost-limit: it has no value; write --cost-limit and what it is to be"

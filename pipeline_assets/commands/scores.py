@@ -20,6 +20,7 @@ from pipeline_assets.corpus.readers.source_folder import has_files, list_files
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.scoring.model_pin import ModelFolder
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, device_here
 from pipeline_assets.corpus.scoring.score_checks import scored_words
 from pipeline_assets.corpus.scoring.section import ScoringSection
@@ -68,6 +69,9 @@ def score(
     scoring = {**scoring, "device": scoring.get("device") or ("cuda" if elsewhere else device_here())}
     models = [_model(model, "--model", revision, run)]
     models += [] if against is None else [_model(against, "--against", None, run)]
+    for one in models:
+        if "path" in one:
+            ModelFolder(Path(one["path"])).chosen()  # refuses the second before all is scored by the first
     names = [Path(one.get("path") or one["name"]).name for one in models]
     if names[0] == names[-1] and models[0] != models[-1]:
         names[-1] += "-against"
@@ -222,16 +226,14 @@ def _tell_work(scores: Sequence[Target], run: Run) -> None:
     for target in upstream_first([above for one in scores for above in one.upstream]):
         drive.build(target, run)
         target.refuse_failed(run.root)
+    works = []
     for target in scores:
         with tempfile.TemporaryDirectory() as scratch:
-            work = work_of(target, run, BuildFolder(Path(scratch)))
-        words = [] if run.elsewhere is None else run.elsewhere.words(work)
-        tell(
-            [
-                f"{work.split}: {work.rows:,} rows, about {work.text_bytes:,} bytes of text",
-                *(f"  {one}" for one in words),
-            ]
-        )
+            works.append(work_of(target, run, BuildFolder(Path(scratch))))
+    tell(f"{work.split}: {work.rows:,} rows, about {work.text_bytes:,} bytes of text" for work in works)
+    if run.elsewhere is not None:
+        for line in run.elsewhere.words(works):
+            tell([line])
 
 
 def _build_report(goals: Sequence[Target], run: Run, strict: bool) -> None:

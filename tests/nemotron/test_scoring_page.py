@@ -13,10 +13,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def scored(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Typed]]:
     """A folder where every command of the page was typed, and what each answered."""
-    made_model = pytest.importorskip("pipeline_assets.corpus.scoring.made_model")
+    pytest.importorskip("pipeline_assets.corpus.scoring.made_model")
     pytest.importorskip("transformers", reason="the extra `scoring` is not installed")
     folder = tmp_path_factory.mktemp("scoring")
-    made_model.write_made_model(folder / "out" / "models" / "other", seed=1)
     # Typed again below, where a command has less time, it finds all that is there.
     smoke = [Path(sys.executable).with_name("corpusmill"), "nemotron", "smoke", "--score", "--out-dir", "out"]
     subprocess.run(smoke, cwd=folder, check=True, capture_output=True, timeout=600)

@@ -129,8 +129,12 @@ class ScoreWork:
 class Elsewhere(Protocol):
     """Where score shards run if not here."""
 
-    def words(self, work: ScoreWork) -> Iterator[str]:
-        """Lines on what a split would take."""
+    def words(self, works: Sequence[ScoreWork]) -> Iterator[str]:
+        """Lines on what splits would take.
+
+        Raises:
+            UsageError: in the end, as `at`.
+        """
 
     def at(self, work: ScoreWork, folder: BuildFolder) -> AbstractContextManager[Launcher]:
         """Its launcher for a split, whose results are put into a folder.

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from transformers.quantizers.auto import AutoHfQuantizer
 
 from pipeline_assets.corpus.scoring.attention import BY_ROWS
@@ -149,12 +150,17 @@ def _load(folder: Path, config: Any, how: LoadedAs) -> Any:
                 output_loading_info=True,
                 **more,
             )
+        except SafetensorError as error:
+            what = f"its weights are cut short or damaged ({' '.join(str(error).split())[:200]})"
+            raise InputError(what, folder, "fetch or copy the model again") from None
         except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
             if how.attention is not None and "attn" in str(error).lower().replace("attention", "attn"):
                 what = f"it is {how.attention}, and the model can't be loaded so ({' '.join(str(error).split())[:300]})"
                 fix = "leave it out, or name one that is there: sdpa and eager are for most models"
                 raise UsageError(what, bare("scoring.attention"), fix) from None
             what = f"it can't be loaded ({' '.join(str(error).split())[:300]})"
+            if "ignore_mismatched_sizes" in str(error):
+                what = "it can't be loaded: weights have another shape than its config says"
             raise InputError(what, folder, "give a causal language model that transformers loads here") from None
     if set(map(str, getattr(network, "hf_device_map", {}).values())) & {"cpu", "disk", "meta"}:
         fix = "score on more or larger GPUs (`spreads` takes all of a machine), or take a smaller model"

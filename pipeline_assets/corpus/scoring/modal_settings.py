@@ -1,15 +1,17 @@
 """What is asked of Modal, and what it costs: settings of a run, and of the app when it is deployed."""
 
-from collections.abc import Iterator, Mapping
+import difflib
+from collections.abc import Mapping
 from datetime import date
 from typing import Self
 
 import pydantic
 
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import UsageError, bare
 
 NO_GPU = "none"
 _PREFIX = "CORPUSMILL_MODAL_"
+_OF_THE_APP = "PACKAGES", "MOUNT"  # which it reads itself
 _BYTES_A_TOKEN = 4  # of o200k in English
 _SPARE = 3  # times as long as planned that a shard may take
 
@@ -67,6 +69,11 @@ class ModalSettings(pydantic.BaseModel):
         Raises:
             UsageError: one can't be used; names the variable.
         """
+        known = [*map(variable, cls.model_fields), *(_PREFIX + name for name in _OF_THE_APP)]
+        unknown = [name for name in variables if name.startswith(_PREFIX) and name not in known]
+        if unknown:
+            nearest = difflib.get_close_matches(unknown[0], known, n=1) or known[:1]
+            raise UsageError("there is no such setting", unknown[0], f"did you mean {nearest[0]}?")
         said = {name: value for name in cls.model_fields if (value := variables.get(variable(name)))}
         try:
             return cls.model_validate({**said, **{name: value for name, value in given.items() if value is not None}})
@@ -81,48 +88,56 @@ class ModalSettings(pydantic.BaseModel):
         return f"{self.app}-files", f"{self.app}-scores"
 
     def cost(self, seconds: float) -> float | None:
-        """Of containers that work so long, added up; None where nobody said what a GPU costs."""
-        if self.gpu_price is None:
+        """Of containers that work so long, added up; None where nobody said what a GPU costs, or a core without one."""
+        hourly = self.cpu * self.cpu_price + self.memory_gib * self.memory_price
+        if self.gpu != NO_GPU:
+            hourly += self.gpus * (self.gpu_price or 0)
+        if (self.gpu_price is None) if self.gpu != NO_GPU else not self.cpu_price:
             return None
-        hourly = self.gpus * self.gpu_price + self.cpu * self.cpu_price + self.memory_gib * self.memory_price
         return seconds / 3600 * hourly * self.region_factor
 
     def tokens_of(self, text_bytes: int) -> int:
         """About how many tokens a text has."""
         return text_bytes // _BYTES_A_TOKEN
 
-    def words(self, tokens: int, shards: int) -> Iterator[str]:
-        """Lines on what scoring is thought to take, without starting containers and loading models."""
+    def words(self, tokens: int, shards: int) -> str:
+        """What scoring is thought to take, without starting containers and loading models."""
         seconds = tokens / self.tokens_per_s
-        hours, cost = seconds * self.gpus / 3600, self.cost(seconds)
-        yield (
-            f"about {tokens:,} tokens in {shards:,} shards: {hours:,.2f} hours of {self.gpu} "
-            f"at {self.tokens_per_s:,.0f} tokens/s a container, {self.places} at a time"
+        hours, cost = seconds * (1 if self.gpu == NO_GPU else self.gpus) / 3600, self.cost(seconds)
+        price = variable("cpu_price" if self.gpu == NO_GPU else "gpu_price")
+        return (
+            f"about {tokens:,} tokens in {shards:,} shards, {hours:,.2f} hours of "
+            f"{'CPUs' if self.gpu == NO_GPU else self.gpu}, "
+            + (f"cost unknown: {price} says the price" if cost is None else f"cost about {money(cost)}")
         )
-        read = f" at the prices of {self.prices_read}" if self.prices_read else ""
-        yield (
-            f"about {cost:,.2f}{read}" if cost is not None else f"cost unknown: {variable('gpu_price')} says the price"
-        )
-        said = self.model_dump(mode="json", exclude_defaults=True).items()
-        yield "settings: " + (", ".join(f"{name} {value}" for name, value in said) or "all by default")
 
-    def refuse(self, tokens: int, shards: int) -> None:
-        """
-        Raises:
-            UsageError: that costs more than the limit, or nobody knows what; a shard may not end within the timeout.
-        """
+    def rates(self) -> str:
+        """What these words go by."""
+        read = f", prices of {self.prices_read}" if self.prices_read else ""
+        said = self.model_dump(mode="json", exclude_defaults=True).items()
+        return f"at {self.tokens_per_s:,.0f} tokens/s a container, {self.places} at a time{read}; settings: " + (
+            ", ".join(f"{name} {value}" for name, value in said) or "all by default"
+        )
+
+    def refusal(self, split: str, tokens: int, shards: int) -> UsageError | None:
+        """Why it is not begun: it costs more than the limit, or nobody knows what; a shard may not end in time."""
         seconds = tokens / self.tokens_per_s
         cost, of_shard = self.cost(seconds), seconds / max(shards, 1)
         if self.cost_limit is not None and (cost is None or cost > self.cost_limit):
-            what = "nobody said what a GPU costs" if cost is None else f"it would cost about {cost:,.2f}"
-            fix = (
-                f"set {variable('gpu_price')}" if cost is None else "score fewer rows (`max_rows`), or raise the limit"
-            )
-            raise UsageError(f"{what}, and the limit is {self.cost_limit:,.2f}", variable("cost_limit"), fix)
+            what = "nobody knows what it costs" if cost is None else f"it would cost about {money(cost)}"
+            fewer = f"score fewer rows ({bare('scoring.max_rows')}), or raise {variable('cost_limit')} (--cost-limit)"
+            fix = f"set {variable('cpu_price' if self.gpu == NO_GPU else 'gpu_price')}" if cost is None else fewer
+            return UsageError(f"{what}, and the limit of a split is {money(self.cost_limit)}", split, fix)
         if _SPARE * of_shard > self.timeout_s:
             what = f"a shard is thought to take {of_shard:,.0f} s, and is ended after {self.timeout_s:,} s"
-            fix = f"lower `shard_rows`, or deploy the app again with {_SPARE} times as many"
-            raise UsageError(what, variable("timeout_s"), fix)
+            fix = f"deploy the app again with {variable('timeout_s')} at {_SPARE * of_shard:,.0f} or more"
+            return UsageError(what, split, f"{fix}, or lower `shard_rows` in the recipe")
+        return None
+
+
+def money(amount: float) -> str:
+    """An amount of any currency; of a small one its first digits."""
+    return f"{amount:,.2f}" if amount >= 1 else f"{amount:.2g}"
 
 
 def variable(name: str) -> str:

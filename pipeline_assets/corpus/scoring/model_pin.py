@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +25,11 @@ from pipeline_assets.corpus.readers.source_folder import (
 )
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring.model_files import ModelFiles, choose_files
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
+from pipeline_assets.corpus.scoring.token_rows import TOKENIZER_FILE, load_model_tokenizer
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Option, RecipePart
 from pipeline_assets.corpus.spine.sealing import WORK
@@ -189,6 +192,28 @@ def model_folder(pin_target: Target, run: Run, building: StagingDir) -> Iterator
     here = pin_target.outside.below(run.root).path
     with files_while_read(here, pin) as files, _named(_linked(files, building), str(here)) as linked:
         yield linked
+
+
+def refuse_unfit(pin_target: Target, run: Run, recipe: ScoringRecipe) -> None:
+    """Nothing of a pinned model of a hub, if its tokenizer and its config fit what is asked; no weights are fetched.
+
+    Raises:
+        InputError: as `load_model_tokenizer`.
+        UsageError: rows are to be longer than the model takes; or a library is not installed.
+    """
+    pin = open_artifact(run.root / pin_target.folder).manifest
+    name, revision, files = raw_pin.pinned_files(pin)
+    most = pin.identity.decisions["max_positions"]
+    if recipe.max_length is not None and most is not None and recipe.max_length > most:
+        what = f"it is {recipe.max_length:,}, and the model takes {most:,} tokens"
+        raise UsageError(what, bare("scoring.max_length"), f"set {most} or less")
+    if recipe.tokenizer == "model":
+        hub = run.hub_for("this model").of_models()
+        with tempfile.TemporaryDirectory() as folder, _named(Path(folder), f"{name}@{revision}"):
+            for file in files:
+                if file.path == TOKENIZER_FILE:
+                    Path(folder, TOKENIZER_FILE).symlink_to(hub.fetch(name, revision, file).local.absolute())
+            load_model_tokenizer(Path(folder))
 
 
 @contextlib.contextmanager

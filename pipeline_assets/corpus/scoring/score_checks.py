@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict
 
@@ -13,8 +14,10 @@ def rows_have_scores(scores: Artifact) -> Verdict:
     """Some rows have a score; of the others, it is said why not."""
     counts = scores.manifest.identity.counts
     without = sum(counts["unscored"].values())
-    left = counts["documents"] - without
-    return Verdict(left > 0, scored_words(counts), {"scored": left, "without": without})
+    left, words = counts["documents"] - without, scored_words(counts)
+    if "unknown_loss_mode" in counts["unscored"]:
+        words += f" (known loss modes: {AssistantAll.name}, {AssistantLast.name})"
+    return Verdict(left > 0, words, {"scored": left, "without": without})
 
 
 def scored_words(counts: Mapping[str, Any]) -> str:
@@ -23,6 +26,9 @@ def scored_words(counts: Mapping[str, Any]) -> str:
     words = f"{rows - sum(unscored.values()):,} of {rows:,} rows have a score"
     if unscored:
         words += f"; without one: {', '.join(f'{count:,} {reason}' for reason, count in sorted(unscored.items()))}"
+    gone = counts["ledger"]["dropped"]
+    if gone:
+        words += f"; left out: {', '.join(f'{count:,} {reason}' for reason, count in sorted(gone.items()))}"
     if counts["truncated"]:
         words += f"; cut at their end: {counts['truncated']:,} rows, by {counts['tokens_lost']:,} tokens"
     return words

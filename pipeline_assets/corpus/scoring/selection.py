@@ -84,8 +84,11 @@ def _id_hashes(path: Path) -> NDArray[np.void]:
     try:
         opened = open_parquet(path)
     except (OSError, ValueError) as error:
+        what = f"this is no Parquet ({' '.join(str(error).split())[:120]})"
         fix = "give pools as Parquet: polars.read_ndjson(FILE).write_parquet(FILE) makes that of JSON lines"
-        raise InputError(f"this is no Parquet ({' '.join(str(error).split())[:120]})", path, fix) from None
+        if path.suffix == ".parquet":
+            what, fix = "it is cut short or damaged, or no Parquet", f"fetch or write it again; {fix}"
+        raise InputError(what, path, fix) from None
     with opened as file:
         missing = [name for name in ASKED if name not in file.schema_arrow.names]
         if missing:

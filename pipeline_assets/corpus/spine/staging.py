@@ -127,8 +127,9 @@ class BuildFolder:
         durable.remove(self.folder / self._receipt_name(stage, shard))
 
     def finished_shards(self, stage: str = "*") -> int:
-        """How many shards have a receipt, of all stages or of one."""
-        return len(list((self.folder / RECEIPTS).glob(f"{stage}/*.json")))
+        """How many shards have a receipt, of all stages or of one; those of a stage with a dot are none of shards."""
+        found = (self.folder / RECEIPTS).glob(f"{stage}/*.json")
+        return sum("." not in path.parent.name for path in found)
 
     def _receipt_name(self, stage: str, shard: str) -> str:
         return f"{RECEIPTS}/{stage}/{shard}.json"

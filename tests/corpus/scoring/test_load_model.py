@@ -1,5 +1,6 @@
 """Models that would be another than their files say are refused; gpt-oss-120b is looked at by its config."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import torch
 import transformers
 from reference import reference_model, reference_nll
+from refusals import refusal
 from safetensors.torch import load_file, save_file
 from tiny_models import WORDS, change_config, save_model
 
@@ -150,3 +152,15 @@ def test_gpt_oss_120b_by_its_config(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="its weights are mxfp4"):
         check_quantisation(config, tmp_path, dequantises=False)
     check_quantisation(config, tmp_path, dequantises=True)
+
+
+def test_weights_that_are_cut_short_are_one_line(saved: Saved, tmp_path: Path) -> None:
+    folder = tmp_path / "torn"
+    shutil.copytree(saved("Llama"), folder)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
+
+    line = refusal(lambda: load_model(folder, CPU))
+
+    assert line.startswith(f"{folder}: its weights are cut short or damaged (")
+    assert line.endswith("; fetch or copy the model again")

@@ -117,13 +117,15 @@ def test_what_costs_more_than_the_limit_is_refused_before_the_first_call(
     dear, before = replace(work, text_bytes=4 * 17_000 * 7200), len(loopback.calls("fetch"))
 
     with caplog.at_level(logging.INFO, "corpusmill"):
-        line = refusal(lambda: open_launcher(dear, folder, gpu_price=4, cost_limit=7.99, timeout_s=80_000), UsageError)
+        line = refusal(
+            lambda: open_launcher(dear, folder, cpu=1, cpu_price=4, cost_limit=7.99, timeout_s=80_000), UsageError
+        )
 
-    assert line.startswith("CORPUSMILL_MODAL_COST_LIMIT: it would cost about 8.00, and the limit is 7.99; ")
-    assert caplog.messages[0].startswith(
-        "mine/train on Modal: about 122,400,000 tokens in 1 shards: 2.00 hours of none"
+    assert line.startswith("mine/train: it would cost about 8.00, and the limit of a split is 7.99; score fewer rows")
+    assert caplog.messages[0] == (
+        "on Modal: mine/train: about 122,400,000 tokens in 1 shards, 2.00 hours of CPUs, cost about 8.00"
     )
-    assert caplog.messages[1] == "mine/train on Modal: about 8.00"
+    assert caplog.messages[1].startswith("on Modal: at 17,000 tokens/s a container, 16 at a time; settings: gpu none, ")
     assert len(loopback.calls("fetch")) == before
 
 
@@ -132,9 +134,7 @@ def test_a_shard_that_may_not_end_in_time_is_refused(work: ScoreWork, folder: Bu
 
     line = refusal(lambda: open_launcher(long, folder), UsageError)
 
-    assert line.startswith(
-        "CORPUSMILL_MODAL_TIMEOUT_S: a shard is thought to take 1,300 s, and is ended after 3,600 s; "
-    )
+    assert line.startswith("mine/train: a shard is thought to take 1,300 s, and is ended after 3,600 s; ")
 
 
 @pytest.mark.parametrize(
@@ -308,3 +308,11 @@ def test_cost_is_of_all_that_a_container_has() -> None:
 
     assert settings.cost(7200) == pytest.approx(2 * (8 + 0.4 + 1) * 1.5)
     assert ModalSettings().cost(7200) is None
+    assert ModalSettings(gpu="none", gpu_price=4).cost(7200) is None
+    assert ModalSettings(gpu="none", gpu_price=4, cpu=2, cpu_price=0.05).cost(7200) == pytest.approx(0.2)
+
+
+def test_a_setting_that_there_is_not_is_refused_with_the_nearest() -> None:
+    line = refusal(lambda: ModalSettings.of({"CORPUSMILL_MODAL_PLACE": "4"}), UsageError)
+
+    assert line == "CORPUSMILL_MODAL_PLACE: there is no such setting; did you mean CORPUSMILL_MODAL_PLACES?"

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,7 +62,7 @@ class Far:
 
 
 @pytest.fixture(scope="module")
-def fetched(tmp_path_factory: pytest.TempPathFactory) -> Far:
+def fetched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Far]:
     """Files of a hub that are there: a tiny model, and a pool of which a shard is asked, of many batches."""
     folder = tmp_path_factory.mktemp("far")
     write_pool(folder / "hub" / "datasets" / "me" / "pools", rows_of(ROWS), POOL)
@@ -74,7 +75,9 @@ def fetched(tmp_path_factory: pytest.TempPathFactory) -> Far:
     recipe = ScoringRecipe(batch_tokens=150)
     work = ScoreWork("pools/train", recipe, pools, model, "sha256:tiny", rows=ROWS, text_bytes=1000)
     job = ScoreJob("00000-000000000", POOL, Path("not here"), tuple(range(0, ROWS, 2)))
-    return Far(shard_asked(work, job, None), folder / "files", folder / "scores", folder / "hub")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tempfile, "tempdir", str(folder))
+        yield Far(shard_asked(work, job, None), folder / "files", folder / "scores", folder / "hub")
 
 
 def _listed(hub: HubFiles, name: str) -> FilesOfHub:

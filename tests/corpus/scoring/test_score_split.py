@@ -200,7 +200,10 @@ def test_pools_of_which_no_row_can_be_scored_are_held_back(model: Path, tmp_path
     verdict = asked.judge(open_artifact(folder), None, tmp_path)
     assert asked.is_blocking
     assert not verdict.holds
-    assert verdict.because == "0 of 3 rows have a score; without one: 1 text_outside_messages, 2 unknown_loss_mode"
+    assert verdict.because == (
+        "0 of 3 rows have a score; without one: 1 text_outside_messages, 2 unknown_loss_mode "
+        "(known loss modes: assistant_all, assistant_last)"
+    )
 
 
 # Models and pools that are not as they were

@@ -124,8 +124,8 @@ def write_torn(path: Path) -> None:
     ("write", "said"),
     [
         (write_lines, "polars.read_ndjson(FILE).write_parquet(FILE) makes that of JSON lines"),
-        (Path.touch, "give pools as Parquet"),
-        (write_half, "give pools as Parquet"),
+        (Path.touch, "it is cut short or damaged, or no Parquet; fetch or write it again; give pools as Parquet"),
+        (write_half, "it is cut short or damaged, or no Parquet; fetch or write it again; give pools as Parquet"),
         (write_torn, "the file is damaged: write it again"),
     ],
 )
