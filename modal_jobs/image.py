@@ -1,7 +1,7 @@
 """The image that score shards run in: pinned packages, and of corpusmill the files that scoring imports, no others."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from modulefinder import ModuleFinder
 from pathlib import Path
 
@@ -23,14 +23,19 @@ def image_of(modules: Sequence[str], more: Sequence[str] = ()) -> modal.Image:
     Args:
         more: packages beside `PACKAGES`, such as kernels that a model's attention or experts take.
     """
-    wanted = sources_of(modules)
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return (
         modal.Image.debian_slim(python_version=python)
         .add_local_file(_PROJECT / "constraints.txt", _CONSTRAINTS, copy=True)
         .uv_pip_install(*PACKAGES, *more, extra_options=f"--constraint {_CONSTRAINTS}")
-        .add_local_python_source(_OURS, ignore=lambda path: Path(path).absolute() not in wanted)
+        .add_local_python_source(_OURS, ignore=left_out(modules))
     )
+
+
+def left_out(modules: Sequence[str]) -> Callable[[Path], bool]:
+    """Whether a file of the package, by its path below that, is none of `sources_of`."""
+    wanted = sources_of(modules)
+    return lambda path: _PROJECT / _OURS / path not in wanted
 
 
 def sources_of(modules: Sequence[str]) -> set[Path]:

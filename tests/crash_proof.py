@@ -97,11 +97,12 @@ class Proof:
 
     def power_losses(self, start: Path) -> list["PowerLoss"]:
         """What the disk may hold before each step from a start, and after the last one; each state once."""
-        losses: dict[str, PowerLoss] = {}
+        losses: dict[bytes, PowerLoss] = {}
 
         def note(disk: Disk, is_over: bool = False) -> None:
             for badness, tree in disk.after_power_loss(seed=f"{len(losses)}").items():
-                losses.setdefault(f"{is_over} {tree}", PowerLoss(badness, tree, is_over))
+                state = hashlib.sha256(f"{is_over} {tree}".encode()).digest()  # trees share their bytes, words don't
+                losses.setdefault(state, PowerLoss(badness, tree, is_over))
 
         root = self._folder / "followed"
         copy_tree(start, root)

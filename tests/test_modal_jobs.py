@@ -2,11 +2,14 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from modal.mount import _Mount, _select_files
 from refusals import refusal
 
 from modal_jobs import nll_scoring
+from modal_jobs.image import left_out, sources_of
 from pipeline_assets import cli
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from resources import modal_launcher
@@ -71,3 +74,16 @@ def test_modal_run_scores_what_the_environment_names(monkeypatch: pytest.MonkeyP
 def test_modal_run_asks_for_pools(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit, match="CANDIDATE_DATASET_ID: it is not set"):
         typed(monkeypatch)
+
+
+def test_modal_is_given_the_files_that_scoring_imports_and_no_others() -> None:
+    mount = _Mount._from_local_python_packages("pipeline_assets", ignore=left_out(nll_scoring._MODULES))
+
+    given = {Path(local): str(remote) for local, remote in _select_files(mount.entries)}
+
+    assert given.keys() == sources_of(nll_scoring._MODULES)
+    project = Path(nll_scoring.__file__).parents[1]
+    assert all(remote == f"/root/{local.relative_to(project)}" for local, remote in given.items())
+    names = {path.name for path in given}
+    assert {"nll.py", "remote_shard.py", "modal_settings.py", "o200k_base.tiktoken"} <= names
+    assert not {"assets.py", "stage_a.py", "score_split.py", "modal_launcher.py"} & names
