@@ -77,6 +77,7 @@ def test_pools_of_which_no_row_can_be_scored_go_no_further(
 
     scores = tmp_path / "out" / "nemotron" / "score-mine-first" / "nll_scores" / "mine" / "train"
     why = "rows_have_scores failed: 0 of 5 rows have a score; without one: 5 unknown_loss_mode"
+    why += " (known loss modes: assistant_all, assistant_last)"
     line = f"{scores}: {why}; it stays, and nothing is made of it until that passes"
     assert [(one.returncode, only_line(one)) for one in results] == [(1, line)] * 3
 
