@@ -1,22 +1,21 @@
 """What a packed set is made of, how, and which ones no corpus can give."""
 
-import decimal
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal as Exact
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import pydantic
 
+from pipeline_assets.corpus.sampling.weights import check_weights
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError, bare
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.recipe import Misfit, Option, PerSource, RecipePart, section_at
+from pipeline_assets.corpus.spine.recipe import Option, PerSource, RecipePart
 from pipeline_assets.corpus.spine.staging import Receipt
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
@@ -74,14 +73,7 @@ class PackRecipe(RecipePart):
     @pydantic.field_validator("weights")
     @classmethod
     def _are_shares(cls, weights: Mapping[str, str] | None) -> Mapping[str, str] | None:
-        if weights is None:
-            return None
-        for source, weight in weights.items():
-            if not _is_above_zero(weight):
-                raise ValueError(f"the weight of {source} is {weight!r}: it is a decimal above 0, such as '0.25'")
-        if wrong := _wrong_sum(weights.values()):
-            raise ValueError(wrong)
-        return weights
+        return None if weights is None else check_weights(weights)
 
     @pydantic.field_validator("max_epochs")
     @classmethod
@@ -102,18 +94,6 @@ class SettledPack(PackRecipe):
     @classmethod
     def _are_shares(cls, weights: Mapping[str, str] | None) -> Mapping[str, str] | None:
         return weights
-
-
-def _is_above_zero(weight: str) -> bool:
-    digits = weight.replace(".", "", 1)
-    return digits.isascii() and digits.isdigit() and weight[0] != "." and weight[-1] != "." and Exact(weight) > 0
-
-
-def _wrong_sum(weights: Collection[str]) -> str | None:
-    """What is wrong with the sum of weights, each a decimal above 0; None where it is 1."""
-    with decimal.localcontext(prec=1 + sum(map(len, weights))):  # enough for each digit of the sum
-        total = sum(map(Exact, weights), Exact(0))
-    return None if total == 1 else f"the weights sum to {total:f}, not to 1"
 
 
 @dataclass(frozen=True)
@@ -158,24 +138,6 @@ class PackSection(PackRecipe):
     def rows_content(self) -> dict[str, Any]:
         """What of the section bytes depend on, but for the tokenizer."""
         return {key: value for key, value in self.content().items() if key not in ("tokenizer", "tokenizer_path")}
-
-
-def weight_misfits(recipe: Mapping[str, Any], sources: Collection[str]) -> Iterator[Misfit]:
-    """Sources of a recipe, as it was read, that have no weight where others have one, weights of no source, and a wrong
-    sum of weights that aren't all in quotes: of others the section says it.
-    """
-    weights = section_at(recipe, "pack", "weights")
-    numbers = [*map(str, weights.values())]
-    if numbers != [*weights.values()] and all(map(_is_above_zero, numbers)) and (wrong := _wrong_sum(numbers)):
-        yield Misfit(("pack", "weights"), wrong, "correct them")
-    for name in weights:
-        if name not in sources:
-            yield Misfit(
-                ("pack", "weights", name), f"{name} has a weight, and is no source", "correct it, or leave it out"
-            )
-    for name in sources:
-        if weights and name not in weights:
-            yield Misfit(("pack", "weights"), f"source {name} has no weight", "give it one, or leave out `weights`")
 
 
 def tokenizer_path(manifest: Manifest, root: Path) -> TokenizerPath | None:

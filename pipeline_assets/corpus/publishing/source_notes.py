@@ -1,0 +1,144 @@
+"""What lies beside the rows of a source: where they are from, the card of their dataset, and their licences.
+
+README.md        the source, its commit, what was taken of it and when: a label, since it carries a date
+DATASET_CARD.md  the dataset's card at the commit, as it is; of files of this machine, none
+LICENSES.md      the licences of its documents: how many and how much text under each, and what is known of them
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
+from pipeline_assets.corpus.licences import LicenceTable
+from pipeline_assets.corpus.markdown import code, plain, table
+from pipeline_assets.corpus.normalize.sources import FileSource, HubSource
+from pipeline_assets.corpus.readers.hub_configs import read_card
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.staging import StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult
+
+README, CARD_COPY, LICENSES = "README.md", "DATASET_CARD.md", "LICENSES.md"
+_YES_NO = {True: "yes", False: "no", None: "not known"}
+_NO_CARD = "The dataset has no card at this commit.\n"
+
+
+class _Licensed(msgspec.Struct, frozen=True):
+    text: str
+    license_tag: str
+
+
+_decoder = msgspec.json.Decoder(_Licensed)
+
+
+def with_source_notes(
+    building: StagingDir,
+    content: BuildResult,
+    source: HubSource | FileSource,
+    raw: Manifest,
+    licences: LicenceTable,
+    hub: HubFiles | None,
+) -> BuildResult:
+    """The rows of a source, with the files that the module names; `licences`, by tag, is one more of their counts.
+
+    Args:
+        content: what was made of the source, in the building folder.
+        raw: lists the source's files.
+        hub: None of files of this machine.
+    Raises:
+        InputError: from the hub.
+    """
+    documents, text_bytes = Counter[str](), Counter[str]()
+    for file in content.files:
+        if file.path.startswith("shards/"):
+            for one in read_structs(building.path(file.path), _decoder):
+                documents[one.license_tag] += 1
+                text_bytes[one.license_tag] += len(one.text.encode())
+    counted = {tag: {"documents": documents[tag], "text_bytes": text_bytes[tag]} for tag in sorted(documents)}
+    files = [building.write(LICENSES, _licences(source.source, counted, licences).encode())]
+    if isinstance(source, HubSource) and hub is not None:
+        card = read_card(hub, source.dataset, source.revision) or _NO_CARD
+        files.append(building.write(CARD_COPY, card.encode()))
+    readme = building.write(README, _readme(source, raw, content, counted, licences).encode())
+    return replace(
+        content,
+        files=[*content.files, *files],
+        counts={**content.counts, "licences": counted},
+        labels=[*content.labels, readme],
+    )
+
+
+def _readme(
+    source: HubSource | FileSource,
+    raw: Manifest,
+    content: BuildResult,
+    counted: Mapping[str, Mapping[str, int]],
+    licences: LicenceTable,
+) -> str:
+    section = {name: value for name, value in source.content().items() if name not in ("filters", "source")}
+    ledger, facts = content.counts["ledger"], [("retrieved", str(raw.provenance["started_at_utc"])[:10])]
+    if isinstance(source, HubSource):
+        facts = [("dataset", source.dataset), ("revision", source.revision), ("URL", _address(source)), *facts]
+    facts += [(name, json.dumps(value, ensure_ascii=False)) for name, value in section.items() if _is_said(name, value)]
+    files = sum(1 for entry in raw.identity.inputs if not isinstance(source, HubSource) or "row_groups" in entry)
+    lines = [
+        f"# {plain(source.source)}",
+        "",
+        f"Rows of {files:,} files as Documents, a line each, in `shards/`: {content.counts['documents']:,} of "
+        f"{ledger['in']:,} rows, {content.counts['text_bytes']:,} bytes of text. {redistribution(counted, licences)}",
+        "",
+        *table(["", ""], [(name, code(value)) for name, value in facts]),
+        "",
+        "Written from the manifest beside it, which lists every file by its hash.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _is_said(name: str, value: Any) -> bool:
+    return value not in (None, [], "") and name not in ("dataset", "revision")
+
+
+def _address(source: HubSource) -> str:
+    from huggingface_hub import constants  # the hub's client is loaded where a hub is read alone
+
+    return f"{constants.ENDPOINT}/datasets/{source.dataset}/tree/{source.revision}"
+
+
+def _licences(source: str, counted: Mapping[str, Mapping[str, int]], licences: LicenceTable) -> str:
+    lines = [
+        f"# Licences of {plain(source)}",
+        "",
+        "Each document carries its own in `license_tag`, and in `meta.license_evidence` what that rests on.",
+        "",
+        *licence_rows(counted, licences),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def licence_rows(counted: Mapping[str, Mapping[str, int]], licences: LicenceTable) -> list[str]:
+    """A table of licences, a line each.
+
+    Args:
+        counted: `documents` and `text_bytes` by tag.
+    """
+    head = ["licence", "name", "documents", "bytes of text", "may be passed on", "asks for names", "share alike"]
+    rows = []
+    for tag, counts in counted.items():
+        one = licences[tag] if tag in licences else licences["unknown"]
+        name = plain(one.name) if one.url is None else f"[{plain(one.name)}]({one.url})"
+        answers = [_YES_NO[answer] for answer in (one.redistributable, one.attribution, one.share_alike)]
+        rows.append([code(tag), name, counts["documents"], counts["text_bytes"], *answers])
+    return table(head, rows)
+
+
+def redistribution(counted: Mapping[str, object], licences: LicenceTable) -> str:
+    """Whether all text of these licences may be passed on, in a sentence."""
+    answers = {licences[tag].redistributable if tag in licences else None for tag in counted}
+    if answers == {True}:
+        return "All of it may be passed on."
+    return "Some of it may not be passed on." if False in answers else "Of some it is not known if it may be passed on."

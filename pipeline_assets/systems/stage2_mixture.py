@@ -1,0 +1,375 @@
+"""Stage 2: licensed corpora → a SentencePiece tokenizer → filtered NumPy token shards, their inventory and segments.
+
+What is compiled is imported where it is used: most commands build nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pydantic
+
+from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.filters.recipe import FilterRecipe
+from pipeline_assets.corpus.filters.verdict import FILTER_STAGE
+from pipeline_assets.corpus.licences import UNKNOWN, licence_table
+from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE, named_columns_have_values
+from pipeline_assets.corpus.normalize.raw import list_inputs, pin_inputs
+from pipeline_assets.corpus.normalize.sources import FileSource, HubSource, folder_misfits, source_misfits, source_of
+from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
+from pipeline_assets.corpus.preview import preview_inputs
+from pipeline_assets.corpus.publishing.source_notes import README, with_source_notes
+from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
+from pipeline_assets.corpus.rows.derived import DeduplicatedRows, FilteredRows
+from pipeline_assets.corpus.rows.documents import SourceRows
+from pipeline_assets.corpus.rows.token_shards import TokenShardRows
+from pipeline_assets.corpus.sampling.weights import Weights, weight_misfits
+from pipeline_assets.corpus.shards.inventory import (
+    INVENTORY_STAGE,
+    build_inventory,
+    preview_inventory,
+    write_mixture_figures,
+)
+from pipeline_assets.corpus.shards.recipe import SHARDS_STAGE, ShardsRecipe
+from pipeline_assets.corpus.shards.segments import SEGMENTS_STAGE, SegmentsRecipe, build_segments, preview_segments
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Name, Recipe, section_at, sections_at
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.trained_tokenizer import (
+    TOKENIZER_STAGE,
+    ExpectedTokenizer,
+    TrainRecipe,
+    preview_tokenizer,
+    train_tokenizer,
+    trained_file,
+    write_tokenizer_figures,
+)
+from pipeline_assets.systems.stage_a import filter_documents, normalise
+
+Source = Annotated[HubSource | FileSource, pydantic.Field(discriminator="kind")]
+
+
+class TrainedTokenizer(TrainRecipe):
+    """A tokenizer that is trained on sources of the recipe."""
+
+    kind: Literal["trained"]
+
+
+class GivenTokenizer(FileTokenizerRecipe):
+    """A tokenizer that is there already.
+
+    Attributes:
+        path: of its file, absolute or below the data root; changes no byte, since `sha256` pins what is in it.
+    """
+
+    kind: Literal["file"]
+    path: str
+
+    def file(self) -> FileTokenizerRecipe:
+        """What bytes depend on."""
+        return FileTokenizerRecipe(family=self.family, sha256=self.sha256, end_of_document=self.end_of_document)
+
+
+class ShardsSection(ShardsRecipe):
+    """Token shards of sources.
+
+    Attributes:
+        sources: whose, with the share of each in what is trained on; no shard depends on these shares.
+    """
+
+    sources: Weights
+
+    def corpus_content(self) -> dict[str, Any]:
+        """What the shards of one corpus depend on."""
+        return {key: value for key, value in self.content().items() if key != "sources"}
+
+
+class Stage2Recipe(Recipe):
+    """Everything that decides the bytes; a section that isn't there asks for none of its artifacts.
+
+    Attributes:
+        sources: each by its name.
+        tokenizer: trained on some of them, or given.
+        shards: of some of them.
+        dedup: over all sources of `shards`, as they are filtered; None leaves it out.
+        mixture: another recipe, whose shards `segments` are made of; None for those of this one.
+    """
+
+    system: Literal["stage2"]
+    shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
+    sources: Annotated[tuple[Source, ...], pydantic.Field(strict=False)] = ()
+    tokenizer: Annotated[TrainedTokenizer | GivenTokenizer, pydantic.Field(discriminator="kind")] | None = None
+    dedup: DedupRecipe | None = None
+    shards: ShardsSection | None = None
+    mixture: Name | None = None
+    segments: SegmentsRecipe | None = None
+
+    @classmethod
+    def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
+        """As `Recipe.misfits`."""
+        names = [str(section["source"]) for _, section in sections_at(values, "sources") if "source" in section]
+        yield from source_misfits(values)
+        yield from _licence_misfits(values)
+        for section in ("tokenizer", "shards"):
+            yield from weight_misfits(values, (section, "sources"), names, of_all=False)
+        if root is not None:
+            yield from folder_misfits(values, root)
+        for section, needs in (("shards", "tokenizer"), ("dedup", "shards")):
+            if values.get(section) is not None and values.get(needs) is None:
+                yield Misfit((section,), f"there is `{section}` without `{needs}`", f"add `{needs}`, or leave it out")
+        has_shards = values.get("shards") is not None or values.get("mixture") is not None
+        if values.get("segments") is not None and not has_shards:
+            fix = "add `shards`, or name in `mixture` the recipe that has them"
+            yield Misfit(("segments",), "there is `segments` without `shards`", fix)
+        if not values.get("sources") and values.get("mixture") is None:
+            yield Misfit(("name",), "there are no `sources`", "name some")
+
+    def goals(self) -> list[Target]:
+        """What all else is made for."""
+        kept = {source.source: self._kept(source) for source in self.sources}
+        goals, corpora, shards = [*kept.values()], dict(kept), dict[str, Target]()
+        if isinstance(self.tokenizer, TrainedTokenizer):
+            goals.append(self._trained(self.tokenizer, kept))
+        if self.shards is not None:
+            if self.dedup is not None:
+                names = [source.source for source in self.sources if source.source in self.shards.sources]
+                content = {"dedup": self.dedup.content(), "sources": names}
+                of_all = DEDUPLICATED.target(self.name, content, [kept[name] for name in names])
+                corpora = dict.fromkeys(names, of_all)
+            shards = {name: self._sharded(name, corpora[name], kept) for name in self.shards.sources}
+            content = {"sources": dict(self.shards.sources)}
+            goals += [*shards.values(), INVENTORY.target(self.name, content, [*shards.values()])]
+        if self.segments is not None:
+            if self.mixture is not None:
+                shards = {name: given_shards(self.mixture, name) for name in self.segments.corpora()}
+            upstream = [shards[name] for name in self.segments.corpora()]
+            goals.append(SEGMENTS.target(self.name, self.segments.content(), upstream))
+        return goals
+
+    def _raw_corpus(self, source: Source) -> Target:
+        if isinstance(source, HubSource):
+            raw = RAW.target(self.name, source.rows_content(self.shard_text_bytes), partition=source.source)
+        else:
+            content = {"kind": source.kind, "files": list(source.files)}
+            folder = SourceFolder(Path(source.path), source.files)
+            raw = RAW.target(self.name, content, partition=source.source, outside=folder)
+        content = source.rows_content(self.shard_text_bytes) | {"licences": licence_table().digest()}
+        return RAW_CORPUS.target(self.name, content, [raw], partition=source.source)
+
+    def _kept(self, source: Source) -> Target:
+        raw_corpus = self._raw_corpus(source)
+        if source.filters == FilterRecipe():
+            return raw_corpus
+        content = {"filters": source.filters.content(), "refuse_licences": []}
+        return FILTERED.target(self.name, content, [raw_corpus], partition=source.source)
+
+    def _trained(self, section: TrainedTokenizer, kept: Mapping[str, Target]) -> Target:
+        content = {"tokenizer": {key: value for key, value in section.training_content().items() if key != "kind"}}
+        expected = section.expected_sha256
+        demand = None if expected is None else ExpectedTokenizer(expected)
+        return TOKENIZER.target(self.name, content, [kept[name] for name in section.sources], demand=demand)
+
+    def _sharded(self, name: str, corpus: Target, kept: Mapping[str, Target]) -> Target:
+        assert self.shards is not None and self.tokenizer is not None
+        content, folder = {"shards": self.shards.corpus_content(), "source": name}, shards_folder(self.name, name)
+        if isinstance(self.tokenizer, TrainedTokenizer):
+            upstream = [corpus, self._trained(self.tokenizer, kept)]
+            return TOKEN_SHARDS.target(self.name, content, upstream, partition=name, folder=folder)
+        given: dict[str, Any] = {
+            "tokenizer": self.tokenizer.file().content(),
+            "outside": TokenizerPath(Path(self.tokenizer.path)),
+        }
+        return TOKEN_SHARDS.target(self.name, content, [corpus], partition=name, folder=folder, **given)
+
+    def check_local_files(self, root: Path) -> None:
+        """The tokenizer that is given can be loaded. Errors as `Recipe.check_local_files`."""
+        if isinstance(self.tokenizer, GivenTokenizer) and self.shards is not None:
+            load_tokenizer(TokenizerFile(self.tokenizer.file(), root / self.tokenizer.path))
+
+    def revisions(self) -> list[tuple[str, str]]:
+        """Dataset and commit of everything that is read from a hub."""
+        return [(source.dataset, source.revision) for source in self.sources if isinstance(source, HubSource)]
+
+
+def shards_folder(mixture: str, corpus: str) -> Path:
+    """Where the shards of a corpus lie, below the data root."""
+    return Path("stage2", mixture, "shards", corpus)
+
+
+def given_shards(mixture: str, corpus: str) -> Target:
+    """Shards that lie there, made by another recipe."""
+    folder, name = shards_folder(mixture, corpus), f"{mixture}/{corpus}"
+    return TOKEN_SHARDS.target(
+        mixture, {}, partition=corpus, folder=folder, name=name, is_given=True, export_as=None
+    )
+
+
+def _licence_misfits(values: Mapping[str, Any]) -> Iterator[Misfit]:
+    """Sources of which nothing says the licence."""
+    for position, section in sections_at(values, "sources"):
+        columns = section_at(section, "columns")
+        says_none = section.get("license_tag", UNKNOWN) in (UNKNOWN, None) and not columns.get("license")
+        if section.get("kind") in ("hub", "local") and says_none and not section.get("license_files"):
+            fix = "set `license_tag` to it, or `columns.license` to the column that says it"
+            what = f"nothing says the licence of {section.get('source')}"
+            yield Misfit(("sources", position), what, fix)
+
+
+RAW = Kind(
+    "stage2/raw",
+    RAW_STAGE,
+    seals_inputs(pin_inputs),
+    """The files of a source, each by its hash: of a hub dataset at the recipe's commit, or of a folder here.
+
+    Nothing is copied; bytes of a hub are fetched into the cache.""",
+    formats=frozenset({"huggingface", "file"}),
+    outside=folder_of,
+    preview=preview_inputs,
+    listing=list_inputs,
+)
+
+
+def _take_rows(job: Job) -> BuildResult:
+    (source, _), [raw], run = source_of(job.recipe), job.upstream, job.run
+    hub = run.hub_for("this source") if isinstance(source, HubSource) else None
+    return with_source_notes(job.building, normalise(job), source, raw.manifest, licence_table(), hub)
+
+
+def documents_have_licences(corpus: Artifact) -> Verdict:
+    """Of every document the licence is known: a corpus of which none is known is held back."""
+    counted = corpus.manifest.identity.counts["licences"]
+    unknown, documents = counted.get(UNKNOWN, {}).get("documents", 0), corpus.manifest.identity.counts["documents"]
+    words = f"{documents - unknown:,} of {documents:,} documents carry a licence that is known"
+    return Verdict(not unknown, words, {"unknown": unknown}, is_slight=0 < unknown < documents)
+
+
+RAW_CORPUS = Kind(
+    "stage2/raw_corpus",
+    NORMALIZE_STAGE,
+    seals_files(_take_rows),
+    """The selected rows of a source as Documents, and beside them what they are, their dataset's card, their licences.
+
+    Bad rows are kept aside with their reasons; every doc_id is there once.""",
+    formats=frozenset({"jsonl"}),
+    rows=SourceRows,
+    labels=(README,),
+    checks=(FILES, LEDGER, check(documents_have_licences), check(named_columns_have_values, is_blocking=False)),
+)
+FILTERED = Kind(
+    "stage2/filtered",
+    FILTER_STAGE,
+    seals_files(filter_documents),
+    "The Documents of a source that its filters keep; of each other one, why it is dropped and what was measured.",
+    formats=frozenset({"jsonl"}),
+    rows=FilteredRows,
+    checks=(FILES, LEDGER),
+)
+
+
+def _deduplicate(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
+
+    recipe = DedupRecipe.from_content(job.recipe["dedup"])
+    return dedup_corpus(job.building, job.upstream_by_name(), recipe, job.run.settings)
+
+
+DEDUPLICATED = Kind(
+    "stage2/deduplicated",
+    DEDUP_STAGE,
+    seals_files(_deduplicate),
+    """Documents of all sources that are nobody's duplicate; a decision for each other one, and all pairs that are near.
+
+    Waits until every source that is sharded is filtered.""",
+    formats=frozenset({"jsonl", "parquet"}),
+    rows=DeduplicatedRows,
+    checks=(FILES, LEDGER),
+)
+
+
+def _train(job: Job) -> BuildResult:
+    recipe = TrainRecipe.from_content(job.recipe["tokenizer"])
+    return train_tokenizer(job.building, job.upstream_by_name(), recipe, job.run.settings)
+
+
+def model_is_expected(tokenizer: Artifact, target: Target, root: Path) -> Verdict:
+    """The model has the sha256 that the recipe expects."""
+    if target.demand is None:
+        return Verdict(True, "the recipe expects none", applies=False)
+    return target.demand.judge(tokenizer.manifest)
+
+
+TOKENIZER = Kind(
+    "stage2/tokenizer",
+    TOKENIZER_STAGE,
+    seals_files(_train),
+    """A SentencePiece unigram model, trained on a sample drawn by weight, and what it makes of each corpus beside o200k.
+
+    Waits until every source of its sample is there.""",
+    preview=preview_tokenizer,
+    beside=write_tokenizer_figures,
+    checks=(FILES, LEDGER, check_beside(model_is_expected)),
+)
+
+
+def _shard(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
+    from pipeline_assets.corpus.shards.shard_corpus import shard_corpus
+
+    name, root = job.recipe["source"], job.run.root
+    corpus, *trained = job.target.upstream
+    if trained:
+        tokenizer = trained_file(open_artifact(root / trained[0].folder))
+        assert tokenizer.file is not None
+        path = tokenizer.file.relative_to(root)
+    else:
+        assert isinstance(job.target.outside, TokenizerPath) and job.target.tokenizer is not None
+        path = job.target.outside.path
+        tokenizer = TokenizerFile(FileTokenizerRecipe.from_content(job.target.tokenizer), root / path)
+    found = corpus_shards({corpus.partition or corpus.name: open_artifact(root / corpus.folder)})
+    shards = [shard for shard in found if shard.source == name]
+    recipe = ShardsRecipe.from_content(job.recipe["shards"])
+    content = shard_corpus(job.building, shards, recipe, tokenizer, job.run.settings)
+    return replace(content, provenance={**content.provenance, TOKENIZER_FILE: str(path)})
+
+
+TOKEN_SHARDS = Kind(
+    "stage2/token_shards",
+    SHARDS_STAGE,
+    seals_files(_shard),
+    """Token ids of a corpus as NumPy files of rows of one length, and what tells where each token is from.
+
+    Documents follow each other, each closed by the end of a document; the last, incomplete row is left out.""",
+    formats=frozenset({"numpy"}),
+    rows=TokenShardRows,
+    outside=tokenizer_path,
+    checks=(FILES, LEDGER),
+)
+INVENTORY = Kind(
+    "stage2/inventory",
+    INVENTORY_STAGE,
+    seals_files(lambda job: build_inventory(job.building, job.upstream_by_name(), job.run.settings)),
+    """Every token shard, read again and held against what was sealed: rows, tokens, licences and hashes by corpus.
+
+    Waits until all shards are there.""",
+    preview=preview_inventory,
+    beside=write_mixture_figures,
+)
+SEGMENTS = Kind(
+    "stage2/continual_segments",
+    SEGMENTS_STAGE,
+    seals_files(
+        lambda job: build_segments(
+            job.building, job.upstream_by_name(), SegmentsRecipe.from_content(job.recipe)
+        )
+    ),
+    "Segments for continual learning, in order: of each corpus the rows that are next; no row is in two.",
+    preview=preview_segments,
+)
+RECIPE = Stage2Recipe
+KINDS = (RAW, RAW_CORPUS, FILTERED, DEDUPLICATED, TOKENIZER, TOKEN_SHARDS, INVENTORY, SEGMENTS)
