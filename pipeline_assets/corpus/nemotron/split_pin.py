@@ -43,7 +43,6 @@ from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.trust.figures import Listing
 
 RAW_STAGE = StageVersion("nemotron_raw", 2)
-UNPINNED = "0" * 40  # a revision that nobody has looked up yet
 
 
 @dataclass(frozen=True)
@@ -121,10 +120,7 @@ def _pin_of_hub(target: Target, run: Run) -> BuildResult:
     """Nothing but the card is fetched."""
     hub, recipe = run.hub_for("this dataset"), target.recipe
     dataset, revision, split, patterns = (recipe[name] for name in ("dataset", "revision", "split", "files"))
-    if revision == UNPINNED:
-        name = target.name.partition("/")[0]
-        fix = f"run corpusmill pin {dataset} --recipe {name}, which writes the commit there"
-        raise UsageError("no revision is pinned yet", dataset, fix)
+    raw_pin.refuse_unpinned(dataset, revision, target.name.partition("/")[0])
     card = "" if split in patterns else read_card(hub, dataset, revision)
     chosen = files_of_split(_paths(hub, dataset, revision), card, split, patterns, f"{dataset}@{revision}")
     listed = {file.path: file for file in hub.list_files(dataset, revision)}

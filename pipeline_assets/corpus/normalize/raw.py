@@ -2,7 +2,7 @@
 
 from pipeline_assets.corpus.normalize.sources import HubSource, source_of
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.raw_pin import pin_of_folder
+from pipeline_assets.corpus.readers.raw_pin import pin_of_folder, refuse_unpinned
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.readers.stackexchange.archive import check_readable
 from pipeline_assets.corpus.recipes.run import Run
@@ -16,7 +16,7 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
     """The files that a target is made of.
 
     Raises:
-        UsageError, InputError: from the hub; from `pin_of_folder`; a dump can't be unpacked here.
+        UsageError, InputError: no revision is pinned yet; from the hub; from `pin_of_folder`; a dump can't be unpacked here.
     """
     if target.outside is None:
         return raw_of_hub(*_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)
@@ -39,4 +39,5 @@ def list_inputs(target: Target, run: Run) -> Listing:
 def _sample(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]:
     source, shard_text_bytes = source_of(target.recipe)
     assert isinstance(source, HubSource)
+    refuse_unpinned(source.dataset, source.revision, target.name.partition("/")[0])
     return run.hub_for("this source"), source.snapshot(shard_text_bytes)

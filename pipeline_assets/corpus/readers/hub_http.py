@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import unquote
 
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError, UsageError
+from pipeline_assets.corpus.spine.errors import DeniedError, InputError, RetryableError, TransientError, UsageError
 
 if TYPE_CHECKING:
     import httpx2
@@ -308,8 +308,9 @@ def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
         return TransientError(f"HTTP {status} after {asked.tries} tries", where, later)
     match error:
         case GatedRepoError():
-            fix = "accept its terms on its page, then set HF_TOKEN to your token"
-            return RetryableError(f"the {asked.repo_type} is gated", where, fix)
+            page = f"{asked.address}/{'datasets/' * (asked.repo_type == 'dataset')}{asked.dataset}"
+            fix = f"accept its terms on {page}, then set HF_TOKEN to your token"
+            return DeniedError(f"the {asked.repo_type} is gated", where, fix)
         case RevisionNotFoundError():
             option = " --model" if asked.repo_type == "model" else ""
             fix = f"run `corpusmill pin {asked.dataset}{option}` for its head"
@@ -325,7 +326,7 @@ def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
         fix = "check its name; if it is private, set HF_TOKEN to a token that may read it"
         return kind(f"there is no such {asked.repo_type}, or it is private (HTTP {status})", where, fix)
     if status == 403:
-        return RetryableError("the token may not read it (HTTP 403)", where, "set HF_TOKEN to a token with read access")
+        return DeniedError("the token may not read it (HTTP 403)", where, "set HF_TOKEN to a token with read access")
     return RetryableError(f"HTTP {status} after {asked.tries} tries", where, later)
 
 

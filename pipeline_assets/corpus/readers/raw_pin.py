@@ -13,14 +13,25 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, as_provenance, open_source
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import RetryableError
+from pipeline_assets.corpus.spine.errors import RetryableError, UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
+from pipeline_assets.corpus.spine.recipe import UNPINNED
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.usage import Progress
 
 RAW_STAGE = StageVersion("raw", 1)
 F = TypeVar("F")
 T = TypeVar("T")
+
+
+def refuse_unpinned(dataset: str, revision: str, recipe: str) -> None:
+    """
+    Raises:
+        UsageError: the recipe has forty zeros in the place of a commit.
+    """
+    if revision == UNPINNED:
+        fix = f"run corpusmill pin {dataset} --recipe {recipe}, which writes the commit there"
+        raise UsageError("no revision is pinned yet", dataset, fix)
 
 
 def hub_entry(dataset: str, commit: str, file: HubFile) -> dict[str, Any]:

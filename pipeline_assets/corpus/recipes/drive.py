@@ -11,7 +11,7 @@ from pathlib import Path
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, copy_manifest, read_manifest
 from pipeline_assets.corpus.spine.checks import CheckResult
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.spine.errors import DeniedError, InputError, RetryableError
 from pipeline_assets.corpus.spine.lineage import COPIES
 from pipeline_assets.corpus.spine.lock import BuilderBusy
 from pipeline_assets.corpus.spine.manifest import Manifest
@@ -111,8 +111,8 @@ def run_targets(
         kinds: only artifacts of these; None for all.
         goes_on: after a failure with what isn't made from what failed.
     Raises:
-        InputError: as a build raised it, or a check holds back what it made. Where it `goes_on`: a RetryableError,
-            which every target would meet, or the only failure if no target is left after it.
+        InputError: as a build raised it, or a check holds back what it made. Where it `goes_on`: a RetryableError
+            that every target would meet, or the only failure if no target is left after it.
     """
     root = run.root.absolute()  # so that what is said of a file holds in any folder
     run = replace(run, root=root)
@@ -138,7 +138,8 @@ def run_targets(
             failed.add(target.role)
             left = [one for one in asked[number + 1 :] if not _is_made_from(failed, one)]
             is_last = all(one.is_settled(root) for one in left)
-            if not goes_on or isinstance(failure, RetryableError) or (is_last and len(failed) == 1):
+            is_of_all = isinstance(failure, RetryableError) and not isinstance(failure, DeniedError)
+            if not goes_on or is_of_all or (is_last and len(failed) == 1):
                 raise
             yield Outcome(target, None, was_current, failure=failure)
         else:

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Self
 
 import pydantic
 
-from pipeline_assets.corpus.nemotron.split_pin import UNPINNED
 from pipeline_assets.corpus.readers import raw_pin
 from pipeline_assets.corpus.readers.hub_files import is_name
 from pipeline_assets.corpus.readers.source_folder import (
@@ -31,7 +30,7 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Option, RecipePart
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, UNPINNED, Option, RecipePart
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, Target

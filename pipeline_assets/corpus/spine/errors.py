@@ -106,6 +106,10 @@ class TransientError(RetryableError):
     """What passes by itself: a hub that doesn't answer or asks to wait, another builder at work."""
 
 
+class DeniedError(RetryableError):
+    """One source that may not be read: the others can."""
+
+
 class UsageError(InputError):
     """The question itself is wrong (an option, a recipe key, a name): exit status 2 rather than 1."""
 

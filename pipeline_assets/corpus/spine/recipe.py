@@ -18,6 +18,7 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError, key, tog
 from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.target import Target
 
+UNPINNED = "0" * 40  # a revision that nobody has looked up yet
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"
 SHARD_TEXT_BYTES = 1 << 26
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")

@@ -114,6 +114,12 @@ class BuildFolder:
             durable.make_folder(path.parent)
         return path
 
+    def write(self, name: str, data: bytes) -> OutputFile:
+        """A file of these bytes, which counts as one row."""
+        with durable.DurableFile(self.path(name)) as file:
+            file.write(data)
+        return OutputFile.plain(name, 1, file)
+
     def commit(self, stage: str, shard: str, receipt: Receipt) -> None:
         """From now on this shard of this stage is done, whatever happens."""
         durable.write_durably(self.path(self._receipt_name(stage, shard)), receipt.to_bytes())

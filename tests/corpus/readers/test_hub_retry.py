@@ -47,7 +47,7 @@ def test_a_gated_dataset_says_whose_terms_to_accept_and_a_token_opens_it(
 
     assert str(error.value) == (
         f"maker/pages on {hub.endpoint}: the dataset is gated; "
-        "accept its terms on its page, then set HF_TOKEN to your token"
+        f"accept its terms on {hub.endpoint}/datasets/maker/pages, then set HF_TOKEN to your token"
     )
     known = replace(hub_files, token="hf_any")
     files = {file.path: file for file in known.list_files(DATASET, commit)}
