@@ -4,18 +4,18 @@ off until it is switched on in the UI.
 | action | what it does |
 |---|---|
 | `run` | builds what the recipe asks for and isn't there as asked |
-| `repin` | asks the hub for the heads; where one moved, writes the recipe of that date and builds it |
+| `repin` | asks the hub for the heads; where one moved, writes the recipe of that day or week; builds the newest |
 | `verify` | reads a sample of everything sealed that the recipe asks for, another one each time |
 
 A run that fails, of whatever cause, is told to the address in CORPUSMILL_WEBHOOK, where one is set.
 """
 
+import contextlib
 import json
 import logging
-import re
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
@@ -24,15 +24,14 @@ import dagster as dg
 import pydantic
 
 from pipeline_assets.assets import as_failure, name_in_dagster
-from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.drive import run_targets
-from pipeline_assets.corpus.recipes.files import pin_recipe
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.complaints import RECIPE_FILE
+from pipeline_assets.corpus.recipes.versions import Period, forget_versions, version_of
+from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.recipe import Name, Recipe, RecipePart, read_yaml, refuse_repeated
 from pipeline_assets.corpus.spine.rehash import Journal
+from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.trust.result import Scope
 from pipeline_assets.corpus.trust.sample import Sample
 from pipeline_assets.corpus.trust.verify import hold, look_at_chain
@@ -43,7 +42,6 @@ from resources.store import Store
 FILE = "schedules.yaml"
 WEBHOOK = "CORPUSMILL_WEBHOOK"
 _TIMEOUT_S = 10.0
-_NAME_LINE = re.compile(r"^name:[^\n]*$", re.MULTILINE)
 
 
 class ScheduleSection(RecipePart):
@@ -53,6 +51,7 @@ class ScheduleSection(RecipePart):
         cron: five fields, or several of them.
         timezone: of the IANA database.
         sample: of `verify`, the share of the bytes.
+        period: of `repin`, what has one version: a day, or a week, which is called by its Monday.
     """
 
     name: Name
@@ -61,6 +60,7 @@ class ScheduleSection(RecipePart):
     timezone: str = "UTC"
     action: Literal["run", "repin", "verify"]
     sample: str = "5%"
+    period: Period = "day"
 
     @pydantic.field_validator("sample")
     @classmethod
@@ -156,7 +156,7 @@ def _schedule(section: ScheduleSection, job: dg.JobDefinition) -> dg.ScheduleDef
     )
 
 
-Act = Callable[[dg.OpExecutionContext, ScheduleSection, Run], None]
+Act = Callable[[dg.OpExecutionContext, ScheduleSection, Store, Run], None]
 
 
 def _job(section: ScheduleSection, root: Path, act: Act, description: str) -> dg.JobDefinition:
@@ -165,7 +165,7 @@ def _job(section: ScheduleSection, root: Path, act: Act, description: str) -> dg
     @dg.op(name=f"{name}__op", description=description)
     def act_now(context: dg.OpExecutionContext, store: Store, hub: Hub) -> None:
         with as_failure(root):
-            act(context, section, store.run(root, hub.files(root)))
+            act(context, section, store, store.run(root, hub.files(root)))
 
     @dg.job(name=name, description=description)
     def now() -> None:
@@ -174,7 +174,7 @@ def _job(section: ScheduleSection, root: Path, act: Act, description: str) -> dg
     return now
 
 
-def _verify(context: dg.OpExecutionContext, section: ScheduleSection, run: Run) -> None:
+def _verify(context: dg.OpExecutionContext, section: ScheduleSection, store: Store, run: Run) -> None:
     sample, findings = Sample.parse(section.sample, _moment(context).date().isoformat()), []
     for target in read_recipe(recipe_path(section.recipe, run.root)).targets():
         if not target.is_sealed(run.root):
@@ -191,50 +191,41 @@ def _verify(context: dg.OpExecutionContext, section: ScheduleSection, run: Run) 
         raise InputError(what, first.where, "see `corpusmill verify`, and `rebuild --put-back`")
 
 
-def _repin(context: dg.OpExecutionContext, section: ScheduleSection, run: Run) -> None:
-    path, moved = repinned(section.recipe, run.root, run.hub_for("the heads"), _moment(context))
-    if path is None:
-        context.log.info("no head moved: nothing is written")
-        return
-    context.log.info("%s: %s", path, "; ".join(moved))
-    for outcome in run_targets(read_recipe(path), run):
-        context.log.info("%s: %s", outcome.target.name, outcome.manifest and outcome.manifest.digest)
-
-
-def repinned(name: str, root: Path, hub: HubFiles, moment: datetime) -> tuple[Path | None, list[str]]:
-    """The recipe at the heads of its datasets, under its name and the date: written where one moved.
-
-    Returns:
-        (the new file, None where no head moved; what moved, in words)
-    Raises:
-        InputError: from the hub, or the recipe can't be changed in place.
+def _repin(context: dg.OpExecutionContext, section: ScheduleSection, store: Store, run: Run) -> None:
     """
-    before = recipe_path(name, root)
-    recipe = read_recipe(before)
-    newest = _newest(name, root)
-    pinned = dict(read_recipe(newest).revisions())
-    heads = {dataset: hub.resolve(dataset, "main") for dataset, _ in recipe.revisions()}
-    moved = [f"{one}: {pinned.get(one)} → {head}" for one, head in heads.items() if pinned.get(one) != head]
-    if not moved:
-        return None, []
-    dated = f"{name}_{moment:%Y%m%d}"
-    path = root / "recipes" / f"{dated}.yaml"
-    durable.make_folder(path.parent)
-    text = RECIPE_FILE.bytes_of(before).decode()
-    durable.write_durably(path, _NAME_LINE.sub(f"name: {dated}", text, count=1).encode())
-    try:
-        for dataset, head in heads.items():
-            pin_recipe(path, dataset, head)
-    except InputError:
-        durable.remove(path)
-        raise
-    return path, moved
+    Raises:
+        InputError: a head that nobody told, or an artifact that failed, after all others were built.
+    """
+    hub = run.hub_for("the heads")
+    version = version_of(section.recipe, run.root, hub, _moment(context), section.period)
+    context.log.info("%s: %s", version.path, "; ".join(version.moved) or "no head moved: nothing is written")
+    recipe = read_recipe(version.path)
+    before = None if version.before is None else read_recipe(version.before)
+    failures = [f"{dataset}: {error}" for dataset, error in version.unreachable.items()]
+    for outcome in run_targets(recipe, replace(run, earlier=before), goes_on=True):
+        if outcome.failure is not None:
+            failures.append(f"{outcome.target.role}: {outcome.failure}")
+        else:
+            context.log.info("%s: %s", outcome.target.name, _told(outcome.target, before, run.root))
+    if failures:
+        what = f"{len(failures)} of its sources or artifacts failed, the others are built: {'; '.join(failures)}"
+        raise InputError(what, version.path, "mend these, then run the schedule's job again: it goes on")
+    if store.keep_versions is not None:
+        forget_versions(section.recipe, run.root, store.keep_versions, context.log.info)
 
 
-def _newest(name: str, root: Path) -> Path:
-    """The recipe of the newest date; the one itself where there is none."""
-    dated = sorted((root / "recipes").glob(f"{name}_[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9].yaml"))
-    return dated[-1] if dated else recipe_path(name, root)
+def _told(target: Target, before: Recipe | None, root: Path) -> str:
+    """The digest of what is sealed, and how its counts differ from those of the version before."""
+    made = open_artifact(root / target.folder).manifest
+    old = None
+    if before is not None:
+        with contextlib.suppress(LookupError, InputError):
+            old = sealed_manifest(root / before.target(target.kind, target.partition).folder)
+    if old is None or old.digest == made.digest:
+        return made.digest + " as before" * (old is not None)
+    counts, were = made.identity.counts, old.identity.counts
+    changed = (name for name in ("documents", "tokens", "sequences") if isinstance(counts.get(name), int))
+    return ", ".join([made.digest, *(f"{name} {were.get(name)} → {counts[name]}" for name in changed)])
 
 
 def _moment(context: dg.OpExecutionContext) -> datetime:

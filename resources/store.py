@@ -45,6 +45,9 @@ class Store(dg.ConfigurableResource):
     cost_limit: float | None = Field(
         default=None, description="What a split may cost on Modal; else CORPUSMILL_MODAL_COST_LIMIT, no limit"
     )
+    keep_versions: int | None = Field(
+        default=None, ge=1, description="Of a recipe that is repinned, how many versions keep their artifacts; else all"
+    )
     _context: dg.InitResourceContext | None = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.definitions import definitions_of
-from pipeline_assets.schedules import WEBHOOK, alert, read_schedules, repinned
+from pipeline_assets.schedules import WEBHOOK, alert, read_schedules
 from pipeline_assets.systems.registry import read_recipe
 from resources.loopback_hub import LoopbackHub
 

@@ -13,11 +13,10 @@ from typing import TypeVar
 
 import yaml
 
-from pipeline_assets.corpus.nemotron.split_pin import UNPINNED
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.complaints import RECIPE_FILE
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Recipe, read_yaml
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, UNPINNED, Recipe, read_yaml
 from pipeline_assets.systems.registry import recipe_of
 
 

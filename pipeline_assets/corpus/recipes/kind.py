@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import (
     Artifact,
     Damage,
@@ -21,7 +22,7 @@ from pipeline_assets.corpus.spine.files import unreplaced
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.reads import logged
-from pipeline_assets.corpus.spine.staging import StagingDir
+from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, ExternalInputs, Target
 from pipeline_assets.corpus.spine.usage import Stopwatch
 from pipeline_assets.corpus.trust.figures import Limit, Listing, Planned, Size, size_of, size_of_inputs, total_size
@@ -230,11 +231,37 @@ def seals_files(make: Callable[[Job], BuildResult]) -> Build:
         named = run.naming(target.partition)
 
         def made(building: StagingDir) -> BuildResult:
-            return with_plan(make(Job(building, target, named)), target, run)
+            taken = _taken_over(building, target, run)
+            return with_plan(make(Job(building, target, named)), target, run) if taken is None else taken
 
         return target.build(run.root, made, run.replace, run.provenance())
 
     return build
+
+
+def _taken_over(building: StagingDir, target: Target, run: Run) -> BuildResult | None:
+    """The files of an artifact that the run's earlier recipe made, linked, if it is what is asked; else None."""
+    try:
+        folder = run.root / run.earlier.target(target.kind, target.partition).folder if run.earlier else None
+        made = None if folder is None else open_artifact(folder).manifest
+    except (LookupError, InputError):
+        return None
+    if folder is None or made is None or target.stale_because(run.root, made) is not None:
+        return None
+    contents, files = {file.path: file for file in made.identity.files}, dict[str, OutputFile]()
+    for stored in made.storage:
+        durable.link(folder / stored.path, building.path(stored.path))
+        content = contents.get(stored.path)
+        rows, digest = (1, stored.sha256) if content is None else (content.rows, content.content_sha256)
+        files[stored.path] = OutputFile(stored.path, rows, stored.bytes, stored.sha256, digest)
+    return BuildResult(
+        files=[files[path] for path in contents],
+        counts=made.identity.counts,
+        decisions=made.identity.decisions,
+        outside=[entry for entry in made.identity.inputs if entry not in made.identity.upstream],
+        labels=[file for path, file in files.items() if path not in contents],
+        provenance={**made.provenance, "taken_over_from": made.name},
+    )
 
 
 def seals_inputs(describe: Callable[[Target, Run], BuildResult]) -> Build:

@@ -16,6 +16,7 @@ from pipeline_assets.corpus.trust.figures import TrackRecord
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.launcher import Elsewhere  # which loads more than most runs need
+    from pipeline_assets.corpus.spine.recipe import Recipe
 
 _UNLIMITED = 2**31
 
@@ -81,6 +82,7 @@ class Run:
         wait_s: how long to wait while another process builds the same artifact; 0 refuses at once.
         sends: whether what is made to be sent to a hub is sent; a rebuild sends nothing.
         elsewhere: where score shards run; None for here.
+        earlier: a recipe whose artifacts are taken over where they are what is asked; None for none.
         record: what earlier builds below the data root took.
     """
 
@@ -91,6 +93,7 @@ class Run:
     wait_s: float = 0
     sends: bool = True
     elsewhere: "Elsewhere | None" = None
+    earlier: "Recipe | None" = None
     record: TrackRecord = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
