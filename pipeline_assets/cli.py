@@ -33,6 +33,8 @@ _GROUPS = {
         "Rows of the Nemotron datasets, and of others of their layout.",
         "inventory --dataset my/folder --out-dir out",
     ),
+    "stage2": ("Licensed corpora to a tokenizer and NumPy token shards.", "process refinedweb_mixture --out-dir out"),
+    "stage2 tokenizer": ("The tokenizer of a mixture.", "train --manifest refinedweb_mixture"),
     "hub": ("A hub on this machine.", "serve ./hub"),
     "tokenizer": ("Pinned tokenizers.", "check FILE"),
     "manifests": ("Manifests that are kept in git.", "export"),
@@ -49,6 +51,7 @@ COMMANDS = {
     },
     "demo": {"demo": "Build small corpora of every system, offline."},
     "smoke": {"smoke": "Run stage A on five small sources, offline."},
+    "smoke_stage2": {"stage2 smoke": "Make the shipped mixture, small, up to verified token shards, offline."},
     "smoke_nemotron": {"nemotron smoke": "Make six small datasets, their pools, and publish these, offline."},
     "ui": {"ui": "Open the Dagster UI on a data root; Ctrl-C stops it."},
     "commands.verify": {"verify": "Hold every file of an artifact against its manifest."},
@@ -89,6 +92,16 @@ COMMANDS = {
         "nemotron score": "Score the completions of pools by a language model: NLL, bits per byte, percentiles.",
         "nemotron percentiles": "Tell how scores that are sealed are spread, by domain, correctness and length.",
         "nemotron subsets": "Choose training subsets by scores that are sealed, as rows and as tokens with a mask.",
+    },
+    "commands.stage2": {
+        "stage2 raw": "Take rows of a hub dataset, with their card, licences and where they are from.",
+        "stage2 tokenizer train": "Train the SentencePiece tokenizer that a recipe describes.",
+        "stage2 tokenizer check": "Check a tokenizer file against its pinned hash.",
+        "stage2 filter": "Filter rows of a hub dataset: repeated windows, length, language.",
+        "stage2 process": "Build all that a recipe asks for, up to verified token shards.",
+        "stage2 verify": "Read every token shard of a recipe again, and write the inventory of that day.",
+        "stage2 docs": "Write the page on the shipped mixtures from their manifests.",
+        "stage2 train-config": "Print what a trainer asks of the shards, as YAML.",
     },
     "commands.publish": {
         "nemotron publish": "Make a sealed folder a dataset of a hub, or bring it up to date; needs HF_TOKEN.",
@@ -139,8 +152,9 @@ app = typer.Typer(
 def _assemble() -> None:
     groups = {"": app}
     for name, (help, example) in _GROUPS.items():
+        within, _, own = name.rpartition(" ")
         groups[name] = typer.Typer(help=help, epilog=f"Example: corpusmill {name} {example}")
-        app.add_typer(groups[name], name=name, no_args_is_help=True)
+        groups[within].add_typer(groups[name], name=own, no_args_is_help=True)
     for module, helps in COMMANDS.items():
         for words, help in helps.items():
             group, _, name = words.rpartition(" ")

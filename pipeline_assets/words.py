@@ -64,10 +64,11 @@ def in_full(words: list[str], groups: Collection[str], commands: Collection[str]
     """
     name, after = "".join(words[:1]), words[1:2]
     is_group = name in groups and (not after or not after[0].startswith("-") or after[0] in ("-h", "--help"))
-    found = sorted(command for command in commands if command.partition(" ")[2] == name)
+    found = [command for command in commands if command.partition(" ")[2] == name]
     if not name or is_group or name in commands or not found:
         return words
-    return [*found[-1].split(), *words[1:]]  # of two `normalize` that of stage A
+    meant = next((command for command in found if command.startswith("stage-a ")), found[0])
+    return [*meant.split(), *words[1:]]  # of two `normalize` that of stage A
 
 
 def each_with_its_option(words: list[str], repeatable: Collection[str]) -> list[str]:

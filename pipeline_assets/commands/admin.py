@@ -63,6 +63,21 @@ def export(
         manifest = Manifest.from_bytes(written, source)
         write_durably(to / source.name, written)
         typer.echo(f"{to / source.name}  {manifest.digest}")
+    for inventory in sorted((data / "stage2").glob(f"*/inventory/{INVENTORY_JSON}")):
+        _export_mixture(inventory, to / "stage2", data)
+
+
+def _export_mixture(inventory: Path, to: Path, data: Path) -> None:
+    """Recipe, figures and inventory of a version of a mixture, in a folder of its name."""
+    of_recipe = inventory.parents[1]
+    version = to / of_recipe.name
+    version.mkdir(parents=True, exist_ok=True)
+    recipe = recipe_path(of_recipe.name, data)
+    figures = sorted((of_recipe / "mixtures").glob("*.json"))
+    for source in (recipe, *figures, inventory, inventory.with_suffix(".md")):
+        name = source.name.removeprefix(f"{of_recipe.name}_") if source in figures else source.name
+        write_durably(version / name, source.read_bytes())
+    typer.echo(f"{version}  recipe, inventory, {', '.join(source.name for source in figures)}")
 
 
 def _manifests_here() -> Path:
@@ -80,18 +95,22 @@ def _manifests_here() -> Path:
 
 
 def check(
-    path: Annotated[Path, typer.Argument(help="A .tiktoken vocabulary file.")],
+    path: Annotated[Path, typer.Argument(help="A .tiktoken vocabulary file, or a SentencePiece .model.")],
     expected_sha256: Annotated[
-        str, typer.Option(help="The pinned hash; default: the one that the program ships.")
+        str, typer.Option(help="The pinned hash; default: that of the shipped file, of a .model in its checksum.json.")
     ] = "",
     metadata_json: Annotated[Path | None, typer.Option(help="Write what was found to this file.")] = None,
 ) -> None:
     """Example: corpusmill tokenizer check o200k_base.tiktoken"""
+    from pipeline_assets.corpus.tokens.families import describe_sentencepiece
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, describe_tokenizer
 
     if not path.is_file():
-        raise UsageError("there is no such file", path, "give a .tiktoken file")
-    description = describe_tokenizer(path, expected_sha256 or VOCABULARY_SHA256)
+        raise UsageError("there is no such file", path, "give a .tiktoken or .model file")
+    if path.suffix == ".model":
+        description = describe_sentencepiece(path, expected_sha256)
+    else:
+        description = describe_tokenizer(path, expected_sha256 or VOCABULARY_SHA256)
     text = json.dumps(description, indent=1, sort_keys=True)
     if metadata_json is not None:
         write_durably(metadata_json, text.encode() + b"\n")

@@ -258,12 +258,22 @@ def _fixed(pattern: str) -> str:
 
 
 def hub_source(
-    hub: HubFiles, dataset: str, config: str, commit: str, amount: dict[str, int], rules: Sequence[str], seed: str
+    hub: HubFiles,
+    dataset: str,
+    config: str,
+    commit: str,
+    amount: dict[str, int],
+    rules: Sequence[str],
+    seed: str,
+    split: str = "train",
+    text: str = "text",
 ) -> dict[str, Any]:
     """The section of a hub dataset: files by its card, else names; columns by its first file; licence by its card.
 
+    Args:
+        text: the column that holds it.
     Raises:
-        UsageError: no such config (names the nearest), or it has no files or no column `text`.
+        UsageError: no such config (names the nearest), or it has no files of the split, or no such column.
         InputError: from the hub.
     """
     where = f"{dataset}@{commit}"
@@ -273,10 +283,12 @@ def hub_source(
         what = f"config {config!r} can't be found: its card lists none"
         raise UsageError(what, where, "give --config-name default for all files, or write a recipe with `files`")
     chosen = config_named(configs, config, where) if configs else None
-    patterns, meant = files_of_split(chosen, "train", [file.path for file in listing], where)
+    patterns, meant = files_of_split(chosen, split, [file.path for file in listing], where)
     if not meant:
         folder = None if chosen is None else chosen.folder
-        none = "its card names none" if folder is None else f"its card names the folder {folder} and no files of train"
+        none = (
+            "its card names none" if folder is None else f"its card names the folder {folder} and no files of {split}"
+        )
         what = f"config {config!r} has no files ({', '.join(patterns) or none})"
         raise UsageError(what, where, "take another config, or write a recipe with `files`")
     first = next(file for file in listing if file.path == meant[0])
@@ -285,10 +297,9 @@ def hub_source(
         names = head_columns(hub, dataset, commit, first)
     else:
         names = read_footer(hub, dataset, commit, first).metadata.schema.to_arrow_schema().names
-    if "text" not in names:
-        raise UsageError(
-            f"there is no column `text`; it has {', '.join(names)}", where, "write a recipe with `columns`"
-        )
+    if text not in names:
+        fix = "name the one that holds the text, or write a recipe with `columns`"
+        raise UsageError(f"there is no column `{text}`; it has {', '.join(names)}", where, fix)
     licence = metadata_of_card(read_card(hub, dataset, commit), where).get("license")
     return {
         "kind": "hub",
@@ -296,12 +307,12 @@ def hub_source(
         "dataset": dataset,
         "config": config,
         "revision": commit,
-        "split": "train",
+        "split": split,
         "files": recipe_patterns(patterns, meant, [file.path for file in listing]),
         "domain": "web",
         "license_tag": licence_table().tag_of(licence) or UNKNOWN if isinstance(licence, str) else UNKNOWN,
         "columns": {
-            "text": "text",
+            "text": text,
             "id": "id" if "id" in names else None,
             "created_at": "date" if "date" in names else None,
             "license": "license" if "license" in names else None,

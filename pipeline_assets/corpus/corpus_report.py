@@ -28,7 +28,6 @@ from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.reports import Decontamination, Duplicates, Example, Report, SourceLedger
 from pipeline_assets.corpus.rows.store import read_rejects
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -231,6 +230,4 @@ def _numbers(counts: Counts) -> dict[str, Any]:
 
 
 def _write(building: StagingDir, name: str, text: str) -> OutputFile:
-    with DurableFile(building.path(name)) as file:
-        file.write((text.rstrip("\n") + "\n").encode("utf-8"))
-    return OutputFile.plain(name, 1, file)
+    return building.write(name, (text.rstrip("\n") + "\n").encode())

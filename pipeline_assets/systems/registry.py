@@ -39,6 +39,7 @@ def add_system(name: str, page: str) -> None:
 add_system("healing", "pipeline_assets.systems.healing")
 add_system("stage_a", "pipeline_assets.systems.stage_a")
 add_system("nemotron", "pipeline_assets.systems.nemotron")
+add_system("stage2", "pipeline_assets.systems.stage2_mixture")
 
 
 def _page(system: str) -> System:

@@ -3,7 +3,7 @@
 What is compiled is imported where it is used: most commands build nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -205,9 +205,7 @@ def shards_folder(mixture: str, corpus: str) -> Path:
 def given_shards(mixture: str, corpus: str) -> Target:
     """Shards that lie there, made by another recipe."""
     folder, name = shards_folder(mixture, corpus), f"{mixture}/{corpus}"
-    return TOKEN_SHARDS.target(
-        mixture, {}, partition=corpus, folder=folder, name=name, is_given=True, export_as=None
-    )
+    return TOKEN_SHARDS.target(mixture, {}, partition=corpus, folder=folder, name=name, is_given=True, export_as=None)
 
 
 def _licence_misfits(values: Mapping[str, Any]) -> Iterator[Misfit]:
@@ -364,9 +362,7 @@ SEGMENTS = Kind(
     "stage2/continual_segments",
     SEGMENTS_STAGE,
     seals_files(
-        lambda job: build_segments(
-            job.building, job.upstream_by_name(), SegmentsRecipe.from_content(job.recipe)
-        )
+        lambda job: build_segments(job.building, job.upstream_by_name(), SegmentsRecipe.from_content(job.recipe))
     ),
     "Segments for continual learning, in order: of each corpus the rows that are next; no row is in two.",
     preview=preview_segments,

@@ -55,7 +55,6 @@ from pipeline_assets.corpus.packing.recipe import (
     refuse_beyond_text,
     refuse_emptied,
     tokenizer_path,
-    weight_misfits,
 )
 from pipeline_assets.corpus.packing.summary import deduplicated_before, draws_are_deduplicated, shares_reached
 from pipeline_assets.corpus.preview import preview_inputs, preview_packed, preview_report
@@ -66,6 +65,7 @@ from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check,
 from pipeline_assets.corpus.rows.derived import DecontaminatedRows, DeduplicatedRows, FilteredRows
 from pipeline_assets.corpus.rows.documents import SourceRows
 from pipeline_assets.corpus.rows.packed import PackedRows
+from pipeline_assets.corpus.sampling.weights import weight_misfits
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.checks import Verdict
@@ -115,7 +115,7 @@ class StageARecipe(Recipe):
         sources = [str(section["source"]) for _, section in sections_at(values, "sources") if "source" in section]
         yield from source_misfits(values)
         yield from cap_misfits(values, sources)
-        yield from weight_misfits(values, sources)
+        yield from weight_misfits(values, ("pack", "weights"), sources, of_all=True)
         if root is not None:
             yield from folder_misfits(values, root)
         outputs, seen = section_at(values, "outputs"), values.get("seen")
@@ -221,7 +221,8 @@ RAW = Kind(
 )
 
 
-def _normalise(job: Job) -> BuildResult:
+def normalise(job: Job) -> BuildResult:
+    """Documents of a source, of the files that its pin lists."""
     source, shard_text_bytes = source_of(job.recipe)
     [listed], [raw], run = job.target.upstream, job.upstream, job.run
     if isinstance(source, HubSource):
@@ -237,7 +238,7 @@ def _normalise(job: Job) -> BuildResult:
 NORMALIZED = Kind(
     "stage_a/normalized",
     NORMALIZE_STAGE,
-    seals_files(_normalise),
+    seals_files(normalise),
     """Documents of a source, in one schema: text, where it came from, its licence and what that rests on.
 
     Bad rows are kept aside with their reasons; every doc_id is there once.""",
@@ -248,7 +249,8 @@ NORMALIZED = Kind(
 )
 
 
-def _filter(job: Job) -> BuildResult:
+def filter_documents(job: Job) -> BuildResult:
+    """The Documents upstream that the filters keep."""
     from pipeline_assets.corpus.filters.filter_corpus import filter_corpus
 
     [normalized], refused = job.upstream, frozenset(job.recipe["refuse_licences"])
@@ -259,7 +261,7 @@ def _filter(job: Job) -> BuildResult:
 FILTERED = Kind(
     "stage_a/filtered",
     FILTER_STAGE,
-    seals_files(_filter),
+    seals_files(filter_documents),
     "The Documents of a source that its filters keep; of each other one, why it is dropped and what was measured.",
     formats=frozenset({"jsonl"}),
     rows=FilteredRows,

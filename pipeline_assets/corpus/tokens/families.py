@@ -6,8 +6,10 @@ control symbols of a SentencePiece model never come out of text.
 """
 
 import functools
+import hashlib
 import importlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,17 +164,17 @@ class SentencePieceModel(Tokenizer):
         self.end_of_document = end_of_document
         self.padding: int = library.pad_id() if library.pad_id() >= 0 else end_of_document
         self.special_ids: dict[str, int] = {}
-        self._library = library
+        self.library = library
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
         """Ids of each text, without those of a begin or an end."""
-        runs = self._library.encode(
+        runs = self.library.encode(
             list(texts), out_type=int, add_bos=False, add_eos=False, enable_sampling=False, num_threads=1
         )
         return TokenRuns.of(runs, sum(len(text.encode()) for text in texts))
 
     def decode(self, ids: NDArray[np.int32]) -> str:
-        return str(self._library.decode(ids.tolist()))
+        return str(self.library.decode(ids.tolist()))
 
     def holds_special(self, ids: NDArray[np.int32]) -> bool:
         """A symbol that its user defined can close a document too, and that one does come out of text."""
@@ -195,6 +197,42 @@ def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path) -> SentencePiece
         what = f"{recipe.end_of_document!r} is no piece of {path.name}"
         raise UsageError(what, bare("pack.tokenizer.end_of_document"), "name the piece that ends a document there")
     return SentencePieceModel(library, piece)
+
+
+CHECKSUM = "checksum.json"  # beside a model: {"file", "sha256", "bytes"}
+
+
+def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, Any]:
+    """What a model file is: its pieces by kind, the ids of its control symbols, and how it writes a probe.
+
+    Args:
+        expected_sha256: empty for the one that `checksum.json` beside it says, where it is there.
+    Raises:
+        UsageError: the expected hash is none; the library is not installed.
+        InputError: missing, another hash, or no such model.
+    """
+    beside = path.with_name(CHECKSUM)
+    if not expected_sha256 and beside.is_file():
+        expected_sha256 = str(json.loads(beside.read_bytes())["sha256"])
+    if expected_sha256 and not re.fullmatch("[0-9a-f]{64}", expected_sha256):
+        raise UsageError("this is no sha256", expected_sha256, "give 64 hex digits")
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    recipe = FileTokenizerRecipe(family="sentencepiece", sha256=expected_sha256 or found, end_of_document="</s>")
+    model = load_sentencepiece(recipe, path)
+    pieces = model.library
+    kinds = {"control": pieces.is_control, "unknown": pieces.is_unknown, "byte": pieces.is_byte}
+    ids = range(model.vocabulary_size)
+    return {
+        "family": "sentencepiece",
+        "file": path.name,
+        "bytes": path.stat().st_size,
+        "sha256": found,
+        "is_expected": bool(expected_sha256),
+        "vocabulary_size": model.vocabulary_size,
+        "pieces": {kind: sum(map(is_kind, ids)) for kind, is_kind in kinds.items()},
+        "ids": {"unknown": pieces.unk_id(), "begin": pieces.bos_id(), "end": pieces.eos_id(), "pad": pieces.pad_id()},
+        "probe": [pieces.id_to_piece(one) for one in model.encode(["Hello, world: 3.14!"]).ids.tolist()],
+    }
 
 
 def _library(name: str) -> Any:

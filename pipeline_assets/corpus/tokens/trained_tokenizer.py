@@ -26,6 +26,7 @@ from pipeline_assets.corpus.packing.mixture import hashed_order
 from pipeline_assets.corpus.sampling.weights import Weights
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.durable import make_folder, write_durably
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import RetryableError, key
 from pipeline_assets.corpus.spine.files import rank
@@ -37,7 +38,7 @@ from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDi
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 from pipeline_assets.corpus.tokens.encode import cached_encoder
-from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.families import CHECKSUM, FileTokenizerRecipe, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from pipeline_assets.corpus.tokens.tokenizer import Sha256, Tokenizer
 from pipeline_assets.corpus.tokens.train_sentencepiece import MEMORY_A_BYTE, UnigramRecipe, train_unigram
@@ -45,7 +46,8 @@ from pipeline_assets.corpus.tokens.train_sentencepiece import MEMORY_A_BYTE, Uni
 TOKENIZER_STAGE = StageVersion("tokenizer", 1)
 END_OF_DOCUMENT = "</s>"
 _UNKNOWN = 0  # the id that the trainer gives what has no piece
-CHECKSUM, FIGURES = "checksum.json", "tokenizer.json"
+FIGURES = "tokenizer.json"
+MIXTURES = "mixtures"  # the folder of figures, among the artifacts of a recipe
 _MEASURED_BYTES = 2_000_000  # of each corpus
 _BLOCK_BYTES = 1 << 20
 _SAMPLE, _HELD_OUT = "sample", "held_out"
@@ -275,3 +277,21 @@ def _vocabulary(model: Path) -> bytes:
     library = sentencepiece.SentencePieceProcessor(model_file=str(model))
     pieces = (f"{library.id_to_piece(one)}\t{library.get_score(one):g}\n" for one in range(library.get_piece_size()))
     return "".join(pieces).encode()
+
+
+def preview_tokenizer(tokenizer: Artifact) -> list[dict[str, str]]:
+    """A row a corpus."""
+    figures = msgspec.json.decode(tokenizer.path(FIGURES).read_bytes())
+    return [
+        {"corpus": corpus} | {name: str(value) for name, value in of.items()}
+        for corpus, of in figures["corpora"].items()
+    ]
+
+
+def write_tokenizer_figures(tokenizer: Artifact) -> Path:
+    """A copy of the figures beside the recipe's artifacts: `mixtures/<recipe>_tokenizer.json`."""
+    of_recipe = tokenizer.folder.parent
+    path = of_recipe / MIXTURES / f"{of_recipe.name}_tokenizer.json"
+    make_folder(path.parent)
+    write_durably(path, tokenizer.path(FIGURES).read_bytes())
+    return path

@@ -1,0 +1,290 @@
+"""stage2: licensed corpora, a tokenizer of them and their token shards, by recipes."""
+
+import datetime
+import hashlib
+import json
+import logging
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from pipeline_assets.commands import admin
+from pipeline_assets.commands.build import OutDir, StrictFlags, build_recipe, name_of, warning_last
+from pipeline_assets.commands.sections import Content
+from pipeline_assets.commands.stage_a import hub_source
+from pipeline_assets.commands.terminal import Root, counted, log_to_stderr, naming, tell
+from pipeline_assets.corpus.licences import licence_table
+from pipeline_assets.corpus.publishing.text_files import write_ndjsonl, write_txt
+from pipeline_assets.corpus.recipes import drive
+from pipeline_assets.corpus.recipes.files import write_recipe_of
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.shards.inventory import take_inventory
+from pipeline_assets.corpus.shards.mixture_page import mixture_page
+from pipeline_assets.corpus.shards.train_config import train_config as config_of
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.durable import make_folder, write_durably
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, read_yaml, upstream_first
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.tokens.families import CHECKSUM
+from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT, FIGURES
+from pipeline_assets.systems.registry import PROJECT_RECIPES, recipe_path
+from pipeline_assets.systems.stage2_mixture import (
+    FILTERED,
+    RAW_CORPUS,
+    TOKEN_SHARDS,
+    TOKENIZER,
+    Stage2Recipe,
+)
+
+Dataset = Annotated[str, typer.Option(help="owner/name on the hub.")]
+Subset = Annotated[str, typer.Option(help="Config of the dataset.")]
+Split = Annotated[Literal["train", "validation", "test"], typer.Option(help="Split of it.")]
+TextColumn = Annotated[str, typer.Option(help="Column that holds the text.")]
+License = Annotated[str | None, typer.Option("--license", help="Where neither card nor rows say it.")]
+Revision = Annotated[str, typer.Option(help="Branch, tag or commit; its commit is written down.")]
+Limit = Annotated[int, typer.Option(min=1, help="Rows to read, drawn over all files.")]
+LogFile = Annotated[Path | None, typer.Option(help="Progress is written to this file too.")]
+RecipeOf = Annotated[str, typer.Argument(metavar="MANIFEST", help="Name or path of a recipe.")]
+_LIMIT = 100_000
+_PAGE = Path("docs/stage2_mixture.md")
+
+
+def raw(
+    dataset: Dataset,
+    output: Annotated[Path | None, typer.Option(help="FILE.ndjsonl of the rows, which names the source.")] = None,
+    subset: Subset = "default",
+    split: Split = "train",
+    limit: Limit = _LIMIT,
+    text_column: TextColumn = "text",
+    license_tag: License = None,
+    revision: Revision = "main",
+    *,
+    out_dir: OutDir = Path("data"),
+    flags: StrictFlags,
+) -> None:
+    """Example: corpusmill stage2 raw --dataset allenai/c4 --subset en --limit 1000 --output data/raw/c4.ndjsonl"""
+    source = _source_name(dataset, subset, output)
+    run = flags.run(out_dir)
+    section = _section(run, dataset, subset, split, limit, text_column, license_tag, revision) | {"source": source}
+    made = _build_source(run, f"raw-{source}", section, RAW_CORPUS.name, flags)
+    tell([str(made.folder), *(f"  {made.folder / name}" for name in ("README.md", "DATASET_CARD.md", "LICENSES.md"))])
+    if output is not None:
+        tell([f"{output}: {counted(write_ndjsonl(made, output), 'document')}"])
+
+
+def filter(
+    dataset: Dataset,
+    output_path: Annotated[Path, typer.Option(help="FILE.txt of what stays, a document a line.")],
+    subset: Subset = "default",
+    split: Split = "train",
+    limit: Limit = _LIMIT,
+    text_column: TextColumn = "text",
+    min_chars: Annotated[int, typer.Option(min=0, help="Characters that a document has at least.")] = 200,
+    max_chars: Annotated[int, typer.Option(min=1, help="Characters that it has at most.")] = 8000,
+    lang_threshold: Annotated[
+        str | None, typer.Option(help="Least score of English; default: the detector's own.")
+    ] = None,
+    license_tag: License = None,
+    revision: Revision = "main",
+    *,
+    out_dir: OutDir = Path("data"),
+    flags: StrictFlags,
+) -> None:
+    """Example: corpusmill stage2 filter --dataset allenai/c4 --subset en --limit 1000 --output-path c4.txt"""
+    source = _source_name(dataset, subset, output_path)
+    run = flags.run(out_dir)
+    section = _section(run, dataset, subset, split, limit, text_column, license_tag, revision) | {"source": source}
+    language = {} if lang_threshold is None else {"threshold": lang_threshold}
+    length = {"min_characters": min_chars, "max_characters": max_chars}
+    section["filters"] = {"windows": {}, "length": length, "language": language}
+    made = _build_source(run, f"filter-{source}", section, FILTERED.name, flags)
+    tell([str(made.folder), f"  {made.manifest.identity.ledger}"])
+    tell([f"{output_path}: {counted(write_txt(made, output_path), 'document')}"])
+
+
+def _source_name(dataset: str, subset: str, output: Path | None) -> str:
+    if output is not None:
+        return name_of(output.stem)
+    return name_of(dataset.rpartition("/")[2] + ("" if subset == "default" else f"-{subset}"))
+
+
+def _section(
+    run: Run, dataset: str, subset: str, split: str, limit: int, text: str, license_tag: str | None, revision: str
+) -> dict[str, Any]:
+    """The section of a source of the hub."""
+    hub = run.hub_for("a dataset")
+    commit = hub.resolve(dataset, revision)
+    tell([f"{dataset} at {commit}"], err=True)
+    amount = {"documents": limit}
+    section = hub_source(hub, dataset, subset, commit, amount, (), "1", split, text)
+    return section if license_tag is None else section | {"license_tag": license_tag}
+
+
+def _build_source(run: Run, name: str, section: Content, kind: str, flags: StrictFlags) -> Artifact:
+    content = {"system": "stage2", "name": name, "shard_text_bytes": SHARD_TEXT_BYTES, "sources": [section]}
+    recipe, path = write_recipe_of(Stage2Recipe, content, run.root, "stage2", run.replace)
+    tell([f"recipe {path}"], err=True)
+    return _build(recipe, path, run, recipe.target(kind, section["source"]), flags)
+
+
+def _build(recipe: Stage2Recipe, path: Path, run: Run, goal: Target, flags: StrictFlags) -> Artifact:
+    """What a recipe asks for, up to one artifact, and nothing beside."""
+    targets = upstream_first([goal])
+    with naming(path), warning_last(targets, run.root, flags.strict):
+        for target in targets:
+            made = drive.build(target, run).artifact
+            target.refuse_failed(run.root)
+    return made
+
+
+def train(
+    manifest: Annotated[str, typer.Option(help="Name or path of a recipe.")],
+    vocab_size: Annotated[int | None, typer.Option(min=8, help="Pieces. Default: as the recipe says.")] = None,
+    output_dir: Annotated[Path | None, typer.Option(help="Folder of copies of the model and its checksum.")] = None,
+    log_file: LogFile = None,
+    *,
+    out_dir: OutDir = Path("data"),
+    flags: StrictFlags,
+) -> None:
+    """Example: corpusmill stage2 tokenizer train --manifest refinedweb_mixture --vocab-size 32000"""
+    run = flags.run(out_dir)
+    _log_to(log_file)
+    recipe, path = _read(manifest, run.root)
+    if recipe.tokenizer is None or recipe.tokenizer.kind != "trained":
+        raise UsageError("it trains no tokenizer", path, "give a recipe whose `tokenizer` is of kind `trained`")
+    if vocab_size not in (None, recipe.tokenizer.vocab_size):
+        changes = {"vocab_size": vocab_size, "expected_sha256": None}
+        recipe, path = _derived(path, f"{recipe.name}-{vocab_size}", "tokenizer", changes, run)
+    made = _build(recipe, path, run, recipe.target(TOKENIZER.name), flags)
+    decisions = made.manifest.identity.decisions
+    tell([str(made.path(decisions["model"])), f"  sha256 {decisions['sha256']}"])
+    if output_dir is not None:
+        make_folder(output_dir.absolute())
+        vocabulary = decisions["model"].replace(".model", ".vocab")
+        for name in (decisions["model"], vocabulary, CHECKSUM, FIGURES):
+            write_durably(output_dir / name, made.path(name).read_bytes())
+            tell([str(output_dir / name)])
+
+
+def check(
+    tokenizer_path: Annotated[Path, typer.Option(help="A .model or .tiktoken file.")],
+    expected_sha256: Annotated[
+        str, typer.Option(help="The pinned hash; default: that in checksum.json beside it.")
+    ] = "",
+    metadata_json: Annotated[Path | None, typer.Option(help="Write what was found to this file.")] = None,
+) -> None:
+    """Example: corpusmill stage2 tokenizer check --tokenizer-path spm_32000_unigram.model"""
+    admin.check(tokenizer_path, expected_sha256, metadata_json)
+
+
+def process(
+    manifest: RecipeOf,
+    tokenizer_path: Annotated[
+        Path | None, typer.Option(help="A SentencePiece .model, in place of the recipe's tokenizer.")
+    ] = None,
+    log_file: LogFile = None,
+    *,
+    out_dir: OutDir = Path("data"),
+    flags: StrictFlags,
+) -> None:
+    """Example: corpusmill stage2 process refinedweb_mixture --out-dir out"""
+    run = flags.run(out_dir)
+    _log_to(log_file)
+    recipe, path = _read(manifest, run.root)
+    if tokenizer_path is not None:
+        given = {
+            "kind": "file",
+            "family": "sentencepiece",
+            "path": str(tokenizer_path.absolute()),
+            "sha256": _sha256_expected(recipe, tokenizer_path),
+            "end_of_document": END_OF_DOCUMENT,
+        }
+        recipe, path = _derived(path, f"{recipe.name}-given", "tokenizer", given, run, is_whole=True)
+    build_recipe(recipe, path, run, strict=flags.strict)
+
+
+def _sha256_expected(recipe: Stage2Recipe, file: Path) -> str:
+    """The hash of a tokenizer's file.
+
+    Raises:
+        UsageError: there is no such file, or the recipe expects another one.
+    """
+    if not file.is_file():
+        raise UsageError("there is no such file", file, "give a SentencePiece .model")
+    found = hashlib.sha256(file.read_bytes()).hexdigest()
+    expected = getattr(recipe.tokenizer, "expected_sha256", None) or getattr(recipe.tokenizer, "sha256", None)
+    if expected not in (None, found):
+        what = f"its sha256 is {found}, and {recipe.name} expects {expected}"
+        raise UsageError(what, file, "give that file, or correct the recipe")
+    return found
+
+
+def _read(manifest: str, root: Path) -> tuple[Stage2Recipe, Path]:
+    path = recipe_path(manifest, root)
+    return Stage2Recipe.in_file(read_yaml(path), path, root), path
+
+
+def _derived(
+    path: Path, name: str, section: str, changes: dict[str, Any], run: Run, *, is_whole: bool = False
+) -> tuple[Stage2Recipe, Path]:
+    """A recipe like another, with changes to a section, or another one in its place; written."""
+    content: dict[str, Any] = read_yaml(path)
+    content |= {"name": name_of(name), section: changes if is_whole else content[section] | changes}
+    made, place = write_recipe_of(Stage2Recipe, content, run.root, "stage2", run.replace)
+    tell([f"recipe {place}"], err=True)
+    return made, place
+
+
+def _log_to(file: Path | None) -> None:
+    if file is not None:
+        make_folder(file.absolute().parent)
+        handler = logging.FileHandler(file)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        logging.getLogger("corpusmill").addHandler(handler)
+
+
+def verify(manifest: RecipeOf, data: Root = Path("data")) -> bool:
+    """Example: corpusmill stage2 verify refinedweb_mixture --data out"""
+    log_to_stderr()
+    recipe, path = _read(manifest, data)
+    taken = take_inventory({one.partition or one.name: data / one.folder for one in _shards(recipe, path)})
+    moment = datetime.datetime.now(datetime.UTC)
+    place = data / "logs" / f"data_inventory_{moment:%Y-%m-%d}"
+    make_folder(place.parent)
+    content = taken.to_json() | {"recipe": recipe.name, "verified_at_utc": moment.isoformat(timespec="seconds")}
+    write_durably(place.with_suffix(".json"), json.dumps(content, indent=1).encode() + b"\n")
+    write_durably(place.with_suffix(".md"), taken.to_markdown(f"{recipe.name}, {moment:%Y-%m-%d}").encode())
+    tell([f"{one.corpus}: {one.file}: {one.reason}" for one in taken.differences], err=True)
+    tell([f"{place}.md", f"{place}.json", counted(len(taken.differences), "difference")])
+    return not taken.differences
+
+
+def _shards(recipe: Stage2Recipe, path: Path) -> list[Target]:
+    """
+    Raises:
+        UsageError: the recipe asks for none.
+    """
+    found = [target for target in recipe.targets() if target.kind == TOKEN_SHARDS.name]
+    if not found:
+        raise UsageError("it asks for no token shards", path, "give a recipe with `shards`")
+    return found
+
+
+def docs(output: Annotated[Path, typer.Option(help="The page.")] = _PAGE) -> None:
+    """Example: corpusmill stage2 docs"""
+    recipes = [read_yaml(path) for path in sorted(PROJECT_RECIPES.glob("*.yaml"))]
+    ours = [recipe for recipe in recipes if recipe["system"] == "stage2"]
+    make_folder(output.absolute().parent)
+    write_durably(output, mixture_page(ours, PROJECT_RECIPES.parent / "stage2", licence_table()).encode())
+    tell([str(output)])
+
+
+def train_config(manifest: RecipeOf, data: Root = Path("data")) -> None:
+    """Example: corpusmill stage2 train-config refinedweb_mixture --data out"""
+    recipe, path = _read(manifest, data)
+    if recipe.shards is None:
+        raise UsageError("it asks for no token shards", path, "give a recipe with `shards`")
+    folders = {one.partition or one.name: data / one.folder for one in _shards(recipe, path)}
+    tell([config_of(folders, recipe.shards.sources, data).rstrip("\n")])
