@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from pipeline_assets.corpus.formats.memmap import open_packed
+from pipeline_assets.corpus.ranks import places_of_rank
 
 logger = logging.getLogger("corpusmill")
 _IGNORED = -100  # what torch's losses pass over
@@ -58,19 +59,11 @@ def loader(
     Raises:
         ValueError: a rank that isn't one of `ranks`, or a step or batch that is none; too few rows for one batch.
     """
-    if ranks < 1 or not 0 <= rank < ranks:
-        raise ValueError(f"rank is {rank}, of {ranks} ranks: give 0 to ranks - 1")
-    if batch < 1 or step < 0:
-        raise ValueError(f"batch is {batch}, step {step}: give a batch of 1 or more, a step of 0 or more")
     order = np.random.default_rng([seed, epoch]).permutation(len(open_packed(folder)))
-    share = ranks * batch if drop_last else ranks
-    dealt = len(order) - len(order) % share
-    if not dealt:
-        fix = "give fewer ranks" + ", or a smaller batch" * drop_last
-        raise ValueError(f"there are {len(order)} rows, and {ranks} ranks take {share} at least: {fix}")
-    if rank == 0 and dealt < len(order):
-        logger.info("epoch %d leaves rows over: %s", epoch, ", ".join(map(str, order[dealt:])))
-    rows = PackedRows(folder, order[step * ranks * batch + rank : dealt : ranks])
+    places = places_of_rank(len(order), batch, rank, ranks, step, drop_last)
+    if rank == 0 and places.stop < len(order):
+        logger.info("epoch %d leaves rows over: %s", epoch, ", ".join(map(str, order[places.stop :])))
+    rows = PackedRows(folder, order[places.start : places.stop : places.step])
     return DataLoader(rows, batch_size=batch, num_workers=workers)
 
 

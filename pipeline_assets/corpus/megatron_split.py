@@ -2,9 +2,7 @@
 
 import contextlib
 import functools
-import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,11 +24,10 @@ from pipeline_assets.corpus.spine.manifest import FileContent, StageVersion
 from pipeline_assets.corpus.spine.recipe import RecipePart, Share
 from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.tokens.encode import OTHER_SPLIT, DocumentTable, OracleDisagrees, encode_shard, load_tables
+from pipeline_assets.corpus.tokens.encode import OTHER_SPLIT, DocumentTable, encode_shard, load_tables, or_by_oracle
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, Driver, TokenizerRecipe
 
-logger = logging.getLogger("corpusmill")
 SPLIT_STAGE = StageVersion("megatron_split", 1)
 DATASET_STAGE = StageVersion("megatron_dataset", 1)
 TOKENS, INDEX, DOCUMENTS, REJECTS = "tokens.bin", "tokens.idx", "documents.parquet", f"rejects{SUFFIX}"
@@ -86,13 +83,10 @@ def build_split(
         DocumentShard(f"{number:05d}", file.path, corpus.folder / file.path, file.rows)
         for number, file in enumerate(shards)
     ]
-    tokenizer = TokenizerFile(recipe.tokenizer, driver=driver)
-    try:
-        receipts = _encode(building, to_encode, tokenizer, recipe.valid_fraction, split, budget, settings)
-    except OracleDisagrees as disagreement:
-        logger.error("%s; tiktoken encodes everything again", disagreement)
-        tokenizer = replace(tokenizer, driver="tiktoken")
-        receipts = _encode(building, to_encode, tokenizer, recipe.valid_fraction, split, budget, settings)
+    receipts = or_by_oracle(
+        TokenizerFile(recipe.tokenizer, driver=driver),
+        lambda tokenizer: _encode(building, to_encode, tokenizer, recipe.valid_fraction, split, budget, settings),
+    )
     unread = [shard.path for shard in to_encode[len(receipts) :]]
     last = _documents(building, to_encode[len(receipts) - 1], receipts[-1])
     before = sum(receipt.counts["tokens"] for receipt in receipts[:-1])

@@ -13,13 +13,14 @@ boundary_offsets.npy  int64 (n_seqs + 1,): the first segment of each row
 import functools
 import hashlib
 import io
+import math
 import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Literal
 
 import msgspec
 import numpy as np
@@ -188,7 +189,7 @@ def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
 
 def _packed_set(opened: HeldFolder, digest: str | None) -> PackedSet:
     folder = opened.path
-    sealed = _manifest(opened) if opened.size(FILE_NAME) is not None else None
+    sealed = sealed_in(opened) if opened.size(FILE_NAME) is not None else None
     for name in (META, INPUT_IDS):
         if opened.size(name) is None:
             raise InputError("there is no such file", folder / name, "give the folder of a packed set")
@@ -212,7 +213,10 @@ def _packed_set(opened: HeldFolder, digest: str | None) -> PackedSet:
     return PackedSet(folder, found, meta, input_ids, _index(opened), boundaries)
 
 
-def _manifest(opened: HeldFolder) -> Manifest:
+def sealed_in(opened: HeldFolder) -> Manifest:
+    """The manifest of a folder, which has one. Raises InputError where a file that it names is missing, or has another
+    size.
+    """
     with opened.open(FILE_NAME) as file:
         manifest = Manifest.from_bytes(file.read(), opened.path / FILE_NAME)
     for stored in manifest.storage:
@@ -236,13 +240,37 @@ def write_npy_header(file: DurableFile, kind: str, shape: tuple[int, ...]) -> No
     npy.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
 
 
+@dataclass(frozen=True)
+class NpyHeader:
+    """What an .npy file says of its values, and where they begin."""
+
+    shape: tuple[int, ...]
+    order: Literal["C", "F"]
+    dtype: np.dtype[Any]
+    offset: int
+
+    @property
+    def file_bytes(self) -> int:
+        """Of the whole file."""
+        return self.offset + math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_npy_header(file: BinaryIO, where: Path) -> NpyHeader:
+    """The header of an .npy file of format 1.0, at its beginning. Raises InputError where there is none."""
+    try:
+        npy.read_magic(file)
+        shape, is_fortran, dtype = npy.read_array_header_1_0(file)
+    except ValueError as error:
+        raise InputError(f"this is no array ({error})", where, _FIX) from None
+    return NpyHeader(shape, "F" if is_fortran else "C", dtype, file.tell())
+
+
 def _array(opened: HeldFolder, name: str) -> NDArray[Any]:
     """A view of an .npy file; `np.load` would open it by its path."""
     with opened.open(name) as file:
+        header = read_npy_header(file, opened.path / name)
         try:
-            npy.read_magic(file)
-            shape, is_fortran, dtype = npy.read_array_header_1_0(file)
-            return np.memmap(file, dtype, "r", file.tell(), shape, "F" if is_fortran else "C")
+            return np.memmap(file, header.dtype, "r", header.offset, header.shape, header.order)
         except ValueError as error:
             raise InputError(f"this is no array ({error})", opened.path / name, _FIX) from None
 

@@ -9,21 +9,19 @@ import datetime
 import difflib
 import functools
 import itertools
-import logging
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, DocumentShard, gather_frames, gather_lines
+from pipeline_assets.corpus.document_shards import DocumentShard, gather_frames
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
+from pipeline_assets.corpus.packing.encoded import encoded_corpus
 from pipeline_assets.corpus.packing.plan_files import (
     SETTLED,
-    EncodedShard,
     PlanFiles,
     PlannedCorpus,
     RowRange,
@@ -39,13 +37,13 @@ from pipeline_assets.corpus.packing.rows import (
     write_rows,
 )
 from pipeline_assets.corpus.spine.durable import DurableFile, reserve
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stages, settings_for
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import RetryableError, UsageError, bare, key
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import Window
-from pipeline_assets.corpus.tokens.encode import OracleDisagrees, encode_shard, load_tables
+from pipeline_assets.corpus.tokens.encode import encode_shard, or_by_oracle
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 
@@ -112,10 +110,6 @@ def in_order(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusSh
     return sorted((shard for shard in shards if shard.source in weighed), key=lambda shard: shard.source)
 
 
-logger = logging.getLogger("corpusmill")
-_GROWTH_BYTES = 128 << 20  # a tokenizer's cache of words only grows: to start it afresh more often costs a fifth more
-
-
 def pack_corpus(
     building: StagingDir,
     shards: Sequence[CorpusShard],
@@ -138,11 +132,7 @@ def pack_corpus(
     """
     ordered = in_order(shards, recipe)
     tokenizer = TokenizerFile(recipe.tokenizer, tokenizer_file, driver)
-    try:
-        return _pack(building, ordered, recipe, settings, created_at, tokenizer)
-    except OracleDisagrees as disagreement:
-        logger.error("%s; tiktoken encodes everything again", disagreement)
-        return _pack(building, ordered, recipe, settings, created_at, replace(tokenizer, driver="tiktoken"))
+    return or_by_oracle(tokenizer, lambda by: _pack(building, ordered, recipe, settings, created_at, by))
 
 
 def pack_work(
@@ -175,30 +165,12 @@ def _pack(
     tokenizer: TokenizerFile,
 ) -> BuildResult:
     work = functools.partial(pack_work, recipe=recipe, tokenizer=tokenizer, zstd_level=settings.zstd_level)
-    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
-    settings = replace(settings, growth_bytes=_GROWTH_BYTES)
     if recipe.num_seqs is not None:
         _refuse_beyond_disk(building, recipe.num_seqs, recipe.seq_len)
     library = load_tokenizer(tokenizer)
-    to_encode = [
-        DocumentShard(f"{number:05d}", f"{shard.source}/{shard.path}", shard.file, shard.rows)
-        for number, shard in enumerate(shards)
-    ]
-    warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
-    with run_stages(work, settings, warm_up) as run:
-        encodings = list(run(f"encode-{library.driver}", to_encode, building))
+    with encoded_corpus(work, shards, tokenizer, building, settings) as corpus:
+        run, encoded, encodings = corpus.run, corpus.shards, corpus.receipts
         refuse_unencodable([shard.source for shard in shards], encodings)
-        encoded = tuple(
-            EncodedShard(
-                shard.source,
-                shard.path,
-                building.path(receipt.files[0].path),
-                building.path(receipt.files[1].path),
-                receipt.counts["documents"],
-                receipt.counts["rows"] - receipt.counts["documents"],
-            )
-            for shard, receipt in zip(shards, encodings, strict=True)
-        )
         [plan] = run("plan", [PlannedCorpus(encoded)], building)
         files, settled = PlanFiles.below(building), SettledPack.from_content(plan.notes[SETTLED])
         row_bytes = settled.seq_len * DTYPE.itemsize
@@ -216,7 +188,7 @@ def _pack(
         gather_frames(building, index, INDEX),
         write_table(building.path(DOCUMENTS), DOCUMENTS, in_row_groups(documents.tables(), SCHEMA), SCHEMA),
         *(write_boundaries(building, files) if recipe.boundaries else []),
-        gather_lines(building, [receipt.files[2] for receipt in encodings], REJECTS_FILE, settings.zstd_level),
+        corpus.gather_rejects(building, settings.zstd_level),
     ]
     counts = manifest_counts(settled, total_counts(encodings), documents, plan)
     offsets = itertools.accumulate((part.bytes for part in index), initial=0)
@@ -250,7 +222,7 @@ def _pack(
             "vocabulary_size": meta.vocabulary_size,
         },
         labels=[OutputFile.plain(META, 1, label)],
-        provenance={"tokenizer_driver": sorted({str(receipt.notes["driver"]) for receipt in encodings})},
+        provenance=corpus.provenance,
     )
 
 

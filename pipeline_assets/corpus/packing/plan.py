@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.packing.encoded import EncodedShard
 from pipeline_assets.corpus.packing.mixture import (
     MAX_THINGS,
     Draws,
@@ -31,7 +32,6 @@ from pipeline_assets.corpus.packing.plan_files import (
     SETTLED,
     Drawn,
     DrawnSource,
-    EncodedShard,
     PlanFiles,
     PlannedCorpus,
     first_documents,

@@ -5,7 +5,6 @@ Documents of a corpus are numbered: sources by name, their shards, their rows. S
 in an epoch the documents. So of a shard the draws of one epoch have numbers in a row.
 """
 
-import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -15,39 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.packing.encoded import EncodedShard
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
-from pipeline_assets.corpus.tokens.encode import DocumentTable
-
-
-@dataclass(frozen=True)
-class EncodedShard:
-    """What became of a shard.
-
-    Attributes:
-        path: of the shard, in its artifact.
-        token_file: int32 ids, document after document, each with its end.
-        document_file: of `documents` lines, see `DocumentTable`.
-        rejected: texts that were not encoded.
-    """
-
-    source: str
-    path: str
-    token_file: Path
-    document_file: Path
-    documents: int
-    rejected: int = 0
-
-    @property
-    def table(self) -> DocumentTable:
-        """Its documents; the last tables are kept open, since every range of rows asks for all of them."""
-        written = self.document_file.stat()
-        return _kept_open(self.document_file, written.st_ino, written.st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=128)
-def _kept_open(path: Path, inode: int, modified_ns: int) -> DocumentTable:
-    return DocumentTable(path)
 
 
 def first_documents(shards: Sequence[EncodedShard]) -> NDArray[np.int64]:

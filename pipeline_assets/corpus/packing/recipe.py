@@ -27,6 +27,18 @@ _MAX_SEQ_LEN = 1 << 20
 _MAX_NUM_SEQS = 1 << 31
 
 
+def _has_something_to_predict(seq_len: int) -> int:
+    if seq_len < 2:
+        raise ValueError("a row of one token has no next one to predict: take 2 at least")
+    if seq_len > _MAX_SEQ_LEN:
+        raise ValueError(f"it is {_MAX_SEQ_LEN:,} at most")
+    return seq_len
+
+
+SeqLen = Annotated[int, pydantic.AfterValidator(_has_something_to_predict)]
+"""Tokens in a row."""
+
+
 class EpochCaps(PerSource):
     """How often the text of a source may be taken; 1.5 is all of it once, and a half of it again."""
 
@@ -50,7 +62,7 @@ class PackRecipe(RecipePart):
         boundaries: whether the places of documents in rows are written as arrays too, for masks.
     """
 
-    seq_len: int = 2048
+    seq_len: SeqLen = 2048
     num_seqs: Annotated[int | None, Option("Rows. Default: as the manifest says.")] = pydantic.Field(
         None, ge=1, lt=_MAX_NUM_SEQS
     )
@@ -60,15 +72,6 @@ class PackRecipe(RecipePart):
     max_epochs: EpochCaps = EpochCaps(every_source="1")
     tokenizer: AnyTokenizerRecipe = TokenizerRecipe()
     boundaries: bool = False
-
-    @pydantic.field_validator("seq_len")
-    @classmethod
-    def _has_something_to_predict(cls, seq_len: int) -> int:
-        if seq_len < 2:
-            raise ValueError("a row of one token has no next one to predict: take 2 at least")
-        if seq_len > _MAX_SEQ_LEN:
-            raise ValueError(f"it is {_MAX_SEQ_LEN:,} at most")
-        return seq_len
 
     @pydantic.field_validator("weights")
     @classmethod

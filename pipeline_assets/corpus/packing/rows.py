@@ -28,10 +28,10 @@ from pipeline_assets.corpus.formats.memmap import (
     Segment,
     write_npy_header,
 )
+from pipeline_assets.corpus.packing.encoded import EncodedShard
 from pipeline_assets.corpus.packing.plan_files import (
     Drawn,
     DrawnSource,
-    EncodedShard,
     PlanFiles,
     RowRange,
     first_documents,
@@ -191,7 +191,7 @@ class DrawnDocuments:
                 whole, chosen = np.array(is_whole[draws]), column_of(documents)
                 license_tags = table.license_tags.take(chosen)
                 self._count(source.name, table.tokens[start:stop], epochs == 0, tokens, packed, whole)
-                self._count_licences(source.name, license_tags, packed)
+                self.license_tokens.setdefault(source.name, Counter()).update(license_tokens(license_tags, packed))
                 columns = [
                     table.doc_ids.take(chosen),
                     repeated(shard.source, len(draws)),
@@ -251,11 +251,12 @@ class DrawnDocuments:
             unused_tokens=text_tokens - int(packed[is_first].sum(dtype=np.int64)),
         )
 
-    def _count_licences(self, source: str, license_tags: pa.ChunkedArray, packed: NDArray[np.int32]) -> None:
-        coded = license_tags.combine_chunks().dictionary_encode()
-        tokens = np.bincount(numbers(coded.indices), packed, len(coded.dictionary)).astype(np.int64)
-        counted = dict(zip(coded.dictionary.to_pylist(), tokens.tolist(), strict=True))
-        self.license_tokens.setdefault(source, Counter()).update(counted)
+
+def license_tokens(license_tags: pa.ChunkedArray, tokens: NDArray[np.int32]) -> dict[str, int]:
+    """Tokens by licence: of each document its tag and its tokens, shape (documents,)."""
+    coded = license_tags.combine_chunks().dictionary_encode()
+    counts = np.bincount(numbers(coded.indices), tokens, len(coded.dictionary)).astype(np.int64)
+    return dict(zip(coded.dictionary.to_pylist(), counts.tolist(), strict=True))
 
 
 _CHUNK_ROWS = 1 << 16

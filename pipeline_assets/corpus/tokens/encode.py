@@ -5,7 +5,9 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -42,12 +44,22 @@ TABLE_SCHEMA = pa.schema(
 )
 _decoder = msgspec.json.Decoder(DocumentText)
 logger = logging.getLogger("corpusmill")
+T = TypeVar("T")
 Rows = list[tuple[int, DocumentText]]
 """Documents with their rows in the shard."""
 
 
 class OracleDisagrees(Exception):
     """The fast driver's ids of a document differ from the oracle's: nothing that it encoded can be trusted."""
+
+
+def or_by_oracle(tokenizer: TokenizerFile, encode: Callable[[TokenizerFile], T]) -> T:
+    """What is made with a tokenizer; with the oracle, if its fast driver ever disagrees with that: all of it again."""
+    try:
+        return encode(tokenizer)
+    except OracleDisagrees as disagreement:
+        logger.error("%s; tiktoken encodes everything again", disagreement)
+        return encode(replace(tokenizer, driver="tiktoken"))
 
 
 def encode_shard(
