@@ -1,30 +1,28 @@
 """Rows of a packed set: tokens of several documents, one after the other, and padding."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.memmap import PackedSet, Segment, open_packed
-from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe
+from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.packing.summary import DrawnLine, drawn_lines
-from pipeline_assets.corpus.rows.documents import DocumentRows
-from pipeline_assets.corpus.rows.source_row import input_for_source
-from pipeline_assets.corpus.rows.store import Content, Fate, Labels, Line, Part, Row, RowStore
+from pipeline_assets.corpus.rows.store import Fate, Labels, Part, Row
+from pipeline_assets.corpus.rows.token_rows import TokenRows
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 
-class PackedRows(RowStore):
+class PackedRows(TokenRows):
     """The rows of one packed set, mapped."""
 
     labels = Labels("packed", "packed", "segment")
-    holds_tokens = holds_several = True
 
     @cached_property
     def packed(self) -> PackedSet:
@@ -32,42 +30,29 @@ class PackedRows(RowStore):
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """Its file is looked for where a rebuild takes it from, since a data root moves, then where it lay when the set
-        was made.
-        """
-        identity, provenance = self.artifact.manifest.identity, self.artifact.manifest.provenance
+        identity = self.artifact.manifest.identity
         recipe = PackRecipe.from_content({**identity.recipe["pack"], "tokenizer": identity.tokenizer}).tokenizer
-        if isinstance(recipe, TokenizerRecipe):
-            return load_tokenizer(TokenizerFile(recipe))
-        asked = provenance.get(TOKENIZER_FILE)
-        places = [self.lineage.root / asked] if isinstance(asked, str) else []
-        places.append(Path(self.packed.meta.tokenizer_path))
-        return load_tokenizer(TokenizerFile(recipe, next((place for place in places if place.is_file()), places[0])))
+        return self.load_tokenizer(recipe, Path(self.packed.meta.tokenizer_path))
+
+    @property
+    def seq_len(self) -> int:
+        return self.packed.meta.seq_len
+
+    def tokens_of(self, row: int) -> NDArray[np.int32]:
+        return self.packed[row]
 
     def __len__(self) -> int:
         return len(self.packed)
 
-    def __iter__(self) -> Iterator[Content]:
-        return iter(())
-
     def at(self, number: int) -> Row:
         self.check_range("row", number, len(self))
         segments, firsts = self.packed.segments(number), self.packed.boundaries(number)[:, 0].tolist()
-        parts = tuple(
-            Part(
-                id=segment.doc_id,
-                source=segment.source,
-                shard=line.shard,
-                shard_row=line.row,
-                text=self.tokenizer.decode(self.packed[number][first : first + segment.length]),
-                column=first,
-                start=segment.start,
-                tokens=segment.length,
-            )
-            for segment, first, line in zip(segments, firsts, self._lines(segments), strict=True)
+        lines = self._lines(segments)
+        parts = (
+            Part(one.doc_id, one.source, line.shard, line.row, "", first, one.start, one.length)
+            for one, first, line in zip(segments, firsts, lines, strict=True)
         )
-        tokens, seq_len = sum(segment.length for segment in segments), self.packed.meta.seq_len
-        return Row(number, parts, number * seq_len, self.packed[number][:tokens], seq_len - tokens)
+        return self.row_of(number, parts)
 
     def _lines(self, segments: list[Segment]) -> list[DrawnLine]:
         """A line of documents.parquet of each segment's document."""
@@ -81,21 +66,6 @@ class PackedRows(RowStore):
 
     def find(self, row_id: str) -> list[int]:
         return list(self.packed.rows_with(row_id))
-
-    def row_of_token(self, position: int) -> int:
-        seq_len = self.packed.meta.seq_len
-        self.check_range("token", position, self.packed.input_ids.size)
-        return position // seq_len
-
-    def origin(self, part: Part) -> Line:
-        digest = input_for_source(self.artifact.manifest, part.source)["digest"]
-        if digest not in self._corpora:
-            self._corpora[digest] = DocumentRows(self.lineage.locate(digest), self.lineage)
-        return self._corpora[digest].line(part)
-
-    @cached_property
-    def _corpora(self) -> dict[str, DocumentRows]:
-        return {}
 
     def draws(self, doc_id: str, source: str) -> list[DrawnLine]:
         """The times that a document was drawn."""
