@@ -31,7 +31,16 @@ def hold_contract(store: RowStore, is_text_of: Callable[[str, AnyRow], bool]) ->
             assert part.text.removesuffix("<|endoftext|>") in one.text.part.text
             source = one.text.source.rows[0]
             assert is_text_of(one.text.part.text, source)
-            assert _way_back(store, source) in ("document", "kept", "cut", "in_split", "drawn", "pooled", "chosen")
+            assert _way_back(store, source) in (
+                "document",
+                "kept",
+                "cut",
+                "in_split",
+                "in_rows",
+                "drawn",
+                "pooled",
+                "chosen",
+            )
     if row.first_token is not None:
         assert store.row_of_token(row.first_token) == row.number
 

@@ -40,6 +40,16 @@ def preview_packed(packed: Artifact) -> Rows:
     ]
 
 
+def preview_token_shards(shards: Artifact) -> Rows:
+    """What licences its tokens have, the most frequent first."""
+    counts = shards.manifest.identity.counts
+    by_licence = sorted(counts["license_tokens"].items(), key=lambda item: (-item[1], item[0]))
+    return [
+        {"licence": tag, "of the tokens": f"{tokens / counts['tokens']:.2%}", "tokens": f"{tokens:,}"}
+        for tag, tokens in by_licence[:_SHOWN_ROWS]
+    ]
+
+
 def preview_selection(selection: Artifact) -> Rows:
     """The first shards of a text manifest."""
     shards = selection.manifest.identity.decisions["shards"][:_SHOWN_ROWS]

@@ -1,0 +1,255 @@
+"""Document shards → token shards: the corpus' tokens as one stream, cut into rows, and which document each is from.
+
+Documents come in the order of the corpus, each closed by the tokenizer's end of document; whoever reads the rows
+shuffles them. First every Document shard is encoded to a run of tokens, then each token shard is written out of the
+runs that it lies in, a block at a time. What is left of the stream behind the last whole row is left out.
+"""
+
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.document_shards import DocumentShard
+from pipeline_assets.corpus.formats.arrow import column_of, repeated
+from pipeline_assets.corpus.formats.memmap import DOCUMENTS, write_npy_header
+from pipeline_assets.corpus.formats.memmap import DTYPE as RUN_DTYPE
+from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
+from pipeline_assets.corpus.packing.encoded import EncodedCorpus, EncodedShard, encoded_corpus
+from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
+from pipeline_assets.corpus.packing.rows import license_tokens
+from pipeline_assets.corpus.shards.recipe import Dtype, ShardsRecipe
+from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, bare
+from pipeline_assets.corpus.spine.ledger import Ledger
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.spine.worker import Window
+from pipeline_assets.corpus.tokens.encode import encode_shard, or_by_oracle
+from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
+
+IN_REMAINDER = "in_remainder"
+_BLOCK_TOKENS = 1 << 20
+SCHEMA = pa.schema(
+    [
+        pa.field("doc_id", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("shard", pa.string(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("license_tag", pa.string(), nullable=False),
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("tokens", pa.int32(), nullable=False),
+    ]
+)
+
+
+def shard_corpus(
+    building: StagingDir,
+    shards: Sequence[CorpusShard],
+    recipe: ShardsRecipe,
+    tokenizer: TokenizerFile,
+    settings: RunSettings,
+) -> BuildResult:
+    """`shard_00000.npy` and so on, shape (rows, seq_len), .npy format 1.0, C order; documents.parquet; rejects.
+
+    A line of documents.parquet is a document of which the rows hold something, in their order: which line of which
+    Document shard it is, `start`, its first token in the stream, which is row `start // seq_len`, and its `tokens` with
+    its end. Rows hold less than that of the last one, where it is cut. A document wholly behind the last row is dropped
+    as `in_remainder`.
+
+    Counts: `tokens` in rows, `sequences` (rows), `shards`, `cut_documents` (1 or 0), `remainder_tokens`, `text_bytes`
+    of all that was encoded, `license_tokens` in rows. If the fast tokenizer ever disagrees with its oracle, everything
+    is encoded again by the oracle.
+
+    Args:
+        shards: in the order of the corpus.
+    Raises:
+        UsageError: uint16 doesn't hold the vocabulary, said before a text is encoded; too little text for one row; a
+            tokenizer that lacks something.
+        InputError: a damaged shard, a tokenizer file that is none, or one that gives an id beyond its vocabulary.
+    """
+    dtype = recipe.dtype_for(load_tokenizer(tokenizer).vocabulary_size)
+    return or_by_oracle(tokenizer, lambda by: _shard(building, shards, recipe, by, dtype, settings))
+
+
+def _shard(
+    building: StagingDir,
+    shards: Sequence[CorpusShard],
+    recipe: ShardsRecipe,
+    tokenizer: TokenizerFile,
+    dtype: Dtype,
+    settings: RunSettings,
+) -> BuildResult:
+    library = load_tokenizer(tokenizer)
+    work = functools.partial(shard_work, tokenizer=tokenizer, dtype=dtype, zstd_level=settings.zstd_level)
+    with encoded_corpus(work, shards, tokenizer, building, settings) as corpus:
+        read = total_counts(corpus.receipts)
+        rows, remainder = divmod(read.get("tokens", 0), recipe.seq_len)
+        if not rows:
+            what = f"there are {remainder:,} tokens, and a row has {recipe.seq_len:,}"
+            raise UsageError(what, bare("shards.seq_len"), "give more text, or ask for shorter rows")
+        written = list(corpus.run("shards", token_shards(corpus, rows, recipe), building))
+    documents = ShardedDocuments(corpus.shards, rows * recipe.seq_len)
+    files = [
+        *(receipt.files[0] for receipt in written),
+        write_table(building.path(DOCUMENTS), DOCUMENTS, in_row_groups(documents.tables(), SCHEMA), SCHEMA),
+        corpus.gather_rejects(building, settings.zstd_level),
+    ]
+    ledger = Ledger.of(read)
+    left_out = ledger.out - documents.documents
+    dropped = {IN_REMAINDER: left_out} if left_out else {}
+    file = {} if tokenizer.file is None else {TOKENIZER_FILE: str(tokenizer.file)}
+    return BuildResult(
+        files=files,
+        counts={
+            "ledger": Ledger(ledger.rows_in, documents.documents, dropped, ledger.rejected).to_json(),
+            "documents": documents.documents,
+            "tokens": rows * recipe.seq_len,
+            "sequences": rows,
+            "shards": len(written),
+            "cut_documents": documents.cut,
+            "remainder_tokens": remainder,
+            "text_bytes": read["bytes"],
+            "license_tokens": dict(documents.license_tokens),
+        },
+        decisions={
+            "dtype": dtype,
+            "seq_len": recipe.seq_len,
+            "end_of_document": library.end_of_document,
+            "vocabulary_size": library.vocabulary_size,
+            "tokenizer_sha256": tokenizer.recipe.sha256,
+            "tokenizer": tokenizer.recipe.content(),
+        },
+        provenance={**corpus.provenance, **file},
+    )
+
+
+class Piece(NamedTuple):
+    """Tokens of a run, from `start` on."""
+
+    run: Path
+    start: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class TokenShard:
+    """A token shard that is to be written: `shape` is (rows, seq_len), its pieces follow one another."""
+
+    name: str
+    shape: tuple[int, int]
+    pieces: tuple[Piece, ...]
+    rows: int = 0
+
+    @property
+    def path(self) -> str:
+        return f"shard_{self.name}.npy"
+
+
+def token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) -> list[TokenShard]:
+    """All shards of so many rows, planned from the lengths of runs alone."""
+    starts = np.cumsum([0, *(receipt.counts["tokens"] for receipt in corpus.receipts)], dtype=np.int64)
+    shards = []
+    for number, first in enumerate(range(0, rows, recipe.rows_per_shard)):
+        stop = min(first + recipe.rows_per_shard, rows)
+        begin, end = first * recipe.seq_len, stop * recipe.seq_len
+        low, high = int(np.searchsorted(starts, begin, "right")) - 1, int(np.searchsorted(starts, end))
+        bounds = [begin, *starts[low + 1 : high].tolist(), end]
+        runs = zip(corpus.shards[low:high], starts[low:high].tolist(), itertools.pairwise(bounds), strict=True)
+        pieces = tuple(Piece(run.token_file, low - start, high - low) for run, start, (low, high) in runs)
+        shards.append(TokenShard(f"{number:05d}", (stop - first, recipe.seq_len), pieces))
+    return shards
+
+
+def shard_work(
+    shard: DocumentShard | TokenShard,
+    window: Window,
+    folder: BuildFolder,
+    tokenizer: TokenizerFile,
+    dtype: Dtype,
+    zstd_level: int,
+) -> Receipt:
+    """What both stages do to one of their shards: their types tell the stages apart."""
+    if isinstance(shard, DocumentShard):
+        return encode_shard(shard, window, folder, tokenizer, zstd_level)
+    return write_shard(shard, folder, tokenizer, dtype)
+
+
+def write_shard(shard: TokenShard, folder: BuildFolder, tokenizer: TokenizerFile, dtype: Dtype) -> Receipt:
+    """The file of a token shard; no more than a block of it is in memory.
+
+    Raises:
+        InputError: an id beyond the vocabulary.
+    """
+    vocabulary_size = load_tokenizer(tokenizer).vocabulary_size
+    stored = np.dtype(dtype).newbyteorder("<")
+    with DurableFile(folder.path(shard.path)) as file:
+        write_npy_header(file, stored.str, shard.shape)
+        for ids in _blocks(shard.pieces):
+            wrong = (ids < 0) | (ids >= vocabulary_size)
+            if wrong.any():
+                what = f"it gives the id {ids[wrong.argmax()]:,}, and its vocabulary has {vocabulary_size:,}"
+                raise InputError(what, tokenizer.path, "give a tokenizer whose ids are all in its vocabulary")
+            file.write(ids.astype(stored).data)
+    return Receipt([OutputFile.plain(shard.path, shard.shape[0], file)], {"tokens": shard.shape[0] * shard.shape[1]})
+
+
+def _blocks(pieces: Sequence[Piece]) -> Iterator[NDArray[np.int32]]:
+    for piece in pieces:
+        for start in range(0, piece.tokens, _BLOCK_TOKENS):
+            size = min(_BLOCK_TOKENS, piece.tokens - start)
+            ids = np.fromfile(piece.run, RUN_DTYPE, size, offset=(piece.start + start) * RUN_DTYPE.itemsize)
+            if len(ids) != size:
+                raise RetryableError("the token run ends early", piece.run, "run the command again")
+            yield ids
+
+
+@dataclass
+class ShardedDocuments:
+    """The lines of documents.parquet, counted as they are taken.
+
+    Attributes:
+        tokens: in rows.
+        cut: documents of which the rows hold a part only.
+        license_tokens: in rows, by licence.
+    """
+
+    encoded: Sequence[EncodedShard]
+    tokens: int
+    documents: int = 0
+    cut: int = 0
+    license_tokens: Counter[str] = field(default_factory=Counter)
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Of each Document shard one, in order."""
+        first = 0
+        for shard in self.encoded:
+            table = shard.table
+            starts = first + table.starts
+            first += int(table.tokens.sum(dtype=np.int64))
+            kept = int(np.searchsorted(starts, self.tokens))
+            starts, tokens, tags = starts[:kept], table.tokens[:kept], table.license_tags[:kept]
+            in_rows = np.minimum(starts + tokens, self.tokens) - starts
+            self.documents += kept
+            self.cut += int((in_rows < tokens).sum())
+            if kept:
+                self.license_tokens.update(license_tokens(tags, in_rows.astype(np.int32)))
+            columns = [
+                table.doc_ids[:kept],
+                repeated(shard.source, kept),
+                repeated(shard.path, kept),
+                column_of(table.rows[:kept]),
+                tags,
+                column_of(starts),
+                column_of(tokens),
+            ]
+            yield pa.Table.from_arrays(columns, schema=SCHEMA)

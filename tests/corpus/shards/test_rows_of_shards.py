@@ -1,0 +1,162 @@
+"""Tokens and rows of token shards back to the rows that they came from, and forth."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rows_contract import hold_contract
+from stage_a_build import INLINE, NO_COMMIT, build, local_source
+from stage_a_sources import recipe_content
+
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.rows.comparison import document_changes
+from pipeline_assets.corpus.rows.fates import follow_document
+from pipeline_assets.corpus.rows.source_row import AnyRow, FileRow
+from pipeline_assets.corpus.rows.token_shards import TokenShardRows
+from pipeline_assets.corpus.rows.trace import open_rows, peek, preview, trace_id, trace_token
+from pipeline_assets.corpus.shards.recipe import ShardsRecipe
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.lineage import AREAS, Lineage
+from pipeline_assets.corpus.tokens.families import load_tokenizer
+from pipeline_assets.systems import registry
+from pipeline_assets.systems.stage_a import StageARecipe
+
+FILTERS = {"length": {"min_words": 8}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _a_system_of_shards() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(registry.SYSTEMS, "made", "shards_page")
+        AREAS.append("made")
+        yield
+        AREAS.remove("made")
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory, texts: list[str], model: Path) -> Artifact:
+    """40 paragraphs, of which short ones are filtered, the last of them behind the last whole row."""
+    from shards_page import SHARDS
+
+    root = tmp_path_factory.mktemp("shards") / "data"
+    root.mkdir()
+    shutil.copy(model, root / "tokenizer.model")
+    rows = [{"text": text, "key": f"p-{number}"} for number, text in enumerate([*texts[:40], "one two three " * 3])]
+    content = recipe_content(NO_COMMIT) | {"sources": [local_source(root, "notes", rows, filters=FILTERS)]}
+    recipe = StageARecipe.model_validate(content)
+    build(recipe, root)
+    recipe_of = {"seq_len": 512, "rows_per_shard": 3}
+    sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
+    target = SHARDS.target(
+        "mixed",
+        {"shards": ShardsRecipe.model_validate(recipe_of).content(), "source": "notes"},
+        [recipe.target("stage_a/filtered", "notes")],
+        tokenizer={"family": "sentencepiece", "sha256": sha256, "end_of_document": "</s>"},
+    )
+    return SHARDS.build(target, Run(root, INLINE))
+
+
+def rows_of(shards: Artifact) -> TokenShardRows:
+    store = open_rows(shards.folder)
+    assert isinstance(store, TokenShardRows)
+    return store
+
+
+def is_line_of(text: str, source: AnyRow) -> bool:
+    assert isinstance(source, FileRow)
+    return bool(json.loads(source.path.read_bytes()[source.row :].splitlines()[0])["text"] == text)
+
+
+def test_rows_of_token_shards_keep_the_contract(shards: Artifact) -> None:
+    hold_contract(rows_of(shards), is_line_of)
+
+
+def test_every_hundredth_token_is_traced_to_its_line(shards: Artifact) -> None:
+    store = rows_of(shards)
+    stream = [token for row in range(len(store)) for token in store.shards[row].tolist()]
+
+    for position in range(0, len(stream), 101):
+        found = trace_token(store, position)
+        [source] = found.text.source.rows
+        assert isinstance(source, FileRow)
+        line = json.loads(source.path.read_bytes()[source.row :].splitlines()[0])
+        ids = [*store.tokenizer.encode([line["text"]]).ids.tolist(), store.shards.eos]
+        assert (found.token.position, found.token.id) == (position, stream[position])
+        assert ids[found.token.number] == stream[position]
+        assert line["key"] == found.text.part.id
+
+
+def test_a_document_is_found_in_every_row_that_has_some_of_it(shards: Artifact) -> None:
+    store = rows_of(shards)
+    parts = [(row, part) for row in range(len(store)) for part in store.at(row).parts]
+
+    for doc_id in {part.id for _, part in parts}:
+        [found] = trace_id(store, doc_id)
+        assert [(row.number, part) for row, part in found.places] == [one for one in parts if one[1].id == doc_id]
+
+
+def test_each_document_leads_to_its_tokens_or_to_the_remainder(shards: Artifact) -> None:
+    store = rows_of(shards)
+    last, outcomes = len(store) * 512 - 1, []
+
+    for number in range(41):
+        [found] = follow_document(Lineage(store.lineage.root), f"p-{number}")
+        fates = {fate.artifact.manifest.kind: fate for _, fate in found.below}
+        if "made/token_shards" not in fates:
+            continue
+        fate = fates["made/token_shards"]
+        outcomes.append(fate.outcome)
+        if fate.row is not None:
+            [traced] = trace_id(store, f"p-{number}")
+            begin, end = traced.places[0], traced.places[-1]
+            assert fate.place["first_token"] == begin[0].first_token + begin[1].column
+            assert fate.place["last_token"] == min(end[0].first_token + end[1].column + end[1].tokens - 1, last)
+    assert set(outcomes) == {"in_rows", "in_remainder"}
+    assert outcomes.count("in_rows") == shards.manifest.identity.counts["documents"]
+
+
+def test_it_is_previewed_by_licence_and_has_no_documents_to_compare(shards: Artifact) -> None:
+    tokens = shards.manifest.identity.counts["tokens"]
+
+    assert preview(shards) == [{"licence": "cc0-1.0", "of the tokens": "100.00%", "tokens": f"{tokens:,}"}]
+    assert list(document_changes(shards, shards)) == []
+
+
+def test_what_is_not_there_is_refused_with_what_is(shards: Artifact) -> None:
+    store = rows_of(shards)
+
+    with pytest.raises(UsageError, match=rf"there is no row {len(store)}; give 0 to {len(store) - 1}"):
+        peek(store, row=len(store))
+    with pytest.raises(UsageError, match="no row has a document with doc_id 'x'"):
+        trace_id(store, "x")
+
+
+def test_the_tokenizer_is_found_after_the_data_root_was_moved(shards: Artifact, tmp_path: Path) -> None:
+    root = shards.folder.parents[2]
+    shutil.copytree(root, tmp_path / "moved")
+    moved = tmp_path / "moved" / shards.folder.relative_to(root)
+
+    assert peek(open_rows(moved)).parts[0].text
+
+    (tmp_path / "moved" / "tokenizer.model").unlink()
+    load_tokenizer.cache_clear()
+    with pytest.raises(InputError, match="the tokenizer file can't be read"):
+        peek(open_rows(moved))
+
+
+def test_rows_that_are_not_those_of_the_text_are_an_error(shards: Artifact, tmp_path: Path) -> None:
+    root = shards.folder.parents[2]
+    shutil.copytree(root, tmp_path / "data")
+    other = open_artifact(tmp_path / "data" / shards.folder.relative_to(root))
+    path = other.folder / "shard_00000.npy"
+    data = bytearray(path.read_bytes())
+    data[128] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(data)
+
+    with pytest.raises(InputError, match="row 0 doesn't hold the tokens of document"):
+        trace_token(rows_of(other), 0)

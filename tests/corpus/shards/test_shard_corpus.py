@@ -1,0 +1,229 @@
+"""A corpus as token shards: one stream of its documents' tokens, cut into rows, whatever the workers."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pack_build import Made, license_of
+from refusals import refusal
+from shards_build import by_model, manual, shard_documents
+from word_tokenizer import write_tokenizer
+from wrong_tokenizer import wrong_gigatoken
+
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.packing.encoded import EncodedCorpus, EncodedShard
+from pipeline_assets.corpus.shards.recipe import ShardsRecipe
+from pipeline_assets.corpus.shards.shard_corpus import Piece, TokenShard, shard_corpus, token_shards, write_shard
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, TokenizerRecipe, load_encoder
+
+SHIPPED = TokenizerFile(TokenizerRecipe())
+
+
+def stream_of(documents: list[Made], tokenizer: TokenizerFile) -> list[int]:
+    """The tokens of all documents, one by one, each with its end."""
+    library = load_tokenizer(tokenizer)
+    return [token for one in documents for token in [*library.encode([one.text]).ids.tolist(), library.end_of_document]]
+
+
+def rows_in(shards: Artifact) -> np.ndarray:
+    """All rows, as NumPy alone reads them."""
+    files = [file.path for file in shards.manifest.identity.files if file.path.endswith(".npy")]
+    return np.concatenate([np.load(shards.folder / path) for path in files])
+
+
+@pytest.mark.parametrize("rows_per_shard", [1, 5, 10_000])
+def test_rows_are_the_documents_one_after_the_other(
+    folder: Path, texts: list[str], model: Path, rows_per_shard: int
+) -> None:
+    documents, tokenizer = manual(texts[:40]), by_model(model)
+
+    made = shard_documents(folder, documents, tokenizer, rows_per_shard=rows_per_shard)
+
+    stream, rows = stream_of(documents, tokenizer), rows_in(made)
+    assert rows.dtype == np.uint16
+    assert rows.reshape(-1).tolist() == stream[: len(stream) // 16 * 16]
+    sizes = [file.rows for file in made.manifest.identity.files if file.path.endswith(".npy")]
+    assert set(sizes[:-1]) <= {rows_per_shard} and 0 < sizes[-1] <= rows_per_shard
+    begin = (made.folder / "shard_00000.npy").read_bytes()[:80]
+    assert begin[:8] == b"\x93NUMPY\x01\x00"
+    assert b"'fortran_order': False" in begin
+
+
+def test_each_line_tells_where_a_document_begins_and_what_became_of_it(
+    folder: Path, texts: list[str], model: Path
+) -> None:
+    documents, tokenizer = manual(texts[:30]), by_model(model)
+
+    lengths = [len(stream_of([one], tokenizer)) for one in documents]
+    starts = [sum(lengths[:number]) for number in range(30)]
+    stop = starts[25] + 1  # of one row, in which the document 25 has a token
+    kept = range(26)
+
+    made = shard_documents(folder, documents, tokenizer, seq_len=stop)
+
+    lines = pq.read_table(made.path("documents.parquet")).to_pylist()
+    assert lines == [
+        {
+            "doc_id": f"manual-{number}",
+            "source": "manual",
+            "shard": f"shards/{number // 7:05d}.jsonl.zst",
+            "row": number % 7,
+            "license_tag": license_of(f"manual-{number}"),
+            "start": starts[number],
+            "tokens": lengths[number],
+        }
+        for number in kept
+    ]
+    licences = Counter[str]()
+    for number in kept:
+        licences[license_of(f"manual-{number}")] += min(lengths[number], stop - starts[number])
+    counts = made.manifest.identity.counts
+    assert counts == {
+        "ledger": {"in": 30, "out": 26, "dropped": {"in_remainder": 4}, "rejected": {}},
+        "documents": 26,
+        "tokens": stop,
+        "sequences": 1,
+        "shards": 1,
+        "cut_documents": 1,
+        "remainder_tokens": sum(lengths) - stop,
+        "text_bytes": sum(len(one.text.encode()) for one in documents),
+        "license_tokens": dict(licences),
+    }
+    assert made.manifest.identity.ledger.adds_up
+
+
+def test_a_stream_that_ends_with_a_row_leaves_nothing_out(folder: Path) -> None:
+    documents = [Made("a", f"a-{number}", "w1 w2 w3") for number in range(4)]
+
+    made = shard_documents(folder, documents, words(folder), seq_len=8)
+
+    counts = made.manifest.identity.counts
+    assert (counts["sequences"], counts["remainder_tokens"], counts["cut_documents"]) == (2, 0, 0)
+    assert counts["ledger"]["dropped"] == {}
+
+
+def words(folder: Path) -> TokenizerFile:
+    """The tokenizer of words."""
+    from pack_build import recipe
+
+    path = write_tokenizer(folder)
+    return TokenizerFile(recipe(path).tokenizer, path)
+
+
+def test_a_large_vocabulary_takes_int32(folder: Path) -> None:
+    documents = [
+        Made("a", f"doc-{n}", text) for n, text in enumerate(["Ein naïver Bär 🐻 <|endoftext|>", "", "日本語 " * 9])
+    ]
+
+    made = shard_documents(folder, documents, SHIPPED, seq_len=4)
+
+    oracle = load_encoder(VOCABULARY_SHA256).oracle
+    stream = [token for one in documents for token in [*oracle.encode_ordinary(one.text), END_OF_TEXT]]
+    assert rows_in(made).dtype == np.int32
+    assert rows_in(made).reshape(-1).tolist() == stream[: len(stream) // 4 * 4]
+    assert made.manifest.identity.decisions == {
+        "dtype": "int32",
+        "seq_len": 4,
+        "end_of_document": END_OF_TEXT,
+        "vocabulary_size": 201_088,
+        "tokenizer_sha256": VOCABULARY_SHA256,
+        "tokenizer": {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
+    }
+
+
+def test_uint16_for_a_large_vocabulary_is_refused_before_a_text_is_read(folder: Path) -> None:
+    shard = CorpusShard("a-0", "a", "shards/0.jsonl.zst", folder / "gone", 1, 0)
+    building = BuildFolder(folder)
+
+    line = refusal(
+        lambda: shard_corpus(building, [shard], ShardsRecipe(dtype="uint16"), SHIPPED, RunSettings()), UsageError
+    )
+
+    assert line == (
+        "shards.dtype: uint16 holds ids below 65,536, and the vocabulary has 201,088; leave it out, or ask for int32"
+    )
+
+
+def test_too_little_text_for_a_row_says_how_many_tokens_there_are(folder: Path) -> None:
+    documents = [Made("a", "a-0", "w1 w2 w3")]
+
+    line = refusal(lambda: shard_documents(folder, documents, words(folder), seq_len=8), UsageError)
+
+    assert line == ("shards.seq_len: there are 4 tokens, and a row has 8; give more text, or ask for shorter rows")
+
+
+def test_an_id_beyond_the_vocabulary_is_refused_with_the_tokenizer(folder: Path) -> None:
+    tokenizer = words(folder)
+    np.array([2, 3, 77_000, 1], np.int32).tofile(folder / "run")
+    shard = TokenShard("00000", (1, 4), (Piece(folder / "run", 0, 4),))
+
+    line = refusal(lambda: write_shard(shard, BuildFolder(folder), tokenizer, "uint16"), InputError)
+
+    assert line == (
+        f"{tokenizer.file}: it gives the id 77,000, and its vocabulary has 52; "
+        "give a tokenizer whose ids are all in its vocabulary"
+    )
+    assert not (folder / "shard_00000.npy").exists()
+
+
+def test_workers_and_levels_change_no_byte_that_counts(folder: Path, texts: list[str], model: Path) -> None:
+    documents, tokenizer = manual(texts[:60]), by_model(model)
+
+    digests = {
+        shard_documents(folder / str(number), documents, tokenizer, settings).manifest.digest
+        for number, settings in enumerate(
+            [RunSettings(), RunSettings(1, "fork", zstd_level=9), RunSettings(2, "fork"), RunSettings(2, "spawn")]
+        )
+    }
+
+    assert len(digests) == 1
+
+
+def test_document_shards_of_other_sizes_give_the_same_rows(folder: Path, texts: list[str], model: Path) -> None:
+    documents, tokenizer = manual(texts[:60]), by_model(model)
+
+    one, other = (shard_documents(folder / str(size), documents, tokenizer, shard_size=size) for size in (3, 100))
+
+    assert rows_in(one).tolist() == rows_in(other).tolist()
+
+
+def test_when_the_fast_tokenizer_is_wrong_everything_is_encoded_again_by_tiktoken(folder: Path) -> None:
+    # page-175 is spot-checked; page-5, in the shard before it, is wrong too and nobody looks at it.
+    documents = [Made("a", "page-5", "It's a page"), Made("a", "page-175", "It's a page")]
+    right = shard_documents(folder / "right", documents, replace(SHIPPED, driver="tiktoken"), seq_len=4, shard_size=1)
+
+    with wrong_gigatoken():
+        found = shard_documents(folder / "found", documents, SHIPPED, seq_len=4, shard_size=1)
+
+    assert found.manifest.digest == right.manifest.digest
+    assert found.manifest.provenance["tokenizer_driver"] == ["tiktoken"]
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(2, 9), st.integers(1, 4))
+def test_the_pieces_of_shards_are_the_runs_one_after_the_other(lengths: list[int], seq_len: int, per: int) -> None:
+    runs = tuple(EncodedShard("a", str(n), Path(str(n)), Path("x"), 1) for n in range(len(lengths)))
+    receipts = [Receipt([], {"tokens": length}) for length in lengths]
+    rows = sum(lengths) // seq_len
+
+    shards = token_shards(
+        EncodedCorpus(runs, receipts, lambda *_: iter(())), rows, ShardsRecipe(seq_len=seq_len, rows_per_shard=per)
+    )
+
+    stream = [(str(run), token) for run, length in enumerate(lengths) for token in range(length)]
+    told = [
+        [(str(piece.run), piece.start + token) for piece in shard.pieces for token in range(piece.tokens)]
+        for shard in shards
+    ]
+    assert [len(tokens) for tokens in told] == [shard.shape[0] * seq_len for shard in shards]
+    assert [token for tokens in told for token in tokens] == stream[: rows * seq_len]
+    assert [shard.shape[0] for shard in shards[:-1]] == [per] * (len(shards) - 1)

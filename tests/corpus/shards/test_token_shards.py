@@ -1,0 +1,140 @@
+"""Token shards opened: rows as views, the documents of each, and what is refused."""
+
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pack_build import license_of
+from refusals import refusal
+from shards_build import by_model, manual, numbered_rows, seal_rows, shard_documents
+
+from pipeline_assets.corpus.formats import parquet
+from pipeline_assets.corpus.shards import token_shards
+from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.tokens.families import load_tokenizer
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, texts: list[str], model: Path) -> TokenShards:
+    """30 paragraphs in rows of 16."""
+    folder = tmp_path_factory.mktemp("made")
+    return open_shards(shard_documents(folder, manual(texts[:30]), by_model(model)).folder)
+
+
+def damaged(folder: Path, made: TokenShards) -> Path:
+    """A copy of the set, for a test to damage."""
+    copy = folder / "copy"
+    shutil.copytree(made.folder, copy)
+    for path in (copy, *copy.iterdir()):
+        path.chmod(0o755)
+    return copy
+
+
+def test_rows_are_views_of_the_files(made: TokenShards) -> None:
+    files = [np.load(path) for path in sorted(made.folder.glob("*.npy"))]
+
+    assert np.concatenate(files).tolist() == [made[row].tolist() for row in range(len(made))]
+    assert made[-1].tolist() == files[-1][-1].tolist()
+    assert (made.dtype, made.seq_len, made.vocabulary_size) == (np.dtype("uint16"), 16, 400)
+    assert not made[0].flags.writeable and not made[0].flags.owndata
+    with pytest.raises(IndexError):
+        made[len(made)]
+
+
+@pytest.mark.parametrize("group_rows", [4, 65_536])
+def test_the_documents_of_a_row_are_its_tokens(
+    tmp_path: Path, texts: list[str], model: Path, group_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet.ParquetOutput.__init__, "__defaults__", (group_rows,))
+    short = [text[: 5 + number] for number, text in enumerate(texts[:30])]
+    documents, tokenizer = manual(short), by_model(model)
+    made = open_shards(shard_documents(tmp_path, documents, tokenizer).folder)
+    library = load_tokenizer(tokenizer)
+    ids = {one.doc_id: [*library.encode([one.text]).ids.tolist(), made.eos] for one in documents}
+
+    for row in range(len(made)):
+        parts = made.documents_of(row)
+        tokens = [token for one in parts for token in ids[one.doc_id][one.start : one.start + one.tokens]]
+        assert made[row].tolist() == tokens
+        assert [one.column for one in parts] == [sum(one.tokens for one in parts[:n]) for n in range(len(parts))]
+        assert all(one.license_tag == license_of(one.doc_id) for one in parts)
+        numbers = [int(one.doc_id.removeprefix("manual-")) for one in parts]
+        assert [(one.shard, one.shard_row) for one in parts] == [
+            (f"shards/{number // 7:05d}.jsonl.zst", number % 7) for number in numbers
+        ]
+
+
+def test_pickled_it_is_opened_again(made: TokenShards) -> None:
+    data = pickle.dumps(made)
+
+    assert len(data) < 1000
+    assert pickle.loads(data) == made
+
+
+def test_a_set_that_was_replaced_is_refused(tmp_path: Path) -> None:
+    folder = seal_rows(tmp_path, "a", numbered_rows(2, 12)).folder
+    opened = open_shards(folder)
+    pickled, first = pickle.dumps(opened), opened[0]
+    seal_rows(tmp_path, "a", numbered_rows(100, 12), rows_per_shard=4)
+
+    assert first.tolist() == [2] * 4
+    line = refusal(lambda: opened[11], RetryableError)
+    assert line == f"{folder}: it was replaced while it was read; open the set again"
+    line = refusal(lambda: pickle.loads(pickled), RetryableError)
+    assert line == f"{folder}: it was replaced since the set was opened; open the set again"
+
+
+def test_files_are_mapped_again_where_only_a_few_may_be_open(
+    made: TokenShards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = [made[row].tolist() for row in range(len(made))]
+    narrow = token_shards.functools.lru_cache(2)(token_shards._mapped.__wrapped__)
+    monkeypatch.setattr(token_shards, "_mapped", narrow)
+
+    assert [made[row].tolist() for row in range(len(made))] == expected
+    assert narrow.cache_info().currsize == 2
+
+
+def test_what_is_no_set_is_refused(tmp_path: Path) -> None:
+    assert "there is no such folder" in refusal(lambda: open_shards(tmp_path / "gone"), InputError)
+    assert "nothing is sealed here" in refusal(lambda: open_shards(tmp_path), InputError)
+
+
+def test_a_shard_of_another_size_is_named(made: TokenShards, tmp_path: Path) -> None:
+    folder = damaged(tmp_path, made)
+    path = folder / "shard_00001.npy"
+    path.write_bytes(path.read_bytes()[:-2])
+
+    line = refusal(lambda: open_shards(folder), InputError)
+
+    assert line == f"{path}: has 286 bytes, sealed with 288; restore the file or rebuild the set"
+
+
+def test_a_shard_that_is_missing_is_named(made: TokenShards, tmp_path: Path) -> None:
+    folder = damaged(tmp_path, made)
+    (folder / "shard_00000.npy").unlink()
+
+    line = refusal(lambda: open_shards(folder), InputError)
+
+    assert line == f"{folder / 'shard_00000.npy'}: the file is missing; restore the file or rebuild the set"
+
+
+@pytest.mark.parametrize("other", [np.zeros((5, 16), "<i2"), np.zeros((16, 5), "<u2"), np.zeros((5, 16), "<u2", "F")])
+def test_a_shard_of_another_shape_or_type_is_named(made: TokenShards, tmp_path: Path, other: np.ndarray) -> None:
+    folder = damaged(tmp_path, made)
+    np.save(folder / "shard_00000.npy", other)
+
+    line = refusal(lambda: open_shards(folder), InputError)
+
+    assert f"{folder / 'shard_00000.npy'}: it has 288 bytes, {other.dtype} of shape {other.shape}" in line
+    assert "its manifest says uint16 of shape (5, 16)" in line
+
+
+def test_a_shard_that_is_no_array_is_named(made: TokenShards, tmp_path: Path) -> None:
+    folder = damaged(tmp_path, made)
+    (folder / "shard_00000.npy").write_bytes(b"x" * 288)
+
+    assert f"{folder / 'shard_00000.npy'}: this is no array" in refusal(lambda: open_shards(folder), InputError)
