@@ -57,7 +57,8 @@ def made_mixture(root: Path, commits: Mapping[str, str]) -> Stage2Recipe:
     content["tokenizer"] |= {"vocab_size": 2000, "sample_bytes": 400_000}
     content["shards"] |= {"seq_len": 512, "rows_per_shard": 64}
     halves = {"refinedweb": "0.5", "wikipedia_en": "0.5"}
-    content["segments"] = {"segments": [{"name": name, "tokens": 8192, "weights": halves} for name in ("first", "next")]}
+    segments = [{"name": name, "tokens": 8192, "weights": halves} for name in ("first", "next")]
+    content["segments"] = {"segments": segments}
     path = root / "recipes" / f"{NAME}.yaml"
     durable.make_folder(path.parent)
     durable.write_durably(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120).encode())
@@ -67,13 +68,14 @@ def made_mixture(root: Path, commits: Mapping[str, str]) -> Stage2Recipe:
 def mixture_lines(recipe: Stage2Recipe, root: Path) -> list[str]:
     """What became of the documents of each source, and its shards."""
     assert recipe.shards is not None
-    table = [("source", "rows", "documents", "filtered", "tokens", "sequences")]
+    table: list[tuple[str, ...]] = [("source", "rows", "documents", "filtered", "tokens", "sequences")]
     for name in recipe.shards.sources:
         raw, left, shards = (
             open_artifact(root / recipe.target(f"stage2/{kind}", name).folder).manifest.identity
             for kind in ("raw_corpus", "filtered", "token_shards")
         )
-        numbers = [raw.ledger.rows_in, raw.ledger.out, left.ledger.out, shards.counts["tokens"], shards.counts["sequences"]]
+        of_shards = (shards.counts["tokens"], shards.counts["sequences"])
+        numbers = (raw.ledger.rows_in, raw.ledger.out, left.ledger.out, *of_shards)
         table.append((name, *(f"{number:,}" for number in numbers)))
     trained = open_artifact(root / recipe.target("stage2/tokenizer").folder).manifest.identity.decisions
     words = f"tokenizer {trained['model']}, sha256 {trained['sha256'][:16]}"

@@ -66,6 +66,8 @@ MAY_IMPORT = {
         *{"commands", "demo_library", "demo_nemotron", "demo_sources", "smoke_nemotron"},
         *{"resources", "systems", "corpus", "spine"},
     },
+    "demo_mixture": {"demo_library", "spine"},
+    "smoke_stage2": {"commands", "demo_library", "demo_mixture", "resources", "systems", "corpus", "spine"},
     "smoke": {"commands", "demo", "demo_library", "resources", "systems", "corpus", "spine"},
     "report_pages": {"resources", "corpus", "spine"},
     "ui": {"commands", "demo_library", "instance", "report_pages", "sensors", "systems", "resources", "spine"},
@@ -202,8 +204,8 @@ def test_the_command_line_starts_without_dagster_or_the_hub_client() -> None:
 
 def test_the_help_of_a_command_loads_no_arrays_or_tables() -> None:
     """But where options are made from sections of recipes, or a whole corpus is built."""
-    by_section = {f"commands.{page}" for page in ("stage_a", "corpora", "nemotron", "scores")}
-    by_section |= {"demo", "smoke", "smoke_nemotron"}
+    by_section = {f"commands.{page}" for page in ("stage_a", "stage2", "corpora", "nemotron", "scores")}
+    by_section |= {"demo", "smoke", "smoke_nemotron", "smoke_stage2"}
     modules = [f"pipeline_assets.{module}" for module in ("commands.sections", *COMMANDS) if module not in by_section]
 
     loaded = loaded_by(f"import {', '.join(modules)}")

@@ -17,6 +17,7 @@ from materialized import resources
 
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.recipes.versions import version_of
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.schedules import WEBHOOK, alert, read_schedules
@@ -166,7 +167,8 @@ def test_repin_builds_the_recipe_of_its_date_where_a_head_moved_and_nothing_else
 
 
 def test_a_recipe_without_datasets_of_a_hub_has_no_head_that_moves(notes_root: Path) -> None:
-    assert repinned("mixed", notes_root, None, datetime(2026, 1, 1, tzinfo=UTC)) == (None, [])  # type: ignore[arg-type]
+    version = version_of("mixed", notes_root, None, datetime(2026, 1, 1, tzinfo=UTC))  # type: ignore[arg-type]
+    assert (version.path.stem, version.moved) == ("mixed", [])
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def export(
         manifest = Manifest.from_bytes(written, source)
         write_durably(to / source.name, written)
         typer.echo(f"{to / source.name}  {manifest.digest}")
-    for inventory in sorted((data / "stage2").glob(f"*/inventory/{INVENTORY_JSON}")):
+    for inventory in sorted((data / "stage2").glob("*/inventory/inventory.json")):
         _export_mixture(inventory, to / "stage2", data)
 
 

@@ -46,7 +46,6 @@ from pipeline_assets.corpus.tokens.trained_tokenizer import (
     ExpectedTokenizer,
     TrainRecipe,
     preview_tokenizer,
-    train_tokenizer,
     trained_file,
     write_tokenizer_figures,
 )
@@ -291,6 +290,8 @@ DEDUPLICATED = Kind(
 
 
 def _train(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.tokens.train_tokenizer import train_tokenizer
+
     recipe = TrainRecipe.from_content(job.recipe["tokenizer"])
     return train_tokenizer(job.building, job.upstream_by_name(), recipe, job.run.settings)
 
@@ -306,7 +307,7 @@ TOKENIZER = Kind(
     "stage2/tokenizer",
     TOKENIZER_STAGE,
     seals_files(_train),
-    """A SentencePiece unigram model, trained on a sample drawn by weight, and what it makes of each corpus beside o200k.
+    """A SentencePiece unigram model of a sample drawn by weight, and what it makes of each corpus beside o200k.
 
     Waits until every source of its sample is there.""",
     preview=preview_tokenizer,

@@ -16,7 +16,8 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
     """The files that a target is made of.
 
     Raises:
-        UsageError, InputError: no revision is pinned yet; from the hub; from `pin_of_folder`; a dump can't be unpacked here.
+        UsageError, InputError: no revision is pinned yet; from the hub; from `pin_of_folder`; a dump can't be unpacked
+            here.
     """
     if target.outside is None:
         return raw_of_hub(*_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)

@@ -5,7 +5,6 @@ DATASET_CARD.md  the dataset's card at the commit, as it is; of files of this ma
 LICENSES.md      the licences of its documents: how many and how much text under each, and what is known of them
 """
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,6 +24,7 @@ from pipeline_assets.corpus.spine.target import BuildResult
 
 README, CARD_COPY, LICENSES = "README.md", "DATASET_CARD.md", "LICENSES.md"
 _YES_NO = {True: "yes", False: "no", None: "not known"}
+_TOLD = ("path", "config", "split", "files", "rules", "language", "amount", "seed", "columns")
 _NO_CARD = "The dataset has no card at this commit.\n"
 
 
@@ -80,17 +80,17 @@ def _readme(
     counted: Mapping[str, Mapping[str, int]],
     licences: LicenceTable,
 ) -> str:
-    section = {name: value for name, value in source.content().items() if name not in ("filters", "source")}
     ledger, facts = content.counts["ledger"], [("retrieved", str(raw.provenance["started_at_utc"])[:10])]
     if isinstance(source, HubSource):
         facts = [("dataset", source.dataset), ("revision", source.revision), ("URL", _address(source)), *facts]
-    facts += [(name, json.dumps(value, ensure_ascii=False)) for name, value in section.items() if _is_said(name, value)]
+    facts += [(name, said) for name in _TOLD if (said := _said(source.content().get(name)))]
     files = sum(1 for entry in raw.identity.inputs if not isinstance(source, HubSource) or "row_groups" in entry)
     lines = [
         f"# {plain(source.source)}",
         "",
-        f"Rows of {files:,} files as Documents, a line each, in `shards/`: {content.counts['documents']:,} of "
-        f"{ledger['in']:,} rows, {content.counts['text_bytes']:,} bytes of text. {redistribution(counted, licences)}",
+        f"Rows of {files:,} file{'s' * (files != 1)} as Documents, a line each, in `shards/`: "
+        f"{content.counts['documents']:,} of {ledger['in']:,} rows, {content.counts['text_bytes']:,} bytes of text. "
+        f"{redistribution(counted, licences)}",
         "",
         *table(["", ""], [(name, code(value)) for name, value in facts]),
         "",
@@ -99,8 +99,16 @@ def _readme(
     return "\n".join(lines) + "\n"
 
 
-def _is_said(name: str, value: Any) -> bool:
-    return value not in (None, [], "") and name not in ("dataset", "revision")
+def _said(value: Any) -> str:
+    """A value of a recipe in words, without what it leaves unsaid; empty where it says nothing."""
+    match value:
+        case dict():
+            return ", ".join(f"{name}: {said}" for name, one in value.items() if (said := _said(one)))
+        case list():
+            return ", ".join(map(_said, value))
+        case int():
+            return f"{value:,}"
+    return str(value or "")
 
 
 def _address(source: HubSource) -> str:
@@ -127,7 +135,7 @@ def licence_rows(counted: Mapping[str, Mapping[str, int]], licences: LicenceTabl
         counted: `documents` and `text_bytes` by tag.
     """
     head = ["licence", "name", "documents", "bytes of text", "may be passed on", "asks for names", "share alike"]
-    rows = []
+    rows = list[list[str | int]]()
     for tag, counts in counted.items():
         one = licences[tag] if tag in licences else licences["unknown"]
         name = plain(one.name) if one.url is None else f"[{plain(one.name)}]({one.url})"

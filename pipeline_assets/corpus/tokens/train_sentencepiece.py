@@ -16,7 +16,7 @@ from typing import Annotated
 import pydantic
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, not_installed
-from pipeline_assets.corpus.spine.recipe import Option, RecipePart
+from pipeline_assets.corpus.spine.recipe import Option, RecipePart, Share
 
 LINE_BYTES = 4192  # of a line, at which the trainer skips it
 MEMORY_A_BYTE = 30  # of a sample, at the trainer's peak: 22 were measured, 30 were reported of large ones
@@ -36,7 +36,7 @@ class UnigramRecipe(RecipePart):
     vocab_size: Annotated[int, Option("Pieces, those for unknown, begin and end included.")] = pydantic.Field(
         32_000, ge=8, lt=1 << 31
     )
-    character_coverage: float = pydantic.Field(0.9995, gt=0.9, le=1)
+    character_coverage: Share = "0.9995"
     byte_fallback: bool = False
 
 
@@ -90,7 +90,7 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> Trained:
             model_writer=model,
             model_type="unigram",
             vocab_size=recipe.vocab_size,
-            character_coverage=recipe.character_coverage,
+            character_coverage=float(recipe.character_coverage),
             byte_fallback=recipe.byte_fallback,
             max_sentence_length=LINE_BYTES,
             num_threads=1,
