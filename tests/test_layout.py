@@ -60,6 +60,7 @@ MAY_IMPORT = {
     "instance": {"spine"},
     "demo_library": {"spine"},
     "demo_sources": {"demo_library"},
+    "demo_mixture": {"demo_library", "demo_sources"},
     "demo_nemotron": {"systems", "spine"},
     "smoke_nemotron": {"commands", "demo_library", "demo_nemotron", "resources", "systems", "corpus", "spine"},
     "demo": {

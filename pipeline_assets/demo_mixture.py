@@ -1,0 +1,172 @@
+"""Seven datasets of a mixture for pretraining as a hub has them, small: paths, columns and cards as of the real ones.
+
+Five have documentation of the running Python, two its modules. Planted: in each of the five a text of one sentence, one
+of over 8,000 characters, and three that aren't English; in C4 three pages of FineWeb and one of its own, quoted whole,
+and that one again with a word changed; in codeparrot modules of other licences, and one twice, also in starcoderdata.
+"""
+
+import datetime
+import gzip
+import hashlib
+import itertools
+import json
+import sysconfig
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import yaml
+import zstandard
+
+from pipeline_assets import demo_library
+from pipeline_assets.demo_library import Page, urn, write_changed
+from pipeline_assets.demo_sources import paragraphs, sentence
+
+TEXT_BYTES = 150_000  # that a dataset takes of what ships with Python; what is planted comes on top
+_MODULE_BYTES = 12_000
+_ROWS_PER_GROUP = 25
+_WEB_COLUMNS = "text id dump url date file_path language language_score token_count"
+_FOREIGN = (
+    "Am Morgen lag der Nebel noch über dem Hafen, und die Fischer warteten auf besseres Wetter. Niemand wusste, wann "
+    "das Schiff aus dem Norden kommen würde. Die Wirtin glaubte kein Wort davon und stellte das Brot auf den Tisch.",
+    "Le marché ouvrait chaque samedi avant le lever du soleil, et les paysans arrivaient de toute la vallée. On y "
+    "vendait des pommes et du fromage. Personne ne se souvenait de l'année où la halle avait été construite.",
+    "La biblioteca del pueblo estaba junto al río, en una casa que antes había sido un molino. Cada tarde llegaban los "
+    "niños para escuchar los cuentos de la maestra. Cuando llovía mucho, había que subir los libros al otro piso.",
+)
+_CARD = """\
+This is not {name} and holds none of its text. It has the same paths and columns, and in its head what the real card
+says of licence and files, so that a pipeline for the real dataset runs on it offline.
+
+The texts ship with Python, under the Python Software Foundation licence (PSF-2.0), or are made up. Ids, dates, scores
+and all else is made, too: no page was crawled, no repository read.
+"""
+Json = dict[str, Any]
+
+
+def _head(licence: str | list[str], config: str, files: str) -> Json:
+    return {"license": licence, "configs": [{"config_name": config, "data_files": [{"split": "train", "path": files}]}]}
+
+
+# Of each: what the head of its card says, and its files, to which rows go in turn.
+_DATASETS: dict[str, tuple[Json, Sequence[str]]] = {
+    "HuggingFaceFW/fineweb": (_head("odc-by", "sample-10BT", "sample/10BT/*"), ["sample/10BT/000_00000.parquet"]),
+    "wikimedia/wikipedia": (
+        _head(["cc-by-sa-3.0", "gfdl"], "20231101.en", "20231101.en/train-*"),
+        [f"20231101.en/train-0000{number}-of-00002.parquet" for number in range(2)],
+    ),
+    "allenai/c4": (
+        _head("odc-by", "en", "en/c4-train.*.json.gz"),
+        [f"en/c4-train.0000{number}-of-01024.json.gz" for number in range(2)],
+    ),
+    "togethercomputer/RedPajama-Data-1T-Sample": ({}, ["arxiv_sample.jsonl", "cc_2023-06_sample.jsonl"]),
+    "cerebras/SlimPajama-627B": ({}, [f"train/chunk1/example_train_{number}.jsonl.zst" for number in range(2)]),
+    "codeparrot/codeparrot-clean": ({}, [f"file-00000000000{number}.json.gz" for number in (1, 2)]),
+    "bigcode/starcoderdata": ({"license": "other"}, ["python/train-00000-of-00059.parquet"]),
+}
+
+
+def write_mixture(folder: Path) -> None:
+    """Writes the seven into a hub's folder, as `datasets/<owner>/<name>`; files of the same name are replaced.
+
+    Raises:
+        InputError: this Python ships no standard-library sources.
+    """
+    library = Path(sysconfig.get_path("stdlib"))
+    documentation = itertools.starmap(_with_odd_texts, enumerate(_shares(demo_library.library_pages(library), 5)))
+    rows = [*_rows_of_pages(*documentation), *_rows_of_modules(*_shares(_modules(library), 2))]
+    for (name, (head, paths)), of_dataset in zip(_DATASETS.items(), rows, strict=True):
+        for number, path in enumerate(paths):
+            write_changed(folder / "datasets" / name / path, _encoded(path, of_dataset[number :: len(paths)]))
+        said = yaml.safe_dump({"pretty_name": name.partition("/")[2], **head}, sort_keys=False)
+        card = f"---\n{said}---\n# Demo stand-in for {name}\n\n{_CARD.format(name=name)}"
+        write_changed(folder / "datasets" / name / "README.md", card.encode())
+
+
+def _encoded(path: str, rows: Sequence[Json]) -> bytes:
+    if path.endswith(".parquet"):
+        return demo_library.parquet(pa.Table.from_pylist(rows), _ROWS_PER_GROUP)
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    lines = gzip.compress(lines, mtime=0) if path.endswith(".gz") else lines
+    return zstandard.compress(lines) if path.endswith(".zst") else lines
+
+
+def _shares(pages: Iterable[Page], count: int) -> Iterator[list[Page]]:
+    """So many sets, no page in two, of about `TEXT_BYTES` each; drawn by the hashes of addresses."""
+    drawn = sorted(pages, key=lambda page: urn(page.url))
+    for number in range(count):
+        share, size = list[Page](), 0
+        for page in drawn[number::count]:
+            if size < TEXT_BYTES:
+                share.append(page)
+                size += len(page.text.encode())
+        yield share
+
+
+def _modules(library: Path) -> Iterator[Page]:
+    for path in sorted([*library.glob("*.py"), *library.glob("*/*.py")]):
+        name, text = path.relative_to(library), path.read_bytes()
+        if demo_library.FOLDERS_LEFT_OUT.isdisjoint(name.parts) and text.isascii() and 0 < len(text) <= _MODULE_BYTES:
+            yield Page(f"Lib/{name.as_posix()}", text.decode())
+
+
+def _with_odd_texts(number: int, pages: Sequence[Page]) -> list[Page]:
+    draw = Random(f"mixture {number}")
+    foreign = [[*itertools.permutations(text.rstrip(".").split(". "))][number] for text in _FOREIGN]
+    odd = [sentence(draw), "\n\n".join(paragraphs(draw, 30)), *(f"{'. '.join(text)}." for text in foreign)]
+    return [*pages, *(Page(f"{pages[0].url}?odd={place}", text) for place, text in enumerate(odd))]
+
+
+def _repeats(others: Sequence[Page], own: Page) -> Iterator[Page]:
+    for number, page in enumerate([*others, own]):
+        before, after = (paragraphs(Random(f"{place} {number}"), 2) for place in ("before", "after"))
+        yield Page(f"{page.url}?quoted", "\n\n".join([*before, page.text, *after]))
+    yield Page(f"{own.url}?again", f"{own.text.replace(' the ', ' that ', 1)}\n\nSo they say.")
+
+
+def _date(page: Page) -> str:
+    seconds = int.from_bytes(hashlib.sha256(page.url.encode()).digest()[:4]) // 20
+    return f"{(datetime.datetime(2014, 5, 1) + datetime.timedelta(seconds=seconds)).isoformat()}Z"
+
+
+def _rows_of_pages(*shares: Sequence[Page]) -> Iterator[Sequence[Json]]:
+    web, wikipedia, crawl, sample, slim = shares
+    quoted = [[page for page in one if len(page.text) > 1_500 and " the " in page.text] for one in (web, crawl)]
+    yield [_web_row(page, demo_library.DUMPS[number % 4]) for number, page in enumerate(web)]
+    named = [{"id": str(number), "url": page.url, "title": page.url[8:]} for number, page in enumerate(wikipedia, 12)]
+    yield [{**row, "text": page.text} for row, page in zip(named, wikipedia, strict=True)]
+    crawled = [*crawl, *_repeats(quoted[0][:3], quoted[1][0])]
+    yield [{"text": page.text, "timestamp": _date(page), "url": page.url} for page in crawled]
+    about = [{"timestamp": _date(page)[:-1], "language": "en", "url": page.url} for page in sample]
+    metas = [json.dumps(meta) if number % 2 else meta for number, meta in enumerate(about)]  # objects of papers alone
+    yield [{"text": page.text, "meta": meta} for page, meta in zip(sample, metas, strict=True)]
+    sets = [{"redpajama_set_name": f"RedPajama{name}"} for name in ("CommonCrawl", "C4", "StackExchange")]
+    yield [{"text": page.text, "meta": sets[number % 3]} for number, page in enumerate(slim)]
+
+
+def _web_row(page: Page, dump: str) -> Json:
+    row = {**demo_library.columns(demo_library.Row(page.text, urn(page.url), dump, page.url)), "date": _date(page)}
+    return {name: row[name] for name in _WEB_COLUMNS.split()}
+
+
+def _rows_of_modules(modules: Sequence[Page], starred: Sequence[Page]) -> Iterator[Sequence[Json]]:
+    files = [*((page, "python/cpython", "psf-2.0") for page in modules), (modules[0], "demo/vendor", "psf-2.0")]
+    for number, licence in enumerate(("mit", "apache-2.0", "gpl-3.0")):
+        draw = Random(f"module {number}")
+        text = "\n".join(f'def rule_{one}():\n    """{sentence(draw)}"""\n    return {one}\n' for one in range(9))
+        files.append((Page("made.py", text), f"demo/made-{number}", licence))
+    yield [_code_row(*file) for file in files]
+    names = ("max_stars_repo_path", "max_stars_repo_name", "max_stars_count", "id", "content")
+    values = ((page.url, "python/cpython", 37, page.url, page.text) for page in [*starred, modules[0]])
+    yield [dict(zip(names, row, strict=True)) for row in values]
+
+
+def _code_row(page: Page, repo: str, licence: str) -> Json:
+    lengths, text = [*map(len, page.text.splitlines())], page.text
+    of_file = {"repo_name": repo, "path": page.url, "copies": "1", "size": str(len(text)), "content": text}
+    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], signed=True)
+    of_lines = {"line_mean": sum(lengths) / len(lengths), "line_max": max(lengths)}
+    alpha_frac = sum(map(str.isalnum, text)) / len(text)
+    return {**of_file, "license": licence, "hash": number, **of_lines, "alpha_frac": alpha_frac, "autogenerated": False}
