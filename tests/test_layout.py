@@ -67,7 +67,6 @@ MAY_IMPORT = {
         *{"commands", "demo_library", "demo_nemotron", "demo_sources", "smoke_nemotron"},
         *{"resources", "systems", "corpus", "spine"},
     },
-    "demo_mixture": {"demo_library", "spine"},
     "smoke_stage2": {"commands", "demo_library", "demo_mixture", "resources", "systems", "corpus", "spine"},
     "smoke": {"commands", "demo", "demo_library", "resources", "systems", "corpus", "spine"},
     "report_pages": {"resources", "corpus", "spine"},

@@ -24,8 +24,8 @@ from pipeline_assets.corpus.shards.mixture_page import mixture_page
 from pipeline_assets.corpus.shards.train_config import train_config as config_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import make_folder, write_durably
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, read_yaml, upstream_first
+from pipeline_assets.corpus.spine.errors import DeniedError, UsageError
+from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, UNPINNED, read_yaml, upstream_first
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.families import CHECKSUM
 from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT, FIGURES
@@ -151,7 +151,7 @@ def train(
     """Example: corpusmill stage2 tokenizer train --manifest refinedweb_mixture --vocab-size 32000"""
     run = flags.run(out_dir)
     _log_to(log_file)
-    recipe, path = _read(manifest, run.root)
+    recipe, path = _pinned(manifest, run)
     if recipe.tokenizer is None or recipe.tokenizer.kind != "trained":
         raise UsageError("it trains no tokenizer", path, "give a recipe whose `tokenizer` is of kind `trained`")
     if vocab_size not in (None, recipe.tokenizer.vocab_size):
@@ -192,7 +192,7 @@ def process(
     """Example: corpusmill stage2 process refinedweb_mixture --out-dir out"""
     run = flags.run(out_dir)
     _log_to(log_file)
-    recipe, path = _read(manifest, run.root)
+    recipe, path = _pinned(manifest, run)
     if tokenizer_path is not None:
         given = {
             "kind": "file",
@@ -224,6 +224,26 @@ def _sha256_expected(recipe: Stage2Recipe, file: Path) -> str:
 def _read(manifest: str, root: Path) -> tuple[Stage2Recipe, Path]:
     path = recipe_path(manifest, root)
     return Stage2Recipe.in_file(read_yaml(path), path, root), path
+
+
+def _pinned(manifest: str, run: Run) -> tuple[Stage2Recipe, Path]:
+    """The recipe; where it names no commits yet, a copy of it among those of the data root, at the heads.
+
+    Raises:
+        InputError: from the hub. A dataset that may not be read stays without a commit.
+    """
+    recipe, path = _read(manifest, run.root)
+    if UNPINNED not in (revision for _, revision in recipe.revisions()):
+        return recipe, path
+    content: dict[str, Any] = read_yaml(path)
+    for section in content["sources"]:
+        if section.get("revision") == UNPINNED:
+            try:
+                section["revision"] = run.hub_for("a dataset").resolve(section["dataset"])
+                tell([f"{section['dataset']} at {section['revision']}"], err=True)
+            except DeniedError as error:
+                tell([f"{section['source']}: {error}"], err=True)
+    return write_recipe_of(Stage2Recipe, content, run.root, "stage2", run.replace)
 
 
 def _derived(

@@ -1,58 +1,81 @@
-"""The page on the mixtures that the project ships: their sources, licences and tokenizers, written from manifests."""
+"""The page on mixtures: their sources, licences and tokenizers, written from manifests."""
 
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.licences import LicenceTable
+from pipeline_assets.corpus.licences import UNKNOWN, LicenceTable
 from pipeline_assets.corpus.markdown import code, plain, table
+from pipeline_assets.corpus.spine.recipe import UNPINNED, read_yaml
 
-_ANSWERS = {True: "yes", False: "no", None: "each document says"}
-_HEAD = """# Stage-2 mixtures
+_ANSWERS = {True: "yes", False: "no", None: "not known"}
+_BEGINNING = """# Stage-2 mixtures
 
-Written by `corpusmill stage2 docs` from `manifests/`, and not by hand: how it works is told in [stage 2](stage2.md).
+Written by `corpusmill stage2 docs` from `manifests/`, not by hand. How mixtures are made is told in [stage 2](stage2.md).
 """
+Content = dict[str, Any]
 
 
-def mixture_page(recipes: Sequence[dict[str, Any]], exported: Path, licences: LicenceTable) -> str:
+def mixture_page(recipes: Sequence[Content], exported: Path, licences: LicenceTable) -> str:
     """
     Args:
         recipes: as their files say.
-        exported: the folder of inventories that were exported, by version.
+        exported: a folder for each version that was exported: its recipe, `tokenizer.json`, …
     """
-    lines = [_HEAD]
+    lines = [_BEGINNING]
     for recipe in recipes:
-        lines += [f"## {plain(recipe['name'])}", "", *_sources(recipe, licences)]
-        lines += ["", *_tokenizer(recipe, exported), ""]
+        lines += [f"## {plain(recipe['name'])}", "", *_parts(recipe, licences), ""]
+    for folder in sorted(path.parent for path in exported.glob("*/inventory.json")):
+        lines += [f"## {plain(folder.name)}, as it was built", ""]
+        lines += [*_parts(read_yaml(folder / f"{folder.name}.yaml"), licences), *_built(folder), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _sources(recipe: dict[str, Any], licences: LicenceTable) -> list[str]:
-    head = ["source", "from", "commit", "rows", "licence", "may be passed on", "tokenizer", "shards"]
+def _parts(recipe: Content, licences: LicenceTable) -> Iterator[str]:
+    if recipe.get("sources"):
+        yield from _sources(recipe, licences)
+    if tokenizer := recipe.get("tokenizer"):
+        sha256 = tokenizer.get("expected_sha256") or tokenizer.get("sha256")
+        size = f"SentencePiece unigram, {tokenizer['vocab_size']:,} pieces" if "vocab_size" in tokenizer else "given"
+        pinned = f"sha256 {code(sha256)}" if sha256 else "its sha256 is what the first build makes"
+        yield from ("", f"Tokenizer: {size}; {pinned}.")
+    if segments := recipe.get("segments"):
+        rows = [
+            [plain(one["name"]), one["tokens"], ", ".join(f"{name} {share}" for name, share in one["weights"].items())]
+            for one in segments["segments"]
+        ]
+        of = f" of {code(recipe['mixture'])}" if recipe.get("mixture") else ""
+        yield from (f"Segments{of}, in order:", "", *table(["segment", "tokens", "corpora"], rows))
+
+
+def _sources(recipe: Content, licences: LicenceTable) -> list[str]:
+    head = ["source", "from", "commit", "rows", "licence", "may be passed on", "in the tokenizer", "in training"]
     shares = [(recipe.get(section) or {}).get("sources") or {} for section in ("tokenizer", "shards")]
-    rows = []
-    for source in recipe.get("sources", ()):
-        tag = source.get("license_tag") or "unknown"
-        one = licences[licences.tag_of(tag) or "unknown"]
+    rows = list[list[str | int]]()
+    for source in recipe["sources"]:
+        one = licences[licences.tag_of(source.get("license_tag") or UNKNOWN) or UNKNOWN]
         by_row = (source.get("columns") or {}).get("license")
-        licence = f"{code(one.tag)}, or as column {code(by_row)} says" if by_row else code(one.tag)
-        amount = ", ".join(f"{count:,} {unit}" for unit, count in (source.get("amount") or {}).items())
-        place = source.get("dataset") or source.get("path")
-        commit = code(source["revision"][:12]) if "revision" in source else "local"
-        passed_on = _ANSWERS[None if by_row else one.redistributable]
-        weights = [str(share.get(source["source"], "")) for share in shares]
-        rows.append([plain(source["source"]), code(place), commit, amount or "all", licence, passed_on, *weights])
+        revision, amount = source.get("revision"), source.get("amount") or {}
+        rows.append(
+            [
+                plain(source["source"]),
+                code(source.get("dataset") or source.get("path")),
+                "of this machine" if revision is None else "not pinned" if revision == UNPINNED else code(revision),
+                ", ".join(f"{count:,} {unit}" for unit, count in amount.items()) or "all",
+                f"each row's {code(by_row)}" if by_row else code(one.tag),
+                "as each row says" if by_row else _ANSWERS[one.redistributable],
+                *(str(share.get(source["source"], "")) for share in shares),
+            ]
+        )
     return table(head, rows)
 
 
-def _tokenizer(recipe: dict[str, Any], exported: Path) -> Iterator[str]:
-    section = recipe.get("tokenizer") or {}
-    expected = section.get("expected_sha256") or section.get("sha256")
-    if section:
-        kind = (
-            f"SentencePiece unigram, {section['vocab_size']:,} pieces" if "vocab_size" in section else section["family"]
-        )
-        yield f"Tokenizer: {kind}; sha256 {code(expected) if expected else 'not fixed: the first build tells it'}."
-    for path in sorted(exported.glob(f"{recipe['name']}*/tokenizer.json")):
-        yield f"- {path.parent.name}: sha256 {code(json.loads(path.read_bytes())['sha256'])}"
+def _built(folder: Path) -> Iterator[str]:
+    """What of a version is known once it is built."""
+    tokenizer = folder / "tokenizer.json"
+    if tokenizer.exists():
+        yield from ("", f"The tokenizer's sha256 is {code(json.loads(tokenizer.read_bytes())['sha256'])}.")
+    corpora = json.loads((folder / "inventory.json").read_bytes())["corpora"]
+    rows = [[plain(name), one["sequences"], one["tokens"], code(one["digest"])] for name, one in corpora.items()]
+    yield from ("", *table(["corpus", "rows", "tokens", "digest"], rows))
