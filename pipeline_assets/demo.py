@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 import yaml
@@ -22,12 +22,15 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import Recipe, read_yaml
 from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.demo_library import HELP_DATASET, HUB_FOLDER, HUB_TOKEN, write_fineweb_edu, write_help_dataset
+from pipeline_assets.demo_mixture import write_mixture
 from pipeline_assets.demo_nemotron import write_datasets
 from pipeline_assets.demo_sources import SOURCES_FOLDER, write_sources
 from pipeline_assets.smoke_nemotron import made_recipe, pool_lines
+from pipeline_assets.smoke_stage2 import made_mixture, mixture_lines
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import PROJECT_RECIPES
+from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 from pipeline_assets.systems.stage_a import StageARecipe
 from resources.loopback_hub import LoopbackHub
 
@@ -37,6 +40,7 @@ _STAGE_A = Path(__file__).with_name("demo_stage_a.yaml")
 _STAGE_A_WORKERS = 0  # its sources are so small that starting workers would take most of the time
 _DIGEST_LETTERS = len("sha256:") + 12
 REBUILT = ".rebuilt"  # digests of what was shown to rebuild
+System = Literal["healing", "stage_a", "nemotron", "stage2"]
 _TOKEN_BUDGET = 247_000  # both splits come within 1 % of theirs
 _TEXT_BYTES = 1_920_000  # 1.6 times 4.8 bytes a token: the corpus is small, so chance needs room
 _SHARD_TEXT_BYTES = 262_144
@@ -44,7 +48,7 @@ _SHARD_TEXT_BYTES = 262_144
 
 def demo(
     data: Root = Path("data/demo"),
-    only: Annotated[Literal["healing", "stage_a", "nemotron"] | None, typer.Option(help="Only this system.")] = None,
+    only: Annotated[System | None, typer.Option(help="Only this system.")] = None,
     workers: Workers = 2,
 ) -> None:
     """Example: corpusmill demo --data data/demo"""
@@ -53,13 +57,15 @@ def demo(
     if not os.environ.get(VERBOSE):
         logging.getLogger("corpusmill").setLevel(logging.WARNING)
     durable.make_folder(data)  # a place where nothing can be written is told at once
-    asked = {"healing", "stage_a", "nemotron"} if only is None else {only}
+    asked = set(get_args(System)) if only is None else {only}
     if "healing" in asked:
         write_hub(data)
     if "stage_a" in asked:
         write_stage_a_inputs(data)
     if "nemotron" in asked:
         write_datasets(data / HUB_FOLDER)
+    if "stage2" in asked:
+        write_mixture(data / HUB_FOLDER)
     with LoopbackHub(data / HUB_FOLDER, writable="nemotron" in asked) as hub:
         os.environ.update(hub.variables() | {"HF_TOKEN": HUB_TOKEN})
         commits = hub.commits()
@@ -71,6 +77,8 @@ def demo(
             _build_stage_a(data, StageARecipe.read(write_stage_a_recipe(data, commits[HELP_DATASET])))
         if "nemotron" in asked:
             _build_nemotron(data, made_recipe(data, commits))
+        if "stage2" in asked:
+            _build_stage2(data, made_mixture(data, commits))
     where = "" if data == Path("data/demo") else f" DATA={data}"
     typer.echo(f"\nlook at it:  make ui{where}   (or: corpusmill ui --data {data})")
 
@@ -143,6 +151,13 @@ def _build_nemotron(root: Path, recipe: NemotronRecipe) -> None:
     tell(["", f"{counted(new, 'artifact')} of nemotron built", *pool_lines(recipe, root)])
     pools = root / recipe.target("nemotron/candidate_pools", "nemotron-agentic-v1").folder
     _show_rebuild(root, pools, _STAGE_A_WORKERS)
+
+
+def _build_stage2(root: Path, recipe: Stage2Recipe) -> None:
+    built = list(run_targets(recipe, Run.of(root, os.environ, workers=_STAGE_A_WORKERS, replace=True)))
+    new = sum(not outcome.was_current for outcome in built)
+    tell(["", f"{counted(new, 'artifact')} of stage 2 built", *mixture_lines(recipe, root)])
+    _show_rebuild(root, root / recipe.target("stage2/token_shards", "c4_en").folder, _STAGE_A_WORKERS)
 
 
 def _build(recipe: Recipe, root: Path, workers: int) -> None:

@@ -65,6 +65,7 @@ MAY_IMPORT = {
     "smoke_nemotron": {"commands", "demo_library", "demo_nemotron", "resources", "systems", "corpus", "spine"},
     "demo": {
         *{"commands", "demo_library", "demo_nemotron", "demo_sources", "smoke_nemotron"},
+        *{"demo_mixture", "smoke_stage2"},
         *{"resources", "systems", "corpus", "spine"},
     },
     "smoke_stage2": {"commands", "demo_library", "demo_mixture", "resources", "systems", "corpus", "spine"},

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.spine.recipe import UNPINNED, read_yaml
 _ANSWERS = {True: "yes", False: "no", None: "not known"}
 _BEGINNING = """# Stage-2 mixtures
 
-Written by `corpusmill stage2 docs` from `manifests/`, not by hand. How mixtures are made is told in [stage 2](stage2.md).
+Written by `corpusmill stage2 docs` from `manifests/`, not by hand. How it is done is told in [stage 2](stage2.md).
 """
 Content = dict[str, Any]
 
