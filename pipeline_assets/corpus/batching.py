@@ -1,16 +1,17 @@
-"""A packed set in torch: rows in a seeded order over ranks and epochs, masks and labels that stay within a document."""
+"""Packed sets and mixtures of token shards in torch: rows over ranks and epochs; masks and labels within a document."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from pipeline_assets.corpus.formats.memmap import open_packed
 from pipeline_assets.corpus.ranks import places_of_rank
+from pipeline_assets.corpus.shards.reader import MixtureReader
 
 logger = logging.getLogger("corpusmill")
 _IGNORED = -100  # what torch's losses pass over
@@ -65,6 +66,40 @@ def loader(
         logger.info("epoch %d leaves rows over: %s", epoch, ", ".join(map(str, order[places.stop :])))
     rows = PackedRows(folder, order[places.start : places.stop : places.step])
     return DataLoader(rows, batch_size=batch, num_workers=workers)
+
+
+class MixtureBatches(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
+    """The batches of places of a mixture: tokens, int64 (batch, seq_len), and the places, int64 (batch,), at which
+    `reader[place]` tells corpus and row. Workers of a loader, forked or spawned, take batches in turn.
+    """
+
+    def __init__(self, reader: MixtureReader, places: range, batch: int) -> None:
+        self.reader, self.places, self.batch = reader, places, batch
+
+    def __len__(self) -> int:
+        return -(-len(self.places) // self.batch)
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        worker = get_worker_info()
+        turn = (worker.id, worker.num_workers) if worker is not None else (0, 1)
+        for one in self.reader.read(self.places, self.batch, *turn):
+            yield torch.from_numpy(one.tokens.astype(np.int64)), torch.from_numpy(one.places)
+
+
+def mixture_loader(
+    reader: MixtureReader,
+    batch: int,
+    rank: int = 0,
+    ranks: int = 1,
+    step: int = 0,
+    workers: int = 0,
+    drop_last: bool = False,
+) -> DataLoader[tuple[torch.Tensor, torch.Tensor]]:
+    """Batches of one rank of a mixture from a step on: those of `MixtureReader.batches`. Arguments and errors as there,
+    `workers` as of `loader`.
+    """
+    places = reader.places_of(batch, rank, ranks, step, drop_last)
+    return DataLoader(MixtureBatches(reader, places, batch), batch_size=None, num_workers=workers)
 
 
 def attention_mask(documents: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,166 @@
+"""Rows of several corpora in one seeded order, by weight: the same for any number of ranks and workers."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.ranks import places_of_rank
+from pipeline_assets.corpus.shards.order import MixtureOrder, fractions_of, mixture_order
+from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
+
+logger = logging.getLogger("corpusmill")
+_GROUP_BYTES = 16 << 20  # larger ones are memory that the system must first clear
+
+
+class MixtureRow(NamedTuple):
+    """A row, of which corpus it is, and its number there, by which `corpusmill trace --row` finds its files."""
+
+    tokens: NDArray[Any]
+    corpus: str
+    row: int
+
+
+class Batch(NamedTuple):
+    """Rows, shape (batch, seq_len), and their places in the order, shape (batch,)."""
+
+    tokens: NDArray[Any]
+    places: NDArray[np.int64]
+
+
+class MixtureReader:
+    """A mixture as a sequence: `reader[place]` is a MixtureRow. Pickled, it is what it was made from.
+
+    Attributes:
+        names: of the corpora, sorted: the order numbers them so.
+        shards: of each, by name.
+        order: what comes at each place: see `order`. It depends on names, weights, numbers of rows and seed alone.
+    """
+
+    def __init__(
+        self,
+        folders: Mapping[str, Path | str],
+        weights: Mapping[str, float | str] | None,
+        seed: int,
+        rows: int | None = None,
+        ranges: Mapping[str, range] | None = None,
+        digests: Mapping[str, str] | None = None,
+    ) -> None:
+        """
+        Args:
+            folders: of the token shards of each corpus.
+            weights: shares of the rows; None for those that the corpora have, so that all end together.
+            rows: see `mixture_order`.
+            ranges: the rows of each corpus that are read; None for all.
+            digests: of the sets that are expected; None for what is there.
+        Raises:
+            ValueError: weights that don't sum to 1, or of other corpora; corpora of other lengths of rows, dtypes or
+                tokenizers than the first; a range beyond a corpus; nothing to read.
+            InputError, RetryableError: from `open_shards`.
+        """
+        self._arguments = weights, seed, rows, ranges
+        self.names = sorted(folders)
+        self.shards = {name: open_shards(folders[name], (digests or {}).get(name)) for name in self.names}
+        of_all = {name: range(len(shards)) for name, shards in self.shards.items()}
+        self.ranges = dict(ranges or of_all)
+        for what, named in (("weights", weights), ("ranges", ranges)):
+            if named is not None and sorted(named) != self.names:
+                raise ValueError(f"the corpora are {self.names}, and {what} are of {sorted(named)}")
+        for name, own in self.ranges.items():
+            if not own or own[0] < 0 or own[-1] >= len(of_all[name]) or own.step != 1:
+                raise ValueError(f"{name} has rows 0 to {len(of_all[name]) - 1}: {own} is no range of them")
+        if not self.names:
+            raise ValueError("there is no corpus: give the folder of one")
+        total = sum(map(len, self.ranges.values()))
+        own = {name: Fraction(len(rows), total) for name, rows in self.ranges.items()}
+        self._shares = own if weights is None else fractions_of(weights)
+        first = self.shards[self.names[0]]
+        for name, shards in self.shards.items():
+            for what in ("seq_len", "dtype", "tokenizer_sha256"):
+                if getattr(shards, what) != getattr(first, what):
+                    told = f"{what} of {name} is {getattr(shards, what)}, of {self.names[0]} {getattr(first, what)}"
+                    raise ValueError(f"{told}: read them apart")
+        self.seq_len, self.dtype, self.eos = first.seq_len, first.dtype, first.eos
+
+    def __reduce__(self) -> tuple[Callable[..., "MixtureReader"], tuple[Any, ...]]:
+        folders = {name: shards.folder for name, shards in self.shards.items()}
+        digests = {name: shards.digest for name, shards in self.shards.items()}
+        return MixtureReader, (folders, *self._arguments, digests)
+
+    @cached_property
+    def order(self) -> MixtureOrder:
+        _, seed, rows, _ = self._arguments
+        return mixture_order(self.ranges, self._shares, seed, rows)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, place: int) -> MixtureRow:
+        place = range(len(self))[place]
+        name, row = self.names[self.order.corpora[place]], int(self.order.rows[place])
+        return MixtureRow(self.shards[name][row], name, row)
+
+    def batches(
+        self, batch: int, rank: int = 0, ranks: int = 1, step: int = 0, drop_last: bool = False
+    ) -> Iterator[NDArray[Any]]:
+        """Batches of one rank from a step on, shape (batch, seq_len), of the shards' dtype. Which rows they have, and
+        what is left over, is as in `places_of_rank`.
+
+        Rows are read ahead in groups of 16 MiB, each in the order of the files: a batch is a view of its group.
+
+        Raises:
+            ValueError: from `places_of_rank`.
+        """
+        return (one.tokens for one in self.read(self.places_of(batch, rank, ranks, step, drop_last), batch))
+
+    def places_of(self, batch: int, rank: int, ranks: int, step: int, drop_last: bool) -> range:
+        """The places of one rank, see `places_of_rank`; rank 0 logs how many are left over."""
+        places = places_of_rank(len(self), batch, rank, ranks, step, drop_last)
+        if rank == 0 and places.stop < len(self):
+            logger.info("the order leaves its last rows over: %d of %d", len(self) - places.stop, len(self))
+        return places
+
+    def read(self, places: range, batch: int, worker: int = 0, workers: int = 1) -> Iterator[Batch]:
+        """The rows at places, in batches; of `workers` that share them in turn, those of one."""
+        mine = range(worker * batch, len(places), workers * batch)
+        per_group = max(1, _GROUP_BYTES // (batch * self.seq_len * self.dtype.itemsize))
+        for start in range(0, len(mine), per_group):
+            group = [np.array(places[first : first + batch]) for first in mine[start : start + per_group]]
+            at = np.concatenate(group)
+            tokens, first = self.rows_at(at), 0
+            for own in group:
+                yield Batch(tokens[first : first + len(own)], own)
+                first += len(own)
+
+    def rows_at(self, places: NDArray[np.int64]) -> NDArray[Any]:
+        """The rows at some places, shape (places, seq_len), copied in the order in which they lie in the files."""
+        corpora, rows = self.order.corpora[places], self.order.rows[places]
+        tokens = np.empty((len(places), self.seq_len), self.dtype)
+        for number, name in enumerate(self.names):
+            of_corpus = np.flatnonzero(corpora == number)
+            of_corpus = of_corpus[np.argsort(rows[of_corpus], kind="stable")]
+            self._copy(self.shards[name], rows[of_corpus].astype(np.int64), of_corpus, tokens)
+        return tokens
+
+    def _copy(self, shards: TokenShards, rows: NDArray[np.int64], to: NDArray[np.int64], tokens: NDArray[Any]) -> None:
+        bounds = np.searchsorted(rows, shards.first_rows)
+        for file in np.flatnonzero(np.diff(bounds)).tolist():
+            start, stop = bounds[file], bounds[file + 1]
+            of_file = rows[start:stop] - shards.first_rows[file]
+            _copy_rows(shards.mapped(file).view(np.uint8), of_file, to[start:stop], tokens.view(np.uint8))
+
+
+@compiled
+def _copy_rows(
+    source: NDArray[np.uint8], rows: NDArray[np.int64], to: NDArray[np.int64], target: NDArray[np.uint8]
+) -> None:
+    for number in range(len(rows)):
+        row, place = rows[number], to[number]
+        for byte in range(source.shape[1]):  # a third of the time that assigning the row takes
+            target[place, byte] = source[row, byte]

@@ -1,0 +1,129 @@
+"""Which corpus comes at each place of a mixture, and which row of it."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.packing.mixture import hashed_order
+from pipeline_assets.corpus.shards.order import fractions_of, largest_remainders, mixture_order
+
+PARTS = st.lists(st.integers(1, 60) | st.integers(1, 10**12), min_size=1, max_size=12)
+# By the largest deficit, the third of these would lag by 1.2 rows.
+MANY = [50, 1, 1, 50, 1, 5, 3, 3, 2, 3, 50]
+
+
+def corpora_of(sizes: list[int]) -> dict[str, range]:
+    return {f"c{number:02d}": range(size) for number, size in enumerate(sizes)}
+
+
+def weights_of(parts: list[int]) -> dict[str, Fraction]:
+    return {f"c{number:02d}": Fraction(part, sum(parts)) for number, part in enumerate(parts)}
+
+
+def plain_order(weights: list[Fraction], places: int) -> list[int]:
+    """The rule, by fractions: of those whose next row may come, the one that is due first."""
+    taken, order = [0] * len(weights), []
+    for place in range(1, places + 1):
+        may = [number for number, weight in enumerate(weights) if weight * place > taken[number]]
+        due = {number: -((-taken[number] - 1) // weights[number]) for number in may}
+        order.append(min(may, key=lambda number: (due[number], number)))
+        taken[order[-1]] += 1
+    return order
+
+
+@given(PARTS, st.integers(1, 200))
+def test_at_every_prefix_each_corpus_is_within_a_row_of_its_weight(parts: list[int], places: int) -> None:
+    weights = weights_of(parts)
+
+    order = mixture_order(corpora_of([10**3] * len(parts)), weights, 1, places)
+
+    taken = [0] * len(parts)
+    for place, corpus in enumerate(order.corpora.tolist(), 1):
+        taken[corpus] += 1
+        assert all(abs(count - weight * place) < 1 for count, weight in zip(taken, weights.values(), strict=True)), (
+            f"at place {place}"
+        )
+
+
+@given(PARTS, st.integers(1, 60))
+def test_the_order_is_that_of_exact_fractions(parts: list[int], places: int) -> None:
+    weights = weights_of(parts)
+
+    order = mixture_order(corpora_of([10**3] * len(parts)), weights, 1, places)
+
+    assert order.corpora.tolist() == plain_order([*weights.values()], places)
+
+
+def test_many_small_corpora_beside_large_ones_don_t_lag() -> None:
+    order = mixture_order(corpora_of([200] * len(MANY)), weights_of(MANY), 1, sum(MANY)).corpora.tolist()
+
+    assert [order.count(number) for number in range(len(MANY))] == MANY
+
+
+@given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20)), min_size=1, max_size=6), st.integers(0, 99))
+def test_it_ends_before_a_corpus_would_repeat_a_row(corpora: list[tuple[int, int]], seed: int) -> None:
+    sizes, parts = [list(column) for column in zip(*corpora, strict=True)]
+    weights = weights_of(parts)
+
+    ended = mixture_order(corpora_of(sizes), weights, seed, None)
+    longer = mixture_order(corpora_of(sizes), weights, seed, len(ended) + 1)
+
+    came = [ended.corpora.tolist().count(number) for number in range(len(sizes))]
+    assert all(count <= size for count, size in zip(came, sizes, strict=True))
+    assert came[longer.corpora[-1]] == sizes[longer.corpora[-1]]
+    assert longer.corpora[:-1].tolist() == ended.corpora.tolist()
+    assert longer.rows[:-1].tolist() == ended.rows.tolist()
+
+
+def test_rows_of_a_corpus_come_in_the_hashed_order_of_each_epoch() -> None:
+    corpora = {"a": range(5), "b": range(10, 13)}
+
+    order = mixture_order(corpora, {"a": Fraction(1, 2), "b": Fraction(1, 2)}, 7, 20)
+
+    for number, name in enumerate(corpora):
+        rows = corpora[name]
+        epochs = [hashed_order(len(rows), 7, "mixture", name, epoch).tolist() for epoch in range(4)]
+        expected = [rows.start + row for epoch in epochs for row in epoch]
+        assert order.rows[order.corpora == number].tolist() == expected[:10]
+
+
+def test_weights_are_read_as_they_are_written() -> None:
+    assert fractions_of({"a": 0.1, "b": "0.2", "c": 0.7}) == {
+        "a": Fraction(1, 10),
+        "b": Fraction(1, 5),
+        "c": Fraction(7, 10),
+    }
+    assert fractions_of({"a": "1/3", "b": "2/3"}) == {"a": Fraction(1, 3), "b": Fraction(2, 3)}
+
+
+@pytest.mark.parametrize(
+    ("weights", "complaint"),
+    [
+        ({"a": 0.5, "b": 0.4}, "the weights sum to 9/10, not to 1"),
+        ({"a": 1, "b": 0}, "the weight of b is 0: give one above 0"),
+        ({"a": 1.5, "b": -0.5}, "the weight of b is -0.5"),
+        ({"a": "x"}, "Invalid literal for Fraction: 'x'"),
+    ],
+)
+def test_weights_that_are_no_shares_are_refused(weights: dict[str, float | str], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        fractions_of(weights)
+
+
+def test_weights_too_fine_for_whole_numbers_are_refused() -> None:
+    fine = {"a": Fraction(1, 3**40), "b": 1 - Fraction(1, 3**40)}
+
+    with pytest.raises(ValueError, match="round them"):
+        mixture_order({"a": range(2), "b": range(2)}, fine, 1, None)
+
+
+@given(PARTS, st.integers(0, 1000))
+def test_whole_shares_are_rounded_to_their_total(parts: list[int], total: int) -> None:
+    weights = [*weights_of(parts).values()]
+
+    shares = largest_remainders(weights, total)
+
+    assert sum(shares) == total
+    assert all(abs(share - weight * total) < 1 for share, weight in zip(shares, weights, strict=True))

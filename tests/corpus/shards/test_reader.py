@@ -1,0 +1,179 @@
+"""A mixture read by ranks and workers, and from a step on: each row of the order once, wherever it is read."""
+
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shards_build import numbered_rows, seal_rows
+
+from pipeline_assets.corpus.shards import reader as reader_module
+from pipeline_assets.corpus.shards.reader import MixtureReader
+
+WEIGHTS = {"a": "0.5", "b": 0.3, "c": 0.2}
+SIZES = {"a": 31, "b": 17, "c": 40}  # of rows, of 5 a file; each row tells its corpus and number
+FIRST = {"a": 1000, "b": 2000, "c": 3000}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("corpora")
+    return {name: seal_rows(root, name, numbered_rows(FIRST[name], size)).folder for name, size in SIZES.items()}
+
+
+@pytest.fixture(scope="module")
+def reader(folders: dict[str, Path]) -> MixtureReader:
+    return MixtureReader(folders, WEIGHTS, seed=1)
+
+
+def told(reader: MixtureReader) -> list[int]:
+    """The order, as its rows tell."""
+    return [FIRST[reader[place].corpus] + reader[place].row for place in range(len(reader))]
+
+
+def test_each_place_has_the_row_that_it_names(reader: MixtureReader) -> None:
+    assert len(reader) == 57  # c has a row for each fifth place, a would need its 32nd at the 63rd, b its 18th
+    for place in range(len(reader)):
+        tokens, corpus, row = reader[place]
+        assert tokens.tolist() == [FIRST[corpus] + row] * 4
+    assert reader[-1][1:] == reader[56][1:]
+    with pytest.raises(IndexError):
+        reader[len(reader)]
+
+
+def test_without_weights_every_row_comes_once(folders: dict[str, Path]) -> None:
+    every = MixtureReader(folders, None, seed=1)
+
+    assert sorted(told(every)) == sorted(FIRST[name] + row for name, size in SIZES.items() for row in range(size))
+
+
+def test_with_more_rows_than_there_are_an_epoch_is_over_before_a_row_comes_again(folders: dict[str, Path]) -> None:
+    long = MixtureReader(folders, WEIGHTS, seed=1, rows=200)
+
+    times = Counter(told(long))
+    assert {times[FIRST["b"] + row] for row in range(17)} == {3, 4}  # 60 of 17
+    assert {times[FIRST["c"] + row] for row in range(40)} == {1}
+
+
+def test_seeds_give_orders_of_their_own(folders: dict[str, Path]) -> None:
+    assert told(MixtureReader(folders, WEIGHTS, seed=1)) != told(MixtureReader(folders, WEIGHTS, seed=2))
+
+
+def test_the_order_of_the_arguments_is_none(folders: dict[str, Path], reader: MixtureReader) -> None:
+    turned = MixtureReader(dict(reversed(folders.items())), dict(reversed(WEIGHTS.items())), seed=1)
+
+    assert told(turned) == told(reader)
+
+
+def test_ranges_are_read_alone(folders: dict[str, Path]) -> None:
+    ranges = {"a": range(3, 9), "b": range(2), "c": range(30, 40)}
+
+    part = MixtureReader(folders, None, seed=1, ranges=ranges)
+
+    assert sorted(told(part)) == sorted(FIRST[name] + row for name, rows in ranges.items() for row in rows)
+
+
+@settings(deadline=None)
+@given(
+    ranks=st.integers(1, 5),
+    batch=st.integers(1, 9),
+    step=st.integers(0, 4),
+    drop_last=st.booleans(),
+    workers=st.integers(1, 3),
+    group_bytes=st.integers(1, 400),
+)
+def test_over_all_ranks_workers_and_resumes_each_row_of_the_order_comes_once(
+    reader: MixtureReader, ranks: int, batch: int, step: int, drop_last: bool, workers: int, group_bytes: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader_module, "_GROUP_BYTES", group_bytes)
+        before = {
+            rank: [one[:, 0].tolist() for one in reader.batches(batch, rank, ranks, drop_last=drop_last)]
+            for rank in range(ranks)
+        }
+        resumed, shared = {}, {}
+        for rank in range(ranks):
+            resumed[rank] = [one[:, 0].tolist() for one in reader.batches(batch, rank, ranks, step, drop_last)]
+            places = reader.places_of(batch, rank, ranks, step, drop_last)
+            by_worker = [[*reader.read(places, batch, worker, workers)] for worker in range(workers)]
+            shared[rank] = [
+                by_worker[number % workers][number // workers].tokens[:, 0].tolist()
+                for number in range(sum(map(len, by_worker)))
+            ]
+
+    order, share = told(reader), ranks * batch if drop_last else ranks
+    dealt = order[: len(order) - len(order) % share]
+    assert len({len(steps) for steps in before.values()}) == 1
+    assert {tuple(map(len, steps)) for steps in before.values()} == {tuple(map(len, before[0]))}
+    assert sorted(row for steps in before.values() for rows in steps for row in rows) == sorted(dealt)
+    assert resumed == shared == {rank: steps[step:] for rank, steps in before.items()}
+    at_steps = [sorted(row for rank in range(ranks) for row in before[rank][at]) for at in range(len(before[0]))]
+    of_order = [sorted(dealt[at : at + ranks * batch]) for at in range(0, len(dealt), ranks * batch)]
+    assert at_steps == of_order
+
+
+def test_batches_are_of_the_shards_dtype_and_what_is_left_over_is_logged(
+    reader: MixtureReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "corpusmill"):
+        batches = [*reader.batches(10, drop_last=True)]
+
+    assert {(one.shape, one.dtype) for one in batches} == {((10, 4), np.dtype("uint16"))}
+    assert caplog.messages == ["the order leaves its last rows over: 7 of 57"]
+
+
+def test_pickled_it_reads_the_same(folders: dict[str, Path]) -> None:
+    part = MixtureReader(folders, WEIGHTS, 3, rows=30, ranges={"a": range(9), "b": range(4, 9), "c": range(7)})
+
+    again = pickle.loads(pickle.dumps(part))
+
+    assert told(again) == told(part)
+    assert len(pickle.dumps(part)) < 2000
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"weights": {"a": "0.5", "b": "0.5"}}, r"the corpora are \['a', 'b', 'c'\], and weights are of \['a', 'b'\]"),
+        ({"ranges": {"a": range(2)}}, r"ranges are of \['a'\]"),
+        ({"ranges": {"a": range(2), "b": range(9, 18), "c": range(1)}}, r"b has rows 0 to 16: range\(9, 18\) is no"),
+        ({"ranges": {"a": range(2), "b": range(0), "c": range(1)}}, r"range\(0, 0\) is no range of them"),
+        ({"folders": {}, "weights": None}, "there is no corpus"),
+    ],
+)
+def test_what_does_not_fit_the_corpora_is_refused(
+    folders: dict[str, Path], wrong: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        MixtureReader(**{"folders": folders, "weights": WEIGHTS, "seed": 1} | wrong)
+
+
+def test_weights_are_looked_at_before_a_row_is_read(folders: dict[str, Path]) -> None:
+    with pytest.raises(ValueError, match="the weights sum to 11/10"):
+        MixtureReader(folders, {"a": 0.6, "b": 0.3, "c": 0.2}, seed=1)
+
+
+def test_corpora_of_other_rows_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    longer = seal_rows(tmp_path, "d", numbered_rows(1, 3, seq_len=8)).folder
+
+    with pytest.raises(ValueError, match="seq_len of d is 8, of a 4: read them apart"):
+        MixtureReader({"a": folders["a"], "d": longer}, None, seed=1)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_of_torch_gives_the_same_batches(reader: MixtureReader, workers: int) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    from pipeline_assets.corpus.batching import mixture_loader
+
+    for rank in range(2):
+        loader = mixture_loader(reader, 4, rank, 2, step=1, workers=workers)
+        found = [(tokens.tolist(), places.tolist()) for tokens, places in loader]
+        assert [tokens for tokens, _ in found] == [one.tolist() for one in reader.batches(4, rank, 2, 1)]
+        assert len(loader) == len(found)
+        assert [[FIRST[reader[place].corpus] + reader[place].row for place in places] for _, places in found] == [
+            [row[0] for row in tokens] for tokens, _ in found
+        ]
