@@ -1,0 +1,226 @@
+"""An inventory of token shards: what each corpus has, after every byte was read again and held against its manifest."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline_assets.corpus.formats.memmap import read_npy_header
+from pipeline_assets.corpus.markdown import code, table
+from pipeline_assets.corpus.shards.token_shards import SHARD_SUFFIX
+from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_files, sealed_manifest
+from pipeline_assets.corpus.spine.durable import write_durably
+from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.files import blocks, file_sha256, unreadable
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, StageVersion, StoredFile
+from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult
+
+logger = logging.getLogger("corpusmill")
+INVENTORY_STAGE = StageVersion("token_inventory", 1)
+INVENTORY_JSON, INVENTORY_MD = "inventory.json", "inventory.md"
+_TOLD = ("documents", "cut_documents", "sequences", "tokens", "remainder_tokens", "license_tokens")
+_DECIDED = ("dtype", "seq_len", "end_of_document", "vocabulary_size", "tokenizer_sha256")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What is not as the manifest of a corpus says."""
+
+    corpus: str
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What is there.
+
+    Attributes:
+        corpora: of each, by name, its digest, what it was made with, its counts, and of each of its `shards` the file,
+            rows and sha256; nothing of one whose manifest can't be read.
+    """
+
+    corpora: Mapping[str, Mapping[str, Any]]
+    differences: Sequence[Difference]
+
+    @property
+    def tokens(self) -> int:
+        """Of all corpora, in rows."""
+        return sum(corpus["tokens"] for corpus in self.corpora.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        differences = [asdict(one) for one in self.differences]
+        return {"tokens": self.tokens, "corpora": dict(self.corpora), "differences": differences}
+
+    def to_markdown(self) -> str:
+        """For people: corpora, their licences, and what differs."""
+        corpora = [
+            [code(name), one["sequences"], one["tokens"], one["documents"], len(one["shards"]), code(one["digest"])]
+            for name, one in self.corpora.items()
+        ]
+        licences = [
+            [code(name), code(tag), tokens]
+            for name, one in self.corpora.items()
+            for tag, tokens in sorted(one["license_tokens"].items(), key=lambda item: (-item[1], item[0]))
+        ]
+        differences = [[code(one.corpus), code(one.file), code(one.reason)] for one in self.differences]
+        lines = [
+            f"# Token shards: {self.tokens:,} tokens",
+            *table(["corpus", "rows", "tokens", "documents", "shards", "digest"], corpora),
+            "\n## Licences\n",
+            *table(["corpus", "licence", "tokens"], licences),
+            "\n## Differences\n",
+            *table(["corpus", "file", "what differs"], differences),
+        ]
+        return "\n".join([lines[0], "", *lines[1:]]) + "\n"
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What a file came to: what is wrong with it, None where nothing is; its ends of documents."""
+
+    path: str
+    reason: str | None
+    ends: int = 0
+
+
+def take_inventory(
+    corpora: Mapping[str, Path], log: Callable[[str], object] | None = None, threads: int = 4
+) -> Inventory:
+    """Reads every file of some sets of token shards, once, a block of each thread's in memory.
+
+    Held against the manifest are: which files there are, sizes, headers, sha256; that each id is below the vocabulary;
+    that there are as many ends of documents as documents, but for one that is cut; and that counts of tokens fit rows.
+
+    Args:
+        log: is told of each corpus; by default the log is.
+    Raises:
+        UsageError: nothing is sealed in a folder.
+    """
+    figures: dict[str, Mapping[str, Any]] = {}
+    differences: list[Difference] = []
+    for name, folder in sorted(corpora.items()):
+        found: list[Difference] = []
+        try:
+            manifest = sealed_manifest(folder)
+            figures[name] = _figures(manifest)
+            found += [Difference(name, *one) for one in _differences(folder, manifest, threads)]
+        except UsageError:
+            raise
+        except InputError as error:
+            figures.pop(name, None)
+            found.append(Difference(name, FILE_NAME, error.what))
+        (log or logger.info)(f"{name}: {figures.get(name, {}).get('tokens', 0):,} tokens, {len(found):,} differences")
+        differences += found
+    return Inventory(figures, differences)
+
+
+def _figures(manifest: Manifest) -> dict[str, Any]:
+    identity = manifest.identity
+    stored = {file.path: file.sha256 for file in manifest.storage}
+    return {
+        "digest": manifest.digest,
+        **{key: identity.decisions[key] for key in _DECIDED},
+        **{key: identity.counts[key] for key in _TOLD},
+        "shards": [
+            {"file": file.path, "rows": file.rows, "sha256": stored.get(file.path)}
+            for file in identity.files
+            if file.path.endswith(SHARD_SUFFIX)
+        ],
+    }
+
+
+def _differences(folder: Path, manifest: Manifest, threads: int) -> Iterator[tuple[str, str]]:
+    """(file, reason) of each."""
+    ends, is_whole = 0, True
+
+    def read(item: StoredFile | Damage) -> _Read:
+        return _Read(item.path, item.what) if isinstance(item, Damage) else _read(folder, item, manifest)
+
+    with ThreadPoolExecutor(threads) as pool:
+        for one in pool.map(read, present_files(folder, manifest, lambda kind: ())):
+            ends += one.ends
+            if one.reason is not None:
+                is_whole = False
+                yield one.path, one.reason
+    counts, seq_len = manifest.identity.counts, manifest.identity.decisions["seq_len"]
+    rows = sum(file.rows for file in manifest.identity.files if file.path.endswith(SHARD_SUFFIX))
+    if (counts["sequences"], counts["tokens"]) != (rows, rows * seq_len):
+        yield FILE_NAME, f"it counts {counts['tokens']:,} tokens, and its shards have {rows:,} rows of {seq_len:,}"
+    if sum(counts["license_tokens"].values()) != counts["tokens"]:
+        yield FILE_NAME, f"its tokens by licence don't sum to its {counts['tokens']:,} tokens"
+    if is_whole and ends != counts["documents"] - counts["cut_documents"]:
+        documents = f"{counts['documents']:,} documents, {counts['cut_documents']:,} of them cut"
+        yield FILE_NAME, f"it counts {documents}, and its shards have {ends:,} ends of documents"
+
+
+def _read(folder: Path, stored: StoredFile, manifest: Manifest) -> _Read:
+    path = folder / stored.path
+    try:
+        if stored.path.endswith(SHARD_SUFFIX):
+            return _read_shard(path, stored, manifest)
+        return _Read(stored.path, _hash_differs(file_sha256(path), stored))
+    except OSError as error:
+        return _Read(stored.path, unreadable(error))
+    except InputError as error:
+        return _Read(stored.path, error.what)
+
+
+def _hash_differs(sha256: str, stored: StoredFile) -> str | None:
+    return None if sha256 == stored.sha256 else f"sha256 is {sha256}, sealed with {stored.sha256}"
+
+
+def _read_shard(path: Path, stored: StoredFile, manifest: Manifest) -> _Read:
+    decided, digest = manifest.identity.decisions, hashlib.sha256()
+    rows = next((file.rows for file in manifest.identity.files if file.path == stored.path), None)
+    dtype, shape = np.dtype(decided["dtype"]).newbyteorder("<"), (rows, decided["seq_len"])
+    largest = ends = 0
+    with open(path, "rb") as file:
+        header = read_npy_header(file, path)
+        if (header.shape, header.dtype, header.order, header.file_bytes) != (shape, dtype, "C", stored.bytes):
+            told = f"{header.dtype} of shape {header.shape} in {header.order} order"
+            return _Read(stored.path, f"it holds {told}, and should {dtype} of shape {shape}")
+        file.seek(0)
+        digest.update(file.read(header.offset))
+        for block in blocks(file):
+            digest.update(block)
+            ids = np.frombuffer(block, dtype)
+            largest = max(largest, int(ids.max()))
+            ends += int(np.count_nonzero(ids == decided["end_of_document"]))
+    wrong = _hash_differs(digest.hexdigest(), stored)
+    if wrong is None and largest >= decided["vocabulary_size"]:
+        wrong = f"it has the id {largest:,}, and the vocabulary {decided['vocabulary_size']:,}"
+    return _Read(stored.path, wrong, ends)
+
+
+def build_inventory(building: StagingDir, corpora: Mapping[str, Artifact], settings: RunSettings) -> BuildResult:
+    """`inventory.json` and `inventory.md`, which tell of no time and no place.
+
+    Raises:
+        InputError: a corpus is not as its manifest says: the first difference, and how many there are.
+    """
+    folders = {name: corpus.folder for name, corpus in corpora.items()}
+    inventory = take_inventory(folders, threads=max(1, settings.workers))
+    if inventory.differences:
+        first, more = inventory.differences[0], len(inventory.differences) - 1
+        told = f"{first.reason}{f' (and {more:,} more)' if more else ''}"
+        raise InputError(told, folders[first.corpus] / first.file, "restore the file, or rebuild the token shards")
+    written = {
+        INVENTORY_JSON: json.dumps(inventory.to_json(), sort_keys=True, indent=1).encode() + b"\n",
+        INVENTORY_MD: inventory.to_markdown().encode(),
+    }
+    files = []
+    for name, data in written.items():
+        sha256 = write_durably(building.path(name), data)
+        files.append(OutputFile(name, len(corpora), len(data), sha256, sha256))
+    shards = sum(len(one["shards"]) for one in inventory.corpora.values())
+    return BuildResult(files, {"corpora": len(corpora), "shards": shards, "tokens": inventory.tokens}, {})

@@ -1,0 +1,181 @@
+"""The inventory of token shards: figures of what is as it was sealed, a difference for all that isn't."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from refusals import refusal
+from shards_build import by_model, manual, numbered_rows, seal_rows, shard_documents
+
+from pipeline_assets.corpus.shards.inventory import (
+    INVENTORY_STAGE,
+    Difference,
+    build_inventory,
+    take_inventory,
+)
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.target import Target
+
+
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory: pytest.TempPathFactory, texts: list[str], model: Path) -> Artifact:
+    return shard_documents(tmp_path_factory.mktemp("sealed"), manual(texts[:30]), by_model(model))
+
+
+@pytest.fixture
+def copy(sealed: Artifact, tmp_path: Path) -> Path:
+    """A copy of the set, for a test to damage."""
+    shutil.copytree(sealed.folder, tmp_path / "copy")
+    for path in (tmp_path / "copy", *(tmp_path / "copy").iterdir()):
+        path.chmod(0o755)
+    return tmp_path / "copy"
+
+
+def test_what_is_as_sealed_is_counted(sealed: Artifact, tmp_path: Path) -> None:
+    rows = np.where(numbered_rows(2, 12) == 5, np.uint16(1), numbered_rows(2, 12))  # four ends
+    other = seal_rows(tmp_path, "b", rows).folder
+    told: list[str] = []
+
+    inventory = take_inventory({"manual": sealed.folder, "b": other}, told.append)
+
+    counts = sealed.manifest.identity.counts
+    assert inventory.differences == []
+    assert [*inventory.corpora] == ["b", "manual"]
+    assert inventory.tokens == counts["tokens"] + 48
+    assert told == ["b: 48 tokens, 0 differences", f"manual: {counts['tokens']:,} tokens, 0 differences"]
+    figures = inventory.corpora["manual"]
+    assert {key: figures[key] for key in ("documents", "tokens", "license_tokens")} == {
+        key: counts[key] for key in ("documents", "tokens", "license_tokens")
+    }
+    assert [(one["file"], one["rows"]) for one in inventory.corpora["b"]["shards"]] == [
+        ("shard_00000.npy", 5),
+        ("shard_00001.npy", 5),
+        ("shard_00002.npy", 2),
+    ]
+    assert json.loads(json.dumps(inventory.to_json()))["corpora"]["b"]["tokens"] == 48
+    page = inventory.to_markdown()
+    assert page.startswith(f"# Token shards: {inventory.tokens:,} tokens\n\n| corpus | rows |")
+    assert "| `b` | 12 | 48 | 4 | 3 |" in page and "## Differences\n\n(none)\n" in page
+
+
+def edited(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-2])
+
+
+def of_another_shape(path: Path) -> None:
+    np.save(path, np.load(path).reshape(16, 5))
+
+
+def no_array(path: Path) -> None:
+    path.write_bytes(b"x" * path.stat().st_size)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (edited, "sha256 is "),
+        (truncated, "has 286 bytes, sealed with 288"),
+        (Path.unlink, "the file is missing"),
+        (of_another_shape, "it holds uint16 of shape (16, 5) in C order, and should uint16 of shape (5, 16)"),
+        (no_array, "this is no array ("),
+    ],
+)
+def test_a_shard_that_is_not_as_sealed_is_a_difference(
+    copy: Path, damage: Callable[[Path], object], reason: str
+) -> None:
+    damage(copy / "shard_00001.npy")
+
+    [found] = take_inventory({"a": copy}).differences
+
+    assert (found.corpus, found.file) == ("a", "shard_00001.npy")
+    assert found.reason.startswith(reason)
+
+
+def test_a_shard_that_was_added_and_a_table_that_was_edited_are_differences(copy: Path) -> None:
+    shutil.copy(copy / "shard_00000.npy", copy / "shard_99999.npy")
+    edited(copy / "documents.parquet")
+
+    found = take_inventory({"a": copy}).differences
+
+    assert [one.file for one in found] == ["documents.parquet", "shard_99999.npy"]
+    assert found[1].reason == "the manifest doesn't name this file"
+
+
+def test_a_manifest_that_was_edited_is_a_difference(copy: Path) -> None:
+    path = copy / "manifest.json"
+    path.write_text(path.read_text().replace('"documents": ', '"documents": 9'))
+
+    inventory = take_inventory({"a": copy})
+
+    assert inventory.corpora == {}
+    assert [(one.file, one.reason.startswith("digest is sha256:")) for one in inventory.differences] == [
+        ("manifest.json", True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("counts", "file", "reason"),
+    [
+        ({"documents": 3}, "manifest.json", "it counts 3 documents, 0 of them cut, and its shards have 0 ends"),
+        ({"tokens": 40}, "manifest.json", "it counts 40 tokens, and its shards have 12 rows of 4"),
+        ({"license_tokens": {"odc-by": 3}}, "manifest.json", "its tokens by licence don't sum to its 48 tokens"),
+    ],
+)
+def test_counts_that_contradict_the_shards_are_differences(
+    tmp_path: Path, counts: dict[str, object], file: str, reason: str
+) -> None:
+    folder = seal_rows(tmp_path, "a", numbered_rows(2, 12), counts=counts).folder
+
+    found = take_inventory({"a": folder}).differences
+
+    assert found[0].file == file and found[0].reason.startswith(reason)
+
+
+def test_an_id_beyond_the_vocabulary_is_a_difference(tmp_path: Path) -> None:
+    folder = seal_rows(tmp_path, "a", numbered_rows(59_998, 3)).folder
+
+    assert take_inventory({"a": folder}).differences == [
+        Difference("a", "shard_00000.npy", "it has the id 60,000, and the vocabulary 60,000")
+    ]
+
+
+def test_a_folder_without_a_set_is_refused(tmp_path: Path) -> None:
+    assert "nothing is sealed here" in refusal(lambda: take_inventory({"a": tmp_path}), UsageError)
+
+
+def seal_inventory(root: Path, corpora: dict[str, Artifact], workers: int = 0) -> Artifact:
+    target = Target("stage_a/inventory", "inventory", Path("inventory"), INVENTORY_STAGE, {})
+    settings = RunSettings(workers)
+    return target.build(root, lambda building: build_inventory(building, corpora, settings), False, {})
+
+
+def test_an_inventory_is_sealed_alike_wherever_the_corpora_lie(sealed: Artifact, copy: Path, tmp_path: Path) -> None:
+    one = seal_inventory(tmp_path / "one", {"manual": sealed})
+    other = seal_inventory(tmp_path / "other", {"manual": open_artifact(copy)}, workers=2)
+
+    assert one.manifest.digest == other.manifest.digest
+    assert json.loads((one.folder / "inventory.json").read_text())["differences"] == []
+    assert (one.folder / "inventory.md").read_text().startswith("# Token shards: ")
+
+
+def test_nothing_is_sealed_of_corpora_that_differ(copy: Path, tmp_path: Path) -> None:
+    corpus = open_artifact(copy)
+    edited(copy / "shard_00001.npy")
+    (copy / "shard_00002.npy").unlink()
+
+    line = refusal(lambda: seal_inventory(tmp_path / "out", {"a": corpus}), InputError)
+
+    assert line.startswith(f"{copy / 'shard_00001.npy'}: sha256 is ")
+    assert line.endswith("(and 1 more); restore the file, or rebuild the token shards")
+    assert not (tmp_path / "out" / "inventory").exists()
