@@ -34,6 +34,18 @@ class Batch(NamedTuple):
     places: NDArray[np.int64]
 
 
+def refuse_unlike(corpora: Mapping[str, TokenShards]) -> None:
+    """Raises ValueError where rows of corpora aren't of one length, dtype and tokenizer, or there is no corpus."""
+    if not corpora:
+        raise ValueError("there is no corpus: give the folder of one")
+    first, *others = sorted(corpora)
+    for name in others:
+        for what in ("seq_len", "dtype", "tokenizer_sha256"):
+            here, there = getattr(corpora[name], what), getattr(corpora[first], what)
+            if here != there:
+                raise ValueError(f"{what} of {name} is {here}, of {first} {there}: read them apart")
+
+
 class MixtureReader:
     """A mixture as a sequence: `reader[place]` is a MixtureRow. Pickled, it is what it was made from.
 
@@ -67,6 +79,7 @@ class MixtureReader:
         self._arguments = weights, seed, rows, ranges
         self.names = sorted(folders)
         self.shards = {name: open_shards(folders[name], (digests or {}).get(name)) for name in self.names}
+        refuse_unlike(self.shards)
         of_all = {name: range(len(shards)) for name, shards in self.shards.items()}
         self.ranges = dict(ranges or of_all)
         for what, named in (("weights", weights), ("ranges", ranges)):
@@ -75,17 +88,10 @@ class MixtureReader:
         for name, own in self.ranges.items():
             if not own or own[0] < 0 or own[-1] >= len(of_all[name]) or own.step != 1:
                 raise ValueError(f"{name} has rows 0 to {len(of_all[name]) - 1}: {own} is no range of them")
-        if not self.names:
-            raise ValueError("there is no corpus: give the folder of one")
         total = sum(map(len, self.ranges.values()))
         own = {name: Fraction(len(rows), total) for name, rows in self.ranges.items()}
         self._shares = own if weights is None else fractions_of(weights)
         first = self.shards[self.names[0]]
-        for name, shards in self.shards.items():
-            for what in ("seq_len", "dtype", "tokenizer_sha256"):
-                if getattr(shards, what) != getattr(first, what):
-                    told = f"{what} of {name} is {getattr(shards, what)}, of {self.names[0]} {getattr(first, what)}"
-                    raise ValueError(f"{told}: read them apart")
         self.seq_len, self.dtype, self.eos = first.seq_len, first.dtype, first.eos
 
     def __reduce__(self) -> tuple[Callable[..., "MixtureReader"], tuple[Any, ...]]:
