@@ -275,7 +275,8 @@ def verify(manifest: RecipeOf, data: Root = Path("data")) -> bool:
     make_folder(place.parent)
     content = taken.to_json() | {"recipe": recipe.name, "verified_at_utc": moment.isoformat(timespec="seconds")}
     write_durably(place.with_suffix(".json"), json.dumps(content, indent=1).encode() + b"\n")
-    write_durably(place.with_suffix(".md"), taken.to_markdown(f"{recipe.name}, {moment:%Y-%m-%d}").encode())
+    page = f"Read again on {moment:%Y-%m-%d %H:%M} UTC, for the recipe {recipe.name}.\n\n{taken.to_markdown()}"
+    write_durably(place.with_suffix(".md"), page.encode())
     tell([f"{one.corpus}: {one.file}: {one.reason}" for one in taken.differences], err=True)
     tell([f"{place}.md", f"{place}.json", counted(len(taken.differences), "difference")])
     return not taken.differences

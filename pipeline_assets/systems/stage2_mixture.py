@@ -28,14 +28,14 @@ from pipeline_assets.corpus.rows.derived import DeduplicatedRows, FilteredRows
 from pipeline_assets.corpus.rows.documents import SourceRows
 from pipeline_assets.corpus.rows.token_shards import TokenShardRows
 from pipeline_assets.corpus.sampling.weights import Weights, weight_misfits
-from pipeline_assets.corpus.shards.inventory import (
+from pipeline_assets.corpus.shards.mixture_figures import preview_inventory, preview_segments, write_mixture_figures
+from pipeline_assets.corpus.shards.recipe import (
     INVENTORY_STAGE,
-    build_inventory,
-    preview_inventory,
-    write_mixture_figures,
+    SEGMENTS_STAGE,
+    SHARDS_STAGE,
+    SegmentsRecipe,
+    ShardsRecipe,
 )
-from pipeline_assets.corpus.shards.recipe import SHARDS_STAGE, ShardsRecipe
-from pipeline_assets.corpus.shards.segments import SEGMENTS_STAGE, SegmentsRecipe, build_segments, preview_segments
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Name, Recipe, section_at, sections_at
@@ -349,22 +349,36 @@ TOKEN_SHARDS = Kind(
     outside=tokenizer_path,
     checks=(FILES, LEDGER),
 )
+
+
+def _take_inventory(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.shards.inventory import build_inventory
+
+    return build_inventory(job.building, job.upstream_by_name(), job.run.settings)
+
+
 INVENTORY = Kind(
     "stage2/inventory",
     INVENTORY_STAGE,
-    seals_files(lambda job: build_inventory(job.building, job.upstream_by_name(), job.run.settings)),
+    seals_files(_take_inventory),
     """Every token shard, read again and held against what was sealed: rows, tokens, licences and hashes by corpus.
 
     Waits until all shards are there.""",
     preview=preview_inventory,
     beside=write_mixture_figures,
 )
+
+
+def _cut(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.shards.segments import build_segments
+
+    return build_segments(job.building, job.upstream_by_name(), SegmentsRecipe.from_content(job.recipe))
+
+
 SEGMENTS = Kind(
     "stage2/continual_segments",
     SEGMENTS_STAGE,
-    seals_files(
-        lambda job: build_segments(job.building, job.upstream_by_name(), SegmentsRecipe.from_content(job.recipe))
-    ),
+    seals_files(_cut),
     "Segments for continual learning, in order: of each corpus the rows that are next; no row is in two.",
     preview=preview_segments,
 )

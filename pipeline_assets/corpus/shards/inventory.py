@@ -13,19 +13,17 @@ import numpy as np
 
 from pipeline_assets.corpus.formats.memmap import read_npy_header
 from pipeline_assets.corpus.markdown import code, table
+from pipeline_assets.corpus.shards.mixture_figures import INVENTORY_JSON, INVENTORY_MD
 from pipeline_assets.corpus.shards.token_shards import SHARD_SUFFIX
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_files, sealed_manifest
-from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.files import blocks, file_sha256, unreadable
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, StageVersion, StoredFile
-from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, StoredFile
+from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 
 logger = logging.getLogger("corpusmill")
-INVENTORY_STAGE = StageVersion("token_inventory", 1)
-INVENTORY_JSON, INVENTORY_MD = "inventory.json", "inventory.md"
 _TOLD = ("documents", "cut_documents", "sequences", "tokens", "remainder_tokens", "license_tokens")
 _DECIDED = ("dtype", "seq_len", "end_of_document", "vocabulary_size", "tokenizer_sha256")
 
@@ -218,9 +216,6 @@ def build_inventory(building: StagingDir, corpora: Mapping[str, Artifact], setti
         INVENTORY_JSON: json.dumps(inventory.to_json(), sort_keys=True, indent=1).encode() + b"\n",
         INVENTORY_MD: inventory.to_markdown().encode(),
     }
-    files = []
-    for name, data in written.items():
-        sha256 = write_durably(building.path(name), data)
-        files.append(OutputFile(name, len(corpora), len(data), sha256, sha256))
+    files = [building.write(name, data) for name, data in written.items()]
     shards = sum(len(one["shards"]) for one in inventory.corpora.values())
     return BuildResult(files, {"corpora": len(corpora), "shards": shards, "tokens": inventory.tokens}, {})

@@ -89,8 +89,8 @@ class MixtureReader:
             if not own or own[0] < 0 or own[-1] >= len(of_all[name]) or own.step != 1:
                 raise ValueError(f"{name} has rows 0 to {len(of_all[name]) - 1}: {own} is no range of them")
         total = sum(map(len, self.ranges.values()))
-        own = {name: Fraction(len(rows), total) for name, rows in self.ranges.items()}
-        self._shares = own if weights is None else fractions_of(weights)
+        sizes = {name: Fraction(len(of), total) for name, of in self.ranges.items()}
+        self._shares = sizes if weights is None else fractions_of(weights)
         first = self.shards[self.names[0]]
         self.seq_len, self.dtype, self.eos = first.seq_len, first.dtype, first.eos
 

@@ -6,50 +6,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
-import pydantic
 
-from pipeline_assets.corpus.packing.recipe import shares
+from pipeline_assets.corpus.shards.mixture_figures import SEGMENTS_JSON
 from pipeline_assets.corpus.shards.order import largest_remainders
 from pipeline_assets.corpus.shards.reader import MixtureReader, refuse_unlike
+from pipeline_assets.corpus.shards.recipe import SegmentSection, SegmentsRecipe
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
 from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
 from pipeline_assets.corpus.spine.lineage import Lineage, root_of
-from pipeline_assets.corpus.spine.manifest import StageVersion, sha256_of
-from pipeline_assets.corpus.spine.recipe import Name, RecipePart, refuse_repeated
+from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 
 logger = logging.getLogger("corpusmill")
-SEGMENTS_STAGE = StageVersion("token_segments", 1)
-SEGMENTS_JSON = "segments.json"
 _WHERE = bare("segments")
-
-
-class SegmentSection(RecipePart):
-    """A segment: `tokens`, rounded down to whole rows, of which each corpus gives its weight."""
-
-    name: Name
-    tokens: int = pydantic.Field(ge=1)
-    weights: Annotated[Mapping[str, str], pydantic.AfterValidator(shares)]
-
-
-class SegmentsRecipe(RecipePart):
-    """Segments, in the order in which they are trained on."""
-
-    segments: Annotated[tuple[SegmentSection, ...], pydantic.Field(strict=False, min_length=1)]
-
-    @pydantic.field_validator("segments")
-    @classmethod
-    def _have_names_of_their_own(cls, segments: tuple[SegmentSection, ...]) -> tuple[SegmentSection, ...]:
-        refuse_repeated([one.name for one in segments], "there are two segments", "give each its own name")
-        return segments
 
 
 class FileRows(msgspec.Struct, frozen=True):

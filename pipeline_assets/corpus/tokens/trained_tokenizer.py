@@ -12,6 +12,7 @@ import msgspec
 import pydantic
 
 from pipeline_assets.corpus.sampling.weights import Weights
+from pipeline_assets.corpus.shards.mixture_figures import MIXTURES
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.durable import make_folder, write_durably
@@ -24,7 +25,6 @@ from pipeline_assets.corpus.tokens.train_sentencepiece import UnigramRecipe
 TOKENIZER_STAGE = StageVersion("tokenizer", 1)
 END_OF_DOCUMENT = "</s>"
 FIGURES = "tokenizer.json"
-MIXTURES = "mixtures"  # the folder of figures, among the artifacts of a recipe
 
 
 class TrainRecipe(UnigramRecipe):

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from refusals import refusal
 from shards_build import numbered_rows, seal_rows
 
+from pipeline_assets.corpus.shards.recipe import SEGMENTS_STAGE, SegmentsRecipe
 from pipeline_assets.corpus.shards.segments import (
-    SEGMENTS_STAGE,
-    SegmentsRecipe,
     build_segments,
     open_segments,
 )
