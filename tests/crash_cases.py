@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from crash_points import Victim, armed
 from healing_build import INLINE, build_dataset, build_megatron, build_selection, build_snapshot, recipe_of, write_pages
 from nemotron_build import write_nemotron
+from stage2_build import write_local_mixture
 from stage_a_build import write_stage_a
 
 sys.path.insert(0, str(Path(__file__).parent / "corpus" / "spine"))  # of word_artifact
@@ -39,6 +40,7 @@ from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 from pipeline_assets.systems.stage_a import StageARecipe
 from resources.loopback_hub import LoopbackHub
 
@@ -57,6 +59,7 @@ class Sources:
     recipe: HealingRecipe
     stage_a: StageARecipe
     nemotron: NemotronRecipe
+    stage2: Stage2Recipe
 
     @property
     def model(self) -> Path:
@@ -193,7 +196,7 @@ _REPLACEMENTS: list[tuple[str, Literal["exchange"] | None]] = [
 ]
 
 
-def _built(system: Literal["stage_a", "nemotron"], *steps: str) -> Work:
+def _built(system: Literal["stage_a", "nemotron", "stage2"], *steps: str) -> Work:
     """Builds these steps of the recipe of a system, such as `raw`, of all its sources."""
 
     def run(sources: Sources, root: Path, engine: RunSettings) -> None:
@@ -205,6 +208,7 @@ def _built(system: Literal["stage_a", "nemotron"], *steps: str) -> Work:
 
 
 stage_a, nemotron = functools.partial(_built, "stage_a"), functools.partial(_built, "nemotron")
+stage2 = functools.partial(_built, "stage2")
 _TO_FILTERED = stage_a("raw", "normalized", "filtered")
 _TO_DEDUPLICATED = stage_a("raw", "normalized", "filtered", "deduplicated")
 _TO_EVALUATION = stage_a("raw", "normalized", "filtered", "deduplicated", "evaluation")
@@ -213,6 +217,9 @@ _TO_PACKED = _all(_TO_DECONTAMINATED, stage_a("packed"))
 _RAW_ROWS = nemotron("raw")
 _TO_PROMPTS = nemotron("raw", "normalized_shards", "prompts", "stage_a/evaluation")
 _TO_KEPT_ROWS = _all(_TO_PROMPTS, nemotron("decontaminated", "near_duplicates", "deduplicated"))
+_TO_FILTERED_MIXTURE = stage2("raw", "raw_corpus", "filtered")
+_TO_TOKENS = _all(_TO_FILTERED_MIXTURE, stage2("tokenizer", "deduplicated"))
+_TO_SHARDS = _all(_TO_TOKENS, stage2("token_shards"))
 _TO_POOLS = _all(_TO_KEPT_ROWS, nemotron("candidate_pools"))
 
 
@@ -295,6 +302,13 @@ CASES = [
     Case("nemotron: score report", _to_scores, nemotron("score_report")),
     Case("nemotron: training subsets", _to_scores, nemotron("training_subsets")),
     Case("nemotron: training subsets", _to_scores, nemotron("training_subsets"), FORKED, stride=4),
+    Case("stage 2: raw corpus", stage2("raw"), stage2("raw_corpus"), stride=4),
+    Case("stage 2: filtered", stage2("raw", "raw_corpus"), stage2("filtered"), stride=4),
+    Case("stage 2: filtered", stage2("raw", "raw_corpus"), stage2("filtered"), FORKED, stride=16),
+    Case("stage 2: tokenizer", _TO_FILTERED_MIXTURE, stage2("tokenizer"), stride=4),
+    Case("stage 2: token shards", _TO_TOKENS, stage2("token_shards"), stride=4),
+    Case("stage 2: token shards", _TO_TOKENS, stage2("token_shards"), FORKED, stride=16),
+    Case("stage 2: inventory and segments", _TO_SHARDS, stage2("inventory", "continual_segments"), stride=4),
 ]
 
 
@@ -319,7 +333,8 @@ def open_sources() -> Iterator[Sources]:
             )
             stage_a_recipe = write_stage_a(folder, LEAVES, hub.commits()[LEAVES])
             nemotron_recipe = write_nemotron(folder, folder / "model")
-            yield Sources(hub, folder / "cache", recipe, stage_a_recipe, nemotron_recipe)
+            mixture = write_local_mixture(folder)
+            yield Sources(hub, folder / "cache", recipe, stage_a_recipe, nemotron_recipe, mixture)
 
 
 def _write_leaves(folder: Path) -> None:

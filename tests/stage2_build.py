@@ -123,3 +123,37 @@ def build(
     """Every artifact by its role, upstream first."""
     run = Run(root, engine, hub, **settings)
     return {one.target.role: open_artifact(root / one.target.folder) for one in run_targets(recipe, run)}
+
+
+def write_local_mixture(folder: Path, end_of_document: str = "</s>") -> Stage2Recipe:
+    """A recipe of two sources of files here, for builds without a hub; one text is in both, one goes, one is bad."""
+    rows = {"first": [*texts(3, 12), "Short."], "second": [*texts(4, 8), texts(3, 1)[0], None]}
+    sources = []
+    for name, own in rows.items():
+        place = folder / "mixture" / name
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in own))
+        sources.append(
+            {
+                "kind": "local",
+                "source": name,
+                "path": str(place),
+                "files": ["*.jsonl"],
+                "columns": {"text": "text", "id": None, "created_at": None, "license": None},
+                "license_tag": "cc0-1.0",
+                "max_reject_fraction": "0.5",
+                "filters": {"length": {"min_characters": 20}, "windows": {}},
+            }
+        )
+    halves = {"first": "0.5", "second": "0.5"}
+    content = {
+        "system": "stage2",
+        "name": "local",
+        "shard_text_bytes": 2048,
+        "sources": sources,
+        "tokenizer": {"kind": "trained", "sources": halves, "sample_bytes": 4000, "vocab_size": 90},
+        "dedup": {"mode": "exact", "scope": "global", "selection": "first"},
+        "shards": {"sources": halves, "seq_len": 64, "rows_per_shard": 16},
+        "segments": {"segments": [{"name": "one", "tokens": 256, "weights": halves}]},
+    }
+    return Stage2Recipe.of(content, "made")

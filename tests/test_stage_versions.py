@@ -1,5 +1,6 @@
 """Golden digests: what a stage makes of a fixed input may not change without a new version of the stage."""
 
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -13,8 +14,12 @@ import pytest
 import yaml
 from nemotron_build import quiz_of
 from nemotron_hub import write_dataset
+from stage2_build import build as build_mixture
+from stage2_build import recipe_with as mixture_with
+from stage2_build import write_datasets
 from stage_a_build import build, only, recipe_with
 from stage_a_sources import SOURCES, with_decontamination, with_dedup, with_pack, write_hub, write_sources
+from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
@@ -148,6 +153,25 @@ def of_a_model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     return {target.role: MODEL.build(target, Run(root, RunSettings()))}
 
 
+@pytest.fixture(scope="module")
+def stage2(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
+    """Every artifact of a mixture of three made datasets, in words that a given tokenizer mostly doesn't know."""
+    pytest.importorskip("py3langid", reason="needs the extra `languages`")
+    root = tmp_path_factory.mktemp("stage2")
+    write_datasets(root / "hub")
+    tokenizer = write_tokenizer(root)
+    sha256 = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
+    words = {"kind": "file", "family": "hf_tokenizer", "sha256": sha256, "end_of_document": "<end>"}
+    with LoopbackHub(root / "hub") as hub:
+        files = HubFiles(root / "cache", endpoint=hub.endpoint)
+        given = {"tokenizer": words | {"path": str(tokenizer)}}
+        trained = build_mixture(mixture_with(root, hub.commits()), root, files)
+        made = build_mixture(
+            mixture_with(root, hub.commits(), lambda recipe: recipe.update(given), "given"), root, files
+        )
+    return {**made, "stage2/tokenizer": trained["stage2/tokenizer"]}
+
+
 def golden_of(artifact: Artifact) -> str:
     """A digest of what the stage decided and wrote. Parquet bytes of the made input, which vary by writer, stay out;
     and, where there are scores of a model in it, digits of numbers that vary by CPU.
@@ -206,6 +230,10 @@ ROLES = {
         *(f"nemotron/nll_scores/{SPLITS[1]}", "nemotron/score_report", "nemotron/training_subsets"),
     ],
     "of_a_model": ["nemotron/model"],
+    "stage2": [
+        *(f"stage2/{step}/web" for step in ("raw", "raw_corpus", "filtered", "token_shards")),
+        *(f"stage2/{step}" for step in ("deduplicated", "tokenizer", "inventory", "continual_segments")),
+    ],
     "without_items": ["nemotron/decontaminated/proofs/lean", "nemotron/deduplicated/proofs/lean"],
 }
 

@@ -1,0 +1,133 @@
+"""A mixture that is repinned every week, over four Mondays: new, unchanged, changed, and with a source that is gone."""
+
+import json
+import shutil
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+from materialized import resources
+from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
+
+from pipeline_assets.corpus.recipes.versions import forget_versions, versions_of
+from pipeline_assets.corpus.spine.artifact import open_artifact, verify
+from pipeline_assets.corpus.spine.recipe import UNPINNED
+from pipeline_assets.definitions import definitions_of
+from pipeline_assets.systems.registry import labels_of, read_recipe
+from resources.loopback_hub import LoopbackHub
+from resources.store import Store
+
+pytest.importorskip("py3langid", reason="needs the extra `languages`")
+MONDAYS = ("2026-11-02", "2026-11-09", "2026-11-16", "2026-11-23")
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> dg.DagsterInstance:
+    return dg.DagsterInstance.ephemeral()
+
+
+class Weeks:
+    """A data root with the schedule, and a hub whose datasets change."""
+
+    def __init__(self, root: Path, instance: dg.DagsterInstance) -> None:
+        self.root, self.hub, self.instance = root, root / "hub", instance
+        write_datasets(self.hub)
+        recipe_with(root, dict.fromkeys((WEB, PAGES, CODE), UNPINNED))
+        schedule = {"name": "weekly", "recipe": "small", "cron": "0 5 * * 1", "action": "repin", "period": "week"}
+        (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": [schedule]}))
+
+    def run(self, day: str, **settings: int) -> dg.ExecuteInProcessResult:
+        with LoopbackHub(self.hub) as hub:
+            given = resources(hub.endpoint)
+            return (
+                definitions_of(self.root)
+                .resolve_job_def("weekly__repin")
+                .execute_in_process(
+                    instance=self.instance,
+                    raise_on_error=False,
+                    tags={"dagster/scheduled_execution_time": f"{day}T05:00:00+00:00"},
+                    resources=given | {"store": Store(workers=0, **settings)},
+                    run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+                )
+            )
+
+    def versions(self) -> list[str]:
+        return [path.stem for path in versions_of("small", self.root)]
+
+    def add_row(self, dataset: str, path: str) -> None:
+        with open(self.hub / "datasets" / dataset / path, "a") as file:
+            text = "A new paragraph that nobody has written before, about ships, harbours and the sea. " * 3
+            file.write(json.dumps({"text": text, "id": "new"}) + "\n")
+
+    def inode(self, version: str, path: str) -> int:
+        return (self.root / "stage2" / version / path).stat().st_ino
+
+
+@pytest.mark.slow
+def test_four_mondays(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    weeks = Weeks(tmp_path, instance)
+
+    # New: heads are looked up, and the version of the week is built.
+    assert weeks.run(MONDAYS[0]).success
+    assert weeks.versions() == ["small_20261102"]
+    first = read_recipe(tmp_path / "recipes" / "small_20261102.yaml")
+    assert all(target.is_settled(tmp_path) for target in first.targets())
+    assert UNPINNED not in {revision for _, revision in first.revisions()}
+
+    # Unchanged: nothing is written, whatever day of the week it is.
+    before = sorted(path for path in tmp_path.rglob("*") if "stage2" in path.parts)
+    assert weeks.run(MONDAYS[1]).success and weeks.run("2026-11-11").success
+    assert weeks.versions() == ["small_20261102"]
+    assert sorted(path for path in tmp_path.rglob("*") if "stage2" in path.parts) == before
+
+    # Changed: one head moved; what is made of others is linked, not built.
+    weeks.add_row(WEB, "en/part-0.jsonl")
+    assert weeks.run(MONDAYS[2]).success
+    assert weeks.versions() == ["small_20261102", "small_20261116"]
+    second = read_recipe(tmp_path / "recipes" / "small_20261116.yaml")
+    pins, were = dict(second.revisions()), dict(first.revisions())
+    assert [dataset for dataset in pins if pins[dataset] != were[dataset]] == [WEB]
+    shard = "filtered/pages/shards/00000.jsonl.zst"
+    assert weeks.inode("small_20261116", shard) == weeks.inode("small_20261102", shard)
+    for target in second.targets():
+        assert target.is_settled(tmp_path)
+        list(verify(tmp_path / target.folder, labels_of))
+    own, old = (open_artifact(tmp_path / f"stage2/{name}/raw_corpus/web").manifest for name in weeks.versions()[::-1])
+    assert own.identity.counts["documents"] == old.identity.counts["documents"] + 1
+
+    # The week again takes its pins, though a head moved since.
+    weeks.add_row(WEB, "en/part-0.jsonl")
+    assert weeks.run("2026-11-18").success
+    assert dict(read_recipe(tmp_path / "recipes" / "small_20261116.yaml").revisions()) == pins
+
+    # A source that is gone keeps its commit; the rest is built, and the run fails and names it.
+    shutil.rmtree(weeks.hub / "datasets" / CODE)
+    failed = weeks.run(MONDAYS[3])
+    assert not failed.success
+    [event] = failed.get_step_failure_events()
+    said = event.step_failure_data.user_failure_data.description or ""  # type: ignore[union-attr]
+    assert CODE in said and "no such dataset" in said and "\n" not in said
+    third = read_recipe(tmp_path / "recipes" / "small_20261123.yaml")
+    assert dict(third.revisions())[CODE] == pins[CODE] and dict(third.revisions())[WEB] != pins[WEB]
+    assert third.target("stage2/token_shards", "web").is_settled(tmp_path)
+    assert third.target("stage2/inventory").is_settled(tmp_path)
+
+
+@pytest.mark.slow
+def test_older_versions_lose_their_artifacts_and_keep_their_recipes(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    weeks = Weeks(tmp_path, instance)
+    assert weeks.run(MONDAYS[0]).success
+    weeks.add_row(WEB, "en/part-0.jsonl")
+    assert weeks.run(MONDAYS[1], keep_versions=1).success
+
+    assert weeks.versions() == ["small_20261102", "small_20261109"]
+    old, new = (read_recipe(tmp_path / "recipes" / f"{name}.yaml") for name in weeks.versions())
+    assert not any((tmp_path / target.folder).exists() for target in old.targets())
+    for target in new.targets():
+        list(verify(tmp_path / target.folder, labels_of))
+        assert target.is_settled(tmp_path)
+    forget_versions("small", tmp_path, 1)
+    assert (tmp_path / new.target("stage2/inventory").folder).exists()
