@@ -43,6 +43,7 @@ from pipeline_assets.corpus.normalize.sources import (
     Outputs,
     Source,
     folder_misfits,
+    inputs_of,
     source_misfits,
     source_of,
 )
@@ -163,8 +164,9 @@ class StageARecipe(Recipe):
     def _raw(self, source: HubSource | FileSource) -> Target:
         if isinstance(source, HubSource):
             return self._of_source(RAW, source, source.rows_content(self.shard_text_bytes))
-        content = {"kind": source.kind, "files": list(source.files)}
-        return self._of_source(RAW, source, content, outside=SourceFolder(Path(source.path), source.files))
+        inputs = inputs_of(source)
+        content = {"kind": source.kind, "files": list(inputs.patterns)}
+        return self._of_source(RAW, source, content, outside=inputs)
 
     def _normalized(self, source: Source) -> Target:
         if isinstance(source, NormalizedSource):

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.document_shards import (
     publish,
     read_rejects,
 )
-from pipeline_assets.corpus.licences import LicenceTable
+from pipeline_assets.corpus.licences import LicenceTable, Licensed
 from pipeline_assets.corpus.readers.columns import (
     Column,
     ColumnMap,
@@ -61,11 +61,21 @@ class RowMap:
     """Makes Documents of the rows of a file."""
 
     def __init__(
-        self, columns: ColumnMap | LicensedColumns, labels: SourceLabels | HubRows, file_name: str, derive_id: DeriveId
+        self,
+        columns: ColumnMap | LicensedColumns,
+        labels: SourceLabels | HubRows,
+        file_name: str,
+        derive_id: DeriveId,
+        licensed: Licensed | None = None,
     ) -> None:
+        """
+        Args:
+            licensed: the licence of rows that don't say theirs; None is that of the labels.
+        """
         self._columns = [(field, name) for field, name in columns if name is not None]
         self._is_licensed = isinstance(columns, LicensedColumns)
-        self._source, self._domain, self._license_tag = labels.source, labels.domain, labels.license_tag
+        self._source, self._domain = labels.source, labels.domain
+        self._licensed = licensed or Licensed(labels.license_tag, "recipe")
         self._file_name, self._derive_id = file_name, derive_id
 
     def document(self, row: dict[str, Any], place: int) -> Document | Reject:
@@ -118,7 +128,7 @@ class RowMap:
     def _licence(self, column: Column | None) -> tuple[str, str]:
         """(tag, what it rests on)."""
         if column is None or column.value is None or column.value == "":
-            return self._license_tag, "recipe"
+            return self._licensed.tag, self._licensed.evidence
         tag = column.value.strip().lower() if isinstance(column.value, str) else "unknown"
         return tag, f"row: {column.name}"
 

@@ -21,6 +21,7 @@ from pipeline_assets.corpus.normalize.converted import (
     noting_columns,
     write_outcomes,
 )
+from pipeline_assets.corpus.normalize.licence_files import LicenceFiles
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
 from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, another_column
 from pipeline_assets.corpus.readers.lines import reject_words, row_words
@@ -31,7 +32,6 @@ from pipeline_assets.corpus.readers.source_folder import (
     SourceFolder,
     byte_ranges,
     files_of,
-    format_of,
 )
 from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, plan_buckets, plan_spill, spill_rows
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, SiteRecipe, read_threads
@@ -112,9 +112,11 @@ def _unpacked_bytes(piece: Piece) -> int:
 def convert_local(
     building: StagingDir, files: Sequence[SourceFile], recipe: LocalRecipe, shard_bytes: int, settings: RunSettings
 ) -> Converted:
-    """Files of JSON lines, Parquet or text."""
+    """Files of JSON lines, Parquet or text, under the licences that files among them say."""
     columns, derive_id = recipe.columns, functools.partial(local_doc_id, recipe.source)
-    read = functools.partial(read_piece, recipe=recipe)
+    licences = LicenceFiles([file for file in files if recipe.is_license_file(file.name)])
+    files = [file for file in files if not recipe.is_license_file(file.name)]
+    read = functools.partial(read_piece, recipe=recipe, licences=licences)
     work = functools.partial(
         normalize_pieces, read=read, derive_id=derive_id, zstd_level=settings.zstd_level, columns=columns
     )
@@ -125,12 +127,13 @@ def convert_local(
         _refuse_missing_text(building, list(named.values()), columns.text, files)
     missing = columns_without_values(columns, counts) if columns else []
     decisions = {WITHOUT_VALUES: missing} if missing else {}
-    return Converted(named, derive_id, decisions, _is_of_an_empty_file, words=reject_words(files))
+    is_expected = functools.partial(_is_of_an_empty_file, recipe)
+    return Converted(named, derive_id, decisions, is_expected, words=reject_words(files))
 
 
-def _is_of_an_empty_file(reject: Reject) -> bool:
+def _is_of_an_empty_file(recipe: LocalRecipe, reject: Reject) -> bool:
     """Whether it is a text file that has no byte: there is nothing in it that could be bad."""
-    return format_of(reject.file) == "text" and (reject.reason, reject.detail) == ("empty_text", "")
+    return recipe.format_of(reject.file) == "text" and (reject.reason, reject.detail) == ("empty_text", "")
 
 
 def _refuse_missing_text(
@@ -168,16 +171,19 @@ def _read_pages(piece: Piece, recipe: WikipediaRecipe) -> Iterator[Row]:
     return read_wikipedia(piece, recipe)
 
 
-def read_piece(piece: Piece, recipe: LocalRecipe) -> Iterator[Row]:
+def read_piece(piece: Piece, recipe: LocalRecipe, licences: LicenceFiles | None = None) -> Iterator[Row]:
     """A Document or a Reject for every row that begins in the piece, in file order.
 
+    Args:
+        licences: what the recipe's licence files say.
     Raises:
         InputError: the file can't be trusted: cut off, damaged, changed since it was planned.
     """
     name = piece.file.name
-    columns = TEXT_COLUMNS if format_of(name) == "text" else recipe.columns
+    columns = TEXT_COLUMNS if recipe.format_of(name) == "text" else recipe.columns
     assert columns is not None, "plan_local checks it"
-    document = RowMap(columns, recipe, name, functools.partial(local_doc_id, recipe.source)).document
+    licensed = licences.nearest(name) if licences else None
+    document = RowMap(columns, recipe, name, functools.partial(local_doc_id, recipe.source), licensed).document
     for place, row in piece_rows(piece, recipe):
         yield row.rejected(name, place) if isinstance(row, Fault) else document(row, place)
 

@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal, get_args
 
 import pydantic
 
+from pipeline_assets.corpus import licence_texts
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import known_tag, licence_table
 from pipeline_assets.corpus.readers.columns import ColumnMap, LicensedColumns, Patterns
-from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows
-from pipeline_assets.corpus.readers.source_folder import SourceFile, list_files
+from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows, is_named
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, list_files
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
@@ -19,6 +20,7 @@ from pipeline_assets.corpus.spine.errors import InputError, RetryableError, Usag
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Misfit, Name, Option, RecipePart, RejectShare, section_at, sections_at
 
+_LICENCE_TEXTS = "licence_texts"
 _NOT_OF_THE_ROWS = frozenset({"path", "filters"})
 
 
@@ -75,6 +77,8 @@ class SourceSection(RecipePart):
     def rows_content(self, shard_text_bytes: int) -> dict[str, Any]:
         """What the bytes of its Documents depend on."""
         content = {key: value for key, value in self.content().items() if key not in _NOT_OF_THE_ROWS}
+        if content.get("license_files") is not None:
+            content[_LICENCE_TEXTS] = licence_texts.fingerprint()
         return content | {"shard_text_bytes": shard_text_bytes}
 
 
@@ -127,7 +131,7 @@ class StackExchangeSource(FilesSection, SiteRecipe):
 
 
 class LocalSource(FilesSection, LocalRecipe):
-    """Files of JSON lines, Parquet or text."""
+    """Files of JSON lines, Parquet or text, and those that say their licences."""
 
     kind: Literal["local"]
     source: Annotated[Name, Option("Name of the source.")]
@@ -149,13 +153,20 @@ _KINDS: dict[str, type[HubSource | FileSource]] = {
 }
 
 
+def inputs_of(source: FileSource) -> SourceFolder:
+    """Where the files of a source lie, and the patterns of all that is read: licence files are inputs, too."""
+    licences = (f"**/{source.license_files}",) if isinstance(source, LocalSource) and source.license_files else ()
+    return SourceFolder(Path(source.path), (*source.files, *licences))
+
+
 def source_of(rows_content: Any) -> tuple[HubSource | FileSource, int]:
     """The section and the shard size that `rows_content` wrote down; what it left out is made up.
 
     Raises:
         UsageError: this program reads no such section.
     """
-    content = {key: value for key, value in rows_content.items() if key not in ("shard_text_bytes", "licences")}
+    beside = ("shard_text_bytes", "licences", _LICENCE_TEXTS)
+    content = {key: value for key, value in rows_content.items() if key not in beside}
     section = _KINDS[content["kind"]]
     made_up = {} if section is HubSource else {"path": "."}
     return section.from_content(content | made_up), rows_content["shard_text_bytes"]
@@ -227,6 +238,15 @@ def _file_misfits(place: tuple[str | int, ...], section: Mapping[str, Any], fold
         except UsageError as error:
             yield _of_file((*place, "files", position), error)
         except RetryableError:  # told by whoever reads them
+            return
+    if licences := "".join(_texts([section.get("license_files")])):
+        files = [file for file in files if not is_named(file.name, licences)]
+        try:
+            list_files(folder, [f"**/{licences}"])
+        except UsageError:
+            fix = "correct `license_files`, or leave it out"
+            yield Misfit((*place, "license_files"), f"{folder}: no file in it is called {licences}", fix)
+        except RetryableError:
             return
     # A misspelt key may be `columns`. Who allows bad rows may have many before the first good one.
     if section.get("kind") == "local" and section.keys() <= LocalSource.model_fields.keys() - {"max_reject_fraction"}:

@@ -4,14 +4,19 @@
 |---|---|---|---|
 | `.jsonl` `.ndjson` `.json` | lines | bytes before it in the uncompressed text | byte ranges, cut at lines |
 | `.parquet` | rows | number in the file, from 0 | runs of row groups |
-| `.txt` | the file, or paragraphs | 0, or as of lines | the file, or byte ranges, cut at blank lines |
+| `.txt` `.md`, as said | the file, or paragraphs | 0, or as of lines | the file, or byte ranges, cut at blank lines |
 
 Lines and texts may be compressed (zstd, gzip, bzip2, xz); such a file is one piece, since it can't be entered midway.
 """
 
+import fnmatch
 import itertools
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
+
+import pydantic
 
 from pipeline_assets.corpus.readers.columns import (
     Fault,
@@ -25,8 +30,10 @@ from pipeline_assets.corpus.readers.columns import (
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line_before, line_blocks, lines
 from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import (
+    COMPRESSED,
     FORMATS,
     ByteRange,
+    Format,
     SourceFile,
     byte_ranges,
     format_of,
@@ -40,12 +47,32 @@ Piece = ByteRange | RowGroupRun
 TEXT_COLUMNS = LicensedColumns(text="text", id=None, created_at=None, license=None)
 
 
+_LATER_KEYS = frozenset({"text_endings", "license_files"})
+
+
+def _is_text_ending(ending: str) -> str:
+    if not re.fullmatch(r"(\.[a-z0-9_+-]+)+", ending):
+        raise ValueError("the ending of a name is a dot and lower-case letters, such as .py; it fits in either case")
+    if ending.endswith((*FORMATS, *COMPRESSED)):
+        raise ValueError(f"files that end with {ending} are read already, each as what it is: leave it out")
+    return ending
+
+
+def _is_file_name(pattern: str) -> str:
+    if not pattern or "/" in pattern:
+        raise ValueError("it is the name of files in any folder, such as LICENSE or LICENSE*")
+    return pattern
+
+
 class LocalRecipe(SourceLabels):
     """Local files of one kind and how their rows become Documents.
 
     Attributes:
         columns: of JSON lines and Parquet; None where all files are text.
         text_unit: None where no file is text.
+        text_endings: what names of text files end with, beside .txt and .md: `.py`, say.
+        license_files: pattern of names, such as LICENSE*. Such a file is no document; it says the licence of the rows
+            in its folder and below it that don't say theirs, up to the next such file. None looks at none.
     """
 
     files: Patterns = ("**/*",)
@@ -53,6 +80,27 @@ class LocalRecipe(SourceLabels):
     text_unit: Annotated[
         Literal["file", "paragraph"] | None, Option("Of .txt files a document is a: file, paragraph.")
     ] = "file"
+    text_endings: Annotated[
+        tuple[Annotated[str, pydantic.AfterValidator(_is_text_ending)], ...], pydantic.Field(strict=False)
+    ] = ()
+    license_files: Annotated[str, pydantic.AfterValidator(_is_file_name)] | None = None
+
+    def content(self) -> dict[str, object]:
+        """As `RecipePart.content`, without keys that came later and aren't used: what is made is what was made."""
+        return {key: value for key, value in super().content().items() if value or key not in _LATER_KEYS}
+
+    def format_of(self, name: str) -> Format | None:
+        """Of a file, by its name."""
+        return format_of(name, self.text_endings)
+
+    def is_license_file(self, name: str) -> bool:
+        """Whether a file, by its name, says the licence of others."""
+        return self.license_files is not None and is_named(name, self.license_files)
+
+
+def is_named(name: str, pattern: str) -> bool:
+    """Whether the last part of a file's name fits a pattern, as in `list_files`."""
+    return fnmatch.fnmatchcase(PurePosixPath(name).name, pattern)
 
 
 def plan_local(files: Sequence[SourceFile], recipe: LocalRecipe, shard_bytes: int) -> list[Piece]:
@@ -73,7 +121,7 @@ def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[st
     """
     if isinstance(piece, RowGroupRun):
         return parquet_rows(piece)
-    if format_of(piece.file.name) == "lines":
+    if recipe.format_of(piece.file.name) == "lines":
         return json_rows(piece, lines(piece))
     texts = whole_text(piece) if recipe.text_unit == "file" else paragraphs(piece)
     return ((place, text if isinstance(text, Fault) else {"text": text}) for place, text in texts)
@@ -110,10 +158,11 @@ def check_first_rows(files: Sequence[SourceFile], columns: LicensedColumns) -> N
 
 
 def _pieces(file: SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence[Piece]:
-    kind = format_of(file.name)
+    kind = recipe.format_of(file.name)
     if kind is None:
-        what = f"its name ends with none of {', '.join(FORMATS)}, compressed or not"
-        raise UsageError(what, file.path, "rename it, or narrow the pattern")
+        what = f"its name ends with none of {', '.join([*FORMATS, *recipe.text_endings])}, compressed or not"
+        fix = f"rename it, narrow the pattern, or add its ending to {key('text_endings', IN_RECIPE)}"
+        raise UsageError(what, file.path, fix)
     if kind == "text":
         if recipe.text_unit is None:
             fix = f"set {key('text_unit', IN_RECIPE)} to `file` or `paragraph`"

@@ -23,7 +23,7 @@ FORMATS: dict[str, Format] = {
     ".txt": "text",
     ".md": "text",
 }
-_COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
+COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 HEAD_BYTES = 16
 UTF8_MARK_BYTES = 3
 _FOLDER, _MODIFIED, _SHA256 = "folder", "modified_ns", "sha256:"
@@ -110,12 +110,17 @@ def _refuse_unreadable(folder: Path) -> None:
         folders[:] = [name for name in folders if not name.startswith(".")]
 
 
-def format_of(name: str) -> Format | None:
-    """By the name, compressed or not: nothing in a text file says that its lines are not meant to be JSON."""
+def format_of(name: str, text_endings: Sequence[str] = ()) -> Format | None:
+    """By the name, compressed or not: nothing in a text file says that its lines are not meant to be JSON.
+
+    Args:
+        text_endings: further endings of names of texts, in lower case.
+    """
     name = name.lower()
-    for suffix in _COMPRESSED:
+    for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
-    return next((kind for suffix, kind in FORMATS.items() if name.endswith(suffix)), None)
+    known = next((kind for suffix, kind in FORMATS.items() if name.endswith(suffix)), None)
+    return "text" if known is None and name.endswith(tuple(text_endings)) else known
 
 
 def byte_ranges(file: SourceFile, range_bytes: int) -> list[ByteRange]:

@@ -137,7 +137,8 @@ class SourceRows(DocumentRows):
 
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
         """Of a file of text, a row is all from the beginning of a document on."""
-        around, has_answers, is_text = None, _has_answers(self.artifact), format_of(file) == "text"
+        endings = self.artifact.manifest.identity.recipe.get("text_endings", ())
+        around, has_answers, is_text = None, _has_answers(self.artifact), format_of(file, endings) == "text"
         for number, one in enumerate(self._read(_placed_decoder)):
             if one.meta.source_file == file:
                 if source_row in _rows_of(one.meta, has_answers):

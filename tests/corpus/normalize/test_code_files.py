@@ -1,0 +1,256 @@
+"""A folder of repositories → Documents: text files of any ending, each under the licence that its repository says."""
+
+import gzip
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stage_a_build import build, digests, ledger, notes_recipe
+
+from pipeline_assets.corpus import licence_texts
+from pipeline_assets.corpus.licences import Licensed, licence_table
+from pipeline_assets.corpus.normalize.licence_files import LicenceFiles
+from pipeline_assets.corpus.normalize.sources import LocalSource, source_of
+from pipeline_assets.corpus.readers.local import LocalRecipe
+from pipeline_assets.corpus.readers.source_folder import SourceFile
+from pipeline_assets.corpus.rows.documents import SourceRows
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.lineage import Lineage
+from pipeline_assets.systems.stage_a import StageARecipe
+
+Normalized = Callable[..., Artifact]
+Read = Callable[[Artifact], list[dict[str, Any]]]
+CODE: dict[str, Any] = {
+    "files": ["**/*.py"],
+    "columns": None,
+    "text_unit": "file",
+    "text_endings": [".py", ".rs"],
+}
+LICENSED: dict[str, Any] = CODE | {"license_files": "LICENSE*", "license_tag": "cc0-1.0"}
+MIT, APACHE = "SPDX-License-Identifier: MIT\n", "SPDX-License-Identifier: Apache-2.0\n"
+
+
+def licences(documents: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
+    return {one["meta"]["source_file"]: (one["license_tag"], one["meta"]["license_evidence"]) for one in documents}
+
+
+def test_files_of_further_endings_are_texts_whole_and_compressed_too(
+    normalized: Normalized, documents_of: Read
+) -> None:
+    files = {
+        "a/x.py": "x = 1\n",
+        "a/Y.RS": "fn main() {}\n",
+        "b/z.py.gz": gzip.compress(b"z = 3\n"),
+        "b/notes.txt": "No.",
+    }
+
+    found = normalized("notes", files, **CODE | {"files": ["a/*", "b/*"]})
+
+    assert [one["text"] for one in documents_of(found)] == ["fn main() {}\n", "x = 1\n", "No.", "z = 3\n"]
+
+
+def test_an_empty_module_is_kept_aside_and_is_no_bad_row(normalized: Normalized, rejects_of: Read) -> None:
+    found = normalized("notes", {"a/__init__.py": "", "a/x.py": "x = 1\n"}, **CODE)
+
+    assert [(one["file"], one["reason"]) for one in rejects_of(found)] == [("a/__init__.py", "empty_text")]
+    assert ledger(found)["out"] == 1
+
+
+def test_a_place_in_a_module_leads_to_its_document(normalized: Normalized, tmp_path: Path) -> None:
+    found = normalized("notes", {"a/x.py": "x = 1\ny = 2\n"}, **CODE)
+
+    assert SourceRows(found, Lineage(tmp_path / "data")).find_source("a/x.py", 6) == (0, False)
+
+
+def test_an_ending_that_is_not_named_is_a_usage_error_that_says_where_to_name_it(normalized: Normalized) -> None:
+    with pytest.raises(UsageError) as error:
+        normalized("notes", {"a.go": "package a\n"}, **CODE | {"files": ["*"]})
+
+    assert error.value.what.endswith(".txt, .md, .py, .rs, compressed or not")
+    assert "text_endings" in error.value.fix
+
+
+@pytest.mark.parametrize("ending", ["py", ".PY", ".", "*.py", ".json", ".min.json", ".gz", ".py.zst", ".md"])
+def test_an_ending_that_means_something_else_is_refused(ending: str) -> None:
+    with pytest.raises(pydantic.ValidationError):
+        LocalRecipe(source="code", text_endings=(ending,))
+
+
+@pytest.mark.parametrize("pattern", ["", "a/LICENSE", "**/LICENSE"])
+def test_a_pattern_of_licence_files_is_of_names_alone(pattern: str) -> None:
+    with pytest.raises(pydantic.ValidationError):
+        LocalRecipe(source="code", license_files=pattern)
+
+
+def test_a_document_is_under_the_nearest_licence_file_in_its_folder_or_above(
+    normalized: Normalized, documents_of: Read
+) -> None:
+    files = {
+        "one/LICENSE": MIT,
+        "one/a.py": "a = 1\n",
+        "one/deep/er/b.py": "b = 2\n",
+        "one/vendor/LICENSE.txt": APACHE,
+        "one/vendor/src/c.rs": "fn c() {}\n",
+        "two/LICENSE": "All rights reserved.\n",
+        "two/d.py": "d = 4\n",
+        "three/e.py": "e = 5\n",
+        "onetwo/f.py": "f = 6\n",
+    }
+
+    found = normalized("notes", files, **LICENSED | {"files": ["**/*.py", "**/*.rs"]})
+
+    assert licences(documents_of(found)) == {
+        "one/a.py": ("mit", "file: one/LICENSE"),
+        "one/deep/er/b.py": ("mit", "file: one/LICENSE"),
+        "one/vendor/src/c.rs": ("apache-2.0", "file: one/vendor/LICENSE.txt"),
+        "two/d.py": ("unknown", "file: two/LICENSE"),
+        "three/e.py": ("cc0-1.0", "recipe"),
+        "onetwo/f.py": ("cc0-1.0", "recipe"),
+    }
+
+
+def test_a_licence_file_at_the_top_holds_for_all(normalized: Normalized, documents_of: Read) -> None:
+    found = normalized("notes", {"LICENSE": MIT, "a.py": "a = 1\n", "b/c.py": "c = 3\n"}, **LICENSED)
+
+    assert set(licences(documents_of(found)).values()) == {("mit", "file: LICENSE")}
+
+
+def test_licence_files_of_one_folder_that_differ_say_nothing(normalized: Normalized, documents_of: Read) -> None:
+    files = {"a/LICENSE-APACHE": APACHE, "a/LICENSE-MIT": MIT, "a/x.py": "x = 1\n"}
+    alike = {"b/LICENSE": MIT, "b/LICENSE.md": MIT, "b/y.py": "y = 2\n"}
+
+    found = licences(documents_of(normalized("notes", files | alike, **LICENSED)))
+
+    assert found["a/x.py"] == ("unknown", "file: a/LICENSE-APACHE (apache-2.0), a/LICENSE-MIT (mit)")
+    assert found["b/y.py"] == ("mit", "file: b/LICENSE")
+
+
+def test_a_row_that_says_its_own_licence_keeps_it(normalized: Normalized, documents_of: Read) -> None:
+    rows = [{"text": "One.", "license": "CC0"}, {"text": "Two."}]
+    files = {"a/rows.jsonl": "".join(json.dumps(row) + "\n" for row in rows), "a/LICENSE": MIT}
+
+    found = documents_of(normalized("notes", files, files=["**/*.jsonl"], columns={}, license_files="LICENSE"))
+
+    evidence = [(one["license_tag"], one["meta"]["license_evidence"]) for one in found]
+    assert evidence == [("cc0-1.0", "row: license"), ("mit", "file: a/LICENSE")]
+
+
+def test_a_licence_file_is_never_a_document(normalized: Normalized, documents_of: Read) -> None:
+    files = {"a/LICENSE.txt": MIT, "a/LICENSE.py": MIT, "a/x.py": "x = 1\n", "a/licenses.py": "y = 2\n"}
+
+    found = normalized("notes", files, **LICENSED | {"files": ["**/*"]})
+
+    assert sorted(licences(documents_of(found))) == ["a/licenses.py", "a/x.py"]
+
+
+def test_a_text_that_is_too_long_for_a_licence_is_unknown(normalized: Normalized, documents_of: Read) -> None:
+    files = {"LICENSE": MIT + "\n" * licence_texts.LICENCE_TEXT_BYTES, "a.py": "a = 1\n"}
+
+    assert licences(documents_of(normalized("notes", files, **LICENSED))) == {"a.py": ("unknown", "file: LICENSE")}
+
+
+def test_latin_1_and_marks_are_no_hindrance(normalized: Normalized, documents_of: Read) -> None:
+    files = {"a/LICENSE": b"\xa9 2001 J\xfcrgen\n" + MIT.encode(), "b/LICENSE": b"\xef\xbb\xbf" + MIT.encode()}
+
+    found = normalized("notes", files | {"a/x.py": "x = 1\n", "b/y.py": "y = 2\n"}, **LICENSED)
+
+    assert {tag for tag, _ in licences(documents_of(found)).values()} == {"mit"}
+
+
+def written(root: Path, files: Mapping[str, str], **changes: object) -> StageARecipe:
+    folder = root / "code"
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return notes_recipe(root, path=str(folder), **LICENSED | {"filters": {}} | changes)
+
+
+def test_a_licence_file_is_an_input_and_its_change_is_seen(tmp_path: Path) -> None:
+    recipe = written(tmp_path, {"a/LICENSE": MIT, "a/x.py": "x = 1\n"})
+    first = build(recipe, tmp_path)
+    raw, normalized = (recipe.target(f"stage_a/{step}", "notes") for step in ("raw", "normalized"))
+    before = first[raw.role].manifest
+
+    (tmp_path / "code/a/LICENSE").write_text(APACHE)
+
+    assert [entry["name"] for entry in before.identity.inputs] == ["a/LICENSE", "a/x.py"]
+    found = raw.outside
+    assert found is not None and found.changed(tmp_path, before) is not None
+    sealed_anew = build(recipe, tmp_path, replace=True)
+    assert sealed_anew[normalized.role].manifest.digest != first[normalized.role].manifest.digest
+
+
+def test_any_number_of_workers_and_size_of_shards_say_the_same(tmp_path: Path) -> None:
+    files = {f"r{number}/LICENSE": (MIT, APACHE, "Ours.")[number % 3] for number in range(9)}
+    files |= {f"r{number}/m{one}.py": f"x = {number * one}\n" for number in range(9) for one in range(5)}
+    alone = build(written(tmp_path / "a", files), tmp_path / "a")
+    together = build(written(tmp_path / "b", files), tmp_path / "b", engine=RunSettings(workers=2))
+
+    assert digests(alone) == digests(together)
+
+
+def test_a_pattern_that_names_no_file_is_told_with_its_key(tmp_path: Path) -> None:
+    content = {"kind": "local", "source": "code", "path": str(tmp_path), **LICENSED, "license_files": "LICENCE"}
+    (tmp_path / "a.py").write_text("a = 1\n")
+    whole = {"system": "stage_a", "name": "code", "sources": [content]}
+
+    with pytest.raises(UsageError) as error:
+        StageARecipe.in_file(whole, tmp_path / "code.yaml", tmp_path)
+
+    assert error.value.what == f"{tmp_path}: no file in it is called LICENCE"
+    assert "sources.0.license_files" in error.value.args[1]
+    assert error.value.fix == "correct `license_files`, or leave it out"
+
+
+def test_keys_that_are_not_used_are_not_in_what_bytes_depend_on(tmp_path: Path) -> None:
+    source = LocalSource(kind="local", source="code", path=".", files=("**/*.py",))
+    code = source.model_copy(update={"text_endings": (".py",), "license_files": "LICENSE"})
+
+    plain, named = source.rows_content(1), code.rows_content(1)
+
+    assert named.keys() - plain.keys() == {"text_endings", "license_files", "licence_texts"}
+    assert named["licence_texts"] == licence_texts.fingerprint()
+    found, _ = source_of(named | {"licences": licence_table().fingerprint()})
+    assert found.rows_content(1) == named
+
+
+def nearest_plainly(name: str, files: Mapping[str, str]) -> str | None:
+    parts = name.split("/")[:-1]
+    for depth in range(len(parts), -1, -1):
+        if (path := "/".join([*parts[:depth], "LICENSE"])) in files:
+            return path
+    return None
+
+
+folders = st.lists(st.sampled_from("ab"), max_size=4).map(lambda parts: "".join(f"{part}/" for part in parts))
+
+
+@given(where=st.sets(folders, max_size=8), asked=st.lists(folders, max_size=8))
+def test_the_nearest_is_found_as_by_looking_folder_by_folder(
+    tmp_path_factory: pytest.TempPathFactory, where: set[str], asked: list[str]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "LICENSE"
+    path.write_text(MIT)
+    files = {f"{folder}LICENSE": MIT for folder in where}
+    licence_files = LicenceFiles([SourceFile(path, name, len(MIT)) for name in files])
+
+    for folder in asked:
+        nearest = nearest_plainly(f"{folder}x.py", files)
+        expected = None if nearest is None else Licensed("mit", f"file: {nearest}")
+        assert licence_files.nearest(f"{folder}x.py") == expected
+
+
+def test_a_licence_file_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> None:
+    gone = SourceFile(tmp_path / "LICENSE", "LICENSE", 3)
+
+    with pytest.raises(InputError) as error:
+        LicenceFiles([gone]).nearest("a.py")
+
+    assert error.value.where == str(tmp_path / "LICENSE")
