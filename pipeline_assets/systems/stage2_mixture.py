@@ -17,12 +17,19 @@ from pipeline_assets.corpus.filters.verdict import FILTER_STAGE
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE, named_columns_have_values
 from pipeline_assets.corpus.normalize.raw import list_inputs, pin_inputs
-from pipeline_assets.corpus.normalize.sources import FileSource, HubSource, folder_misfits, source_misfits, source_of
+from pipeline_assets.corpus.normalize.sources import (
+    FileSource,
+    HubSource,
+    folder_misfits,
+    inputs_of,
+    source_misfits,
+    source_of,
+)
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.publishing.source_notes import README, with_source_notes
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
+from pipeline_assets.corpus.readers.source_folder import folder_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.rows.derived import DeduplicatedRows, FilteredRows
 from pipeline_assets.corpus.rows.documents import SourceRows
@@ -156,8 +163,7 @@ class Stage2Recipe(Recipe):
             raw = RAW.target(self.name, source.rows_content(self.shard_text_bytes), partition=source.source)
         else:
             content = {"kind": source.kind, "files": list(source.files)}
-            folder = SourceFolder(Path(source.path), source.files)
-            raw = RAW.target(self.name, content, partition=source.source, outside=folder)
+            raw = RAW.target(self.name, content, partition=source.source, outside=inputs_of(source))
         content = source.rows_content(self.shard_text_bytes) | {"licences": licence_table().digest()}
         return RAW_CORPUS.target(self.name, content, [raw], partition=source.source)
 
