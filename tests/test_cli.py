@@ -227,7 +227,7 @@ def test_the_shipped_tokenizer_is_what_it_claims(corpusmill: Corpusmill, tmp_pat
 @pytest.mark.parametrize(
     ("typed", "completed"),
     [
-        ("corpusmill sta", {"status", "stage-a"}),
+        ("corpusmill sta", {"status", "stage-a", "stage2"}),
         ("corpusmill stage-a norm", {"normalize"}),
         ("corpusmill run --work", {"--workers"}),
         ("corpusmill run heal", {"healing_text_v1"}),
