@@ -47,7 +47,6 @@ from pipeline_assets.corpus.dedup.seen import (
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, IDS, sketch_shard
 from pipeline_assets.corpus.dedup.steps import (
     DedupRun,
-    Task,
     find_exact,
     find_near,
     open_run,
@@ -55,6 +54,7 @@ from pipeline_assets.corpus.dedup.steps import (
     write_decisions,
     write_kept,
 )
+from pipeline_assets.corpus.dedup.tasks import Task
 from pipeline_assets.corpus.dedup.verify import write_sets
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines
 from pipeline_assets.corpus.formats.arrow import column_of, numbers, repeated

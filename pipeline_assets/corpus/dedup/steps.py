@@ -6,10 +6,9 @@ there is; what they add up to doesn't.
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +48,7 @@ from pipeline_assets.corpus.dedup.resolution import (
 )
 from pipeline_assets.corpus.dedup.seen import SeenRun, SeenStore
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, ID_HASHES, IDS, sketch_shard
+from pipeline_assets.corpus.dedup.tasks import Task, do, parts, share_bytes
 from pipeline_assets.corpus.dedup.verify import SETS, SetsFile, verify_pairs, write_sets
 from pipeline_assets.corpus.doc_ids import first_repeat
 from pipeline_assets.corpus.formats.arrow import mask, numbers, truths
@@ -56,28 +56,7 @@ from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
-from pipeline_assets.corpus.spine.worker import Window
-
-_PROCESS_BYTES = 200 << 20  # libraries, compiled code, tables
-_LEAST_SHARE_BYTES = 64 << 20
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a step does to one shard of the corpus, or to one range of runs: `kernel(shard, …, window, folder)`."""
-
-    name: str
-    rows: int
-    kernel: Callable[[Window, BuildFolder], Receipt]
-
-    @classmethod
-    def of(cls, kernel: Callable[..., Receipt], shard: CorpusShard | KeyRange, *arguments: object) -> Self:
-        return cls(shard.name, shard.rows, functools.partial(kernel, shard, *arguments))
-
-
-def _do(task: Task, window: Window, folder: BuildFolder) -> Receipt:
-    return task.kernel(window, folder)
+from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, total_counts
 
 
 @dataclass(frozen=True)
@@ -97,14 +76,13 @@ class DedupRun:
 
     @property
     def share_bytes(self) -> int:
-        """What one worker may hold of the corpus. Where the limit is below what libraries take alone, it is passed."""
-        for_all = self.settings.memory_bytes - _PROCESS_BYTES
-        return max(for_all // max(self.settings.workers, 1) - _PROCESS_BYTES, _LEAST_SHARE_BYTES)
+        """What one worker may hold of the corpus."""
+        return share_bytes(self.settings)
 
     @property
     def parts(self) -> int:
-        """Into how many parts work is cut at least, so that all workers have some."""
-        return 4 * self.settings.workers if self.settings.workers > 1 else 1
+        """Into how many parts work is cut at least."""
+        return parts(self.settings)
 
     @property
     def documents(self) -> int:
@@ -131,7 +109,7 @@ def open_run(
 ) -> Iterator[DedupRun]:
     """A deduplication of these shards; its workers end with the block."""
     settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
-    with run_stages(_do, settings, functools.partial(_load_kernels, recipe)) as run_stage:
+    with run_stages(do, settings, functools.partial(_load_kernels, recipe)) as run_stage:
         yield DedupRun(building, shards, recipe, settings, run_stage, seen)
 
 
