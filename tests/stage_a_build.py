@@ -108,16 +108,18 @@ def step(root: Path, name: str, source: str, recipe: str = "mixed") -> Path:
 
 
 def write_stage_a(folder: Path, dataset: str, commit: str) -> StageARecipe:
-    """A recipe of leaves of the hub, five threads, and notes of two shards, with bad rows and a repeated id; a quiz has
-    a leaf.
+    """A recipe of leaves of the hub, five threads, and notes of two shards, with bad rows and a repeated id and a
+    repeated text; a quiz has a leaf.
     """
     site_name = "garden.stackexchange.com"
     write_quiz(folder / "quiz", ["Leaf 0 of the tree, and the wind that takes it.", "A question that nobody answers."])
     write_site(folder, site_name, questions=6)
     texts = [f"Note {number} has an address a{number}@b.org in it. " * 3 for number in range(10)]
-    rows = [{"text": text, "key": f"note-{number % 9}"} for number, text in enumerate(texts)]
+    rows = [{"text": text, "key": f"note-{number % 9}"} for number, text in enumerate([*texts, texts[1]])]
+    rows[-1]["key"] = "note-1 again"
     notes = local_source(folder, "notes", [*rows, {"text": "Short."}, {"text": None}], max_reject_fraction="0.5")
-    notes["filters"] = {"length": {"min_words": 2}, "masking": {"emails": True, "public_ips": False}}
+    masking = {"emails": True, "public_ips": False}
+    notes["filters"] = {"windows": {}, "length": {"min_words": 2}, "masking": masking}
     site = {
         "kind": "stackexchange",
         "source": site_name,

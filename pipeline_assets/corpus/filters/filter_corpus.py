@@ -1,8 +1,13 @@
-"""The stage `filter`: Documents → those that are kept, and a line for each that is not."""
+"""The stage `filter`: Documents → those that are kept, and a line for each that is not. Where the recipe has `windows`,
+steps before it find the documents that repeat earlier ones.
+"""
 
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,7 +27,7 @@ from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.verdict import DROPPED_FILE, Candidate, DroppedLine, Measurement
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects, dropped_key
 from pipeline_assets.corpus.spine.sealing import WORK
@@ -30,7 +35,11 @@ from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDi
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.dedup.repeated_windows import ShardRepeats  # which loads compiled code
+
 REFUSED_LICENCE = "refused_licence"
+REPEATED_WINDOWS = "repeated_windows"
 _BLOCK_BYTES = 1 << 20
 
 
@@ -54,6 +63,7 @@ def filter_shard(
     recipe: FilterRecipe,
     zstd_level: int,
     refused_licences: frozenset[str] = frozenset(),
+    repeating: Mapping[int, float] = MappingProxyType({}),
 ) -> Receipt:
     """The shard's documents that no filter drops, in order; a document that nothing changes keeps its bytes.
 
@@ -64,6 +74,7 @@ def filter_shard(
 
     Args:
         refused_licences: tags whose documents are dropped before any filter is asked, `refused_licence`.
+        repeating: rows that go for `repeated_windows`, with their shares.
     Raises:
         InputError: a line that is no Document.
         UsageError: a rule over a column that a document doesn't have, or can't be compared.
@@ -83,7 +94,7 @@ def filter_shard(
             read = [(row, line, one) for (row, line), one in zip(lines, block.documents, strict=True)]
             rejects += [Reject(shard.path, row, KILLED_WORKER) for row, _, one in read if one is None]
             rows = [(row, line, one) for row, line, one in read if one is not None]
-            _filter_rows(rows, shard, recipe, refused_licences, kept, dropped, counts)
+            _filter_rows(rows, shard, recipe, refused_licences, repeating, kept, dropped, counts)
     counts["documents"] = kept.rows
     counts.update(count_rejects(rejects))
     rejected = write_rows(folder.path(rejects_name), rejects_name, [reject.to_json() for reject in rejects], zstd_level)
@@ -102,6 +113,7 @@ def _filter_rows(
     shard: DocumentShard,
     recipe: FilterRecipe,
     refused_licences: frozenset[str],
+    repeating: Mapping[int, float],
     kept: JsonlZstWriter,
     dropped: JsonlZstWriter,
     counts: Counter[str],
@@ -112,9 +124,12 @@ def _filter_rows(
         for _, _, document in rows
     ]
     texts = [candidate.text for candidate in candidates]
-    for (_, _, document), candidate in zip(rows, candidates, strict=True):
+    for (row, _, document), candidate in zip(rows, candidates, strict=True):
         if document.license_tag in refused_licences:
             candidate.fail(Measurement(REFUSED_LICENCE, document.license_tag, None, is_failed=True))
+        elif recipe.windows is not None and row in repeating:
+            limit = float(recipe.windows.max_share)
+            candidate.fail(Measurement(REPEATED_WINDOWS, repeating[row], limit, is_failed=True))
     apply_filters([candidate for candidate in candidates if candidate.failure is None], recipe)
     kept_lines: list[bytes] = []
     dropped_lines: list[DroppedLine] = []
@@ -151,12 +166,8 @@ def filter_corpus(
         InputError: nothing is kept (says what was dropped for what), or a line that is no Document.
     """
     shards = shards_of(corpus)
-    work = functools.partial(
-        filter_shard, recipe=recipe, zstd_level=settings.zstd_level, refused_licences=refused_licences
-    )
-    warm_up = functools.partial(load_filters, recipe)
     settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
-    receipts = list(run_stage("filter", work, shards, building, settings, warm_up))
+    receipts = _receipts(building, shards, recipe, refused_licences, settings)
     counts = total_counts(receipts)
     if not counts.get("documents"):
         raise InputError(_nothing_left(counts), corpus.manifest.name, "loosen its filters, or leave the source out")
@@ -173,6 +184,49 @@ def filter_corpus(
         },
         decisions={},
     )
+
+
+def _receipts(
+    building: StagingDir,
+    shards: Sequence[DocumentShard],
+    recipe: FilterRecipe,
+    refused_licences: frozenset[str],
+    settings: RunSettings,
+) -> list[Receipt]:
+    """Of `filter_shard`, one a shard."""
+    work = functools.partial(
+        filter_shard, recipe=recipe, zstd_level=settings.zstd_level, refused_licences=refused_licences
+    )
+    if recipe.windows is None:
+        return list(run_stage("filter", work, shards, building, settings, functools.partial(load_filters, recipe)))
+    # What deduplicates is loaded only where it is asked to.
+    from pipeline_assets.corpus.dedup.repeated_windows import find_repeats
+    from pipeline_assets.corpus.dedup.tasks import Task, do
+
+    with run_stages(do, settings, functools.partial(_load_all, recipe)) as run:
+        found = find_repeats(run, building, shards, recipe.windows, refused_licences, settings)
+        pairs = zip(shards, found, strict=True)
+        tasks = [Task.of(_filter_repeating, shard, repeats, work) for shard, repeats in pairs]
+        return list(run("filter", tasks, building))
+
+
+def _load_all(recipe: FilterRecipe) -> None:
+    from pipeline_assets.corpus.dedup.repeated_windows import load_kernels
+
+    load_kernels()
+    load_filters(recipe)
+
+
+def _filter_repeating(
+    shard: DocumentShard,
+    repeats: "ShardRepeats",
+    work: Callable[..., Receipt],
+    window: Window,
+    folder: BuildFolder,
+) -> Receipt:
+    """The shard without what repeats, as `filter_shard` takes it; a row that killed a worker before is not read."""
+    window = replace(window, fatal=window.fatal | repeats.fatal)
+    return work(shard, window, folder, repeating=repeats.shares())
 
 
 def _nothing_left(counts: Mapping[str, int]) -> str:

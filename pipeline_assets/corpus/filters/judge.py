@@ -15,7 +15,7 @@ from pipeline_assets.corpus.filters.wikipedia import WikipediaFilter
 
 @functools.lru_cache(maxsize=8)
 def filters_of(recipe: FilterRecipe) -> tuple[Filter, ...]:
-    """The recipe's filters, in the order in which they are asked; tables are built once."""
+    """The recipe's filters but for `windows`, in the order in which they are asked; tables are built once."""
     filters: list[Filter] = [ColumnFilter(recipe.rules)]
     if recipe.wikipedia is not None:
         filters.append(WikipediaFilter(recipe.wikipedia))
@@ -38,7 +38,8 @@ def apply_filters(candidates: Sequence[Candidate], recipe: FilterRecipe) -> None
 
 
 def judge(text: str, meta: Mapping[str, Any], recipe: FilterRecipe) -> Verdict:
-    """What becomes of one document, and all that the filters see in it. The same verdict as in any batch.
+    """What becomes of one document, and all that the filters see in it. The same verdict as in any batch. Of other
+    documents it knows nothing: what `windows` drops is not seen here.
 
     Raises:
         UsageError: as `apply_filters`.

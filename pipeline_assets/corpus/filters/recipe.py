@@ -8,7 +8,9 @@ from typing import Annotated, Literal, Self
 import pydantic
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
-from pipeline_assets.corpus.spine.recipe import Decimal, RecipePart
+from pipeline_assets.corpus.spine.recipe import Decimal, RecipePart, Share
+
+_SHARE_CHARACTERS = 11  # 64 bits hold the product of its denominator and any number of windows
 
 
 def _is_phrase(phrase: str) -> str:
@@ -17,10 +19,31 @@ def _is_phrase(phrase: str) -> str:
     return phrase
 
 
+def _is_short(share: str) -> str:
+    if len(share) > _SHARE_CHARACTERS:
+        raise ValueError("write at most nine decimals")
+    return share
+
+
 Natural = Annotated[int, pydantic.Field(ge=0)]
 Phrase = Annotated[str, pydantic.AfterValidator(_is_phrase)]
 Phrases = Annotated[tuple[Phrase, ...], pydantic.Field(strict=False)]
 Rules = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
+
+
+class WindowRecipe(RecipePart):
+    """Which documents repeat what earlier ones of their source say: see `dedup.windows`.
+
+    Attributes:
+        window_bytes: of UTF-8; a shorter passage is not found.
+        every: of the windows about one in so many is compared. A passage that is shared is found by its windows that
+            are: one of `window_bytes + every` bytes more often than not, one twice as long as both nearly always.
+        max_share: of a document's windows that are compared, how many earlier documents may have.
+    """
+
+    window_bytes: int = pydantic.Field(256, ge=1, le=1 << 20)
+    every: int = pydantic.Field(64, ge=1, le=1 << 32)
+    max_share: Annotated[Share, pydantic.AfterValidator(_is_short)] = "0.5"
 
 
 class LengthRecipe(RecipePart):
@@ -172,6 +195,9 @@ class WikipediaFilterRecipe(RecipePart):
     min_running_lines: Natural | None = 1
 
 
+_LATER = ("windows",)
+
+
 class FilterRecipe(RecipePart):
     """The filters of one source, in the order in which they are asked; None leaves one out.
 
@@ -182,6 +208,7 @@ class FilterRecipe(RecipePart):
         rules: comparisons that the columns in a document's meta must pass, `score >= 3`; see `Meta.columns`.
     """
 
+    windows: WindowRecipe | None = None
     rules: Rules = ()
     wikipedia: WikipediaFilterRecipe | None = None
     length: LengthRecipe | None = None
@@ -198,3 +225,9 @@ class FilterRecipe(RecipePart):
         for rule in rules:
             ColumnRule.parse(rule)
         return rules
+
+    @pydantic.model_serializer(mode="wrap")
+    def _as_before(self, say: pydantic.SerializerFunctionWrapHandler) -> dict[str, object]:
+        """What doesn't ask for a later section says nothing of it: what was made by it is still as asked."""
+        said: dict[str, object] = say(self)
+        return {name: value for name, value in said.items() if value is not None or name not in _LATER}

@@ -32,7 +32,9 @@ _BESIDE = re.compile(f"^[^/]+/({EVALUATION_STAGE.name}|{SIGNATURES_STAGE.name})(
 class DerivedRows(DocumentRows):
     """Documents of corpora upstream, as far as a rule keeps them, whole or changed."""
 
-    how_proven = "held against their lines upstream"
+    @property
+    def how_proven(self) -> str:
+        return "held against their lines upstream"
 
     @cached_property
     def _made_from(self) -> dict[str, CorpusShard]:
@@ -97,7 +99,11 @@ class FilteredRows(DerivedRows):
     """Documents that filters keep."""
 
     labels = Labels("filtered", "filtered", besides=BESIDES)
-    how_proven = "filtered again"
+
+    @property
+    def how_proven(self) -> str:
+        """One document doesn't tell whether earlier ones have its windows."""
+        return "filtered again" + (", but for repeated windows" if self._rules.windows is not None else "")
 
     def _shard_of(self, upstream: CorpusShard) -> str:
         return upstream.path
@@ -125,7 +131,7 @@ class FilteredRows(DerivedRows):
         dropped = dropped_line(self.artifact, part.id)
         if dropped is not None:
             if dropped.reason not in (measurement.reason for measurement in verdict.measurements):
-                seen.insert(0, f"{dropped.reason} {dropped.value}")
+                seen.insert(0, str(dropped))
             lines = [f"dropped for {dropped.reason}", *(f"  {one}" for one in seen)]
             told |= {"reason": dropped.reason, "changes": {}}
             return Fate(self.artifact, "dropped", str(dropped), told=told, lines=lines)

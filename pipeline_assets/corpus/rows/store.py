@@ -148,7 +148,6 @@ class RowStore(ABC):
         holds_several: whether a row has parts of several documents.
         reads_sources: whether rows of files became its rows, not rows of another artifact.
         kept_aside: of those that didn't, files of `Reject` by what is said of their rows.
-        how_proven: how its documents are worked out again, in a few words.
         tokenizer: what its tokens are of; None where it holds texts. InputError: its file is gone.
     """
 
@@ -157,12 +156,16 @@ class RowStore(ABC):
     holds_several: ClassVar[bool] = False
     reads_sources: ClassVar[bool] = False
     kept_aside: ClassVar[Mapping[str, str]] = {"rejected": REJECTS_FILE}
-    how_proven: ClassVar[str] = ""
 
     def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
         """The lineage is that of the data root below which lies what it was made from."""
         self.artifact, self.lineage = artifact, lineage
         self._listings: dict[str, SourceListing] = {}
+
+    @property
+    def how_proven(self) -> str:
+        """How its documents are worked out again, in a few words."""
+        return ""
 
     @property
     def tokenizer(self) -> Tokenizer | None:

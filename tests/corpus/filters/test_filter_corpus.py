@@ -1,12 +1,15 @@
 """Filtering a corpus: shards keep their names, every dropped document leaves a line, and something is kept."""
 
-from collections.abc import Callable, Mapping
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from stage_a_build import INLINE, build, local_source, recipe_of
 
+from pipeline_assets.corpus.dedup import windows
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -113,6 +116,86 @@ def test_a_shard_of_which_nothing_is_left_stays_as_an_empty_one(filtered: Filter
 
     assert list(shard_rows(found).values()) == [3, 2, 0, 0, 0]
     assert {line.shard for line in read_dropped(found)} == {f"shards/0000{number}.jsonl.zst" for number in (2, 3)}
+
+
+LONG = "This sentence is one of many in a text that is longer than one window of it is, and says little. " * 4
+
+
+@pytest.mark.parametrize(
+    "engine", [INLINE, RunSettings(1, "fork"), RunSettings(2, "fork")], ids=lambda one: one.workers
+)
+@pytest.mark.parametrize("shard_text_bytes", [1 << 30, 300])
+def test_documents_that_repeat_earlier_ones_are_dropped_before_any_filter_is_asked(
+    engine: RunSettings, shard_text_bytes: int, filtered: Filtered
+) -> None:
+    rows = [
+        {"text": LONG, "license": "proprietary"},
+        LONG,
+        "short",
+        "Before it, something new. " + LONG,
+        "Nobody has said this before.",
+        "short",
+    ]
+
+    found = filtered(
+        *rows, engine=engine, shard_text_bytes=shard_text_bytes, windows={"every": 16}, length={"min_words": 2}
+    )
+
+    assert [(line.doc_id, line.reason, line.value, line.threshold) for line in read_dropped(found)] == [
+        ("note-0", "refused_licence", "proprietary", None),
+        ("note-2", "few_words", 1, 2),
+        ("note-3", "repeated_windows", 0.7, 0.5),
+        ("note-5", "repeated_windows", 1.0, 0.5),
+    ]
+    assert found.manifest.identity.counts["ledger"] == {
+        "in": 6,
+        "out": 2,
+        "dropped": {"few_words": 1, "refused_licence": 1, "repeated_windows": 2},
+        "rejected": {},
+    }
+    assert found.manifest.identity.decisions == {}
+
+
+def test_where_nothing_repeats_windows_change_nothing(filtered: Filtered, documents_of: Read) -> None:
+    texts = [f"{number} is a number, and {number**3} another. {LONG[:100]}" for number in range(100, 150)]
+
+    found = filtered(*texts, windows={"window_bytes": 128, "max_share": "0"})
+
+    assert [one["text"] for one in documents_of(found)] == texts
+
+
+def test_workers_have_no_part_in_which_documents_repeat_earlier_ones(filtered: Filtered) -> None:
+    texts = [f"Text of {number % 31} {LONG[: number % 300]}" for number in range(200)]
+    settings = {"shard_text_bytes": 2000, "windows": {"window_bytes": 32, "every": 4}}
+    alone = filtered(*texts, **settings)
+
+    found = [
+        filtered(*texts, engine=RunSettings(workers, "fork"), root=f"{workers}", **settings).manifest.digest
+        for workers in (1, 2)
+    ]
+
+    assert len(shard_rows(alone)) > 4
+    assert alone.manifest.identity.counts["ledger"]["dropped"]["repeated_windows"] > 50
+    assert found == [alone.manifest.digest] * 2
+
+
+def test_a_row_that_kills_who_looks_for_windows_is_rejected_and_no_filter_reads_it(
+    filtered: Filtered, monkeypatch: pytest.MonkeyPatch, rejects_of: Read
+) -> None:
+    select = windows.select_windows
+
+    def select_or_die(texts: Sequence[bytes], *settings: int) -> windows.Selected:
+        if any(b"deadly" in text for text in texts):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return select(texts, *settings)
+
+    monkeypatch.setattr(windows, "select_windows", select_or_die)
+
+    found = filtered("one", "deadly", "two", "one", engine=RunSettings(2, "fork"), windows={})
+
+    assert [(reject["row"], reject["reason"]) for reject in rejects_of(found)] == [(1, "killed_worker")]
+    assert [line.doc_id for line in read_dropped(found)] == ["note-3"]
+    assert found.manifest.identity.ledger.adds_up
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from pipeline_assets.corpus.filters.verdict import Measurement, Value
         ('language == "en"', "de", "en", "language == \"en\": 'de'"),
         ("document_phrase", "lorem ipsum", None, "document_phrase lorem ipsum"),
         ("bad_word", None, None, "bad_word none"),
+        ("repeated_windows", 2 / 3, 0.5, "repeated_windows 0.667 > 0.5"),
     ],
 )
 def test_a_measurement_reads_as_value_and_limit(reason: str, value: Value, limit: Value, text: str) -> None:

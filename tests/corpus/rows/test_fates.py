@@ -86,6 +86,22 @@ def test_a_dropped_one_says_for_what_and_a_refused_licence_comes_before_any_filt
     assert filtered.told["measurements"][0] == measurement
 
 
+def test_one_that_repeats_an_earlier_one_says_so(tmp_path: Path) -> None:
+    write_notes_of(tmp_path, [KEPT | {"id": doc_id} for doc_id in ("first", "again")])
+    columns = {"text": "text", "id": "id", "created_at": None, "license": None}
+    filters = {"windows": {}, "length": {"min_words": 5}}
+
+    build(recipe_with(tmp_path, only("notes", columns=columns, filters=filters)), tmp_path)
+    [first], [again] = (list(follow_document(Lineage(tmp_path), doc_id)) for doc_id in ("first", "again"))
+
+    assert below(first, "filtered")[0].lines == ["kept", "  few_words 5 = 5"]
+    assert below(again, "filtered")[0].lines == [
+        "dropped for repeated_windows",
+        "  repeated_windows 1 > 0.5",
+        "  few_words 5 = 5",
+    ]
+
+
 def test_what_is_masked_in_a_kept_one_is_counted(fates: Fates) -> None:
     [fate] = fates("mail")
 

@@ -1,0 +1,159 @@
+"""Documents that repeat earlier ones: as slow and simple code finds, whatever the shards, workers and memory."""
+
+import itertools
+import tempfile
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plain_windows import plain_repeats
+
+from pipeline_assets.corpus.dedup import windows
+from pipeline_assets.corpus.dedup.repeated_windows import ShardRepeats, find_repeats, load_kernels
+from pipeline_assets.corpus.dedup.tasks import do
+from pipeline_assets.corpus.document import Document, Meta
+from pipeline_assets.corpus.document_shards import DocumentShard
+from pipeline_assets.corpus.filters.recipe import WindowRecipe
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stages
+from pipeline_assets.corpus.spine.staging import BuildFolder
+
+INLINE = RunSettings(workers=0)
+TIGHT = RunSettings(workers=0, memory_bytes=0)
+PASSAGES = [b"the quick brown fox ", b"jumps over a lazy dog", b" and runs to the river", b"ab" * 12, b"!"]
+texts_of_passages = st.lists(st.sampled_from(PASSAGES), max_size=6).map(b"".join)
+
+
+def write_shards(
+    folder: Path, texts: Sequence[bytes], cuts: Sequence[int], licences: Sequence[str]
+) -> list[DocumentShard]:
+    """Texts in order, cut into shards before these numbers."""
+    shards, edges = [], [0, *cuts, len(texts)]
+    for name, (start, stop) in enumerate(itertools.pairwise(edges)):
+        path = folder / f"{name:05d}.jsonl.zst"
+        with JsonlZstWriter(path, 3) as writer:
+            for number in range(start, stop):
+                meta = Meta.of("a", number, {})
+                one = Document(texts[number].decode(), "pages", "web", f"p-{number}", licences[number], "", meta)
+                writer.write_lines(msgspec.json.encode(one) + b"\n", 1)
+        shards.append(DocumentShard(f"{name:05d}", f"shards/{path.name}", path, stop - start))
+    return shards
+
+
+def repeats_of(
+    texts: Sequence[bytes],
+    recipe: WindowRecipe,
+    cuts: Sequence[int] = (),
+    engine: RunSettings = INLINE,
+    licences: Sequence[str] | None = None,
+    refused: frozenset[str] = frozenset(),
+) -> dict[int, float]:
+    """The documents that go, by their numbers in the corpus, with their shares."""
+    with tempfile.TemporaryDirectory() as temporary:
+        shards = write_shards(Path(temporary), texts, cuts, licences or ["cc0"] * len(texts))
+        with run_stages(do, engine, load_kernels) as run:
+            found = find_repeats(run, BuildFolder(Path(temporary)), shards, recipe, refused, engine)
+        return {one.gone.low + row: share for one in found for row, share in one.shares().items()}
+
+
+def windows_of(window_bytes: int = 8, every: int = 2, max_share: str = "0.5") -> WindowRecipe:
+    return WindowRecipe(window_bytes=window_bytes, every=every, max_share=max_share)
+
+
+@settings(max_examples=150)
+@given(
+    texts=st.lists(texts_of_passages, max_size=12),
+    recipe=st.builds(
+        windows_of, st.integers(1, 24), st.integers(1, 8), st.sampled_from(["0", "0.25", "0.5", "0.333333333", "1"])
+    ),
+    data=st.data(),
+)
+def test_any_corpus_loses_what_slow_and_simple_code_finds_wherever_it_is_cut(
+    texts: list[bytes], recipe: WindowRecipe, data: st.DataObject
+) -> None:
+    cuts = data.draw(st.lists(st.integers(0, len(texts)), max_size=3).map(sorted))
+
+    found = repeats_of(texts, recipe, cuts)
+
+    assert found == plain_repeats(texts, recipe.window_bytes, recipe.every, Fraction(recipe.max_share))
+
+
+@pytest.mark.parametrize(
+    "engine", [RunSettings(1, "fork"), RunSettings(2, "fork"), TIGHT], ids=["1 worker", "2 workers", "little memory"]
+)
+@pytest.mark.usefixtures("small_shares")
+def test_workers_and_memory_have_no_part_in_it(engine: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "_RUN_ROWS", 40)
+    monkeypatch.setattr(windows, "_BLOCK_BYTES", 1)
+    texts = [PASSAGES[number % 4] + b"%d" % (number // 2) + PASSAGES[number % 3] for number in range(80)]
+
+    found = repeats_of(texts, windows_of(), [10, 10, 47], engine)
+
+    assert found == plain_repeats(texts, 8, 2, Fraction(1, 2))
+    assert 0 < len(found) < 80
+
+
+def test_where_nothing_is_repeated_nothing_goes() -> None:
+    texts = [b"%d is a number like no other, %d" % (number, number**3) for number in range(1000, 1050)]
+
+    assert repeats_of(texts, windows_of(window_bytes=64, max_share="0")) == {}
+
+
+def test_of_documents_with_the_same_text_the_first_stays() -> None:
+    texts = [b"a", b"some text that is not short", b"a", b"some text that is not short", b"a"]
+
+    assert repeats_of(texts, windows_of()) == {2: 1.0, 3: 1.0, 4: 1.0}
+
+
+@pytest.mark.parametrize("shift", range(0, 200, 13))
+def test_a_passage_is_found_wherever_it_is_moved(shift: int) -> None:
+    passage = b"".join(b"word%d " % (number * 7919) for number in range(200))
+
+    found = repeats_of([passage, b"x" * shift + passage], WindowRecipe())
+
+    assert list(found) == [1]
+
+
+def test_windows_of_a_document_that_goes_are_not_seen_so_nothing_is_lost_through_a_chain() -> None:
+    first, second, third = (bytes([letter + place % 26 for place in range(26)]) for letter in (65, 97, 33))
+    texts = [first, first + first[:9] + second[:20], second[:20] + third[:20]]
+    recipe = windows_of(window_bytes=4, every=1, max_share="0.4")
+
+    found = repeats_of(texts, recipe)
+
+    assert list(found) == [1]
+    assert repeats_of(texts[1:], windows_of(window_bytes=4, every=1, max_share="0.4")).keys() == {1}
+
+
+def test_at_the_share_a_document_stays_beyond_it_goes() -> None:
+    texts = [b"abcd", b"ef", b"abef"]
+
+    windows = {share: repeats_of(texts, windows_of(2, 1, share)) for share in ("0.66", "0.67", "0.666666666")}
+
+    assert windows == {"0.66": {2: 2 / 3}, "0.67": {}, "0.666666666": {2: 2 / 3}}
+
+
+def test_documents_under_a_refused_licence_neither_go_nor_are_seen() -> None:
+    texts = [b"some text that is not short"] * 3
+
+    found = repeats_of(texts, windows_of(), licences=["secret", "cc0", "cc0"], refused=frozenset({"secret"}))
+
+    assert found == {2: 1.0}
+
+
+def test_a_corpus_without_documents_loses_none() -> None:
+    assert repeats_of([], windows_of()) == {}
+
+
+def test_a_shard_tells_its_own_rows(tmp_path: Path) -> None:
+    shards = write_shards(tmp_path, [b"a", b"b", b"a", b"a"], [1, 3], ["cc0"] * 4)
+
+    with run_stages(do, INLINE, load_kernels) as run:
+        found: list[ShardRepeats] = find_repeats(run, BuildFolder(tmp_path), shards, windows_of(), frozenset(), INLINE)
+
+    assert [one.shares() for one in found] == [{}, {1: 1.0}, {0: 1.0}]
+    assert [one.fatal for one in found] == [frozenset()] * 3
