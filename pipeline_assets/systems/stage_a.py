@@ -182,7 +182,12 @@ class StageARecipe(Recipe):
         return self._of_source(FILTERED, source, content, [self._normalized(source)])
 
     def check_local_files(self, root: Path) -> None:
-        """The tokenizer that packs can be loaded. Errors as `Recipe.check_local_files`."""
+        """The tokenizer that packs and what tells languages can be loaded. Errors as `Recipe.check_local_files`."""
+        languages = {source.source: source.filters.language for source in self.sources}
+        for target in self.targets():
+            language = languages[str(target.partition)] if target.kind == FILTERED.name else None
+            if language is not None and not target.is_sealed(root):
+                language.detection()
         if self.pack is not None and not self.target(PACKED.name).is_sealed(root):
             self.pack.check_tokenizer(root)
 

@@ -162,9 +162,10 @@ def filter_corpus(
     """The documents of a corpus that no filter drops, shard by shard under the same names.
 
     Raises:
-        UsageError: a rule over a column that a document doesn't have.
+        UsageError: a rule over a column that a document doesn't have, or what tells languages is not installed.
         InputError: nothing is kept (says what was dropped for what), or a line that is no Document.
     """
+    decisions = {} if recipe.language is None else {"language": recipe.language.detection()}
     shards = shards_of(corpus)
     settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
     receipts = _receipts(building, shards, recipe, refused_licences, settings)
@@ -182,7 +183,7 @@ def filter_corpus(
             "changed_documents": counts["changed"],
             "changes": {name: count for name, count in counts.items() if name.startswith(_CHANGES)},
         },
-        decisions={},
+        decisions=decisions,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from pipeline_assets.corpus.filters.c4 import C4Filter
 from pipeline_assets.corpus.filters.column_rules import ColumnFilter
+from pipeline_assets.corpus.filters.language_filter import LanguageFilter
 from pipeline_assets.corpus.filters.masking import Masking
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.thresholds import ThresholdFilter
@@ -15,11 +16,17 @@ from pipeline_assets.corpus.filters.wikipedia import WikipediaFilter
 
 @functools.lru_cache(maxsize=8)
 def filters_of(recipe: FilterRecipe) -> tuple[Filter, ...]:
-    """The recipe's filters but for `windows`, in the order in which they are asked; tables are built once."""
+    """The recipe's filters but for `windows`, in the order in which they are asked; tables are built once.
+
+    Raises:
+        UsageError: what tells languages is not installed.
+    """
     filters: list[Filter] = [ColumnFilter(recipe.rules)]
     if recipe.wikipedia is not None:
         filters.append(WikipediaFilter(recipe.wikipedia))
     filters.append(ThresholdFilter(recipe))
+    if recipe.language is not None:  # it takes ten times as long as what is asked before
+        filters.append(LanguageFilter(recipe.language))
     if recipe.c4 is not None:
         filters.append(C4Filter(recipe.c4))
     if recipe.masking is not None:
@@ -31,7 +38,7 @@ def apply_filters(candidates: Sequence[Candidate], recipe: FilterRecipe) -> None
     """Drops and changes documents as the recipe says. What an earlier filter drops, a later one doesn't see.
 
     Raises:
-        UsageError: a rule over a column that a document doesn't have, or can't be compared.
+        UsageError: a rule over a column that a document doesn't have, or can't be compared; as `filters_of`.
     """
     for step in filters_of(recipe):
         step.apply([candidate for candidate in candidates if candidate.failure is None])

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 import pydantic
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
+from pipeline_assets.corpus.filters.language import LanguageRecipe
 from pipeline_assets.corpus.spine.recipe import Decimal, RecipePart, Share
 
 _SHARE_CHARACTERS = 11  # 64 bits hold the product of its denominator and any number of windows
@@ -195,7 +196,7 @@ class WikipediaFilterRecipe(RecipePart):
     min_running_lines: Natural | None = 1
 
 
-_LATER = ("windows",)
+_LATER = ("windows", "language")
 
 
 class FilterRecipe(RecipePart):
@@ -216,6 +217,7 @@ class FilterRecipe(RecipePart):
     gopher_quality: GopherQualityRecipe | None = None
     repetition: RepetitionRecipe | None = None
     boilerplate: BoilerplateRecipe | None = None
+    language: LanguageRecipe | None = None
     c4: C4Recipe | None = None
     masking: MaskingRecipe | None = None
 
@@ -228,6 +230,6 @@ class FilterRecipe(RecipePart):
 
     @pydantic.model_serializer(mode="wrap")
     def _as_before(self, say: pydantic.SerializerFunctionWrapHandler) -> dict[str, object]:
-        """What doesn't ask for a later section says nothing of it: what was made by it is still as asked."""
+        """What asks for neither of two later sections says nothing of them: what was made by it is still as asked."""
         said: dict[str, object] = say(self)
         return {name: value for name, value in said.items() if value is not None or name not in _LATER}

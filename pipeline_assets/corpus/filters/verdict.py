@@ -43,7 +43,9 @@ class Measurement:
         if isinstance(value, int | float) and isinstance(limit, int | float):
             comparison = "=" if value == limit else "<" if value < limit else ">"
             return f"{self.reason} {_beside(value, limit)} {comparison} {limit:g}"
-        return f"{self.reason}: {value!r}"
+        if " " in self.reason:  # a rule says its limit itself
+            return f"{self.reason}: {value!r}"
+        return f"{self.reason} {value}; kept: {limit}"
 
 
 def _beside(value: float, limit: float) -> str:

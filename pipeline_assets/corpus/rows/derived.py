@@ -24,7 +24,7 @@ from pipeline_assets.corpus.filters.verdict import Verdict, dropped_line
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.corpus.rows.documents import BESIDES, DOCUMENT_DECODER, DocumentRows
 from pipeline_assets.corpus.rows.store import Fate, Labels, Part, Seen, reason_of
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 _BESIDE = re.compile(f"^[^/]+/({EVALUATION_STAGE.name}|{SIGNATURES_STAGE.name})(/|$)")  # inputs without documents
 
@@ -111,6 +111,15 @@ class FilteredRows(DerivedRows):
     @cached_property
     def _rules(self) -> FilterRecipe:
         return FilterRecipe.from_content(self.artifact.manifest.identity.recipe["filters"])
+
+    def proof_files(self) -> dict[str, Sequence[Path]]:
+        """Raises UsageError where languages would be told otherwise than they were."""
+        asked, told = self._rules.language, self.artifact.manifest.identity.decisions.get("language")
+        if asked is not None and (here := asked.detection()) != told:
+            was, now = (" ".join(str(said.get(part)) for part in here) for said in (told or {}, here))
+            what = f"languages were told by {was}, here they would be by {now}"
+            raise UsageError(what, self.artifact.folder, "use the versions that made it")
+        return super().proof_files()
 
     def derived(self, document: Document) -> str | None:
         if document.license_tag in self.artifact.manifest.identity.recipe["refuse_licences"]:

@@ -2,19 +2,23 @@
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refusal
 from stage_a_build import INLINE, build, local_source, recipe_of
 
 from pipeline_assets.corpus.dedup import windows
 from pipeline_assets.corpus.document_shards import shard_rows
+from pipeline_assets.corpus.filters.language import detector
 from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 Filtered = Callable[..., Artifact]
 Read = Callable[[Artifact], list[dict[str, object]]]
@@ -196,6 +200,35 @@ def test_a_row_that_kills_who_looks_for_windows_is_rejected_and_no_filter_reads_
     assert [(reject["row"], reject["reason"]) for reject in rejects_of(found)] == [(1, "killed_worker")]
     assert [line.doc_id for line in read_dropped(found)] == ["note-3"]
     assert found.manifest.identity.ledger.adds_up
+
+
+GERMAN = "Die Minister trafen sich am Dienstag, um über den Haushalt zu sprechen, und niemand war davon überrascht."
+
+
+def test_documents_in_other_languages_are_dropped_and_the_manifest_says_by_what(filtered: Filtered) -> None:
+    english = "The ministers met on Tuesday to discuss the budget, and nobody was surprised by what they had to say."
+
+    found = filtered(english, GERMAN, "no", length={"min_words": 2}, language={"threshold": "0.9"})
+
+    [line, short] = read_dropped(found)
+    assert (line.doc_id, line.reason, line.threshold) == ("note-1", "other_language", "en from 0.9")
+    assert str(line.value).startswith("de 0.9") or line.value == "de 1.0"
+    assert short.reason == "few_words"
+    assert found.manifest.identity.decisions == {
+        "language": {"detector": "py3langid", "version": metadata.version("py3langid"), "threshold": "0.9"}
+    }
+
+
+def test_what_tells_languages_is_missed_before_anything_is_written(
+    filtered: Filtered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "py3langid", None)
+    detector.cache_clear()
+
+    refused = refusal(lambda: filtered(GERMAN, language={}), UsageError)
+
+    assert refused.startswith("languages: py3langid is not installed; in the project's folder run ")
+    assert not list((tmp_path / "data/stage_a/mixed/filtered").rglob("*.zst"))
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from plain_filters import ENGLISH_WEB, plain_verdict
 
 from pipeline_assets.corpus.filters.judge import apply_filters, judge
+from pipeline_assets.corpus.filters.language import LOOKED_AT, detector
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.verdict import Candidate
 
@@ -145,6 +146,28 @@ def test_a_document_of_50_megabytes_is_judged_like_a_small_one() -> None:
     values = {measurement.reason: measurement.value for measurement in seen.measurements}
     assert values["duplicate_lines"] == copies / (copies + 2)
     assert values["top_2_gram"] == len("word0word1") * (copies + 1) / characters
+
+
+def test_a_language_is_asked_after_what_is_cheap_and_before_texts_change() -> None:
+    recipe = FilterRecipe.model_validate({**ENGLISH_WEB.content(), "language": {"keep": ["en", "fr"]}})
+
+    reasons = [measurement.reason for measurement in judge("Kein langer Text.\nThe end", {}, recipe).measurements]
+
+    place = reasons.index("other_language")
+    assert reasons[place - 1] == "boilerplate_lines"
+    assert reasons[place + 1 :] == ["document_phrase", "few_sentences", "lines_left"]
+
+
+@pytest.mark.parametrize("character", ["é", "日", "😀"])
+def test_a_language_is_that_of_the_first_characters_however_many_bytes_they_have(character: str) -> None:
+    recipe = FilterRecipe.model_validate({"language": {"keep": ["de"], "threshold": "0"}})
+    text = f"{character} die und das " * (LOOKED_AT // 8)
+
+    [measurement] = judge(text, {}, recipe).measurements
+
+    language = detector("py3langid").language(text)
+    assert measurement.value == f"{language.code} {language.score}"
+    assert measurement.limit == "de from 0"
 
 
 def test_filters_after_the_one_that_drops_are_measured_for_one_document_alone() -> None:

@@ -18,11 +18,12 @@ def test_nothing_is_on_by_default_and_thresholds_may_be_left_out_one_by_one() ->
 def test_sections_that_came_later_are_not_told_where_they_are_not_asked_for() -> None:
     """Else whatever earlier programs filtered would no longer be as its recipe asks."""
     nothing = FilterRecipe.model_validate({})
-    both = FilterRecipe.model_validate({"windows": {}})
+    both = FilterRecipe.model_validate({"windows": {}, "language": {"keep": ["de", "en"]}})
 
     assert nothing.fingerprint() == "454e6a35ee8f640f68d1ea143350d74351600a3dbe04b5b9faf93c3aa7531cea"
-    assert nothing.content().keys() == FilterRecipe.model_fields.keys() - {"windows"}
+    assert nothing.content().keys() == FilterRecipe.model_fields.keys() - {"windows", "language"}
     assert both.content()["windows"] == {"window_bytes": 256, "every": 64, "max_share": "0.5"}
+    assert both.content()["language"] == {"detector": "py3langid", "keep": ["de", "en"], "threshold": None}
     assert [FilterRecipe.from_content(one.content()) for one in (nothing, both)] == [nothing, both]
 
 
@@ -48,6 +49,7 @@ def test_sections_that_came_later_are_not_told_where_they_are_not_asked_for() ->
         ({"windows": {"max_share": 0.5}}, "Input should be a valid string"),
         ({"windows": {"max_share": "1.1"}}, "a fraction is at most 1"),
         ({"windows": {"max_share": "0.3333333333"}}, "write at most nine decimals"),
+        ({"language": {"keep": []}}, "at least 1 item"),
     ],
 )
 def test_what_is_unclear_is_refused(sections: dict[str, object], complaint: str) -> None:

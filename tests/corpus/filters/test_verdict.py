@@ -19,6 +19,7 @@ from pipeline_assets.corpus.filters.verdict import Measurement, Value
         ("document_phrase", "lorem ipsum", None, "document_phrase lorem ipsum"),
         ("bad_word", None, None, "bad_word none"),
         ("repeated_windows", 2 / 3, 0.5, "repeated_windows 0.667 > 0.5"),
+        ("other_language", "de 0.998", "en, fr from 0.96", "other_language de 0.998; kept: en, fr from 0.96"),
     ],
 )
 def test_a_measurement_reads_as_value_and_limit(reason: str, value: Value, limit: Value, text: str) -> None:

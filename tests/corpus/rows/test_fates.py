@@ -4,6 +4,7 @@ source, held against a second reading of the hub's own files.
 
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -86,20 +87,28 @@ def test_a_dropped_one_says_for_what_and_a_refused_licence_comes_before_any_filt
     assert filtered.told["measurements"][0] == measurement
 
 
-def test_one_that_repeats_an_earlier_one_says_so(tmp_path: Path) -> None:
-    write_notes_of(tmp_path, [KEPT | {"id": doc_id} for doc_id in ("first", "again")])
+def test_one_that_repeats_earlier_ones_or_is_in_another_language_says_so(tmp_path: Path) -> None:
+    texts = {
+        "first": KEPT["text"],
+        "again": KEPT["text"],
+        "german": "Und niemand war davon überrascht, was sie sagten.",
+    }
+    write_notes_of(tmp_path, [{"id": doc_id, "text": text} for doc_id, text in texts.items()])
     columns = {"text": "text", "id": "id", "created_at": None, "license": None}
-    filters = {"windows": {}, "length": {"min_words": 5}}
+    filters = {"windows": {}, "length": {"min_words": 5}, "language": {"threshold": "0.1"}}
 
     build(recipe_with(tmp_path, only("notes", columns=columns, filters=filters)), tmp_path)
-    [first], [again] = (list(follow_document(Lineage(tmp_path), doc_id)) for doc_id in ("first", "again"))
+    told = {
+        doc_id: [fate.lines for one in follow_document(Lineage(tmp_path), doc_id) for fate in below(one, "filtered")]
+        for doc_id in texts
+    }
 
-    assert below(first, "filtered")[0].lines == ["kept", "  few_words 5 = 5"]
-    assert below(again, "filtered")[0].lines == [
-        "dropped for repeated_windows",
-        "  repeated_windows 1 > 0.5",
-        "  few_words 5 = 5",
-    ]
+    language = re.compile(r"  other_language en (0\.\d+|1\.0); kept: en from 0\.1")
+    [first], [again], [german] = told.values()
+    assert first[:2] == ["kept", "  few_words 5 = 5"] and language.fullmatch(first[2])
+    assert again == ["dropped for repeated_windows", "  repeated_windows 1 > 0.5", *first[1:]]
+    assert german[0] == "dropped for other_language"
+    assert german[2].startswith("  other_language de ")
 
 
 def test_what_is_masked_in_a_kept_one_is_counted(fates: Fates) -> None:

@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from refusals import refusal
 from stage_a_build import INLINE, Change, build, digests, local_source, only, recipe_of, recipe_with
 from stage_a_sources import source_named, write_notes
 
+from pipeline_assets.corpus.filters.language import detector
 from pipeline_assets.corpus.normalize import files
-from pipeline_assets.corpus.normalize.sources import NormalizedSource, folder_misfits, source_of
+from pipeline_assets.corpus.normalize.sources import NormalizedSource, Outputs, folder_misfits, source_of
 from pipeline_assets.corpus.packing.recipe import PackSection
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -613,3 +615,22 @@ def test_a_source_whose_folder_is_gone_once_it_is_hashed_is_one_clear_error(tmp_
         f"{tmp_path}/sources/notes: the folder that its files were read from is gone; "
         "give it back, or leave a link there to where it is now, or correct the source's path"
     )
+
+
+def test_what_tells_languages_is_missed_before_anything_is_built_for_who_asks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking, asking_nothing = (
+        recipe_of(local_source(tmp_path, "notes", ROWS, filters=filters)) for filters in ({"language": {}}, {})
+    )
+    unfiltered = asking.model_copy(
+        update={"outputs": Outputs(normalized_dir="stage_a/mixed/normalized", up_to="normalized")}
+    )
+    monkeypatch.setitem(sys.modules, "py3langid", None)
+    detector.cache_clear()
+
+    line = refusal(lambda: asking.check_local_files(tmp_path), UsageError)
+
+    assert line.startswith("languages: py3langid is not installed; ")
+    for recipe in (asking_nothing, unfiltered):
+        recipe.check_local_files(tmp_path)
