@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 TESTS = Path(__file__).parents[1] / "tests" / "corpus" / "filters"  # the slow and simple filters lie with the tests
 sys.path.insert(0, str(TESTS))
@@ -19,8 +20,8 @@ def shards(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jsonl.zst"))
 
 
-def corpusmill(folder: Path, has_filters: bool) -> None:
-    """The real stage with the filters of docs/filters.md, or with none: what reading and writing takes."""
+def corpusmill(folder: Path, filters: Literal["all", "none", "language"]) -> None:
+    """The real stage with the filters of docs/filters.md, with none, what reading and writing takes, or with one."""
     from plain_filters import ENGLISH_WEB
 
     from pipeline_assets.corpus.document_shards import DocumentShard
@@ -29,7 +30,9 @@ def corpusmill(folder: Path, has_filters: bool) -> None:
     from pipeline_assets.corpus.spine.staging import BuildFolder
     from pipeline_assets.corpus.spine.worker import WHOLE
 
-    recipe = ENGLISH_WEB if has_filters else FilterRecipe()
+    recipe = ENGLISH_WEB if filters == "all" else FilterRecipe()
+    if filters == "language":
+        recipe = FilterRecipe.model_validate({"language": {}})
     load_filters(recipe)
     kept = 0
     with tempfile.TemporaryDirectory() as target:
@@ -82,13 +85,46 @@ def datatrove(folder: Path) -> None:
     print(kept)
 
 
+def repeated(folder: Path) -> None:
+    """All steps that find documents which repeat earlier ones, in this process."""
+    from pipeline_assets.corpus.dedup.repeated_windows import find_repeats, load_kernels
+    from pipeline_assets.corpus.dedup.tasks import do
+    from pipeline_assets.corpus.document_shards import DocumentShard
+    from pipeline_assets.corpus.filters.recipe import WindowRecipe
+    from pipeline_assets.corpus.formats.jsonl_zst import count_lines, read_line_blocks
+    from pipeline_assets.corpus.spine.engine import RunSettings, run_stages
+    from pipeline_assets.corpus.spine.staging import BuildFolder
+
+    rows = {path: sum(map(count_lines, read_line_blocks(path))) for path in shards(folder)}
+    given = [DocumentShard(path.name, path.name, path, documents) for path, documents in rows.items()]
+    settings = RunSettings()
+    with tempfile.TemporaryDirectory() as target, run_stages(do, settings, load_kernels) as run:
+        found = find_repeats(run, BuildFolder(Path(target)), given, WindowRecipe(), frozenset(), settings)
+        print(sum(rows.values()) - sum(len(one.shares()) for one in found))
+
+
+def bare_language(folder: Path) -> None:
+    """The detector on the texts, which are read and not written."""
+    from pipeline_assets.corpus.filters.language import LanguageRecipe, detector
+
+    recipe = LanguageRecipe()
+    language = detector(recipe.detector).language
+    print(sum(recipe.keeps(language(json.loads(line)["text"])) for path in shards(folder) for line in lines(path)))
+
+
 if __name__ == "__main__":
     name, folder = sys.argv[1], Path(sys.argv[2])
     match name:
         case "corpusmill":
-            corpusmill(folder, has_filters=True)
+            corpusmill(folder, "all")
         case "no filters":
-            corpusmill(folder, has_filters=False)
+            corpusmill(folder, "none")
+        case "language":
+            corpusmill(folder, "language")
+        case "bare language":
+            bare_language(folder)
+        case "repeated":
+            repeated(folder)
         case "plain Python":
             plain(folder)
         case "datatrove":

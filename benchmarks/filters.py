@@ -6,21 +6,29 @@ All filters of docs/filters.md, in one process. datatrove does less: Gopher's tw
 the stage and of plain Python are proven equal. Starting (imports, tables, compiled code from its cache) is measured on
 an empty shard and taken off: a flow that takes a minute and one that takes a second must not be told apart by it.
 Most of the demo corpus goes, before all filters have seen it; of the input of "all stays" nothing does.
+"Repeated windows" are all steps that find the documents which repeat earlier ones, and a second table has the hashes of
+windows alone, of texts in memory, beside xxhash of each text and a copy of all.
+`--only` measures some flows alone.
 """
 
 import argparse
 import json
+import statistics
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
 import msgspec
+import xxhash
 from corpus import link_shards, write_shards
 from filter_flows import lines, shards
 from measure import Measured, machine_line, measure
 from plain_filters import ENGLISH_WEB, plain_verdict
 
+from pipeline_assets.corpus.dedup.windows import select_windows
 from pipeline_assets.corpus.document import Document, DocumentText
 from pipeline_assets.corpus.filters.judge import apply_filters
 from pipeline_assets.corpus.filters.verdict import Candidate
@@ -34,6 +42,9 @@ FLOWS = {
     "corpusmill, all stays": ("corpusmill", "kept"),
     "plain Python": ("plain Python", "slow"),
     "datatrove": ("datatrove", "slow"),
+    "language alone": ("language", "slow"),
+    "bare py3langid": ("bare language", "slow"),
+    "repeated windows": ("repeated", "fast"),
 }
 
 
@@ -69,6 +80,28 @@ def write_kept(source: Path, target: Path, mb: float) -> int:
     return writer.content_bytes
 
 
+def hashing_speeds(folder: Path, runs: int) -> dict[str, float]:
+    """Megabytes of the first shard's texts in a CPU second, medians."""
+    decoder = msgspec.json.Decoder(DocumentText)
+    texts = [decoder.decode(line).text.encode() for line in lines(shards(folder)[0])]
+    blocks = [texts[first : first + 100] for first in range(0, len(texts), 100)]
+    select_windows(blocks[0], 256, 64)
+    works: dict[str, Callable[[], object]] = {
+        "windows": lambda: [select_windows(block, 256, 64) for block in blocks],
+        "xxh64": lambda: [xxhash.xxh64_intdigest(text) for text in texts],
+        "memcpy": lambda: b"".join(texts),
+    }
+    speeds = {}
+    for name, work in works.items():
+        took = []
+        for _ in range(runs):
+            start = time.process_time()
+            work()
+            took.append(time.process_time() - start)
+        speeds[name] = sum(map(len, texts)) / 1e6 / statistics.median(took)
+    return speeds
+
+
 def prove_equal(folder: Path) -> int:
     """How many documents have the verdict and the text that plain Python comes to.
 
@@ -92,8 +125,12 @@ def main() -> None:
     parser.add_argument("--mb", type=int, default=200, help="megabytes for the fast flows")
     parser.add_argument("--slow-mb", type=float, default=8, help="megabytes for the slow ones")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument(
+        "--only", nargs="+", choices=FLOWS, default=list(FLOWS), metavar="FLOW", help="these flows alone"
+    )
     parser.add_argument("--shards", type=Path, help="a folder of Document shards, instead of the demo corpus")
     options = parser.parse_args()
+    flows = {name: flow for name, flow in FLOWS.items() if name in (*options.only, "corpusmill")}
     script = Path(__file__).with_name("filter_flows.py")
     with tempfile.TemporaryDirectory() as temporary:
         fast, slow, kept, empty = (Path(temporary, name) for name in ("fast", "slow", "kept", "empty"))
@@ -102,23 +139,26 @@ def main() -> None:
         megabytes = {"fast": size / 1e6, "slow": write_sample(fast, slow, options.slow_mb) / 1e6}
         megabytes["kept"] = write_kept(fast, kept, size / 1e6) / 1e6
         write_sample(fast, empty, 0)
-        equal = prove_equal(slow)
+        equal, hashing = prove_equal(slow), hashing_speeds(fast, options.runs)
         figures: dict[str, Measured] = {}
         starts: dict[str, float] = {}
-        for name, (flow, given) in FLOWS.items():
+        for name, (flow, given) in flows.items():
             starts[name] = measure(script, [flow, str(empty)], options.runs).cpu_s
             figures[name] = measure(script, [flow, str(Path(temporary, given))], 1 if given == "slow" else options.runs)
-    speeds = {name: megabytes[FLOWS[name][1]] / (figures[name].cpu_s - starts[name]) for name in FLOWS}
+    speeds = {name: megabytes[given] / (figures[name].cpu_s - starts[name]) for name, (_, given) in flows.items()}
     print(f"{machine_line()}; one process, median of {options.runs}, input {digest[:12]}; {equal:,} verdicts equal\n")
     print(
         "| flow | MB | kept | start, CPU s | CPU s | MB per CPU s | corpusmill to it | peak MiB |" + "\n|" + "---|" * 8
     )
-    for name, (_, given) in FLOWS.items():
+    for name, (_, given) in flows.items():
         row = figures[name]
         print(
             f"| {name} | {megabytes[given]:.0f} | {row.printed} | {starts[name]:.1f} | {row.cpu_s - starts[name]:.1f} "
             f"| {speeds[name]:.1f} | {speeds['corpusmill'] / speeds[name]:.1f} | {row.peak_mb:.0f} |"
         )
+    print("\n| hashing of texts in memory | MB per CPU s |\n|---|---|")
+    for name, speed in hashing.items():
+        print(f"| {name} | {speed:.0f} |")
     ratios = {name: round(speeds["corpusmill"] / speed, 2) for name, speed in speeds.items() if name != "corpusmill"}
     print(json.dumps({"benchmark": "filters", "mb": round(megabytes["fast"]), "corpusmill_to": ratios}))
 
