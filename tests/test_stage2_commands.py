@@ -24,26 +24,30 @@ Corpusmill = Callable[..., CompletedProcess[str]]
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
     folder = tmp_path_factory.mktemp("hub")
     write_datasets(folder)
-    with LoopbackHub(folder) as served, pytest.MonkeyPatch.context() as patch:
-        for name, value in served.variables().items():
-            patch.setenv(name, value)
+    with LoopbackHub(folder) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
-def out(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory, corpusmill: Corpusmill) -> Path:
+def typed(hub: LoopbackHub, corpusmill: Corpusmill) -> Corpusmill:
+    """Types a command whose hub is that one."""
+    return lambda *words, env=None: corpusmill(*words, env={**hub.variables(), **(env or {})})
+
+
+@pytest.fixture(scope="module")
+def out(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory, typed: Corpusmill) -> Path:
     """A data root in which the recipe `small` is built by one command."""
     root = tmp_path_factory.mktemp("out")
     recipe_with(root, hub.commits())
-    done = corpusmill("stage2", "process", "small", "--out-dir", root, "--log-file", root / "logs" / "process.log")
+    done = typed("stage2", "process", "small", "--out-dir", root, "--log-file", root / "logs" / "process.log")
     assert done.returncode == 0, done.stderr
     assert "inventory" in done.stdout and (root / "logs" / "process.log").read_text()
     return root
 
 
-def test_raw_writes_rows_their_notes_and_a_plain_copy(hub: LoopbackHub, tmp_path: Path, corpusmill: Corpusmill) -> None:
+def test_raw_writes_rows_their_notes_and_a_plain_copy(hub: LoopbackHub, tmp_path: Path, typed: Corpusmill) -> None:
     plain = tmp_path / "data" / "raw" / "web.ndjsonl"
-    done = corpusmill(
+    done = typed(
         *("stage2", "raw", "--dataset", WEB, "--limit", 20, "--output", plain, "--license", "odc-by"),
         *("--out-dir", tmp_path),
     )
@@ -54,12 +58,12 @@ def test_raw_writes_rows_their_notes_and_a_plain_copy(hub: LoopbackHub, tmp_path
     folder = tmp_path / "stage2" / "raw-web" / "raw_corpus" / "web"
     assert {"README.md", "DATASET_CARD.md", "LICENSES.md"} <= set(os.listdir(folder))
     assert (tmp_path / "recipes" / "raw-web.yaml").exists()
-    again = corpusmill("run", "raw-web", "--data", tmp_path)
+    again = typed("run", "raw-web", "--data", tmp_path)
     assert again.returncode == 0 and "current" in again.stdout
 
 
-def test_raw_without_a_licence_says_how_to_give_it(hub: LoopbackHub, tmp_path: Path, corpusmill: Corpusmill) -> None:
-    done = corpusmill("stage2", "raw", "--dataset", CODE, "--text-column", "content", "--out-dir", tmp_path)
+def test_raw_without_a_licence_says_how_to_give_it(hub: LoopbackHub, tmp_path: Path, typed: Corpusmill) -> None:
+    done = typed("stage2", "raw", "--dataset", CODE, "--text-column", "content", "--out-dir", tmp_path)
     assert done.returncode == 0, done.stderr  # its rows say theirs
 
     rows = [json.dumps({"text": f"Row {number} says nothing of its licence."}) for number in range(5)]
@@ -67,16 +71,16 @@ def test_raw_without_a_licence_says_how_to_give_it(hub: LoopbackHub, tmp_path: P
     folder.mkdir(exist_ok=True)
     (folder / "rows.jsonl").write_text("\n".join(rows))
     with LoopbackHub(hub.folder) as served:
-        refused = corpusmill(
+        refused = typed(
             *("stage2", "raw", "--dataset", "maker/bare", "--out-dir", tmp_path / "bare"), env=served.variables()
         )
     assert refused.returncode == 2
     assert "nothing says the licence of bare" in refused.stderr and refused.stderr.count("\n") <= 3
 
 
-def test_filter_writes_a_text_a_line(hub: LoopbackHub, tmp_path: Path, corpusmill: Corpusmill) -> None:
+def test_filter_writes_a_text_a_line(hub: LoopbackHub, tmp_path: Path, typed: Corpusmill) -> None:
     text = tmp_path / "web.txt"
-    done = corpusmill(
+    done = typed(
         *("stage2", "filter", "--dataset", WEB, "--output-path", text, "--out-dir", tmp_path),
         *("--min-chars", 100, "--max-chars", 5000, "--lang-threshold", "0.9", "--license", "odc-by"),
     )
@@ -88,16 +92,16 @@ def test_filter_writes_a_text_a_line(hub: LoopbackHub, tmp_path: Path, corpusmil
 
 
 def test_tokenizer_train_copies_the_model_and_makes_a_recipe_of_another_size(
-    out: Path, tmp_path: Path, corpusmill: Corpusmill
+    out: Path, tmp_path: Path, typed: Corpusmill
 ) -> None:
-    same = corpusmill(
+    same = typed(
         *("stage2", "tokenizer", "train", "--manifest", "small", "--out-dir", out, "--output-dir", tmp_path / "model")
     )
     assert same.returncode == 0, same.stderr
     model = tmp_path / "model" / "spm_160_unigram.model"
     assert model.read_bytes() == (out / "stage2/small/tokenizer/spm_160_unigram.model").read_bytes()
 
-    other = corpusmill(
+    other = typed(
         *("stage2", "tokenizer", "train", "--manifest", "small", "--vocab-size", 150, "--out-dir", out),
         *("--log-file", tmp_path / "train.log"),
     )
@@ -105,45 +109,41 @@ def test_tokenizer_train_copies_the_model_and_makes_a_recipe_of_another_size(
     assert (out / "stage2/small-150/tokenizer/spm_150_unigram.model").exists()
     assert "training on" in (tmp_path / "train.log").read_text()
 
-    too_large = corpusmill(
-        "stage2", "tokenizer", "train", "--manifest", "small", "--vocab-size", 9999, "--out-dir", out
-    )
+    too_large = typed("stage2", "tokenizer", "train", "--manifest", "small", "--vocab-size", 9999, "--out-dir", out)
     assert too_large.returncode == 2 and "the sample supports" in too_large.stderr
 
 
-def test_tokenizer_check_knows_a_model_and_refuses_another_hash(
-    out: Path, tmp_path: Path, corpusmill: Corpusmill
-) -> None:
+def test_tokenizer_check_knows_a_model_and_refuses_another_hash(out: Path, tmp_path: Path, typed: Corpusmill) -> None:
     model, told = out / "stage2/small/tokenizer/spm_160_unigram.model", tmp_path / "told.json"
-    found = corpusmill("stage2", "tokenizer", "check", "--tokenizer-path", model, "--metadata-json", told)
+    found = typed("stage2", "tokenizer", "check", "--tokenizer-path", model, "--metadata-json", told)
     assert found.returncode == 0, found.stderr
     assert json.loads(told.read_text())["vocabulary_size"] == 160
     assert json.loads(found.stdout)["is_expected"]
-    assert corpusmill("tokenizer", "check", model).stdout == found.stdout
+    assert typed("tokenizer", "check", model).stdout == found.stdout
 
-    wrong = corpusmill("stage2", "tokenizer", "check", "--tokenizer-path", model, "--expected-sha256", "0" * 64)
+    wrong = typed("stage2", "tokenizer", "check", "--tokenizer-path", model, "--expected-sha256", "0" * 64)
     assert wrong.returncode == 1 and f"pinned {'0' * 64}" in wrong.stderr
 
 
 def test_process_takes_a_given_tokenizer_but_no_other_than_the_recipe_expects(
-    out: Path, hub: LoopbackHub, tmp_path: Path, corpusmill: Corpusmill
+    out: Path, hub: LoopbackHub, tmp_path: Path, typed: Corpusmill
 ) -> None:
     model = shutil.copy(out / "stage2/small/tokenizer/spm_160_unigram.model", tmp_path / "given.model")
-    done = corpusmill("stage2", "process", "small", "--tokenizer-path", model, "--out-dir", out)
+    done = typed("stage2", "process", "small", "--tokenizer-path", model, "--out-dir", out)
     assert done.returncode == 0, done.stderr
     own, given = (np.load(out / f"stage2/{recipe}/shards/web/shard_00000.npy") for recipe in ("small", "small-given"))
     assert (own == given).all() and own.dtype == np.uint16
 
     recipe_with(tmp_path, hub.commits(), lambda recipe: recipe["tokenizer"].update(expected_sha256="0" * 64))
-    refused = corpusmill("stage2", "process", "small", "--tokenizer-path", model, "--out-dir", tmp_path)
+    refused = typed("stage2", "process", "small", "--tokenizer-path", model, "--out-dir", tmp_path)
     assert refused.returncode == 2 and "small expects 000000" in refused.stderr
 
 
 def test_verify_writes_the_inventory_of_the_day_and_names_each_difference(
-    out: Path, tmp_path: Path, corpusmill: Corpusmill
+    out: Path, tmp_path: Path, typed: Corpusmill
 ) -> None:
     root = shutil.copytree(out, tmp_path / "out")
-    fine = corpusmill("stage2", "verify", "small", "--data", root)
+    fine = typed("stage2", "verify", "small", "--data", root)
     assert fine.returncode == 0, fine.stderr
     [told] = (root / "logs").glob("data_inventory_*.json")
     content = json.loads(told.read_text())
@@ -161,15 +161,15 @@ def test_verify_writes_the_inventory_of_the_day_and_names_each_difference(
     edited.write_bytes(data)
     (pages / "shard_00000.npy").unlink()
     shutil.copy(code / "shard_00000.npy", code / "shard_00099.npy")
-    found = corpusmill("stage2", "verify", "small", "--data", root)
+    found = typed("stage2", "verify", "small", "--data", root)
 
     assert found.returncode == 1
     for words in ("web: shard_00000.npy: ", "pages: shard_00000.npy: ", "code: shard_00099.npy: "):
         assert words in found.stderr, found.stderr
 
 
-def test_train_config_is_what_a_reader_needs(out: Path, corpusmill: Corpusmill) -> None:
-    done = corpusmill("stage2", "train-config", "small", "--data", out)
+def test_train_config_is_what_a_reader_needs(out: Path, typed: Corpusmill) -> None:
+    done = typed("stage2", "train-config", "small", "--data", out)
     assert done.returncode == 0, done.stderr
     config = yaml.safe_load(done.stdout)
 
@@ -179,18 +179,18 @@ def test_train_config_is_what_a_reader_needs(out: Path, corpusmill: Corpusmill) 
     folders = {name: Path(corpus["glob"]).parent for name, corpus in config["corpora"].items()}
     reader = MixtureReader(folders, {name: str(one["weight"]) for name, one in config["corpora"].items()}, seed=1)
     batch = next(iter(reader.batches(4)))
-    assert batch.tokens.shape == (4, 64)
+    assert batch.shape == (4, 64)
 
 
-def test_docs_are_those_of_the_manifests(tmp_path: Path, corpusmill: Corpusmill) -> None:
-    done = corpusmill("stage2", "docs", "--output", tmp_path / "page.md")
+def test_docs_are_those_of_the_manifests(tmp_path: Path, typed: Corpusmill) -> None:
+    done = typed("stage2", "docs", "--output", tmp_path / "page.md")
     assert done.returncode == 0, done.stderr
     stale = "docs/stage2_mixture.md is stale: run `corpusmill stage2 docs`"
     assert (tmp_path / "page.md").read_text() == (PROJECT / "docs" / "stage2_mixture.md").read_text(), stale
 
 
-def test_what_was_built_is_exported_for_git(out: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
-    done = corpusmill("manifests", "export", "--data", out, "--to", tmp_path / "manifests")
+def test_what_was_built_is_exported_for_git(out: Path, tmp_path: Path, typed: Corpusmill) -> None:
+    done = typed("manifests", "export", "--data", out, "--to", tmp_path / "manifests")
 
     assert done.returncode == 0, done.stderr
     exported = tmp_path / "manifests" / "stage2" / "small"
@@ -200,8 +200,8 @@ def test_what_was_built_is_exported_for_git(out: Path, tmp_path: Path, corpusmil
     assert shards["all"]["tokens"] == sum(corpus["tokens"] for corpus in shards["corpora"].values())
 
 
-def test_a_token_of_a_shard_traces_to_a_row_at_a_commit(out: Path, hub: LoopbackHub, corpusmill: Corpusmill) -> None:
-    done = corpusmill("trace", out / "stage2/small/shards/pages", "--token", 100, "--data", out)
+def test_a_token_of_a_shard_traces_to_a_row_at_a_commit(out: Path, hub: LoopbackHub, typed: Corpusmill) -> None:
+    done = typed("trace", out / "stage2/small/shards/pages", "--token", 100, "--data", out)
 
     assert done.returncode == 0, done.stderr
     assert f"{PAGES}@{hub.commits()[PAGES]}:20231101.en/train-0.parquet#" in done.stdout
@@ -209,11 +209,11 @@ def test_a_token_of_a_shard_traces_to_a_row_at_a_commit(out: Path, hub: Loopback
 
 
 def test_smoke_makes_the_shipped_mixture_small_and_goes_on_with_what_is_there(
-    tmp_path: Path, corpusmill: Corpusmill
+    tmp_path: Path, typed: Corpusmill
 ) -> None:
-    made = corpusmill("stage2", "smoke", "--out-dir", tmp_path / "smoke")
+    made = typed("stage2", "smoke", "--out-dir", tmp_path / "smoke")
     assert made.returncode == 0, made.stderr
     assert "artifacts built" in made.stdout and "refinedweb" in made.stdout
-    assert "nothing built" in corpusmill("stage2", "smoke", "--out-dir", tmp_path / "smoke").stdout
-    verified = corpusmill("stage2", "verify", "mixture_made", "--data", tmp_path / "smoke")
+    assert "nothing built" in typed("stage2", "smoke", "--out-dir", tmp_path / "smoke").stdout
+    verified = typed("stage2", "verify", "mixture_made", "--data", tmp_path / "smoke")
     assert verified.returncode == 0, verified.stderr

@@ -249,6 +249,7 @@ def log_to_stderr(verbose: bool = False) -> None:
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # each of its tries is said by ours
     logger = logging.getLogger("corpusmill")
-    logger.handlers = [handler]
+    to_files = [one for one in logger.handlers if isinstance(one, logging.FileHandler)]
+    logger.handlers = [handler, *to_files]
     logger.setLevel(logging.DEBUG if verbose or os.environ.get(VERBOSE) else logging.INFO)
     logger.propagate = False
