@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+from numba import extending
 from numba.core import config, entrypoints
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.core.runtime.nrt import rtsys
@@ -129,6 +130,30 @@ def inner(function: F) -> F:
     return cast(F, numba.njit(**_INNER)(function))
 
 
+def _prefetch(typing_context: Any, address: Any) -> Any:
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        from llvmlite import ir
+
+        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        instruction = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        function = builder.module.globals.get("llvm.prefetch.p0")
+        function = function or ir.Function(builder.module, instruction, "llvm.prefetch.p0")
+        builder.call(function, [builder.inttoptr(arguments[0], byte), flag(0), flag(3), flag(1)])  # read, keep, data
+        return context.get_dummy_value()
+
+    return numba.types.void(address), generate
+
+
+prefetch = cast(
+    Callable[[int], None],
+    (lambda address: None) if vars(config)["DISABLE_JIT"] else extending.intrinsic(_prefetch),
+)
+"""In a kernel: asks for the line of memory at an address, and doesn't wait for it. Rows that lie anywhere are copied a
+quarter faster if the beginning of the next one is on its way.
+"""
+
+
 def eight_bytes_at_each(text: NDArray[np.uint8], writeable: bool = False) -> NDArray[np.uint64]:
     """The eight bytes that begin at each byte but the last seven, as numbers that kernels compare and search at once: a
     view, not a copy.
@@ -153,7 +178,7 @@ def _cache_folder() -> Path:
 
 def _sources_of(value: object, seen: set[int]) -> Iterator[str]:
     """What the machine code of a value's users depends on, as text: the same in every process and place."""
-    function = getattr(value, "py_func", value)
+    function = getattr(value, "py_func", getattr(value, "__wrapped__", value))  # of a kernel, of an intrinsic
     if isinstance(function, FunctionType):
         if id(function) not in seen:
             seen.add(id(function))

@@ -1,5 +1,6 @@
 """Rows of several corpora in one seeded order, by weight: the same for any number of ranks and workers."""
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
@@ -10,13 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.compiled import compiled, prefetch
 from pipeline_assets.corpus.ranks import places_of_rank
 from pipeline_assets.corpus.shards.order import MixtureOrder, fractions_of, mixture_order
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
 
+_CORPUS = 32  # bits of a row
+_AHEAD, _AHEAD_BYTES, _LINE = 2, 1024, 64  # which row is asked for, how much of it, what a processor loads at once
 logger = logging.getLogger("corpusmill")
-_GROUP_BYTES = 16 << 20  # larger ones are memory that the system must first clear
+_GROUP_BYTES = 4 << 20  # that of larger ones is seldom still in the cache when a batch is taken
 
 
 class MixtureRow(NamedTuple):
@@ -118,7 +121,7 @@ class MixtureReader:
         """Batches of one rank from a step on, shape (batch, seq_len), of the shards' dtype. Which rows they have, and
         what is left over, is as in `places_of_rank`.
 
-        Rows are read ahead in groups of 16 MiB, each in the order of the files: a batch is a view of its group.
+        Rows are read ahead in groups of 4 MiB, each in the order of the files: a batch is a view of its group.
 
         Raises:
             ValueError: from `places_of_rank`.
@@ -134,39 +137,52 @@ class MixtureReader:
 
     def read(self, places: range, batch: int, worker: int = 0, workers: int = 1) -> Iterator[Batch]:
         """The rows at places, in batches; of `workers` that share them in turn, those of one."""
-        mine = range(worker * batch, len(places), workers * batch)
+        mine = np.arange(worker * batch, len(places), workers * batch)
         per_group = max(1, _GROUP_BYTES // (batch * self.seq_len * self.dtype.itemsize))
         for start in range(0, len(mine), per_group):
-            group = [np.array(places[first : first + batch]) for first in mine[start : start + per_group]]
-            at = np.concatenate(group)
-            tokens, first = self.rows_at(at), 0
-            for own in group:
-                yield Batch(tokens[first : first + len(own)], own)
-                first += len(own)
+            numbers = (mine[start : start + per_group, None] + np.arange(batch)).reshape(-1)
+            at = places.start + places.step * numbers[numbers < len(places)]
+            tokens = self.rows_at(at)
+            for first in range(0, len(at), batch):
+                yield Batch(tokens[first : first + batch], at[first : first + batch])
 
     def rows_at(self, places: NDArray[np.int64]) -> NDArray[Any]:
         """The rows at some places, shape (places, seq_len), copied in the order in which they lie in the files."""
-        corpora, rows = self.order.corpora[places], self.order.rows[places]
+        keys = (self.order.corpora[places].astype(np.int64) << _CORPUS) + self.order.rows[places]
+        to = np.argsort(keys)
+        keys = keys[to]
+        files = np.searchsorted(self._first_keys, keys, "right") - 1
+        bounds = [*np.flatnonzero(np.diff(files, prepend=-1)).tolist(), len(keys)]
         tokens = np.empty((len(places), self.seq_len), self.dtype)
-        for number, name in enumerate(self.names):
-            of_corpus = np.flatnonzero(corpora == number)
-            of_corpus = of_corpus[np.argsort(rows[of_corpus], kind="stable")]
-            self._copy(self.shards[name], rows[of_corpus].astype(np.int64), of_corpus, tokens)
+        target = tokens.view(np.uint8)
+        for start, stop in itertools.pairwise(bounds):
+            shards, number = self._files[files[start]]
+            source, first = shards.mapped(number).view(np.uint8), self._first_keys[files[start]]
+            _copy_rows(source, keys[start:stop], first, to[start:stop], target)
         return tokens
 
-    def _copy(self, shards: TokenShards, rows: NDArray[np.int64], to: NDArray[np.int64], tokens: NDArray[Any]) -> None:
-        bounds = np.searchsorted(rows, shards.first_rows)
-        for file in np.flatnonzero(np.diff(bounds)).tolist():
-            start, stop = bounds[file], bounds[file + 1]
-            of_file = rows[start:stop] - shards.first_rows[file]
-            _copy_rows(shards.mapped(file).view(np.uint8), of_file, to[start:stop], tokens.view(np.uint8))
+    @cached_property
+    def _files(self) -> list[tuple[TokenShards, int]]:
+        """All files of all corpora, in order."""
+        return [(shards, number) for shards in self.shards.values() for number in range(len(shards.files))]
+
+    @cached_property
+    def _first_keys(self) -> NDArray[np.int64]:
+        """Of each file its first row, and above it the corpus."""
+        firsts = [(number << _CORPUS) + one.first_rows[:-1] for number, one in enumerate(self.shards.values())]
+        return np.concatenate(firsts)
 
 
 @compiled
 def _copy_rows(
-    source: NDArray[np.uint8], rows: NDArray[np.int64], to: NDArray[np.int64], target: NDArray[np.uint8]
+    source: NDArray[np.uint8], keys: NDArray[np.int64], first: int, to: NDArray[np.int64], target: NDArray[np.uint8]
 ) -> None:
-    for number in range(len(rows)):
-        row, place = rows[number], to[number]
-        for byte in range(source.shape[1]):  # a third of the time that assigning the row takes
+    row_bytes, begin = source.shape[1], source.ctypes.data
+    for number in range(len(keys)):
+        row, place = keys[number] - first, to[number]
+        if number + _AHEAD < len(keys):
+            ahead = begin + (keys[number + _AHEAD] - first) * row_bytes
+            for line in range(0, min(row_bytes, _AHEAD_BYTES), _LINE):
+                prefetch(ahead + line)
+        for byte in range(row_bytes):  # a third of the time that assigning the row takes
             target[place, byte] = source[row, byte]

@@ -1,0 +1,124 @@
+"""Rows of a mixture in their seeded order, against NumPy's own copies of the same bytes; one process, all in memory.
+
+    python benchmarks/shards.py --mb 512 --runs 5
+
+Two corpora of made uint16 rows of 2,048 tokens, in token shards of 64 MiB, are read to their end in batches of 32.
+Beside it: numpy.copy of every shard; numpy.copy of the rows as they lie, in pieces of a batch, which no shuffled order
+can have; and NumPy's fancy index, a batch of the same random rows at a time. Before speeds are compared, batches of
+the reader are held against single rows. Flows take turns; a ratio is the median over rounds.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from measure import machine_line
+
+from pipeline_assets.corpus.shards.reader import MixtureReader
+from pipeline_assets.corpus.shards.recipe import SHARDS_STAGE
+from pipeline_assets.corpus.spine.files import file_sha256
+from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+
+_SEQ_LEN, _ROWS_PER_SHARD, _BATCH = 2048, 16_384, 32
+_PROVEN_BATCHES = 50
+
+
+def seal_rows(root: Path, name: str, rows: int, seed: int) -> Path:
+    """The folder of token shards of random ids."""
+    dice = np.random.default_rng(seed)
+
+    def make(building: StagingDir) -> BuildResult:
+        files = []
+        for number, first in enumerate(range(0, rows, _ROWS_PER_SHARD)):
+            path = building.path(f"shard_{number:05d}.npy")
+            np.save(path, dice.integers(2, 60_000, (min(_ROWS_PER_SHARD, rows - first), _SEQ_LEN), np.uint16))
+            sha256 = file_sha256(path)
+            own = min(_ROWS_PER_SHARD, rows - first)
+            files.append(OutputFile(path.name, own, path.stat().st_size, sha256, sha256))
+        decisions = {"dtype": "uint16", "seq_len": _SEQ_LEN, "end_of_document": 1, "vocabulary_size": 60_000}
+        return BuildResult(files, {}, decisions | {"tokenizer_sha256": "0" * 64})
+
+    target = Target("made/token_shards", name, Path(name), SHARDS_STAGE, {"rows": rows})
+    return target.build(root, make, False, {}).folder
+
+
+def prove(reader: MixtureReader) -> None:
+    """Raises AssertionError where a batch isn't the rows of its places."""
+    for number, batch in zip(range(_PROVEN_BATCHES), reader.batches(_BATCH), strict=False):
+        for place, row in enumerate(batch, number * _BATCH):
+            assert np.array_equal(row, reader[place].tokens)
+
+
+def flows_of(reader: MixtureReader) -> dict[str, Callable[[], object]]:
+    files = [shards.mapped(number) for shards in reader.shards.values() for number in range(len(shards.files))]
+    dice = np.random.default_rng(1)
+    picks = [dice.permutation(len(file)) for file in files]
+
+    def drained() -> None:
+        for _ in reader.batches(_BATCH):
+            pass
+
+    def by_shard() -> None:
+        for file in files:
+            np.copy(file)
+
+    def by_batch() -> None:
+        for file in files:
+            for first in range(0, len(file), _BATCH):
+                np.copy(file[first : first + _BATCH])
+
+    def fancy() -> None:
+        for file, rows in zip(files, picks, strict=True):
+            for first in range(0, len(file), _BATCH):
+                file[rows[first : first + _BATCH]]
+
+    return {
+        "MixtureReader.batches": drained,
+        "numpy.copy of every shard": by_shard,
+        "numpy.copy in order, a batch at a time": by_batch,
+        "fancy index, a batch at a time": fancy,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Rows of a mixture, against NumPy's own copies of the same bytes")
+    parser.add_argument("--mb", type=int, default=512, help="megabytes of tokens")
+    parser.add_argument("--runs", type=int, default=5)
+    options = parser.parse_args()
+    rows = options.mb * 1_000_000 // (_SEQ_LEN * 2)
+    with tempfile.TemporaryDirectory() as folder:
+        folders = {"a": seal_rows(Path(folder), "a", rows * 3 // 4, 1), "b": seal_rows(Path(folder), "b", rows // 4, 2)}
+        reader = MixtureReader(folders, None, seed=1)
+        prove(reader)
+        started = time.perf_counter()
+        len(MixtureReader(folders, None, seed=1))
+        order_s = time.perf_counter() - started
+        flows, rounds = flows_of(reader), []
+        for flow in flows.values():
+            flow()
+        for _ in range(options.runs):
+            seconds = {}
+            for name, flow in flows.items():
+                started = time.perf_counter()
+                flow()
+                seconds[name] = time.perf_counter() - started
+            rounds.append(seconds)
+    own = "MixtureReader.batches"
+    ratios = {name: statistics.median(one[name] / one[own] for one in rounds) for name in flows}
+    print(f"{machine_line()}; {options.runs} rounds; {len(reader):,} rows, ordered in {order_s:.2f} s\n")
+    print("| flow | GB/s | the reader's speed to it |\n|---|---|---|")
+    for name in flows:
+        speed = options.mb / 1000 / statistics.median(one[name] for one in rounds)
+        print(f"| {name} | {speed:.1f} | {ratios[name]:.2f} |")
+    told = {name: round(ratio, 3) for name, ratio in ratios.items()}
+    print(json.dumps({"benchmark": "shards", "mb": options.mb, "speed_to": told}))
+
+
+if __name__ == "__main__":
+    main()
