@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_assets.corpus.formats.memmap import read_npy_header
 from pipeline_assets.corpus.markdown import code, table
 from pipeline_assets.corpus.shards.mixture_figures import INVENTORY_JSON, INVENTORY_MD
-from pipeline_assets.corpus.shards.token_shards import SHARD_SUFFIX
+from pipeline_assets.corpus.shards.token_shards import SHARD_SUFFIX, shard_header
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_files, sealed_manifest
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -180,13 +179,9 @@ def _hash_differs(sha256: str, stored: StoredFile) -> str | None:
 def _read_shard(path: Path, stored: StoredFile, manifest: Manifest) -> _Read:
     decided, digest = manifest.identity.decisions, hashlib.sha256()
     rows = next((file.rows for file in manifest.identity.files if file.path == stored.path), None)
-    dtype, shape = np.dtype(decided["dtype"]).newbyteorder("<"), (rows, decided["seq_len"])
-    largest = ends = 0
+    dtype, largest, ends = np.dtype(decided["dtype"]).newbyteorder("<"), 0, 0
     with open(path, "rb") as file:
-        header = read_npy_header(file, path)
-        if (header.shape, header.dtype, header.order, header.file_bytes) != (shape, dtype, "C", stored.bytes):
-            told = f"{header.dtype} of shape {header.shape} in {header.order} order"
-            return _Read(stored.path, f"it holds {told}, and should {dtype} of shape {shape}")
+        header = shard_header(file, path, (rows, decided["seq_len"]), dtype)
         file.seek(0)
         digest.update(file.read(header.offset))
         for block in blocks(file):

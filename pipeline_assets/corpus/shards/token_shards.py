@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.memmap import DOCUMENTS, read_npy_header, sealed_in
+from pipeline_assets.corpus.formats.memmap import DOCUMENTS, NpyHeader, read_npy_header, sealed_in
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.files import HeldFolder, held, was_replaced
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, FileContent
@@ -198,15 +198,22 @@ def _token_shards(opened: HeldFolder, digest: str | None) -> TokenShards:
 
 def _shard_file(opened: HeldFolder, listed: FileContent, dtype: np.dtype[Any], seq_len: int) -> ShardFile:
     with opened.open(listed.path) as file:
-        header, found = read_npy_header(file, opened.path / listed.path), os.fstat(file.fileno())
-    told = (header.shape, header.dtype, header.order, header.file_bytes)
-    if told != ((listed.rows, seq_len), dtype, "C", found.st_size):
-        what = (
-            f"it has {found.st_size:,} bytes, {header.dtype} of shape {header.shape} in {header.order} order; "
-            f"its manifest says {dtype} of shape {(listed.rows, seq_len)}"
+        header, found = (
+            shard_header(file, opened.path / listed.path, (listed.rows, seq_len), dtype),
+            os.fstat(file.fileno()),
         )
-        raise InputError(what, opened.path / listed.path, _FIX)
     return ShardFile(listed.path, listed.rows, header.offset, _identity(found))
+
+
+def shard_header(file: BinaryIO, where: Path, shape: tuple[int | None, int], dtype: np.dtype[Any]) -> NpyHeader:
+    """The header of a shard, open at its beginning. Raises InputError where it, or the file's size, isn't that of rows
+    of this shape and dtype, as its manifest has them.
+    """
+    header, size = read_npy_header(file, where), os.fstat(file.fileno()).st_size
+    if (header.shape, header.dtype, header.order, header.file_bytes) != (shape, dtype, "C", size):
+        told = f"{header.dtype} of shape {header.shape} in {header.order} order"
+        raise InputError(f"it has {size:,} bytes, {told}; its manifest says {dtype} of shape {shape}", where, _FIX)
+    return header
 
 
 def _identity(found: os.stat_result) -> tuple[int, int, int]:

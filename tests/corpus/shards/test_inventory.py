@@ -87,7 +87,7 @@ def no_array(path: Path) -> None:
         (edited, "sha256 is "),
         (truncated, "has 286 bytes, sealed with 288"),
         (Path.unlink, "the file is missing"),
-        (of_another_shape, "it holds uint16 of shape (16, 5) in C order, and should uint16 of shape (5, 16)"),
+        (of_another_shape, "it has 288 bytes, uint16 of shape (16, 5) in C order; its manifest says"),
         (no_array, "this is no array ("),
     ],
 )

@@ -17,11 +17,14 @@ from wrong_tokenizer import wrong_gigatoken
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.packing.encoded import EncodedCorpus, EncodedShard
+from pipeline_assets.corpus.rows.store import Part
+from pipeline_assets.corpus.rows.token_shards import TokenShardRows
 from pipeline_assets.corpus.shards.recipe import ShardsRecipe
 from pipeline_assets.corpus.shards.shard_corpus import Piece, TokenShard, shard_corpus, token_shards, write_shard
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, TokenizerRecipe, load_encoder
@@ -139,6 +142,21 @@ def test_a_large_vocabulary_takes_int32(folder: Path) -> None:
         "tokenizer_sha256": VOCABULARY_SHA256,
         "tokenizer": {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
     }
+
+
+def test_a_text_that_cannot_be_encoded_is_kept_aside_and_told_of(folder: Path) -> None:
+    documents = [Made("a", "a-0", "One two three"), Made("a", "blank", " " * 1_000_000), Made("a", "a-2", "Four five")]
+
+    made = shard_documents(folder, documents, SHIPPED, seq_len=3)
+
+    ledger = made.manifest.identity.ledger
+    assert (ledger.rows_in, ledger.out, ledger.rejected) == (3, 2, {"blanks": 1})
+    rows = TokenShardRows(made, Lineage(folder))
+    fates = [
+        rows.fate(Part(one.doc_id, "a", "shards/00000.jsonl.zst", number, "")) for number, one in enumerate(documents)
+    ]
+    assert [fate.outcome for fate in fates] == ["in_rows", "rejected", "in_rows"]
+    assert fates[1].detail.startswith("blanks (a million blanks")
 
 
 def test_uint16_for_a_large_vocabulary_is_refused_before_a_text_is_read(folder: Path) -> None:
