@@ -110,7 +110,7 @@ class TokenShards:
 
     def documents_of(self, row: int) -> list[DocumentPart]:
         """The documents in a row, in their order; reads the part of documents.parquet that tells of them. Raises
-        InputError where that is damaged, or has no document for some of the row.
+        InputError where that has no document for some of the row; ArrowException where it can't be read.
         """
         row = range(len(self))[row]
         begin, end = row * self.seq_len, (row + 1) * self.seq_len
