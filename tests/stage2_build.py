@@ -125,9 +125,10 @@ def build(
     return {one.target.role: open_artifact(root / one.target.folder) for one in run_targets(recipe, run)}
 
 
-def write_local_mixture(folder: Path, end_of_document: str = "</s>") -> Stage2Recipe:
+def write_local_mixture(folder: Path) -> Stage2Recipe:
     """A recipe of two sources of files here, for builds without a hub; one text is in both, one goes, one is bad."""
-    rows = {"first": [*texts(3, 12), "Short."], "second": [*texts(4, 8), texts(3, 1)[0], None]}
+    first, second = ([" ".join(text.split()) for text in texts(seed, count)] for seed, count in ((3, 12), (4, 8)))
+    rows = {"first": [*first, "Short."], "second": [*second, first[0], None]}
     sources = []
     for name, own in rows.items():
         place = folder / "mixture" / name
@@ -151,7 +152,8 @@ def write_local_mixture(folder: Path, end_of_document: str = "</s>") -> Stage2Re
         "name": "local",
         "shard_text_bytes": 2048,
         "sources": sources,
-        "tokenizer": {"kind": "trained", "sources": halves, "sample_bytes": 4000, "vocab_size": 90},
+        "tokenizer": {"kind": "trained", "sources": halves, "sample_bytes": 4000, "vocab_size": 90}
+        | {"character_coverage": "1"},
         "dedup": {"mode": "exact", "scope": "global", "selection": "first"},
         "shards": {"sources": halves, "seq_len": 64, "rows_per_shard": 16},
         "segments": {"segments": [{"name": "one", "tokens": 256, "weights": halves}]},

@@ -9,7 +9,7 @@ import pytest
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.events import code_version
 from pipeline_assets.external import externals_of
-from pipeline_assets.systems.registry import KINDS, read_recipe
+from pipeline_assets.systems.registry import KINDS, SYSTEMS, read_recipe
 
 PROJECT = Path(__file__).parents[1]
 GOLDEN = PROJECT / "tests" / "golden" / "definitions.json"
@@ -102,7 +102,7 @@ def test_every_asset_leads_to_the_page_that_describes_it(defs: dg.Definitions) -
         if graph.get(key).is_external:
             continue
         [page] = graph.get(key).metadata["dagster/code_references"].code_references
-        assert Path(page.file_path).name == f"{key.path[0]}.py"
+        assert Path(page.file_path).stem == SYSTEMS[key.path[0]].rpartition(".")[2]
 
 
 def test_recipes_that_read_one_dataset_at_one_commit_hang_on_one_node(defs: dg.Definitions) -> None:

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.normalize.sources import (
     source_of,
 )
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
-from pipeline_assets.corpus.preview import preview_inputs
+from pipeline_assets.corpus.preview import preview_inputs, preview_token_shards
 from pipeline_assets.corpus.publishing.source_notes import README, with_source_notes
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE
 from pipeline_assets.corpus.readers.source_folder import folder_of
@@ -352,6 +352,7 @@ TOKEN_SHARDS = Kind(
     Documents follow each other, each closed by the end of a document; the last, incomplete row is left out.""",
     formats=frozenset({"numpy"}),
     rows=TokenShardRows,
+    preview=preview_token_shards,
     outside=tokenizer_path,
     checks=(FILES, LEDGER),
 )

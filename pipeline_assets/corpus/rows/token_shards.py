@@ -77,6 +77,8 @@ class TokenShardRows(TokenRows):
                     yield from lines.to_pylist()
 
     def fate(self, part: Part) -> Fate | None:
+        if part.source != self.artifact.manifest.identity.recipe.get("source", part.source):
+            return None  # of a corpus of several sources these are the shards of another
         for line in self._lines(part.id):
             if (line["shard"], line["row"]) == (part.shard, part.shard_row):
                 first, last = self._token_range(line)

@@ -7,6 +7,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from rows_contract import hold_contract
+from stage2_build import build as build_mixture
+from stage2_build import write_local_mixture
 from stage_a_build import NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_decontamination, with_dedup, with_pack, write_quiz
 
@@ -17,6 +19,7 @@ from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import StageARecipe
 
 STAGE_A = ("normalized/notes", "filtered/notes", "deduplicated", "decontaminated", "packed")
+STAGE_2 = ("raw_corpus/first", "filtered/first", "deduplicated", "token_shards/second")
 FILTERS = {"length": {"min_words": 5}}
 
 
@@ -47,6 +50,18 @@ def test_rows_of_stage_a_keep_the_contract(stage_a: dict[str, Artifact], role: s
     hold_contract(open_rows(stage_a[f"stage_a/{role}"].folder), is_line_of)
 
 
+@pytest.fixture(scope="module")
+def stage2(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
+    """Two corpora, of which one text is in both, and one row of each is no good."""
+    root = tmp_path_factory.mktemp("stage2")
+    return build_mixture(write_local_mixture(root), root)
+
+
+@pytest.mark.parametrize("role", STAGE_2)
+def test_rows_of_stage_2_keep_the_contract(stage2: dict[str, Artifact], role: str) -> None:
+    hold_contract(open_rows(stage2[f"stage2/{role}"].folder), is_line_of)
+
+
 @pytest.mark.parametrize("place", ["megatron/healing_text_v1/train", "megatron/healing_text_v1/valid", "corpora"])
 def test_rows_of_the_healing_set_keep_the_contract(demo_root: Path, place: str) -> None:
     tables: dict[str, list[str]] = {}
@@ -68,4 +83,6 @@ def test_every_kind_that_has_rows_is_held_to_it() -> None:
     steps = (*of_prompts, "normalized_shards", "deduplicated", "candidate_pools", "hf_layout", "training_subsets")
     nemotron = {f"nemotron/{step}" for step in steps}
 
-    assert {name for name, kind in KINDS.items() if kind.rows is not None} == stage_a | healing | nemotron
+    stage2 = {f"stage2/{role.partition('/')[0]}" for role in STAGE_2}
+
+    assert {name for name, kind in KINDS.items() if kind.rows is not None} == stage_a | healing | nemotron | stage2
