@@ -8,8 +8,10 @@ import pyarrow as pa
 import pydantic
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS
 from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.rows.source_row import input_for_source
 from pipeline_assets.corpus.rows.store import Fate, Labels, Part, Row, reason_of
 from pipeline_assets.corpus.rows.token_rows import TokenRows
 from pipeline_assets.corpus.shards.shard_corpus import IN_REMAINDER
@@ -77,8 +79,8 @@ class TokenShardRows(TokenRows):
                     yield from lines.to_pylist()
 
     def fate(self, part: Part) -> Fate | None:
-        if part.source != self.artifact.manifest.identity.recipe.get("source", part.source):
-            return None  # of a corpus of several sources these are the shards of another
+        if not self._is_of_corpus(part):
+            return None
         for line in self._lines(part.id):
             if (line["shard"], line["row"]) == (part.shard, part.shard_row):
                 first, last = self._token_range(line)
@@ -89,6 +91,16 @@ class TokenShardRows(TokenRows):
             if (reject.file.partition("/")[2], reject.row) == (part.shard, part.shard_row):
                 return Fate(self.artifact, "rejected", reason_of(reject))
         return Fate(self.artifact, IN_REMAINDER, "it lies behind the last whole row")
+
+    def _is_of_corpus(self, part: Part) -> bool:
+        """Whether a part is of the corpus that was sharded: of no other source, nor of what made the tokenizer."""
+        identity = self.artifact.manifest.identity
+        if part.source != identity.recipe.get("source", part.source):
+            return False
+        if not identity.upstream:
+            return True
+        corpus = self.lineage.locate(input_for_source(self.artifact.manifest, part.source)["digest"])
+        return part.shard in shard_rows(corpus)
 
     def missing(self, row_id: str) -> tuple[str, str]:
         fix = "`corpusmill stage-a why` tells what became of it"

@@ -50,7 +50,7 @@ def shard_documents(
 
 
 def target(recipe: ShardsRecipe, name: str = "shards") -> Target:
-    return Target(KIND, name, Path("stage_a", name), SHARDS_STAGE, {"shards": recipe.content(), "source": name})
+    return Target(KIND, name, Path("stage_a", name), SHARDS_STAGE, {"shards": recipe.content()})
 
 
 def seal_rows(

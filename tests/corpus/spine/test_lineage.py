@@ -189,7 +189,7 @@ def test_a_missing_upstream_is_found_once_with_its_digest_and_who_was_made_from_
 
     what = (
         f"made from words/split {digest}, which is not below "
-            f"corpora, selections, megatron, stage_a, nemotron, stage2 of {root}"
+        f"corpora, selections, megatron, stage_a, nemotron, stage2 of {root}"
     )
     assert chain.missing == [Finding(root / "megatron/set/train", what, train)]
     assert len(chain_of(root / "megatron/set", root).missing) == 1
