@@ -20,6 +20,7 @@ from dedup import write_editions
 from growth import link_files, write_files
 from measure import measure
 from pools_flows import write_rows
+from stage2 import prepare
 
 PROJECT = Path(__file__).parents[1]
 MB_AT_ONCE = 100
@@ -118,6 +119,24 @@ def test_deduplication_keeps_its_limit_and_spills_what_is_beyond(
         write_editions(paths, tmp_path / f"{editions}", editions)
         script = PROJECT / "benchmarks" / "dedup_flows.py"
         peaks[editions] = measure(script, [flow, str(tmp_path / f"{editions}")], 1).peak_mb
+
+    assert max(peaks.values()) <= limit_mib, peaks
+
+
+@pytest.mark.slow
+def test_a_mixture_holds_no_more_memory_than_it_may_for_four_times_the_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_mib, peaks, source = 400, dict[int, float](), tmp_path / "source"
+    monkeypatch.setenv("CORPUSMILL_MEMORY_MIB", str(limit_mib))
+    source.mkdir()
+    paths, _, _ = write_shards(source, 200)
+
+    for editions in (2, 8):  # of a sixteenth: about 25 MB, and four times that
+        write_editions(paths, tmp_path / f"{editions}", editions)
+        prepare(tmp_path / f"root{editions}", tmp_path / f"{editions}", languages=False)
+        script = PROJECT / "benchmarks" / "stage2_flows.py"
+        peaks[editions] = measure(script, ["mixture", str(tmp_path / f"root{editions}")], 1).peak_mb
 
     assert max(peaks.values()) <= limit_mib, peaks
 

@@ -198,24 +198,26 @@ def test_recipes_lists_those_that_are_there_with_their_state(built: Path, corpus
     assert {"healing_text_v1", "stage_a_v1", "nemotron_v1"} <= lines.keys()
 
 
-@pytest.mark.parametrize("system", ["healing", "stage_a", "nemotron"])
+@pytest.mark.parametrize("system", ["healing", "stage_a", "nemotron", "stage2"])
 def test_the_json_schema_takes_the_recipes_that_ship_and_refuses_unknown_keys(
     system: str, corpusmill: Corpusmill
 ) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     printed = corpusmill("recipes", "--schema", system)
     schema = json.loads(printed.stdout)
-    [path] = (PROJECT / "manifests" / "recipes").glob(f"{system}*.yaml")
-    recipe = yaml.safe_load(path.read_text())
+    shipped = [yaml.safe_load(path.read_text()) for path in (PROJECT / "manifests" / "recipes").glob("*.yaml")]
+    recipes = [recipe for recipe in shipped if recipe["system"] == system]
 
-    jsonschema.validate(recipe, schema)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(recipe | {"sead": 1}, schema)
+    assert recipes
+    for recipe in recipes:
+        jsonschema.validate(recipe, schema)
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(recipe | {"sead": 1}, schema)
 
 
 def test_a_system_that_is_none_is_one_line(corpusmill: Corpusmill) -> None:
     assert refused(corpusmill("recipes", "--schema", "x")) == (
-        "--schema: there is no system 'x'; give healing, stage_a, nemotron"
+        "--schema: there is no system 'x'; give healing, stage_a, nemotron, stage2"
     )
 
 

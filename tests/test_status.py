@@ -13,6 +13,7 @@ from answers import Corpusmill
 from demo_variants import V1, snapshot_of, write_recipe
 
 from pipeline_assets.corpus.spine.lock import locked
+from pipeline_assets.systems.registry import PROJECT_RECIPES, SYSTEMS
 from resources.loopback_hub import LoopbackHub
 
 
@@ -55,11 +56,11 @@ def test_recipes_of_the_project_of_which_nothing_is_there_are_named_and_no_more(
     told = json.loads(corpusmill("status", "--data", tmp_path, "--json").stdout)
 
     assert (result.returncode, result.stderr) == (0, "")
+    shipped = sorted(path.stem for path in PROJECT_RECIPES.glob("*.yaml"))
     assert result.stdout == (
-        "of no recipe anything is here yet: healing_text_v1, nemotron_v1, stage_a_v1; "
-        "`corpusmill status NAME` names what is missing\n"
+        f"of no recipe anything is here yet: {', '.join(shipped)}; `corpusmill status NAME` names what is missing\n"
     )
-    assert (told["recipes"], told["untouched"]) == ([], ["healing_text_v1", "nemotron_v1", "stage_a_v1"])
+    assert (told["recipes"], told["untouched"]) == ([], shipped)
 
 
 def test_a_recipe_of_the_project_is_shown_once_something_of_it_is_there(corpusmill: Corpusmill, root: Path) -> None:
@@ -208,7 +209,7 @@ def test_a_recipe_that_cannot_be_read_is_one_line_of_many(corpusmill: Corpusmill
     assert result.returncode == 1
     assert result.stdout.splitlines()[:2] == [
         f"broken  {root}/recipes/broken.yaml",
-        f"  can't be read: {root}/recipes/broken.yaml: `system` is 'weather'; write one of healing, stage_a, nemotron",
+        f"  can't be read: {root}/recipes/broken.yaml: `system` is 'weather'; write one of {', '.join(SYSTEMS)}",
     ]
     assert result.stdout.count("\n  current ") == 5
 

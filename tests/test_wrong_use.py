@@ -107,7 +107,10 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
         ("ui --port 70000", "--port: it is '70000'; give 65535 at most"),
         ("dedup explain --bands many", "--bands: it is 'many'; give a whole number"),
         ("dedup explain --recall most", "--recall: it is 'most'; give a number"),
-        ("demo --only heeling", "--only: it is 'heeling'; 'heeling' is not one of 'healing', 'stage_a', 'nemotron'"),
+        (
+            "demo --only heeling",
+            "--only: it is 'heeling'; 'heeling' is not one of 'healing', 'stage_a', 'nemotron', 'stage2'",
+        ),
         ("stage-a why ''", "DOC_ID: the id is empty; give the id of a document: `trace` and `peek` show ids"),
         ("status --data README.md", "README.md: a file lies where a folder belongs; give the data root with --data"),
         (
@@ -196,7 +199,7 @@ def test_a_tokenizer_of_another_hash_is_a_no(corpusmill: Corpusmill) -> None:
             {},
             1,
             f"{demo.DATASET} on {{hub}}: the dataset is gated; "
-            "accept its terms on its page, then set HF_TOKEN to your token",
+            f"accept its terms on {{hub}}/datasets/{demo.DATASET}, then set HF_TOKEN to your token",
         ),
     ],
     ids=["no dataset", "no commit", "gated"],

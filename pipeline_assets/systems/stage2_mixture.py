@@ -331,7 +331,7 @@ def _shard(job: Job) -> BuildResult:
     if trained:
         tokenizer = trained_file(open_artifact(root / trained[0].folder))
         assert tokenizer.file is not None
-        path = tokenizer.file.relative_to(root)
+        path = tokenizer.file.relative_to(root) if tokenizer.file.is_relative_to(root) else tokenizer.file
     else:
         assert isinstance(job.target.outside, TokenizerPath) and job.target.tokenizer is not None
         path = job.target.outside.path

@@ -1,0 +1,117 @@
+"""Filtering, deduplicating, encoding and sharding a corpus, against the bare libraries that this can't do without.
+
+    python benchmarks/stage2.py --shards FOLDER --runs 3
+
+FOLDER holds `.jsonl.zst` of Documents, such as those of manuals that `../shared/data/bigtext` makes; they are cut into
+pieces as long as web pages, 3,000 characters or a paragraph more. The mixture drops
+repeated windows, texts under 200 and over 8,000 characters and other languages than English, then exact and near
+duplicates; it has one source. The bare flow reads, identifies languages, encodes and writes, and finds no duplicates.
+"""
+
+import argparse
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from measure import machine_line, measure
+from stage2_flows import KINDS, MIXTURE, MODEL
+
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.systems.registry import KINDS as ALL
+from pipeline_assets.systems.stage2_mixture import Stage2Recipe
+
+_VOCABULARY = 16_000
+_PIECE = 3000
+_NEAR = {"threshold": "0.8", "max_compared": 100}
+_MINHASH = {"shingle_words": 5, "permutations": 112, "bands": 14, "rows": 8, "seed": 1}
+
+
+def cut(shards: Path, to: Path) -> None:
+    """The texts in pieces, a file a shard, each with an id of its own."""
+    to.mkdir(parents=True)
+    for shard in sorted(shards.glob("*.jsonl.zst")):
+        with open(to / f"{shard.name.partition('.')[0]}.jsonl", "wb") as file:
+            for block in read_line_blocks(shard):
+                for row in map(json.loads, block.splitlines()):
+                    for number, piece in enumerate(pieces(row["text"])):
+                        line = {"text": piece, "doc_id": f"{row['doc_id']}-{number}"}
+                        file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+
+
+def pieces(text: str) -> Iterator[str]:
+    piece = ""
+    for paragraph in text.split("\n\n"):
+        piece += paragraph + "\n\n"
+        if len(piece) >= _PIECE:
+            yield piece
+            piece = ""
+    if piece.strip():
+        yield piece
+
+
+def prepare(root: Path, shards: Path, languages: bool = True) -> int:
+    """The corpus as it is taken from its source, and a model of it; how many bytes of text there are.
+
+    Args:
+        languages: whether others than English go.
+    """
+    cut(shards, root / "pieces")
+    section = {
+        "kind": "local",
+        "source": "manuals",
+        "path": str(root / "pieces"),
+        "files": ["*.jsonl"],
+        "columns": {"text": "text", "id": "doc_id", "created_at": None, "license": None},
+        "license_tag": "gfdl-1.3",
+        "filters": {
+            "windows": {},
+            "length": {"min_characters": 200, "max_characters": 8000},
+        }
+        | ({"language": {"keep": ["en"]}} if languages else {}),
+    }
+    whole = {"manuals": "1"}
+    content = {
+        "system": "stage2",
+        "name": MIXTURE,
+        "sources": [section],
+        "tokenizer": {"kind": "trained", "sources": whole, "sample_bytes": 8_000_000, "vocab_size": _VOCABULARY},
+        "dedup": {"mode": "both", "scope": "global", "selection": "first", "near": _NEAR | {"minhash": _MINHASH}},
+        "shards": {"sources": whole},
+    }
+    path = root / "recipes" / f"{MIXTURE}.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(content))
+    recipe = Stage2Recipe.read(path)
+    for target in recipe.targets():
+        if target.kind not in KINDS[1:] and target.kind != "stage2/inventory":
+            ALL[target.kind].build(target, Run(root, RunSettings()))
+    tokenizer = open_artifact(root / recipe.target("stage2/tokenizer").folder)
+    shutil.copy(tokenizer.path(tokenizer.manifest.identity.decisions["model"]), root / MODEL)
+    raw = open_artifact(root / recipe.target("stage2/raw_corpus", "manuals").folder)
+    return int(raw.manifest.identity.counts["text_bytes"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shards", type=Path, required=True)
+    parser.add_argument("--runs", type=int, default=3)
+    given = parser.parse_args()
+    script = Path(__file__).with_name("stage2_flows.py")
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        size = prepare(root, given.shards)
+        own, plain = (measure(script, [flow, str(root)], given.runs) for flow in ("mixture", "bare"))
+    print(f"{size / 1e6:.0f} MB of text, {machine_line()}")
+    for name, one in (("mixture", own), ("bare libraries", plain)):
+        figures = f"{one.cpu_s:7.1f} CPU s  {one.wall_s:7.1f} s  {one.peak_mb:6.0f} MiB"
+        print(f"{name:15} {one.printed:>8} documents  {figures}")
+    print(f"CPU {own.cpu_s / plain.cpu_s:.2f} times that of the bare libraries")
+
+
+if __name__ == "__main__":
+    main()
