@@ -18,7 +18,6 @@ from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE, named_columns_have_values
 from pipeline_assets.corpus.normalize.raw import list_inputs, pin_inputs
 from pipeline_assets.corpus.normalize.sources import (
-    FileSource,
     HubSource,
     folder_misfits,
     inputs_of,
@@ -34,7 +33,7 @@ from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check,
 from pipeline_assets.corpus.rows.derived import DeduplicatedRows, FilteredRows
 from pipeline_assets.corpus.rows.documents import SourceRows
 from pipeline_assets.corpus.rows.token_shards import TokenShardRows
-from pipeline_assets.corpus.sampling.weights import Weights, weight_misfits
+from pipeline_assets.corpus.sampling.weights import weight_misfits
 from pipeline_assets.corpus.shards.mixture_figures import preview_inventory, preview_segments, write_mixture_figures
 from pipeline_assets.corpus.shards.recipe import (
     INVENTORY_STAGE,
@@ -43,9 +42,16 @@ from pipeline_assets.corpus.shards.recipe import (
     SegmentsRecipe,
     ShardsRecipe,
 )
+from pipeline_assets.corpus.shards.sections import (
+    GivenTokenizer,
+    ShardsSection,
+    Source,
+    TrainedTokenizer,
+    licence_misfits,
+)
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.checks import Verdict
-from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Name, Recipe, section_at, sections_at
+from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Name, Recipe, sections_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.trained_tokenizer import (
@@ -57,43 +63,6 @@ from pipeline_assets.corpus.tokens.trained_tokenizer import (
     write_tokenizer_figures,
 )
 from pipeline_assets.systems.stage_a import filter_documents, normalise
-
-Source = Annotated[HubSource | FileSource, pydantic.Field(discriminator="kind")]
-
-
-class TrainedTokenizer(TrainRecipe):
-    """A tokenizer that is trained on sources of the recipe."""
-
-    kind: Literal["trained"]
-
-
-class GivenTokenizer(FileTokenizerRecipe):
-    """A tokenizer that is there already.
-
-    Attributes:
-        path: of its file, absolute or below the data root; changes no byte, since `sha256` pins what is in it.
-    """
-
-    kind: Literal["file"]
-    path: str
-
-    def file(self) -> FileTokenizerRecipe:
-        """What bytes depend on."""
-        return FileTokenizerRecipe(family=self.family, sha256=self.sha256, end_of_document=self.end_of_document)
-
-
-class ShardsSection(ShardsRecipe):
-    """Token shards of sources.
-
-    Attributes:
-        sources: whose, with the share of each in what is trained on; no shard depends on these shares.
-    """
-
-    sources: Weights
-
-    def corpus_content(self) -> dict[str, Any]:
-        """What the shards of one corpus depend on."""
-        return {key: value for key, value in self.content().items() if key != "sources"}
 
 
 class Stage2Recipe(Recipe):
@@ -121,7 +90,7 @@ class Stage2Recipe(Recipe):
         """As `Recipe.misfits`."""
         names = [str(section["source"]) for _, section in sections_at(values, "sources") if "source" in section]
         yield from source_misfits(values)
-        yield from _licence_misfits(values)
+        yield from licence_misfits(values)
         for section in ("tokenizer", "shards"):
             yield from weight_misfits(values, (section, "sources"), names, of_all=False)
         if root is not None:
@@ -211,17 +180,6 @@ def given_shards(mixture: str, corpus: str) -> Target:
     """Shards that lie there, made by another recipe."""
     folder, name = shards_folder(mixture, corpus), f"{mixture}/{corpus}"
     return TOKEN_SHARDS.target(mixture, {}, partition=corpus, folder=folder, name=name, is_given=True, export_as=None)
-
-
-def _licence_misfits(values: Mapping[str, Any]) -> Iterator[Misfit]:
-    """Sources of which nothing says the licence."""
-    for position, section in sections_at(values, "sources"):
-        columns = section_at(section, "columns")
-        says_none = section.get("license_tag", UNKNOWN) in (UNKNOWN, None) and not columns.get("license")
-        if section.get("kind") in ("hub", "local") and says_none and not section.get("license_files"):
-            fix = "set `license_tag` to it, or `columns.license` to the column that says it"
-            what = f"nothing says the licence of {section.get('source')}"
-            yield Misfit(("sources", position), what, fix)
 
 
 RAW = Kind(
