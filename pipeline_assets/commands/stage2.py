@@ -4,6 +4,7 @@ import datetime
 import hashlib
 import json
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -38,91 +39,75 @@ from pipeline_assets.systems.stage2_mixture import (
     Stage2Recipe,
 )
 
-Dataset = Annotated[str, typer.Option(help="owner/name on the hub.")]
-Subset = Annotated[str, typer.Option(help="Config of the dataset.")]
-Split = Annotated[Literal["train", "validation", "test"], typer.Option(help="Split of it.")]
-TextColumn = Annotated[str, typer.Option(help="Column that holds the text.")]
-License = Annotated[str | None, typer.Option("--license", help="Where neither card nor rows say it.")]
-Revision = Annotated[str, typer.Option(help="Branch, tag or commit; its commit is written down.")]
-Limit = Annotated[int, typer.Option(min=1, help="Rows to read, drawn over all files.")]
 LogFile = Annotated[Path | None, typer.Option(help="Progress is written to this file too.")]
 RecipeOf = Annotated[str, typer.Argument(metavar="MANIFEST", help="Name or path of a recipe.")]
-_LIMIT = 100_000
 _PAGE = Path("docs/stage2_mixture.md")
 
 
+@dataclass(frozen=True)
+class HubRows:
+    """Options that name rows of a hub dataset."""
+
+    dataset: Annotated[str, typer.Option(help="owner/name on the hub.")]
+    subset: Annotated[str, typer.Option(help="Config of the dataset.")] = "default"
+    split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Split of it.")] = "train"
+    limit: Annotated[int, typer.Option(min=1, help="Rows to read, drawn over all files.")] = 100_000
+    text_column: Annotated[str, typer.Option(help="Column that holds the text.")] = "text"
+    license: Annotated[str | None, typer.Option(help="Where neither card nor rows say it.")] = None
+    revision: Annotated[str, typer.Option(help="Branch, tag or commit; its commit is written down.")] = "main"
+
+    def section(self, run: Run, output: Path | None) -> Content:
+        """The section of a source, named by the file that its rows are written to, else by the dataset."""
+        hub = run.hub_for("a dataset")
+        commit = hub.resolve(self.dataset, self.revision)
+        tell([f"{self.dataset} at {commit}"], err=True)
+        amount = {"documents": self.limit}
+        section = hub_source(hub, self.dataset, self.subset, commit, amount, (), "1", self.split, self.text_column)
+        own = section["source"] if output is None else name_of(output.stem)
+        return section | {"source": own} | ({} if self.license is None else {"license_tag": self.license})
+
+
 def raw(
-    dataset: Dataset,
+    rows: HubRows,
     output: Annotated[Path | None, typer.Option(help="FILE.ndjsonl of the rows, which names the source.")] = None,
-    subset: Subset = "default",
-    split: Split = "train",
-    limit: Limit = _LIMIT,
-    text_column: TextColumn = "text",
-    license_tag: License = None,
-    revision: Revision = "main",
     *,
     out_dir: OutDir = Path("data"),
     flags: StrictFlags,
 ) -> None:
     """Example: corpusmill stage2 raw --dataset allenai/c4 --subset en --limit 1000 --output data/raw/c4.ndjsonl"""
-    source = _source_name(dataset, subset, output)
     run = flags.run(out_dir)
-    section = _section(run, dataset, subset, split, limit, text_column, license_tag, revision) | {"source": source}
-    made = _build_source(run, f"raw-{source}", section, RAW_CORPUS.name, flags)
+    made = _build_source(run, "raw", rows.section(run, output), RAW_CORPUS.name, flags)
     tell([str(made.folder), *(f"  {made.folder / name}" for name in ("README.md", "DATASET_CARD.md", "LICENSES.md"))])
     if output is not None:
         tell([f"{output}: {counted(write_ndjsonl(made, output), 'document')}"])
 
 
 def filter(
-    dataset: Dataset,
+    rows: HubRows,
     output_path: Annotated[Path, typer.Option(help="FILE.txt of what stays, a document a line.")],
-    subset: Subset = "default",
-    split: Split = "train",
-    limit: Limit = _LIMIT,
-    text_column: TextColumn = "text",
     min_chars: Annotated[int, typer.Option(min=0, help="Characters that a document has at least.")] = 200,
     max_chars: Annotated[int, typer.Option(min=1, help="Characters that it has at most.")] = 8000,
     lang_threshold: Annotated[
         str | None, typer.Option(help="Least score of English; default: the detector's own.")
     ] = None,
-    license_tag: License = None,
-    revision: Revision = "main",
     *,
     out_dir: OutDir = Path("data"),
     flags: StrictFlags,
 ) -> None:
     """Example: corpusmill stage2 filter --dataset allenai/c4 --subset en --limit 1000 --output-path c4.txt"""
-    source = _source_name(dataset, subset, output_path)
     run = flags.run(out_dir)
-    section = _section(run, dataset, subset, split, limit, text_column, license_tag, revision) | {"source": source}
     language = {} if lang_threshold is None else {"threshold": lang_threshold}
     length = {"min_characters": min_chars, "max_characters": max_chars}
-    section["filters"] = {"windows": {}, "length": length, "language": language}
-    made = _build_source(run, f"filter-{source}", section, FILTERED.name, flags)
+    filters = {"windows": {}, "length": length, "language": language}
+    section = rows.section(run, output_path) | {"filters": filters}
+    made = _build_source(run, "filter", section, FILTERED.name, flags)
     tell([str(made.folder), f"  {made.manifest.identity.ledger}"])
     tell([f"{output_path}: {counted(write_txt(made, output_path), 'document')}"])
 
 
-def _source_name(dataset: str, subset: str, output: Path | None) -> str:
-    if output is not None:
-        return name_of(output.stem)
-    return name_of(dataset.rpartition("/")[2] + ("" if subset == "default" else f"-{subset}"))
-
-
-def _section(
-    run: Run, dataset: str, subset: str, split: str, limit: int, text: str, license_tag: str | None, revision: str
-) -> dict[str, Any]:
-    """The section of a source of the hub."""
-    hub = run.hub_for("a dataset")
-    commit = hub.resolve(dataset, revision)
-    tell([f"{dataset} at {commit}"], err=True)
-    amount = {"documents": limit}
-    section = hub_source(hub, dataset, subset, commit, amount, (), "1", split, text)
-    return section if license_tag is None else section | {"license_tag": license_tag}
-
-
-def _build_source(run: Run, name: str, section: Content, kind: str, flags: StrictFlags) -> Artifact:
+def _build_source(run: Run, step: str, section: Content, kind: str, flags: StrictFlags) -> Artifact:
+    """What a recipe of one source, which is written, makes of it."""
+    name = f"{step}-{section['source']}"
     content = {"system": "stage2", "name": name, "shard_text_bytes": SHARD_TEXT_BYTES, "sources": [section]}
     recipe, path = write_recipe_of(Stage2Recipe, content, run.root, "stage2", run.replace)
     tell([f"recipe {path}"], err=True)

@@ -10,13 +10,10 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.filters.verdict import FILTER_STAGE
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE, named_columns_have_values
-from pipeline_assets.corpus.normalize.raw import list_inputs, pin_inputs
 from pipeline_assets.corpus.normalize.sources import (
     HubSource,
     folder_misfits,
@@ -25,12 +22,9 @@ from pipeline_assets.corpus.normalize.sources import (
     source_of,
 )
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
-from pipeline_assets.corpus.preview import preview_inputs, preview_token_shards
+from pipeline_assets.corpus.preview import preview_token_shards
 from pipeline_assets.corpus.publishing.source_notes import README, with_source_notes
-from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE
-from pipeline_assets.corpus.readers.source_folder import folder_of
-from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
-from pipeline_assets.corpus.rows.derived import DeduplicatedRows, FilteredRows
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files
 from pipeline_assets.corpus.rows.documents import SourceRows
 from pipeline_assets.corpus.rows.token_shards import TokenShardRows
 from pipeline_assets.corpus.sampling.weights import weight_misfits
@@ -62,7 +56,7 @@ from pipeline_assets.corpus.tokens.trained_tokenizer import (
     trained_file,
     write_tokenizer_figures,
 )
-from pipeline_assets.systems.stage_a import filter_documents, normalise
+from pipeline_assets.systems import stage_a
 
 
 class Stage2Recipe(Recipe):
@@ -182,24 +176,13 @@ def given_shards(mixture: str, corpus: str) -> Target:
     return TOKEN_SHARDS.target(mixture, {}, partition=corpus, folder=folder, name=name, is_given=True, export_as=None)
 
 
-RAW = Kind(
-    "stage2/raw",
-    RAW_STAGE,
-    seals_inputs(pin_inputs),
-    """The files of a source, each by its hash: of a hub dataset at the recipe's commit, or of a folder here.
-
-    Nothing is copied; bytes of a hub are fetched into the cache.""",
-    formats=frozenset({"huggingface", "file"}),
-    outside=folder_of,
-    preview=preview_inputs,
-    listing=list_inputs,
-)
+RAW = replace(stage_a.RAW, name="stage2/raw")
 
 
 def _take_rows(job: Job) -> BuildResult:
     (source, _), [raw], run = source_of(job.recipe), job.upstream, job.run
     hub = run.hub_for("this source") if isinstance(source, HubSource) else None
-    return with_source_notes(job.building, normalise(job), source, raw.manifest, licence_table(), hub)
+    return with_source_notes(job.building, stage_a.normalise(job), source, raw.manifest, licence_table(), hub)
 
 
 def documents_have_licences(corpus: Artifact) -> Verdict:
@@ -222,15 +205,7 @@ RAW_CORPUS = Kind(
     labels=(README,),
     checks=(FILES, LEDGER, check(documents_have_licences), check(named_columns_have_values, is_blocking=False)),
 )
-FILTERED = Kind(
-    "stage2/filtered",
-    FILTER_STAGE,
-    seals_files(filter_documents),
-    "The Documents of a source that its filters keep; of each other one, why it is dropped and what was measured.",
-    formats=frozenset({"jsonl"}),
-    rows=FilteredRows,
-    checks=(FILES, LEDGER),
-)
+FILTERED = replace(stage_a.FILTERED, name="stage2/filtered")
 
 
 def _deduplicate(job: Job) -> BuildResult:
@@ -240,15 +215,13 @@ def _deduplicate(job: Job) -> BuildResult:
     return dedup_corpus(job.building, job.upstream_by_name(), recipe, job.run.settings)
 
 
-DEDUPLICATED = Kind(
-    "stage2/deduplicated",
-    DEDUP_STAGE,
-    seals_files(_deduplicate),
-    """Documents of all sources that are nobody's duplicate; a decision for each other one, and all pairs that are near.
+DEDUPLICATED = replace(
+    stage_a.DEDUPLICATED,
+    name="stage2/deduplicated",
+    build=seals_files(_deduplicate),
+    description="""Documents of all sources that are nobody's duplicate; a decision for each other one, all near pairs.
 
     Waits until every source that is sharded is filtered.""",
-    formats=frozenset({"jsonl", "parquet"}),
-    rows=DeduplicatedRows,
     checks=(FILES, LEDGER),
 )
 

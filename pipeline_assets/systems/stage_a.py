@@ -256,8 +256,7 @@ NORMALIZED = Kind(
 )
 
 
-def filter_documents(job: Job) -> BuildResult:
-    """The Documents upstream that the filters keep."""
+def _filter(job: Job) -> BuildResult:
     from pipeline_assets.corpus.filters.filter_corpus import filter_corpus
 
     [normalized], refused = job.upstream, frozenset(job.recipe["refuse_licences"])
@@ -268,7 +267,7 @@ def filter_documents(job: Job) -> BuildResult:
 FILTERED = Kind(
     "stage_a/filtered",
     FILTER_STAGE,
-    seals_files(filter_documents),
+    seals_files(_filter),
     "The Documents of a source that its filters keep; of each other one, why it is dropped and what was measured.",
     formats=frozenset({"jsonl"}),
     rows=FilteredRows,
