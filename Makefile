@@ -33,7 +33,7 @@ proof: $(BIN)/.dev
 
 bench: $(BIN)/.dev
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[peers]"
-	for name in encode build snapshot readers filters languages dedup decontamination packing shards pools scoring stackexchange verify growth faults crashes flips; do PYTHONPATH=. $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in encode build snapshot readers filters languages dedup decontamination packing shards stage2 pools scoring stackexchange verify growth faults crashes flips; do PYTHONPATH=. $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # pip comes last into a new .venv. A Python that can't make one is named before anything is there.
 $(BIN)/pip: $(if $(wildcard .venv/.half),anew)

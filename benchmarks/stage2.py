@@ -1,6 +1,6 @@
 """Filtering, deduplicating, encoding and sharding a corpus, against the bare libraries that this can't do without.
 
-    python benchmarks/stage2.py --shards FOLDER --runs 3
+    python benchmarks/stage2.py [--shards FOLDER] [--runs 3]
 
 FOLDER holds `.jsonl.zst` of Documents, such as those of manuals that `../shared/data/bigtext` makes; they are cut into
 pieces as long as web pages, 3,000 characters or a paragraph more. The mixture drops
@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from corpus import write_shards
 from measure import machine_line, measure
 from stage2_flows import KINDS, MIXTURE, MODEL
 
@@ -25,7 +26,7 @@ from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.systems.registry import KINDS as ALL
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 
-_VOCABULARY = 16_000
+_VOCABULARY = 12_000
 _PIECE = 3000
 _NEAR = {"threshold": "0.8", "max_compared": 100}
 _MINHASH = {"shingle_words": 5, "permutations": 112, "bands": 14, "rows": 8, "seed": 1}
@@ -98,13 +99,16 @@ def prepare(root: Path, shards: Path, languages: bool = True) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shards", type=Path, required=True)
+    parser.add_argument("--shards", type=Path, help="default: what Python's documentation has, once")
     parser.add_argument("--runs", type=int, default=3)
     given = parser.parse_args()
     script = Path(__file__).with_name("stage2_flows.py")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        size = prepare(root, given.shards)
+        if given.shards is None:
+            (root / "made").mkdir()
+            write_shards(root / "made", 1)
+        size = prepare(root, given.shards or root / "made")
         own, plain = (measure(script, [flow, str(root)], given.runs) for flow in ("mixture", "bare"))
     print(f"{size / 1e6:.0f} MB of text, {machine_line()}")
     for name, one in (("mixture", own), ("bare libraries", plain)):
