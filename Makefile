@@ -42,7 +42,7 @@ $(BIN)/pip: $(if $(wildcard .venv/.half),anew)
 	$(PYTHON) -m venv --clear .venv
 
 $(BIN)/.demo: pyproject.toml constraints.txt | $(BIN)/pip
-	$(INSTALL) -e . && rm .venv/.half
+	$(INSTALL) -e ".[languages,tokenizers]" && rm .venv/.half
 	$(BIN)/corpusmill smoke --out-dir .venv/smoke > /dev/null  # compiles the kernels, once
 	touch $@
 

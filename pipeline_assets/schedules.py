@@ -206,7 +206,7 @@ def _repin(context: dg.OpExecutionContext, section: ScheduleSection, store: Stor
         if outcome.failure is not None:
             failures.append(f"{outcome.target.role}: {outcome.failure}")
         else:
-            context.log.info("%s: %s", outcome.target.name, _told(outcome.target, before, run.root))
+            context.log.info("%s: %s", outcome.target.role, _told(outcome.target, before, run.root))
     if failures:
         what = f"{len(failures)} of its sources or artifacts failed, the others are built: {'; '.join(failures)}"
         raise InputError(what, version.path, "mend these, then run the schedule's job again: it goes on")

@@ -13,6 +13,7 @@ import yaml
 from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
 
 from pipeline_assets.corpus.shards.reader import MixtureReader
+from pipeline_assets.corpus.spine.recipe import UNPINNED
 from resources.loopback_hub import LoopbackHub
 
 pytest.importorskip("py3langid", reason="needs the extra `languages`")
@@ -131,7 +132,8 @@ def test_process_takes_a_given_tokenizer_but_no_other_than_the_recipe_expects(
     model = shutil.copy(out / "stage2/small/tokenizer/spm_160_unigram.model", tmp_path / "given.model")
     done = typed("stage2", "process", "small", "--tokenizer-path", model, "--out-dir", out)
     assert done.returncode == 0, done.stderr
-    own, given = (np.load(out / f"stage2/{recipe}/shards/web/shard_00000.npy") for recipe in ("small", "small-given"))
+    [folder] = (path for path in (out / "stage2").glob("small-*") if (path / "shards").exists())
+    own, given = (np.load(place / "shards/web/shard_00000.npy") for place in (out / "stage2/small", folder))
     assert (own == given).all() and own.dtype == np.uint16
 
     recipe_with(tmp_path, hub.commits(), lambda recipe: recipe["tokenizer"].update(expected_sha256="0" * 64))
@@ -217,3 +219,37 @@ def test_smoke_makes_the_shipped_mixture_small_and_goes_on_with_what_is_there(
     assert "nothing built" in typed("stage2", "smoke", "--out-dir", tmp_path / "smoke").stdout
     verified = typed("stage2", "verify", "mixture_made", "--data", tmp_path / "smoke")
     assert verified.returncode == 0, verified.stderr
+
+
+def test_a_recipe_from_elsewhere_is_copied_and_pinned_with_its_comments(
+    hub: LoopbackHub, tmp_path: Path, typed: Corpusmill
+) -> None:
+    recipe_with(tmp_path / "elsewhere", dict.fromkeys((WEB, PAGES, CODE), UNPINNED), name="mine")
+    given = tmp_path / "elsewhere" / "recipes" / "mine.yaml"
+    given.write_text("# Why it is as it is.\n" + given.read_text())
+
+    done = typed("stage2", "tokenizer", "train", "--manifest", given, "--out-dir", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    own = tmp_path / "out" / "recipes" / "mine.yaml"
+    assert own.read_text().startswith("# Why it is as it is.\n") and hub.commits()[WEB] in own.read_text()
+    again = typed("stage2", "tokenizer", "train", "--manifest", "mine", "--out-dir", tmp_path / "out")
+    assert again.returncode == 0, again.stderr
+    other = typed("stage2", "process", given, "--out-dir", tmp_path / "out")
+    assert other.returncode == 2 and "another recipe is there" in other.stderr
+
+
+def test_what_is_made_for_another_tokenizer_takes_over_what_needs_none(out: Path, typed: Corpusmill) -> None:
+    done = typed("stage2", "tokenizer", "train", "--manifest", "small", "--vocab-size", 155, "--out-dir", out)
+    assert done.returncode == 0, done.stderr
+    own, base = (next((out / f"stage2/{name}/filtered/web/shards").iterdir()) for name in ("small-155", "small"))
+    assert own.stat().st_ino == base.stat().st_ino
+
+
+def test_a_tokenizer_that_is_none_leaves_recipes_as_they_are(out: Path, tmp_path: Path, typed: Corpusmill) -> None:
+    before = {path: path.read_bytes() for path in (out / "recipes").iterdir()}
+    (tmp_path / "none.model").write_bytes(b"no model")
+
+    refused = typed("stage2", "process", "small", "--tokenizer-path", tmp_path / "none.model", "--out-dir", out)
+
+    assert refused.returncode == 1 and "this is no SentencePiece model" in refused.stderr
+    assert {path: path.read_bytes() for path in (out / "recipes").iterdir()} == before

@@ -11,7 +11,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import MANIFEST_FILE, Manifest
-from pipeline_assets.systems.registry import recipe_path
+from pipeline_assets.systems.registry import read_recipe, recipe_path
 from resources import loopback_hub
 from resources.loopback_faults import Fault
 
@@ -71,13 +71,17 @@ def _export_mixture(inventory: Path, to: Path, data: Path) -> None:
     """Recipe, figures and inventory of a version of a mixture, in a folder of its name."""
     of_recipe = inventory.parents[1]
     version = to / of_recipe.name
+    targets = read_recipe(recipe_path(of_recipe.name, data)).targets()
+    if not any(target.kind == "stage2/inventory" and target.is_sealed(data) for target in targets):
+        typer.echo(f"left out {of_recipe.name}: its recipe was changed since it was built", err=True)
+        return
     version.mkdir(parents=True, exist_ok=True)
     recipe = recipe_path(of_recipe.name, data)
     figures = sorted((of_recipe / "mixtures").glob("*.json"))
     for source in (recipe, *figures, inventory, inventory.with_suffix(".md")):
         name = source.name.removeprefix(f"{of_recipe.name}_") if source in figures else source.name
         write_durably(version / name, source.read_bytes())
-    typer.echo(f"{version}  recipe, inventory, {', '.join(source.name for source in figures)}")
+    typer.echo(f"{version}  recipe, inventory and {len(figures)} files of figures")
 
 
 def _manifests_here() -> Path:

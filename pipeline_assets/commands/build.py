@@ -39,7 +39,11 @@ from resources.launchers import elsewhere_of
 
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
 SealedInputs = Annotated[list[str], typer.Option("--input", help="Folder of a source, or quoted pattern; repeatable.")]
-OutDir = Annotated[Path, typer.Option("--data", "--out-dir", help="Data root of what is made."), Sets("name", "data")]
+OutDir = Annotated[
+    Path,
+    typer.Option("--data", "--out-dir", envvar="CORPUSMILL_DATA", show_envvar=False, help="Data root of what is made."),
+    Sets("name", "data"),
+]
 OutFolder = Annotated[Path, typer.Option("--out-dir", help="Folder of what is made."), Sets("name", "data")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a check warns.")]
 MemoryMib = Annotated[

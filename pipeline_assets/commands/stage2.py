@@ -4,9 +4,9 @@ import datetime
 import hashlib
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,17 +18,18 @@ from pipeline_assets.commands.terminal import Root, counted, log_to_stderr, nami
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.publishing.text_files import write_ndjsonl, write_txt
 from pipeline_assets.corpus.recipes import drive
-from pipeline_assets.corpus.recipes.files import write_recipe_of
+from pipeline_assets.corpus.recipes.files import pin_recipe, write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.shards.inventory import take_inventory
 from pipeline_assets.corpus.shards.mixture_page import mixture_page
+from pipeline_assets.corpus.shards.sections import GivenTokenizer
 from pipeline_assets.corpus.shards.train_config import train_config as config_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import make_folder, write_durably
 from pipeline_assets.corpus.spine.errors import DeniedError, UsageError
-from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, UNPINNED, read_yaml, upstream_first
+from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, UNPINNED, read_yaml, section_at, upstream_first
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.tokens.families import CHECKSUM
+from pipeline_assets.corpus.tokens.families import CHECKSUM, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT, FIGURES
 from pipeline_assets.systems.registry import PROJECT_RECIPES, recipe_path
 from pipeline_assets.systems.stage2_mixture import (
@@ -51,7 +52,9 @@ class HubRows:
     dataset: Annotated[str, typer.Option(help="owner/name on the hub.")]
     subset: Annotated[str, typer.Option(help="Config of the dataset.")] = "default"
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Split of it.")] = "train"
-    limit: Annotated[int, typer.Option(min=1, help="Rows to read, drawn over all files.")] = 100_000
+    limit: Annotated[
+        int, typer.Option(min=1, help="Rows to read, over all files; of a file of lines 1,000 at least.")
+    ] = 100_000
     text_column: Annotated[str, typer.Option(help="Column that holds the text.")] = "text"
     license: Annotated[str | None, typer.Option(help="Where neither card nor rows say it.")] = None
     revision: Annotated[str, typer.Option(help="Branch, tag or commit; its commit is written down.")] = "main"
@@ -75,6 +78,7 @@ def raw(
     flags: StrictFlags,
 ) -> None:
     """Example: corpusmill stage2 raw --dataset allenai/c4 --subset en --limit 1000 --output data/raw/c4.ndjsonl"""
+    _refuse_folder(output)
     run = flags.run(out_dir)
     made = _build_source(run, "raw", rows.section(run, output), RAW_CORPUS.name, flags)
     tell([str(made.folder), *(f"  {made.folder / name}" for name in ("README.md", "DATASET_CARD.md", "LICENSES.md"))])
@@ -95,6 +99,9 @@ def filter(
     flags: StrictFlags,
 ) -> None:
     """Example: corpusmill stage2 filter --dataset allenai/c4 --subset en --limit 1000 --output-path c4.txt"""
+    _refuse_folder(output_path)
+    if min_chars > max_chars:
+        raise UsageError(f"it is {min_chars:,}, more than --max-chars", "--min-chars", "lower it")
     run = flags.run(out_dir)
     language = {} if lang_threshold is None else {"threshold": lang_threshold}
     length = {"min_characters": min_chars, "max_characters": max_chars}
@@ -103,6 +110,12 @@ def filter(
     made = _build_source(run, "filter", section, FILTERED.name, flags)
     tell([str(made.folder), f"  {made.manifest.identity.ledger}"])
     tell([f"{output_path}: {counted(write_txt(made, output_path), 'document')}"])
+
+
+def _refuse_folder(path: Path | None) -> None:
+    """Before anything is fetched for a file."""
+    if path is not None and path.is_dir():
+        raise UsageError("this is a folder", path, "name a file")
 
 
 def _build_source(run: Run, step: str, section: Content, kind: str, flags: StrictFlags) -> Artifact:
@@ -141,7 +154,8 @@ def train(
         raise UsageError("it trains no tokenizer", path, "give a recipe whose `tokenizer` is of kind `trained`")
     if vocab_size not in (None, recipe.tokenizer.vocab_size):
         changes = {"vocab_size": vocab_size, "expected_sha256": None}
-        recipe, path = _derived(path, f"{recipe.name}-{vocab_size}", "tokenizer", changes, run)
+        run = replace(run, earlier=recipe)
+        recipe, path = _derived(path, f"{recipe.name}-{vocab_size}", changes, run)
     made = _build(recipe, path, run, recipe.target(TOKENIZER.name), flags)
     decisions = made.manifest.identity.decisions
     tell([str(made.path(decisions["model"])), f"  sha256 {decisions['sha256']}"])
@@ -179,14 +193,17 @@ def process(
     _log_to(log_file)
     recipe, path = _pinned(manifest, run)
     if tokenizer_path is not None:
+        sha256 = _sha256_expected(recipe, tokenizer_path)
         given = {
             "kind": "file",
             "family": "sentencepiece",
             "path": str(tokenizer_path.absolute()),
-            "sha256": _sha256_expected(recipe, tokenizer_path),
+            "sha256": sha256,
             "end_of_document": END_OF_DOCUMENT,
         }
-        recipe, path = _derived(path, f"{recipe.name}-given", "tokenizer", given, run, is_whole=True)
+        load_tokenizer(TokenizerFile(GivenTokenizer.of(given, tokenizer_path).file(), tokenizer_path))
+        run = replace(run, earlier=recipe)
+        recipe, path = _derived(path, f"{recipe.name}-{sha256[:8]}", given, run)
     build_recipe(recipe, path, run, strict=flags.strict)
 
 
@@ -212,31 +229,41 @@ def _read(manifest: str, root: Path) -> tuple[Stage2Recipe, Path]:
 
 
 def _pinned(manifest: str, run: Run) -> tuple[Stage2Recipe, Path]:
-    """The recipe; where it names no commits yet, a copy of it among those of the data root, at the heads.
+    """The recipe, among those of the data root: of the project, or from elsewhere, it is copied there; where it names
+    no commits yet, the heads are written into it.
 
     Raises:
+        UsageError: another recipe of its name is there.
         InputError: from the hub. A dataset that may not be read stays without a commit.
     """
-    recipe, path = _read(manifest, run.root)
-    if UNPINNED not in (revision for _, revision in recipe.revisions()):
-        return recipe, path
-    content: dict[str, Any] = read_yaml(path)
-    for section in content["sources"]:
-        if section.get("revision") == UNPINNED:
-            try:
-                section["revision"] = run.hub_for("a dataset").resolve(section["dataset"])
-                tell([f"{section['dataset']} at {section['revision']}"], err=True)
-            except DeniedError as error:
-                tell([f"{section['source']}: {error}"], err=True)
-    return write_recipe_of(Stage2Recipe, content, run.root, "stage2", run.replace)
+    recipe, found = _read(manifest, run.root)
+    path = run.root / "recipes" / f"{recipe.name}.yaml"
+    if found.absolute() != path.absolute():
+        text = found.read_bytes()
+        if path.exists() and path.read_bytes() != text and not run.replace:
+            raise UsageError(
+                "another recipe is there", path, "give its name, rename one of them, or run with --replace"
+            )
+        make_folder(path.parent)
+        write_durably(path, text)
+    for dataset in dict.fromkeys(name for name, revision in recipe.revisions() if revision == UNPINNED):
+        try:
+            commit = run.hub_for("a dataset").resolve(dataset)
+            pin_recipe(path, dataset, commit)
+            tell([f"{dataset} at {commit}"], err=True)
+        except DeniedError as error:
+            tell([str(error)], err=True)
+    return _read(str(path), run.root)
 
 
-def _derived(
-    path: Path, name: str, section: str, changes: dict[str, Any], run: Run, *, is_whole: bool = False
-) -> tuple[Stage2Recipe, Path]:
-    """A recipe like another, with changes to a section, or another one in its place; written."""
-    content: dict[str, Any] = read_yaml(path)
-    content |= {"name": name_of(name), section: changes if is_whole else content[section] | changes}
+def _derived(path: Path, name: str, changes: Content, run: Run) -> tuple[Stage2Recipe, Path]:
+    """A recipe like another with another tokenizer, or keys of its own changed; written."""
+    content: Content = read_yaml(path)
+    tokenizer = content["tokenizer"] if changes.get("kind", "trained") == "trained" else {}
+    content |= {"name": name_of(name), "tokenizer": tokenizer | changes}
+    if not tokenizer:  # a given one needs no corpora
+        sharded = section_at(content, "shards", "sources")
+        content["sources"] = [one for one in content["sources"] if one["source"] in sharded]
     made, place = write_recipe_of(Stage2Recipe, content, run.root, "stage2", run.replace)
     tell([f"recipe {place}"], err=True)
     return made, place
@@ -256,7 +283,9 @@ def verify(manifest: RecipeOf, data: Root = Path("data")) -> bool:
     recipe, path = _read(manifest, data)
     taken = take_inventory({one.partition or one.name: data / one.folder for one in _shards(recipe, path)})
     moment = datetime.datetime.now(datetime.UTC)
-    place = data / "logs" / f"data_inventory_{moment:%Y-%m-%d}"
+    place = data / "logs" / f"data_inventory_{moment:%Y-%m-%d}_{recipe.name}"
+    if place.with_suffix(".json").exists():
+        place = place.with_name(f"{place.name}_{moment:%H%M%S}")
     make_folder(place.parent)
     content = taken.to_json() | {"recipe": recipe.name, "verified_at_utc": moment.isoformat(timespec="seconds")}
     write_durably(place.with_suffix(".json"), json.dumps(content, indent=1).encode() + b"\n")

@@ -45,9 +45,10 @@ from pipeline_assets.corpus.shards.sections import (
 )
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.checks import Verdict
-from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Name, Recipe, sections_at
+from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Name, Recipe, section_at, sections_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.train_sentencepiece import check_trainer
 from pipeline_assets.corpus.tokens.trained_tokenizer import (
     TOKENIZER_STAGE,
     ExpectedTokenizer,
@@ -57,6 +58,8 @@ from pipeline_assets.corpus.tokens.trained_tokenizer import (
     write_tokenizer_figures,
 )
 from pipeline_assets.systems import stage_a
+
+_NEAR_ENOUGH = 0.8  # of a share: which documents are drawn is chance
 
 
 class Stage2Recipe(Recipe):
@@ -92,6 +95,12 @@ class Stage2Recipe(Recipe):
         for section, needs in (("shards", "tokenizer"), ("dedup", "shards")):
             if values.get(section) is not None and values.get(needs) is None:
                 yield Misfit((section,), f"there is `{section}` without `{needs}`", f"add `{needs}`, or leave it out")
+        corpora = section_at(values, "shards", "sources")
+        for position, segment in sections_at(values, "segments", "segments"):
+            for name in section_at(segment, "weights"):
+                if corpora and name not in corpora:
+                    place = ("segments", "segments", position, "weights", name)
+                    yield Misfit(place, f"{name} has a weight, and is none of `shards.sources`", "correct it")
         has_shards = values.get("shards") is not None or values.get("mixture") is not None
         if values.get("segments") is not None and not has_shards:
             fix = "add `shards`, or name in `mixture` the recipe that has them"
@@ -112,8 +121,7 @@ class Stage2Recipe(Recipe):
                 of_all = DEDUPLICATED.target(self.name, content, [kept[name] for name in names])
                 corpora = dict.fromkeys(names, of_all)
             shards = {name: self._sharded(name, corpora[name], kept) for name in self.shards.sources}
-            content = {"sources": dict(self.shards.sources)}
-            goals += [*shards.values(), INVENTORY.target(self.name, content, [*shards.values()])]
+            goals += [*shards.values(), INVENTORY.target(self.name, {}, [*shards.values()])]
         if self.segments is not None:
             if self.mixture is not None:
                 shards = {name: given_shards(self.mixture, name) for name in self.segments.corpora()}
@@ -125,8 +133,9 @@ class Stage2Recipe(Recipe):
         if isinstance(source, HubSource):
             raw = RAW.target(self.name, source.rows_content(self.shard_text_bytes), partition=source.source)
         else:
-            content = {"kind": source.kind, "files": list(source.files)}
-            raw = RAW.target(self.name, content, partition=source.source, outside=inputs_of(source))
+            inputs = inputs_of(source)
+            content = {"kind": source.kind, "files": list(inputs.patterns)}
+            raw = RAW.target(self.name, content, partition=source.source, outside=inputs)
         content = source.rows_content(self.shard_text_bytes) | {"licences": licence_table().digest()}
         return RAW_CORPUS.target(self.name, content, [raw], partition=source.source)
 
@@ -141,7 +150,7 @@ class Stage2Recipe(Recipe):
         content = {"tokenizer": {key: value for key, value in section.training_content().items() if key != "kind"}}
         expected = section.expected_sha256
         demand = None if expected is None else ExpectedTokenizer(expected)
-        return TOKENIZER.target(self.name, content, [kept[name] for name in section.sources], demand=demand)
+        return TOKENIZER.target(self.name, content, [kept[name] for name in sorted(section.sources)], demand=demand)
 
     def _sharded(self, name: str, corpus: Target, kept: Mapping[str, Target]) -> Target:
         assert self.shards is not None and self.tokenizer is not None
@@ -156,7 +165,14 @@ class Stage2Recipe(Recipe):
         return TOKEN_SHARDS.target(self.name, content, [corpus], partition=name, folder=folder, **given)
 
     def check_local_files(self, root: Path) -> None:
-        """The tokenizer that is given can be loaded. Errors as `Recipe.check_local_files`."""
+        """What filters and tokenizers need is installed, and a given one can be loaded. Errors as
+        `Recipe.check_local_files`.
+        """
+        for source in self.sources:
+            if source.filters.language is not None:
+                source.filters.language.detection()
+        if isinstance(self.tokenizer, TrainedTokenizer):
+            check_trainer()
         if isinstance(self.tokenizer, GivenTokenizer) and self.shards is not None:
             load_tokenizer(TokenizerFile(self.tokenizer.file(), root / self.tokenizer.path))
 
@@ -233,6 +249,17 @@ def _train(job: Job) -> BuildResult:
     return train_tokenizer(job.building, job.upstream_by_name(), recipe, job.run.settings)
 
 
+def shares_are_kept(tokenizer: Artifact) -> Verdict:
+    """The sample has of each corpus the share that was asked for: else a corpus had too little text."""
+    asked, drawn = tokenizer.manifest.identity.recipe["tokenizer"], tokenizer.manifest.identity.counts["drawn_bytes"]
+    short = [
+        f"{name} gave {drawn[name]:,} of {wanted:,.0f} bytes"
+        for name, share in asked["sources"].items()
+        if drawn[name] < _NEAR_ENOUGH * (wanted := float(share) * asked["sample_bytes"])
+    ]
+    return Verdict(not short, "; ".join(short) or "every corpus gave its share of the sample")
+
+
 def model_is_expected(tokenizer: Artifact, target: Target, root: Path) -> Verdict:
     """The model has the sha256 that the recipe expects."""
     if target.demand is None:
@@ -249,7 +276,7 @@ TOKENIZER = Kind(
     Waits until every source of its sample is there.""",
     preview=preview_tokenizer,
     beside=write_tokenizer_figures,
-    checks=(FILES, LEDGER, check_beside(model_is_expected)),
+    checks=(FILES, LEDGER, check_beside(model_is_expected), check(shares_are_kept, is_blocking=False)),
 )
 
 

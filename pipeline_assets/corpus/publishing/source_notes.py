@@ -24,7 +24,7 @@ from pipeline_assets.corpus.spine.target import BuildResult
 
 README, CARD_COPY, LICENSES = "README.md", "DATASET_CARD.md", "LICENSES.md"
 _YES_NO = {True: "yes", False: "no", None: "not known"}
-_TOLD = ("path", "config", "split", "files", "rules", "language", "amount", "seed", "columns")
+_TOLD = ("config", "split", "files", "rules", "language", "amount", "seed", "columns")
 _NO_CARD = "The dataset has no card at this commit.\n"
 
 

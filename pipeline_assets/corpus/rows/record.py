@@ -1,5 +1,6 @@
 """The record of a source that a row was made from, byte for byte: of lines the line, of Parquet its row as JSON."""
 
+import itertools
 import json
 from pathlib import PurePosixPath
 
@@ -33,6 +34,8 @@ def record_of(row: AnyRow, hub: HubFiles) -> bytes:
     file = next((one for one in hub.list_files(row.dataset, row.commit) if one.path == row.path), None)
     if file is None:
         raise InputError("the commit has no such file", row, "check the address")
+    if row.is_numbered and format_of(name) == "lines":
+        return _numbered_line(SourceFile(hub.fetch(row.dataset, row.commit, file).local, name, file.size), row.row)
     if PurePosixPath(name).suffix in _PLAIN:
         return _line_on_hub(row.dataset, row.commit, file, row.row, hub)
     return _record_in(SourceFile(hub.fetch(row.dataset, row.commit, file).local, name, file.size), row.row)
@@ -47,6 +50,14 @@ def _record_in(file: SourceFile, row: int) -> bytes:
     found = next((line for place, line in lines_of(line_blocks(file, start), None) if place == row), None)
     if found is None:
         raise InputError(f"no line begins at byte {row:,}", file.path, "check that the file is what was read")
+    return found.rstrip(b"\r\n")
+
+
+def _numbered_line(file: SourceFile, number: int) -> bytes:
+    lines = (line for _, line in lines_of(line_blocks(file, 0), None) if line.strip())
+    found = next(itertools.islice(lines, number, None), None)
+    if found is None:
+        raise InputError(f"it has no row {number:,}", file.path, "check that the file is what was read")
     return found.rstrip(b"\r\n")
 
 

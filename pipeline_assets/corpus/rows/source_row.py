@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,18 @@ _FILE = re.compile(r"(?P<path>.+)#(?P<row>[0-9]+)", re.DOTALL)
 
 @dataclass(frozen=True)
 class SourceRow:
-    """A row, from 0, of a hub file at a commit."""
+    """A row, from 0, of a hub file at a commit.
+
+    Attributes:
+        is_numbered: of JSON lines, whether `row` counts lines without blank ones, as where rows are drawn, and not
+            bytes. What is typed doesn't say.
+    """
 
     dataset: str
     commit: str
     path: str
     row: int
+    is_numbered: bool = field(default=False, compare=False)
 
     @property
     def file(self) -> str:
@@ -78,7 +84,7 @@ AnyRow = SourceRow | FileRow
 def place_told(row: AnyRow) -> str:
     """Where in its file a row is, in words; the number of its line where the file is here."""
     if isinstance(row, SourceRow):
-        return row_words(row.path, row.row, None)
+        return f"row {row.row:,}" if row.is_numbered else row_words(row.path, row.row, None)
     if row.has_changed:
         return f"{row_words(row.path.name, row.row, None)} of the file that was read; it has changed since"
     return row_words(row.path.name, row.row, file_at(row.path))
@@ -122,7 +128,9 @@ class SourceListing:
         if folder is not None:
             return FileRow(folder / file, row, has_changed(self.artifact.manifest, folder, file))
         recipe = self.artifact.manifest.identity.recipe
-        return SourceRow(recipe["dataset"], recipe["revision"], file, row)
+        found = SourceRow(recipe["dataset"], recipe["revision"], file, row)
+        entries = (entry for entry in self.artifact.manifest.identity.inputs if entry["name"] == found.file)
+        return replace(found, is_numbered=any("row_groups" in entry for entry in entries))
 
     def entry(self, file: str) -> Mapping[str, Any]:
         """The file's entry in the manifest. Raises InputError where there is none."""

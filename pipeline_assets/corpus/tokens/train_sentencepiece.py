@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -31,6 +31,9 @@ class UnigramRecipe(RecipePart):
     Attributes:
         character_coverage: share of the sample's characters that have a piece; the others are unknown.
         byte_fallback: what has no piece is written as its bytes, which take 256 pieces; else it is unknown.
+        normalization: what becomes of text before it is cut into pieces: `nmt_nfkc`, SentencePiece's own, makes blanks
+            of line feeds and tabs, and NFKC of all else; `identity` leaves it.
+        keeps_blanks: whether blanks in a row, and at the ends, are kept; else each run is one.
     """
 
     vocab_size: Annotated[int, Option("Pieces, those for unknown, begin and end included.")] = pydantic.Field(
@@ -38,6 +41,8 @@ class UnigramRecipe(RecipePart):
     )
     character_coverage: Share = "0.9995"
     byte_fallback: bool = False
+    normalization: Literal["nmt_nfkc", "nfkc", "identity"] = "nmt_nfkc"
+    keeps_blanks: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,14 @@ class Trained:
     text_bytes: int
 
 
+def check_trainer() -> None:
+    """Raises UsageError where SentencePiece is not installed."""
+    try:
+        import sentencepiece  # noqa: F401
+    except ImportError as error:
+        raise not_installed(error, "tokenizers") from None
+
+
 def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> Trained:
     """A model of lines. Memory: about `MEMORY_A_BYTE` times the text.
 
@@ -65,15 +78,14 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> Trained:
         UsageError: SentencePiece is not installed.
         InputError: there is no text; or so many pieces don't come out of it, or too few for its characters.
     """
-    try:
-        import sentencepiece
-    except ImportError as error:
-        raise not_installed(error, "tokenizers") from None
+    check_trainer()
+    import sentencepiece
+
     counts = {"given": 0, "lines": 0, "bytes": 0}
 
     def counted() -> Iterator[str]:
         for line in lines:
-            pieces = list(fit_lines(line))
+            pieces = list(fit_lines(line, recipe.keeps_blanks))
             counts["given"] += bool(pieces)
             counts["lines"] += len(pieces)
             counts["bytes"] += sum(len(piece.encode()) for piece in pieces)
@@ -92,6 +104,9 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> Trained:
             vocab_size=recipe.vocab_size,
             character_coverage=float(recipe.character_coverage),
             byte_fallback=recipe.byte_fallback,
+            normalization_rule_name=recipe.normalization,
+            remove_extra_whitespaces=not recipe.keeps_blanks,
+            allow_whitespace_only_pieces=recipe.keeps_blanks,
             max_sentence_length=LINE_BYTES,
             num_threads=1,
             input_sentence_size=0,
@@ -103,12 +118,15 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> Trained:
     return Trained(model.getvalue(), counts["lines"], counts["lines"] - counts["given"], counts["bytes"])
 
 
-def fit_lines(line: str) -> Iterator[str]:
+def fit_lines(line: str, keeps_blanks: bool = False) -> Iterator[str]:
     """A line as the trainer reads it: of at most `LINE_BYTES`, cut at the last blank before that, else at a character;
     without what it can't read; none where nothing is left.
+
+    Args:
+        keeps_blanks: at its beginning.
     """
     for part in _UNREADABLE.split(line.replace("\n", " ")):
-        data = part.strip().encode("utf-8", "replace")
+        data = (part.rstrip() if keeps_blanks else part.strip()).encode("utf-8", "replace")
         while data:
             stop = len(data)
             if stop > LINE_BYTES:
@@ -117,8 +135,8 @@ def fit_lines(line: str) -> Iterator[str]:
                     stop = LINE_BYTES
                     while data[stop] & 0xC0 == 0x80:  # within a character
                         stop -= 1
-            piece = data[:stop].decode().strip()
-            if piece:
+            piece = data[:stop].decode().rstrip() if keeps_blanks else data[:stop].decode().strip()
+            if piece.strip():
                 yield piece
             data = data[stop:].lstrip()
 

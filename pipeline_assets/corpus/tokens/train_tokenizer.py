@@ -108,7 +108,7 @@ def train_tokenizer(
         RetryableError: this machine has not enough memory for the sample.
         UsageError, InputError: as `train_unigram`.
     """
-    shards = corpus_shards({name: corpora[name] for name in recipe.sources})
+    shards = corpus_shards({name: corpora[name] for name in sorted(recipe.sources)})  # a manifest sorts its keys
     to_draw = [DocumentShard(one.name, f"{one.source}/{one.path}", one.file, one.rows) for one in shards]
     work = functools.partial(
         draw_shard, rates=_rates(corpora, recipe), seed=recipe.seed, zstd_level=settings.zstd_level
@@ -124,18 +124,19 @@ def train_tokenizer(
     files = [building.write(name, trained.model)]
     file = FileTokenizerRecipe(family="sentencepiece", sha256=sha256, end_of_document=END_OF_DOCUMENT)
     tokenizer = load_tokenizer(TokenizerFile(file, building.path(name)))
-    figures = {
+    by_corpus = {
+        corpus: {"share": recipe.sources[corpus], "sample_bytes": total_counts(of_corpus)["bytes"]}
+        | measured(tokenizer, _measured_texts(building, of_corpus))
+        for corpus, of_corpus in _by_source(shards, receipts)
+    }
+    figures: dict[str, Any] = {
         "model": name,
         "sha256": sha256,
         "vocab_size": recipe.vocab_size,
         "end_of_document": END_OF_DOCUMENT,
         "sample": {"documents": counts["documents"], "bytes": trained.text_bytes, "lines": trained.lines}
         | {"lines_cut": trained.cut, "lines_dropped": 0},
-        "corpora": {
-            corpus: {"share": recipe.sources[corpus], "sample_bytes": total_counts(of_corpus)["bytes"]}
-            | measured(tokenizer, _measured_texts(building, of_corpus))
-            for corpus, of_corpus in _by_source(shards, receipts)
-        },
+        "corpora": by_corpus,
     }
     checksum = {"file": name, "sha256": sha256, "bytes": len(trained.model)}
     files += [
@@ -144,7 +145,8 @@ def train_tokenizer(
         building.write(FIGURES, msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n"),
     ]
     decisions = {name: figures[name] for name in ("model", "sha256", "vocab_size", "end_of_document")}
-    told = {"ledger": Ledger.of(counts).to_json(), "sample_bytes": trained.text_bytes, "lines": trained.lines}
+    drawn = {name: one["sample_bytes"] for name, one in by_corpus.items()}
+    told = {"ledger": Ledger.of(counts).to_json(), "drawn_bytes": drawn, "lines": trained.lines}
     return BuildResult(files, told, decisions)
 
 
@@ -177,14 +179,17 @@ def _measured_texts(building: StagingDir, receipts: Sequence[Receipt]) -> list[s
 
 def measured(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, Any]:
     """What a tokenizer makes of texts, beside o200k: bytes per token; tokens per word that blanks part (fertility,
-    Rust et al. 2021, arXiv 2012.15613); of its tokens the share that is unknown.
+    Rust et al. 2021, arXiv 2012.15613); of its tokens the share that is unknown; of texts the share that its tokens
+    give back to the letter.
     """
     size, words = sum(len(text.encode()) for text in texts), sum(len(text.split()) for text in texts)
     own = tokenizer.encode(texts)
     unknown = int((own.ids == _UNKNOWN).sum())
+    same = sum(tokenizer.decode(ids) == text for ids, text in zip(own.each(), texts, strict=True))
     other = cached_encoder(VOCABULARY_SHA256, "gigatoken").encode(texts)
     return {
         "measured_bytes": size,
+        "round_trip": _quotient(same, len(texts)),
         "bytes_per_token": _quotient(size, len(own.ids)),
         "tokens_per_word": _quotient(len(own.ids), words),
         "unknown_rate": f"{unknown / max(len(own.ids), 1):.6f}",
