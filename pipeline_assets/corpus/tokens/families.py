@@ -183,8 +183,17 @@ class SentencePieceModel(Tokenizer):
 
 def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path) -> SentencePieceModel:
     """Errors as `load_tokenizer`."""
-    data = read_pinned(path, recipe.sha256, _SENTENCEPIECE_FIX)
-    library = _library("sentencepiece").SentencePieceProcessor()
+    library = parse_sentencepiece(read_pinned(path, recipe.sha256, _SENTENCEPIECE_FIX), path)
+    piece = library.piece_to_id(recipe.end_of_document)
+    if library.is_unknown(piece) or library.id_to_piece(piece) != recipe.end_of_document:
+        what = f"{recipe.end_of_document!r} is no piece of {path.name}"
+        raise UsageError(what, bare("pack.tokenizer.end_of_document"), "name the piece that ends a document there")
+    return SentencePieceModel(library, piece)
+
+
+def parse_sentencepiece(data: bytes, path: Path) -> "sentencepiece.SentencePieceProcessor":
+    """The model that a file says. Raises InputError where it says none, UsageError without the library."""
+    library: sentencepiece.SentencePieceProcessor = _library("sentencepiece").SentencePieceProcessor()
     try:
         library.LoadFromSerializedProto(data)
         is_model = library.get_piece_size() > 0
@@ -192,11 +201,7 @@ def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path) -> SentencePiece
         is_model = False
     if not is_model:
         raise InputError("this is no SentencePiece model", path, _SENTENCEPIECE_FIX)
-    piece = library.piece_to_id(recipe.end_of_document)
-    if library.is_unknown(piece) or library.id_to_piece(piece) != recipe.end_of_document:
-        what = f"{recipe.end_of_document!r} is no piece of {path.name}"
-        raise UsageError(what, bare("pack.tokenizer.end_of_document"), "name the piece that ends a document there")
-    return SentencePieceModel(library, piece)
+    return library
 
 
 CHECKSUM = "checksum.json"  # beside a model: {"file", "sha256", "bytes"}

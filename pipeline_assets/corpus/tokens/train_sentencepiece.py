@@ -61,6 +61,12 @@ class Trained:
     text_bytes: int
 
 
+class VocabularyTooLargeError(UsageError):
+    """More pieces were asked for than a sample supports, which are `most`."""
+
+    most = 0
+
+
 def check_trainer() -> None:
     """Raises UsageError where SentencePiece is not installed."""
     try:
@@ -76,7 +82,8 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> Trained:
         lines: without line feeds; blank ones are passed over.
     Raises:
         UsageError: SentencePiece is not installed.
-        InputError: there is no text; or so many pieces don't come out of it, or too few for its characters.
+        VocabularyTooLargeError: so many pieces don't come out of it.
+        InputError: there is no text; or so many pieces are too few for its characters.
     """
     check_trainer()
     import sentencepiece
@@ -146,7 +153,9 @@ def _explained(said: str, wanted: int) -> InputError:
     if found := _TOO_LARGE.search(said):
         most = int(found[1])
         fix = f"give more text, or ask for {most:,} or fewer"
-        return UsageError(f"it is {wanted:,}, and the sample supports {most:,} pieces", where, fix)
+        error = VocabularyTooLargeError(f"it is {wanted:,}, and the sample supports {most:,} pieces", where, fix)
+        error.most = most
+        return error
     if found := _TOO_SMALL.search(said):
         least = int(found[1])
         what = f"it is {wanted:,}, and the sample's characters alone take {least:,} pieces"

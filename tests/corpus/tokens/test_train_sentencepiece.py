@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.tokens.train_sentencepiece import LINE_BYTES, UnigramRecipe, fit_lines, train_unigram
+from pipeline_assets.corpus.tokens.train_sentencepiece import (
+    LINE_BYTES,
+    UnigramRecipe,
+    VocabularyTooLargeError,
+    fit_lines,
+    train_unigram,
+)
 
 SMALL = UnigramRecipe(vocab_size=300)
 
@@ -104,3 +110,12 @@ def test_fewer_pieces_than_characters_says_how_many_these_are(lines: list[str]) 
 
 def test_no_text_is_refused() -> None:
     assert refusal(lambda: train_unigram(["", " \0 "], SMALL), InputError).startswith("the sample: there is no text")
+
+
+def test_a_vocabulary_that_is_too_large_tells_the_largest(lines: list[str]) -> None:
+    with pytest.raises(VocabularyTooLargeError) as refused:
+        train_unigram(lines, UnigramRecipe(vocab_size=30_000))
+
+    assert 300 < refused.value.most < 30_000
+    assert f"the sample supports {refused.value.most:,} pieces" in str(refused.value)
+    assert train_unigram(lines, UnigramRecipe(vocab_size=refused.value.most // 100 * 100)).lines == len(lines)
