@@ -1,0 +1,137 @@
+"""Reservoirs: every row, or weight, gets its due; a sequence is its seed's, wherever it was cut.
+
+Chi-square is asked of whole sets of rows, not of single ones: a sampler that draws each row often enough may still
+never draw two neighbours together. Seeds are fixed, so a test that passes passes always.
+"""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.parallel_text.reservoir import Algorithm, Dice, Reservoir, new_reservoir
+
+RUNS = 20_000
+ALGORITHMS: tuple[Algorithm, ...] = ("l", "classic", "es_weighted")
+
+
+def drawn(algorithm: Algorithm, k: int, seed: int, weights: Sequence[float]) -> list[int]:
+    """Numbers of the rows that a stream of such weights leaves in the reservoir."""
+    reservoir: Reservoir[int] = new_reservoir(algorithm, k, seed)
+    for row, weight in enumerate(weights):
+        if reservoir.is_turn(weight):
+            reservoir.put(row, weight)
+    return reservoir.items
+
+
+def chance_of(chosen: frozenset[int], weights: Sequence[float]) -> float:
+    """Of drawing these rows one after the other, without replacement, each by its share of the weight that is left."""
+    total = 0.0
+    for order in itertools.permutations(chosen):
+        chance, left = 1.0, sum(weights)
+        for row in order:
+            chance *= weights[row] / left
+            left -= weights[row]
+        total += chance
+    return total
+
+
+def chi_square(seen: Counter[frozenset[int]], k: int, weights: Sequence[float]) -> float:
+    """In standard deviations above what chance alone gives, by Wilson and Hilferty's cube root."""
+    sets = [frozenset(one) for one in itertools.combinations(range(len(weights)), k)]
+    expected = {one: RUNS * chance_of(one, weights) for one in sets}
+    assert sum(expected.values()) == pytest.approx(RUNS)
+    assert seen.keys() <= expected.keys()
+    total, freedom = sum((seen[one] - of) ** 2 / of for one, of in expected.items()), len(sets) - 1
+    spread = 2 / (9 * freedom)
+    return ((total / freedom) ** (1 / 3) - (1 - spread)) / math.sqrt(spread)
+
+
+SLOW = [pytest.param(name, marks=() if name == "classic" else pytest.mark.slow) for name in ALGORITHMS]
+
+
+@pytest.mark.parametrize("algorithm", SLOW)
+def test_every_set_of_equal_rows_is_drawn_as_often(algorithm: Algorithm) -> None:
+    seen = Counter(frozenset(drawn(algorithm, 2, seed, [1.0] * 6)) for seed in range(RUNS))
+
+    assert len(seen) == 15
+    assert abs(chi_square(seen, 2, [1.0] * 6)) < 3
+
+
+@pytest.mark.slow
+def test_every_set_of_weighted_rows_is_drawn_by_its_weights() -> None:
+    weights = [1.0, 5.0, 0.5, 2.0, 3.0]
+
+    seen = Counter(frozenset(drawn("es_weighted", 2, seed, weights)) for seed in range(RUNS))
+
+    assert abs(chi_square(seen, 2, weights)) < 3
+    assert abs(chi_square(seen, 2, [1.0] * 5)) > 50  # the test would tell
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_late_rows_of_a_long_stream_come_in_as_often_as_early_ones(algorithm: Algorithm) -> None:
+    rows, k, runs = 2000, 10, 200
+
+    tenths = Counter(row * 10 // rows for seed in range(runs) for row in drawn(algorithm, k, seed, [1.0] * rows))
+
+    assert sum((tenths[tenth] - 200) ** 2 / 200 for tenth in range(10)) < 27.9  # 9 degrees of freedom, p = 0.001
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@given(st.integers(0, 60), st.integers(1, 10), st.integers(0, 2**32), st.integers(0, 60))
+def test_a_cut_changes_nothing(algorithm: Algorithm, rows: int, k: int, seed: int, cut: int) -> None:
+    weights = [1.0 + row % 3 for row in range(rows)]
+    reservoir: Reservoir[int] = new_reservoir(algorithm, k, seed)
+    for row, weight in enumerate(weights):
+        if row == cut:
+            reservoir = msgspec.json.decode(msgspec.json.encode(reservoir), type=Reservoir[int])
+        if reservoir.is_turn(weight):
+            reservoir.put(row, weight)
+
+    assert reservoir.items == drawn(algorithm, k, seed, weights)
+    assert len(reservoir.items) == min(k, rows)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@given(st.integers(0, 2**32), st.sets(st.integers(0, 40)))
+def test_refused_rows_leave_no_trace_in_chances(algorithm: Algorithm, seed: int, never: set[int]) -> None:
+    reservoir: Reservoir[int] = new_reservoir(algorithm, 3, seed)
+    for row in range(41):
+        if reservoir.is_turn(1.0):
+            if row in never:
+                reservoir.refuse()
+            else:
+                reservoir.put(row, 1.0)
+
+    assert set(reservoir.items).isdisjoint(never)
+    assert len(reservoir.items) == min(3, 41 - len(never))
+
+
+def test_algorithm_l_is_done_with_most_rows_unseen() -> None:
+    reservoir: Reservoir[int] = new_reservoir("l", 120, 42)
+    rows = asked = 0
+    while rows < 40_000_000:
+        assert reservoir.is_turn()
+        reservoir.put(rows)
+        asked += 1
+        rows += 1 + reservoir.gap
+        reservoir.gap = 0
+
+    assert asked < 2 * 120 * (1 + math.log(40_000_000 / 120))
+
+
+def test_dice_throw_what_they_threw_on_the_first_machine() -> None:
+    """SplitMix64 from state 1234567, as its reference implementation has it; then the rows of each algorithm."""
+    dice = Dice(1234567)
+    assert [dice.bits() for _ in range(3)] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+
+    assert {algorithm: sorted(drawn(algorithm, 5, 42, [1.0] * 1000)) for algorithm in ALGORITHMS} == {
+        "l": [12, 61, 333, 933, 994],
+        "classic": [258, 619, 786, 912, 964],
+        "es_weighted": [306, 458, 487, 608, 842],
+    }

@@ -1,0 +1,381 @@
+"""A sample: the same however it is read, of pairs that pass the filters, each row accounted for; no text in two
+splits.
+"""
+
+import hashlib
+import itertools
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pairs_data import (
+    NOON,
+    SOURCE,
+    lines_file,
+    made_row,
+    real_or_made_rows,
+    translation_lines,
+    translation_parquet,
+)
+from refusals import refusal
+
+from pipeline_assets.corpus.parallel_text.pairs import (
+    Languages,
+    Pair,
+    SeenUids,
+    canonical,
+    pair_uid,
+    stream_set_bytes,
+)
+from pipeline_assets.corpus.parallel_text.rows import Rows, Sides, TranslationFile
+from pipeline_assets.corpus.parallel_text.sample_manifest import (
+    MANIFEST_META,
+    Sample,
+    read_sample,
+)
+from pipeline_assets.corpus.parallel_text.sample_recipe import SampleRecipe
+from pipeline_assets.corpus.parallel_text.splits import SplitShares, assign_splits
+from pipeline_assets.corpus.parallel_text.write_sample import materialize, write_sample
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.staging import open_building
+from pipeline_assets.corpus.spine.target import BuildResult
+
+FR_EN = Languages(src="fr", tgt="en")
+
+
+def sample(files: list[TranslationFile], folder: Path, **asked: object) -> Sample:
+    asked = {"k": 20, **asked}
+    return read_sample(materialize(files=files, languages=("fr", "en"), source=SOURCE, folder=folder, **asked))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[TranslationFile]:
+    """300 rows in three files, one of them Parquet."""
+    folder, rows = tmp_path_factory.mktemp("rows"), real_or_made_rows(300)
+    return [
+        translation_lines(folder / "a.jsonl", rows[:100]),
+        translation_parquet(folder / "b.parquet", rows[100:220], 50),
+        translation_lines(folder / "c.jsonl", rows[220:]),
+    ]
+
+
+def test_a_sample_is_k_rows_as_they_stand_in_their_files(files: list[TranslationFile], tmp_path: Path) -> None:
+    drawn = sample(files, tmp_path, k=120, seed=42)
+
+    rows = real_or_made_rows(300)
+    first = {"a.jsonl": 0, "b.parquet": 100, "c.jsonl": 220}
+    assert len({pair.uid for pair in drawn.pairs}) == 120
+    for pair in drawn.pairs:
+        assert (pair.src_text, pair.tgt_text) == tuple(rows[first[pair.file] + pair.row][side] for side in ("fr", "en"))
+        assert pair.uid == pair_uid(FR_EN, canonical(pair.src_text), canonical(pair.tgt_text))
+        assert (pair.revision, pair.seed, pair.k) == (SOURCE.revision, 42, 120)
+    assert Counter(pair.split for pair in drawn.pairs) == {"train": 96, "val": 12, "test": 12}
+    order = [("train", "val", "test").index(pair.split) for pair in drawn.pairs]
+    assert order == sorted(order)
+    assert drawn.meta.ledger.adds_up
+    assert (drawn.meta.rows_seen, drawn.meta.ledger.out) == (300, 120)
+
+
+RECIPES = [
+    {"algorithm": "l"},
+    {"algorithm": "l", "filters": None},
+    {"algorithm": "l", "duplicates": "stream"},
+    {"algorithm": "classic"},
+    {"algorithm": "es_weighted", "weight": "chars"},
+]
+
+
+class Killed(BaseException):
+    """What no code catches."""
+
+
+def written(files: list[TranslationFile], target: Path, asked: dict[str, object], chunk_rows: int) -> bytes:
+    recipe = SampleRecipe.of({"languages": {"src": "fr", "tgt": "en"}, "k": 20, **asked}, "test")
+    with open_building(target, recipe.content()) as building:
+        content: BuildResult = write_sample(building, files, recipe, SOURCE, NOON, chunk_rows=chunk_rows)
+        return b"".join(building.path(file.path).read_bytes() for file in (*content.files, *content.labels))
+
+
+@pytest.mark.parametrize("asked", RECIPES, ids=lambda asked: "-".join(map(str, asked.values())))
+def test_neither_chunks_nor_kills_change_a_byte(
+    asked: dict[str, object], files: list[TranslationFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = written(files, tmp_path / "whole", asked, 10**6)
+    assert written(files, tmp_path / "chunks", asked, 7) == expected
+
+    def kill_before(point: int) -> Callable[[durable.Step, Path], None]:
+        steps = iter(range(1, point + 1))
+
+        def step(kind: durable.Step, path: Path) -> None:
+            if next(steps, None) in (None, point):
+                raise Killed
+
+        return step
+
+    kills = 0
+    for point in range(3, 200, 17):
+        with monkeypatch.context() as patched:
+            patched.setattr(durable, "failpoint", kill_before(point))
+            try:
+                written(files, tmp_path / "killed", asked, 60)
+            except Killed:
+                kills += 1
+    assert kills > 2
+    assert written(files, tmp_path / "killed", asked, 60) == expected
+
+
+def test_a_pass_that_was_cut_reads_no_file_again_that_it_had_left(files: list[TranslationFile], tmp_path: Path) -> None:
+    asked, read = {"duplicates": "stream"}, list[str]()
+
+    def fetch(file: TranslationFile, is_cut: bool) -> Path:
+        read.append(file.name)
+        if is_cut and file.name == "c.jsonl":
+            raise ConnectionError
+        return file.local()
+
+    cut, again = (
+        [TranslationFile(file.name, lambda file=file, is_cut=is_cut: fetch(file, is_cut)) for file in files]
+        for is_cut in (True, False)
+    )
+    with pytest.raises(ConnectionError):
+        written(cut, tmp_path / "cut", asked, 1000)
+    after = written(again, tmp_path / "cut", asked, 1000)
+
+    assert read == ["a.jsonl", "b.parquet", "c.jsonl", "c.jsonl"]
+    assert after == written(files, tmp_path / "whole", asked, 1000)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=20), st.integers(1, 60))
+def test_skipped_rows_are_those_between(steps: list[tuple[bool, int]], size: int) -> None:
+    pairs = [made_row(number) for number in range(size)]
+    with tempfile.TemporaryDirectory() as folder:
+        lines = Path(folder, "a.jsonl")
+        blanks = ["\n" * (1 + number % 3) for number in range(size)]
+        lines.write_text(
+            "".join(json.dumps({"translation": pair}) + blank for pair, blank in zip(pairs, blanks, strict=True))
+        )
+        for file in (
+            translation_parquet(Path(folder, "a.parquet"), pairs, 7),
+            TranslationFile("a.jsonl", lambda: lines),
+        ):
+            rows, at = Rows(file, FR_EN), 0
+            for is_skipped, count in steps:
+                expected = pairs[at : at + count]
+                if is_skipped:
+                    assert rows.skip(count) == len(expected)
+                else:
+                    taken = list(itertools.islice(rows, count))
+                    assert taken == [Sides(pair["fr"], pair["en"], None) for pair in expected]
+                at += len(expected)
+
+
+def test_unfiltered_rows_that_pass_by_are_not_decoded(tmp_path: Path) -> None:
+    """Else those that are no JSON would be rejected."""
+    good = [json.dumps({"translation": made_row(number)}) for number in range(5_000)]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n{broken\n".join(good) + "\n")
+
+    drawn = sample([TranslationFile("a.jsonl", lambda: path)], tmp_path / "s", filters=None, k=5)
+
+    assert drawn.meta.rows_seen == 9_999
+    assert 0 < sum(drawn.meta.ledger.rejected.values()) < 50
+
+
+def pair_of(fr: object, en: object) -> dict[str, object]:
+    return {"translation": {"fr": fr, "en": en}}
+
+
+def test_what_is_left_out_is_counted_by_its_reason(tmp_path: Path) -> None:
+    rows = [
+        *(pair_of(f"phrase {number}", f"sentence {number}") for number in range(5)),
+        pair_of("phrase 1", "sentence 1"),
+        pair_of(" phrase 1", "sentence\u00a01"),  # equal after NFKC and strip
+        pair_of(None, "only one"),
+        {"translation": {"fr": "seule"}},
+        pair_of("", "empty"),
+        pair_of("  ", "blank"),
+        pair_of("a", "too short"),
+        pair_of("ﬁ", "two letters by NFKC"),
+        pair_of("trop long", "x" * 257),
+        pair_of("juste assez", "x" * 256),
+        pair_of("?!…", "punctuation"),
+        pair_of("日本", "other letters"),
+        {"translation": "no object"},
+    ]
+
+    drawn = sample([lines_file(tmp_path / "a.jsonl", rows)], tmp_path / "s", k=8)
+
+    assert drawn.meta.ledger.dropped == {
+        "duplicate": 2,
+        "empty": 2,
+        "missing_language": 2,
+        "only_punctuation": 1,
+        "too_long": 1,
+        "too_short": 1,
+    }
+    assert drawn.meta.ledger.rejected == {"wrong_type": 1}
+    assert drawn.meta.ledger.adds_up
+    assert {pair.row for pair in drawn.pairs} == {0, 1, 2, 3, 4, 12, 14, 16}
+
+
+def test_rejects_are_kept_with_their_places(tmp_path: Path) -> None:
+    rows = [pair_of(f"phrase {number}", f"sentence {number}") for number in range(5)]
+    file = lines_file(tmp_path / "a.jsonl", [*rows, {"translation": 7}])
+    recipe = SampleRecipe(languages=FR_EN, k=5)
+
+    with open_building(tmp_path / "s", {}) as building:
+        content = write_sample(building, [file], recipe, SOURCE, NOON)
+        [reject] = building.path(content.files[1].path).read_text().splitlines()
+
+    assert json.loads(reject) == {
+        "file": "a.jsonl",
+        "row": 5,
+        "reason": "wrong_type",
+        "detail": "its translation is int",
+    }
+    assert content.counts["ledger"]["rejected"] == {"wrong_type": 1}
+
+
+def test_a_pair_that_comes_often_comes_no_oftener_where_the_stream_is_looked_at(tmp_path: Path) -> None:
+    rows = [pair_of(f"phrase {number % 50}", f"sentence {number % 50}") for number in range(500)]
+    file = lines_file(tmp_path / "a.jsonl", rows)
+
+    stream = sample([file], tmp_path / "stream", duplicates="stream", k=30)
+    kept = sample([file], tmp_path / "keep", duplicates="keep", k=120)
+
+    assert stream.meta.ledger.dropped["duplicate"] == 450
+    assert max(pair.row for pair in stream.pairs) < 50
+    assert len({pair.uid for pair in kept.pairs}) < 120 == len(kept.pairs)
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=300))
+def test_a_set_of_uids_is_a_set(numbers: list[int]) -> None:
+    numbers, seen = numbers + numbers[::2], SeenUids()
+    plain = set[int]()
+
+    for bits in numbers:
+        assert seen.add(bits or 1) == ((bits or 1) not in plain)
+        plain.add(bits or 1)
+
+
+def test_a_set_of_uids_takes_what_was_told_and_grows() -> None:
+    assert stream_set_bytes(40_000_000) == 1 << 30
+    assert stream_set_bytes(0) == 8192
+
+    seen = SeenUids()
+    assert all(seen.add(number << 40) for number in range(1, 5000))
+    assert not any(seen.add(number << 40) for number in range(1, 5000))
+
+
+def test_a_weight_may_be_a_column(tmp_path: Path) -> None:
+    rows = [
+        pair_of(f"phrase {number}", f"sentence {number}") | {"score": 1e6 if number < 10 else 1e-6}
+        for number in range(200)
+    ]
+    rows += [pair_of("sans poids", "no weight") | {"score": weight} for weight in (0, -1, None, "3", 1e10)]
+
+    drawn = sample(
+        [lines_file(tmp_path / "a.jsonl", rows)], tmp_path / "s", algorithm="es_weighted", weight="column:score", k=10
+    )
+
+    assert {pair.row for pair in drawn.pairs} == set(range(10))
+    assert drawn.meta.ledger.dropped["no_weight"] == 5
+
+
+@given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=60), st.integers(0, 99))
+def test_no_text_is_in_two_splits(texts: list[tuple[int, int]], seed: int) -> None:
+    pairs = [
+        Pair(f"{row:032x}", f"Texte {src}", f" ﹤Texte {tgt}"[2 * (tgt % 2) :], "a", row)
+        for row, (src, tgt) in enumerate(texts)
+    ]
+    splits = assign_splits(pairs, SplitShares(), seed)
+
+    of_text: dict[str, set[str]] = {}
+    for pair, split in zip(pairs, splits, strict=True):
+        for text in (pair.src_text, pair.tgt_text):
+            of_text.setdefault(canonical(text), set()).add(split)
+    assert all(len(found) == 1 for found in of_text.values())
+    shuffled = assign_splits(pairs[::-1], SplitShares(), seed)
+    assert shuffled == splits[::-1]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "sizes"),
+    [(120, (96, 12, 12)), (60, (48, 6, 6)), (10, (8, 1, 1)), (17, (13, 2, 2)), (3, (3, 0, 0)), (1, (1, 0, 0))],
+)
+def test_splits_have_their_shares_by_largest_remainder(pairs: int, sizes: tuple[int, int, int]) -> None:
+    assert tuple(SplitShares().sizes(pairs).values()) == sizes
+    different = [Pair(f"{row:032x}", f"s{row}", f"t{row}", "a", row) for row in range(pairs)]
+    counted = Counter(assign_splits(different, SplitShares(), 42))
+    assert tuple(counted[split] for split in ("train", "val", "test")) == sizes
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"k": 0}, "materialize: `k` is 0: Input should be greater than or equal to 1; correct the value"),
+        (
+            {"k": 301},
+            "k: it is 301, and 300 rows have 300 pairs to draw from (none left out); "
+            "ask for fewer, loosen the filters, or give more files",
+        ),
+        (
+            {"weight": "chars"},
+            "materialize: `weight` is given for `es_weighted`, and for no other algorithm; correct the recipe",
+        ),
+    ],
+)
+def test_a_recipe_that_asks_too_much_is_told_so(
+    asked: dict[str, object], told: str, files: list[TranslationFile], tmp_path: Path
+) -> None:
+    asked = {"filters": None, "duplicates": "keep", **asked}
+    assert refusal(lambda: sample(files, tmp_path / "s", **asked), UsageError) == told
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_set_without_translations_is_told_what_it_has(suffix: str, tmp_path: Path) -> None:
+    fix = "name what is there, or another set or file"
+    write = translation_parquet if suffix == "parquet" else translation_lines
+    german = write(tmp_path / f"de.{suffix}", [{"de": "Hallo", "en": "Hello"}])
+    assert refusal(lambda: sample([german], tmp_path / "s")) == (
+        f"de.{suffix}: its translations have no fr; there is de, en; {fix}"
+    )
+    path = tmp_path / f"text.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(pa.table({"text": ["a"], "id": [1]}), path)
+    else:
+        lines_file(path, [{"text": "a", "id": 1}])
+    assert refusal(lambda: sample([TranslationFile(path.name, lambda: path)], tmp_path / "s")) == (
+        f"text.{suffix}: there is no column `translation` of texts by language; there is id, text; {fix}"
+    )
+
+
+def test_a_manifest_that_was_edited_is_not_read(files: list[TranslationFile], tmp_path: Path) -> None:
+    sample(files, tmp_path)
+    manifest = tmp_path / "manifest.jsonl"
+    before = hashlib.sha256(manifest.read_bytes()).hexdigest()
+    manifest.write_bytes(manifest.read_bytes().replace(b'"train"', b'"test"', 1))
+    after = hashlib.sha256(manifest.read_bytes()).hexdigest()
+
+    assert refusal(lambda: read_sample(manifest)) == (
+        f"{manifest}: it was edited since it was drawn: sha256 is {after}, {MANIFEST_META} says {before}; "
+        "restore it, or draw the sample: `corpusmill parallel sample`"
+    )
+
+
+def test_a_file_that_is_no_rows_is_refused_where_it_is_one_document(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('[\n{"translation": {"fr": "a", "en": "b"}}\n]\n')
+
+    assert "it is a JSON array, not JSON lines" in refusal(
+        lambda: sample([TranslationFile("a.json", lambda: path)], tmp_path / "s")
+    )
