@@ -1,0 +1,126 @@
+"""Encoded pairs on disk, memory-mapped.
+
+src.ids.npy, tgt.ids.npy          ids of all pairs in the manifest's order, one after the other, each closed by </s>
+src.offsets.npy, tgt.offsets.npy  int64 (pairs + 1,): the first id of each pair, and the end
+splits.npy, uids.npy              uint8 (pairs,), a place in `SPLITS`; S32 (pairs,)
+<split>/tokens.npy, targets.npy, attn_mask.npy    where `seq_len` is fixed, see `padding.Padded`: all of a split
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.files import OwnFile
+
+ENCODE_META, MODEL = "ENCODE.meta.json", "spm.model"
+ENCODE_FIX = "run `corpusmill parallel encode`"
+Side = Literal["src", "tgt", "pair"]
+
+
+class EncodeMeta(msgspec.Struct, frozen=True, kw_only=True):
+    """What ENCODE.meta.json says.
+
+    Attributes:
+        sha256: of the model, whose file is `spm_model`.
+        vocab_size_asked: None of a model that was given.
+        char_coverage: share of the sample's characters that are pieces of their own, a decimal string.
+        experiment_id: of the manifest and of all that its ids depend on.
+        seq_len: to which pairs are cut; None where they aren't.
+        truncated: pairs that were cut, by split.
+    """
+
+    spm_model: str
+    sha256: str
+    vocab_size: int
+    vocab_size_asked: int | None
+    char_coverage: str
+    byte_fallback: bool
+    normalization: str
+    manifest_sha256: str
+    experiment_id: str
+    src: str
+    tgt: str
+    seq_len: int | None
+    truncated: dict[str, int]
+    pairs: dict[str, int]
+    tokens: dict[str, int]
+    eos_id: int
+    pad_id: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class TokenCache:
+    """A cache, open. Pickled it is its folder and experiment id, and opened again elsewhere."""
+
+    folder: Path
+    meta: EncodeMeta
+    ids: dict[str, NDArray[Any]]
+    offsets: dict[str, NDArray[np.int64]]
+    splits: NDArray[np.uint8]
+    uids: NDArray[np.bytes_]
+
+    def __reduce__(self) -> tuple[Callable[[Path, str], "TokenCache"], tuple[Path, str]]:
+        return open_cache, (self.folder, self.meta.experiment_id)
+
+    def rows(self, split: Split | None) -> NDArray[np.int64]:
+        """Numbers of the pairs of a split, or of all."""
+        return np.arange(len(self.splits)) if split is None else np.flatnonzero(self.splits == SPLITS.index(split))
+
+    def lengths(self, side: Side) -> NDArray[np.int64]:
+        """Tokens of each pair of the cache, </s> among them."""
+        return sum((np.diff(self.offsets[one]) for one in _sides(side)), np.zeros(len(self.splits), np.int64))
+
+    def row(self, number: int, side: Side) -> NDArray[Any]:
+        """The ids of a pair; those of one side are a view."""
+        ids = [self.ids[one][slice(*self.offsets[one][number : number + 2])] for one in _sides(side)]
+        return np.concatenate(ids) if len(ids) > 1 else ids[0]
+
+
+def _sides(side: Side) -> Sequence[str]:
+    return ("src", "tgt") if side == "pair" else (side,)
+
+
+_META_FILE: OwnFile[EncodeMeta] = OwnFile("description of a token cache", 1 << 20, ENCODE_FIX, EncodeMeta)
+
+
+def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: Path | None = None) -> TokenCache:
+    """The cache in a folder; no id is read.
+
+    Args:
+        experiment_id, manifest: what it must have been made by and of; None for any.
+    Raises:
+        InputError: there is none, its files don't fit together, or it is another.
+    """
+    folder = Path(folder)
+    try:
+        meta = _META_FILE.read(folder / ENCODE_META)
+        ids, offsets = (
+            {side: np.load(folder / f"{side}.{kind}.npy", mmap_mode="r") for side in ("src", "tgt")}
+            for kind in ("ids", "offsets")
+        )
+        cache = TokenCache(
+            folder, meta, ids, offsets, *(np.load(folder / f"{name}.npy") for name in ("splits", "uids"))
+        )
+    except (OSError, ValueError) as error:
+        raise InputError(f"there is no token cache here ({error})", folder, ENCODE_FIX) from None
+    pairs = sum(meta.pairs.values())
+    fits = len(cache.splits) == len(cache.uids) == pairs and all(
+        len(offsets[side]) == pairs + 1 and offsets[side][-1] == len(ids[side]) == meta.tokens[side] for side in ids
+    )
+    if not fits:
+        raise InputError("its files don't fit together", folder, f"{ENCODE_FIX} again")
+    if experiment_id not in (None, meta.experiment_id):
+        raise InputError(f"it is of experiment {meta.experiment_id}, asked for {experiment_id}", folder, ENCODE_FIX)
+    if manifest is not None and (found := hashlib.sha256(manifest.read_bytes()).hexdigest()) != meta.manifest_sha256:
+        what = f"it was encoded of a manifest of sha256 {meta.manifest_sha256}, that of {manifest} is {found}"
+        raise InputError(what, folder, ENCODE_FIX)
+    return cache

@@ -1,0 +1,193 @@
+"""A token cache: each pair as ids of its canonical text, cut once, equal to the byte when it is made again."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
+from pairs_data import SOURCE, real_or_made_rows, translation_lines
+from refusals import refusal
+
+from pipeline_assets.corpus.parallel_text.encoder import cut_lengths, encode, write_cache
+from pipeline_assets.corpus.parallel_text.padding import IGNORED, causal, numpy_batches, padded, without_source
+from pipeline_assets.corpus.parallel_text.pair_model import EncodeRecipe
+from pipeline_assets.corpus.parallel_text.pairs import canonical
+from pipeline_assets.corpus.parallel_text.sample_manifest import read_sample
+from pipeline_assets.corpus.parallel_text.token_cache import open_cache
+from pipeline_assets.corpus.parallel_text.write_sample import materialize
+from pipeline_assets.corpus.spine.staging import open_building
+
+SPLITS = ("train", "val", "test")
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sample")
+    rows = real_or_made_rows(400)
+    rows[7:9] = [{"fr": "ﬁn de partie ①", "en": "ｅｎｄ of the ﬁle"}, {"fr": "𝒳 ☃ 日本", "en": "snow ☃"}]
+    file = translation_lines(folder / "a.jsonl", rows)
+    return materialize(files=[file], languages=("fr", "en"), source=SOURCE, folder=folder)
+
+
+@pytest.fixture(scope="module")
+def cache(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return encode(manifest, None, tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def fixed(manifest: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return encode(manifest, cache / "spm.model", tmp_path_factory.mktemp("fixed"), seq_len=48)
+
+
+def test_ids_are_those_of_canonical_texts_closed_by_an_end(manifest: Path, cache: Path) -> None:
+    sample, opened = read_sample(manifest), open_cache(cache)
+    model = sentencepiece.SentencePieceProcessor(model_file=str(cache / "spm.model"))
+
+    assert len(opened.splits) == len(sample.pairs) == 120
+    for row, pair in enumerate(sample.pairs):
+        src, tgt = ([*model.encode(canonical(text)), model.eos_id()] for text in (pair.src_text, pair.tgt_text))
+        assert opened.row(row, "src").tolist() == src
+        assert opened.row(row, "tgt").tolist() == tgt
+        assert opened.row(row, "pair").tolist() == src + tgt
+        assert SPLITS[opened.splits[row]] == pair.split
+        assert opened.uids[row].decode() == pair.uid
+    assert opened.lengths("pair").tolist() == [len(opened.row(row, "pair")) for row in range(120)]
+
+
+def test_the_description_says_what_the_ids_depend_on(manifest: Path, cache: Path, fixed: Path) -> None:
+    meta, of_fixed = open_cache(cache).meta, open_cache(fixed).meta
+    text = "".join(canonical(side) for pair in read_sample(manifest).pairs for side in (pair.src_text, pair.tgt_text))
+
+    assert meta.sha256 == hashlib.sha256((cache / "spm.model").read_bytes()).hexdigest()
+    assert meta.manifest_sha256 == hashlib.sha256(manifest.read_bytes()).hexdigest()
+    assert (meta.vocab_size_asked, meta.vocab_size % 100, meta.byte_fallback) == (8000, 0, True)
+    assert 500 <= meta.vocab_size < 3000
+    assert 0.99 < float(meta.char_coverage) <= 1 or "☃" not in text
+    assert (meta.pairs, meta.truncated) == ({"train": 96, "val": 12, "test": 12}, {"train": 0, "val": 0, "test": 0})
+    assert meta.experiment_id != of_fixed.experiment_id
+    assert (of_fixed.sha256, of_fixed.vocab_size_asked, of_fixed.seq_len) == (meta.sha256, None, 48)
+
+
+def test_the_same_again_is_the_same_to_the_byte(manifest: Path, cache: Path, tmp_path: Path) -> None:
+    again = encode(manifest, None, tmp_path / "again")
+    with open_building(tmp_path / "sealed", {}) as building:
+        content = write_cache(building, manifest, EncodeRecipe())
+        sealed = {file.path: building.path(file.path).read_bytes() for file in content.files}
+
+    files = {path.relative_to(cache).as_posix(): path.read_bytes() for path in cache.rglob("*") if path.is_file()}
+    assert {path.relative_to(again).as_posix(): path.read_bytes() for path in again.rglob("*.*")} == files == sealed
+    assert content.counts["tokens"] == {side: len(open_cache(cache).ids[side]) for side in ("src", "tgt")}
+
+
+def test_a_model_has_as_many_pieces_as_are_asked_for_where_the_text_allows(manifest: Path, tmp_path: Path) -> None:
+    assert open_cache(encode(manifest, None, tmp_path, vocab_size=450)).meta.vocab_size == 450
+
+
+@given(st.lists(st.tuples(st.integers(1, 100), st.integers(1, 100)), min_size=1), st.integers(4, 64))
+def test_a_cut_pair_fills_its_room_and_halves_no_side_for_nothing(lengths: list[tuple[int, int]], seq_len: int) -> None:
+    src, tgt = np.array(lengths).T
+
+    kept_src, kept_tgt = cut_lengths(src, tgt, seq_len)
+
+    assert (kept_src + kept_tgt == np.minimum(src + tgt, seq_len + 1)).all()
+    assert (kept_src >= np.minimum(src, (seq_len + 1) // 2)).all()
+    assert (kept_tgt >= np.minimum(tgt, (seq_len + 1) // 2)).all()
+
+
+def test_fixed_arrays_are_cut_once_and_keep_both_ends(cache: Path, fixed: Path) -> None:
+    whole, cut = open_cache(cache), open_cache(fixed)
+    eos, was_cut = cut.meta.eos_id, whole.lengths("pair") > 49
+
+    assert cut.lengths("pair").max() == 49
+    assert cut.meta.truncated == {split: int(was_cut[cut.rows(split)].sum()) for split in SPLITS}
+    assert sum(cut.meta.truncated.values()) > 10
+    for row in range(120):
+        for side in ("src", "tgt"):
+            ids = cut.row(row, side)
+            assert ids[-1] == eos
+            assert ids[:-1].tolist() == whole.row(row, side)[: len(ids) - 1].tolist()
+    for split in SPLITS:
+        tokens, targets, mask = (np.load(fixed / split / f"{name}.npy") for name in ("tokens", "targets", "attn_mask"))
+        expected = padded([cut.row(row, "pair") for row in cut.rows(split)], 48, cut.meta.pad_id)
+        assert tokens.shape == (len(cut.rows(split)), 48)
+        assert (tokens == expected.tokens).all()
+        assert (targets == expected.targets).all()
+        assert (mask == expected.attn_mask).all()
+
+
+def test_targets_are_the_next_tokens_and_the_source_side_can_be_left_out() -> None:
+    end, batch = 2, padded([np.array([5, 6, 2, 7, 8, 2]), np.array([9, 2, 4, 2])], 6, 0)
+
+    assert batch.tokens.tolist() == [[5, 6, 2, 7, 8, 0], [9, 2, 4, 0, 0, 0]]
+    assert batch.targets.tolist() == [[6, 2, 7, 8, 2, IGNORED], [2, 4, 2, *[IGNORED] * 3]]
+    assert without_source(batch, end).tolist() == [
+        [IGNORED, IGNORED, 7, 8, 2, IGNORED],
+        [IGNORED, 4, 2, *[IGNORED] * 3],
+    ]
+
+
+def test_masks_block_the_future_and_padding() -> None:
+    mask = causal(padded([np.array([5, 6, 2, 7]), np.array([9, 2])], 4, 0).attn_mask)
+
+    assert mask[0].astype(int).tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 0]]
+    assert mask[1].astype(int).tolist() == [[1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]]
+
+
+def test_numpy_batches_have_each_pair_once_in_an_order_of_seed_and_epoch(fixed: Path, cache: Path) -> None:
+    rows = np.load(fixed / "train" / "tokens.npy").tolist()
+    first, again, second = (
+        [row for batch in numpy_batches(fixed, "train", 20, 3, epoch) for row in batch["tokens"].tolist()]
+        for epoch in (0, 0, 1)
+    )
+
+    assert sorted(first) == sorted(rows) == sorted(second)
+    assert first == again != second
+    one = next(numpy_batches(fixed, "val", 5, 3, ignore_source=True))
+    assert one["attn_mask"].shape == (5, 48, 48)
+    assert (one["targets"][:, 0] == IGNORED).all()
+    assert refusal(lambda: next(numpy_batches(cache, "train", 5, 3))) == (
+        f"{cache}: its pairs have no fixed length; run `corpusmill parallel encode` with --seq-len"
+    )
+
+
+def test_another_model_than_the_recorded_one_is_refused(manifest: Path, cache: Path, tmp_path: Path) -> None:
+    encode(manifest, cache / "spm.model", tmp_path / "cache")
+    other = encode(manifest, None, tmp_path / "other", vocab_size=450) / "spm.model"
+    recorded, found = (hashlib.sha256(path.read_bytes()).hexdigest() for path in (cache / "spm.model", other))
+
+    assert refusal(lambda: encode(manifest, other, tmp_path / "cache")) == (
+        f"{other}: sha256 is {found}, pinned {recorded}; restore the file, or pin the hash of the one you mean"
+    )
+    (tmp_path / "no.model").write_bytes(b"no model")
+    assert "this is no SentencePiece model" in refusal(lambda: encode(manifest, tmp_path / "no.model", tmp_path / "x"))
+
+
+def test_an_edited_manifest_is_not_encoded(manifest: Path, tmp_path: Path) -> None:
+    for name in ("manifest.jsonl", "MANIFEST.meta.json"):
+        (tmp_path / name).write_bytes((manifest.parent / name).read_bytes())
+    (tmp_path / "manifest.jsonl").write_bytes(manifest.read_bytes().replace(b'"train"', b'"val"', 1))
+
+    assert "it was edited since it was drawn" in refusal(
+        lambda: encode(tmp_path / "manifest.jsonl", None, tmp_path / "cache")
+    )
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_cache_whose_files_are_of_two_is_refused(manifest: Path, cache: Path, tmp_path: Path) -> None:
+    fix = "run `corpusmill parallel encode`"
+    assert refusal(lambda: open_cache(tmp_path)).endswith(fix)
+    other = encode(manifest, cache / "spm.model", tmp_path / "cache")
+    (other / "src.offsets.npy").write_bytes((other / "tgt.offsets.npy").read_bytes())
+    assert refusal(lambda: open_cache(other)) == f"{other}: its files don't fit together; {fix} again"
+    meta = json.loads((cache / "ENCODE.meta.json").read_bytes())
+    assert refusal(lambda: open_cache(cache, "0" * 16)) == (
+        f"{cache}: it is of experiment {meta['experiment_id']}, asked for {'0' * 16}; {fix}"
+    )
+    (tmp_path / "manifest.jsonl").write_bytes(b"")
+    assert "it was encoded of a manifest of sha256" in refusal(
+        lambda: open_cache(cache, manifest=tmp_path / "manifest.jsonl")
+    )
