@@ -133,7 +133,13 @@ HOMES = {
     ),
     "modal": lambda module: module.startswith(("resources.modal_launcher", "modal_jobs")),
     "torch": lambda module: module.startswith(
-        ("pipeline_assets.corpus.batching", "pipeline_assets.corpus.scoring", "modal_jobs")
+        (
+            "pipeline_assets.corpus.batching",
+            "pipeline_assets.corpus.parallel_text.dataset",
+            "pipeline_assets.corpus.parallel_text.loader",
+            "pipeline_assets.corpus.scoring",
+            "modal_jobs",
+        )
     ),
     "transformers": lambda module: module.startswith(("pipeline_assets.corpus.scoring", "modal_jobs")),
     "datasets": lambda module: module == "pipeline_assets.corpus.publishing.load_back",

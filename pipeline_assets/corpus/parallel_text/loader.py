@@ -1,0 +1,122 @@
+"""Padded batches of pairs in torch, which go on in the middle of an epoch; `order` says which pairs come when."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader
+
+from pipeline_assets.corpus.parallel_text.dataset import EncodedPair, PairDataset
+from pipeline_assets.corpus.parallel_text.order import Order
+from pipeline_assets.corpus.parallel_text.padding import causal, padded, without_source
+from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_FIX
+from pipeline_assets.corpus.spine.errors import InputError
+
+
+class Batch(TypedDict):
+    """tokens and targets, int64 (batch, seq_len), as `padding.Padded` has them; attn_mask, bool: (batch, seq_len,
+    seq_len), as `causal`, or (batch, 1, seq_len), what is no padding; places, int64 (batch,), in the dataset.
+    """
+
+    tokens: torch.Tensor
+    targets: torch.Tensor
+    attn_mask: torch.Tensor
+    places: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Collate:
+    """Pairs to a batch.
+
+    Attributes:
+        seq_len: None pads to the longest of the batch.
+    """
+
+    pad_id: int
+    eos_id: int
+    seq_len: int | None
+    ignore_source: bool
+    mask: Literal["causal", "padding"]
+
+    def __call__(self, pairs: Sequence[EncodedPair]) -> list[torch.Tensor]:
+        """Tokens, targets, attn_mask."""
+        longest = max(pair["length"] for pair in pairs) - 1
+        batch = padded([pair["ids"].numpy() for pair in pairs], self.seq_len or longest, self.pad_id)
+        targets = without_source(batch, self.eos_id) if self.ignore_source else batch.targets
+        mask = causal(batch.attn_mask) if self.mask == "causal" else batch.attn_mask[:, None, :]
+        return [torch.from_numpy(array) for array in (batch.tokens, targets, mask)]
+
+
+class PairLoader:
+    """One rank's batches: each pass over it is an epoch, or what is left of one after `load_state_dict` or a break.
+
+    Args:
+        seq_len: of every batch; None pads each to its longest.
+        ignore_source: no target is a token of the source side.
+        workers: processes that read ahead; they change no batch.
+    Raises:
+        InputError: a pair is longer than `seq_len`: pairs are cut once, when they are encoded.
+        ValueError: a rank that isn't one of `order.ranks`; no source side to ignore.
+    """
+
+    def __init__(
+        self,
+        dataset: PairDataset,
+        order: Order,
+        rank: int = 0,
+        seq_len: int | None = None,
+        ignore_source: bool = False,
+        mask: Literal["causal", "padding"] = "causal",
+        workers: int = 0,
+    ) -> None:
+        longest, meta = int(dataset.lengths.max(initial=1)) - 1, dataset.cache.meta
+        if seq_len is not None and longest > seq_len:
+            what = f"its longest pair has {longest:,} tokens, and seq_len is {seq_len:,}"
+            raise InputError(what, dataset.cache.folder, f"{ENCODE_FIX} --seq-len {seq_len}, which cuts pairs")
+        if not 0 <= rank < order.ranks:
+            raise ValueError(f"rank is {rank}, of {order.ranks} ranks: give 0 to ranks - 1")
+        if ignore_source and dataset.side != "pair":
+            raise ValueError(f"the side is {dataset.side}, which has no source to ignore: give a dataset of pairs")
+        self._dataset, self._order, self._rank, self._workers = dataset, order, rank, workers
+        self._collate = Collate(meta.pad_id, meta.eos_id, seq_len, ignore_source, mask)
+        self._epoch = self._step = 0
+
+    def batches(self) -> list[NDArray[np.int64]]:
+        """Places in the dataset of each batch of this epoch."""
+        steps = self._order.steps(self._dataset.lengths, self._epoch)
+        return [step[self._rank] for step in steps if len(step[self._rank])]
+
+    def __len__(self) -> int:
+        return len(self.batches())
+
+    def __iter__(self) -> Iterator[Batch]:
+        left = [places.tolist() for places in self.batches()[self._step :]]
+        loader = DataLoader(
+            self._dataset,
+            batch_sampler=left,
+            collate_fn=self._collate,
+            num_workers=self._workers,
+            generator=torch.Generator(),  # its own, so that no random number of the caller's is used up
+        )
+        for places, (tokens, targets, attn_mask) in zip(left, loader, strict=True):
+            self._step += 1
+            yield {"tokens": tokens, "targets": targets, "attn_mask": attn_mask, "places": torch.tensor(places)}
+        self._epoch, self._step = self._epoch + 1, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this rank is: after the batch that came last. The same for all ranks at one step."""
+        return {"epoch": self._epoch, "step": self._step, "of": self._of()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on behind the batch that came last. Raises ValueError where that was of other batches."""
+        if (own := self._of()) != state["of"]:
+            raise ValueError(f"the state is of {state['of']}, this loader of {own}: give it what it was saved with")
+        self._epoch, self._step = state["epoch"], state["step"]
+
+    def _of(self) -> dict[str, Any]:
+        """What the batches depend on."""
+        data = {"experiment_id": self._dataset.cache.meta.experiment_id, "split": self._dataset.split}
+        return data | {"side": self._dataset.side} | asdict(self._order)

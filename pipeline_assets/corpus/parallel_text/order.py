@@ -1,0 +1,63 @@
+"""In which batches pairs come: seeded, dealt to ranks, of like lengths where that is asked for.
+
+An epoch is a list of steps, the same for all ranks; a step has a batch for each. So over all ranks a split comes once
+an epoch, to the pair, and every rank has as many batches, but where fewer pairs than ranks are there for them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.packing.mixture import hashed_order
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the steps of an epoch depend on, beside lengths.
+
+    Attributes:
+        batch: pairs of a rank's batch; None for all of its share at once.
+        drop_last: only full batches; what is left over comes in another epoch, in another order.
+        bucket_steps: pairs of so many steps are sorted by length before they are cut into steps, whose order is then
+            shuffled; 0 sorts none.
+    """
+
+    batch: int | None = 16
+    seed: int = 0
+    drop_last: bool = False
+    bucket_steps: int = 0
+    ranks: int = 1
+
+    def steps(self, lengths: NDArray[np.int64], epoch: int) -> list[list[NDArray[np.int64]]]:
+        """Of each step the places of each rank's batch; one may be empty in the last."""
+        batch = self.batch or max(1, (len(lengths) + (0 if self.drop_last else self.ranks - 1)) // self.ranks)
+        share = batch * self.ranks
+        order = hashed_order(len(lengths), self.seed, "epoch", epoch).astype(np.int64)
+        pool = self.bucket_steps * share or max(1, len(order))
+        pools = [order[first : first + pool] for first in range(0, len(order), pool)]
+        if self.bucket_steps:
+            pools = [places[np.argsort(lengths[places], kind="stable")] for places in pools]
+        order = np.concatenate([order[:0], *pools])
+        full = len(order) // share
+        steps = [np.array_split(step, self.ranks) for step in order[: full * share].reshape(full, share)]
+        rest = order[full * share :]
+        if 0 < len(rest) < self.ranks and steps and batch > 1 and not self.drop_last:  # too few for a step: make two
+            parts = np.array_split(np.concatenate([*steps.pop(), rest]), 2 * self.ranks)
+            steps += [parts[: self.ranks], parts[self.ranks :]]
+            rest = rest[:0]
+        if self.bucket_steps:
+            steps = [steps[place] for place in hashed_order(len(steps), self.seed, "steps", epoch)]
+        return steps + ([np.array_split(rest, self.ranks)] if len(rest) and not self.drop_last else [])
+
+
+def pad_waste(lengths: NDArray[np.int64], batches: Sequence[NDArray[np.int64]]) -> float:
+    """Share of padding among the tokens of dynamically padded batches.
+
+    Args:
+        lengths: ids of each sequence, one more than its tokens.
+        batches: places in it.
+    """
+    tokens = sum(int((lengths[batch] - 1).sum()) for batch in batches)
+    return 1 - tokens / sum(len(batch) * int(lengths[batch].max() - 1) for batch in batches)

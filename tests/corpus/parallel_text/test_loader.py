@@ -1,0 +1,249 @@
+"""Batches of pairs: over ranks, workers and cuts an epoch is its split, pair for pair; what comes can be learnt."""
+
+import pickle
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pairs_data import REAL, SOURCE, real_or_made_rows, translation_lines
+from refusals import refusal
+
+from pipeline_assets.corpus.parallel_text.dataset import PairDataset
+from pipeline_assets.corpus.parallel_text.encoder import encode
+from pipeline_assets.corpus.parallel_text.loader import PairLoader
+from pipeline_assets.corpus.parallel_text.order import Order, pad_waste
+from pipeline_assets.corpus.parallel_text.padding import IGNORED, padded, without_source
+from pipeline_assets.corpus.parallel_text.sample_manifest import read_sample
+from pipeline_assets.corpus.parallel_text.write_sample import materialize
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sample")
+    file = translation_lines(folder / "a.jsonl", real_or_made_rows(400))
+    return materialize(files=[file], languages=("fr", "en"), source=SOURCE, folder=folder)
+
+
+@pytest.fixture(scope="module")
+def cache(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return encode(manifest, None, tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def train(cache: Path) -> PairDataset:
+    return PairDataset(cache)
+
+
+def uids(loader: PairLoader, dataset: PairDataset) -> list[str]:
+    return [dataset.uid(place) for batch in loader for place in batch["places"].tolist()]
+
+
+def test_a_dataset_has_the_pairs_of_its_split_and_survives_pickling(manifest: Path, cache: Path) -> None:
+    pairs = read_sample(manifest).pairs
+    for split in ("train", "val", "test"):
+        dataset = pickle.loads(pickle.dumps(PairDataset(cache, split)))
+        assert [dataset.uid(place) for place in range(len(dataset))] == [p.uid for p in pairs if p.split == split]
+        src, tgt = (PairDataset(cache, split, side) for side in ("src", "tgt"))
+        for place in range(len(dataset)):
+            both = dataset[place]
+            assert both["ids"].dtype == torch.int64
+            assert both["length"] == len(both["ids"]) == dataset.lengths[place]
+            assert both["ids"].tolist() == src[place]["ids"].tolist() + tgt[place]["ids"].tolist()
+
+
+def test_a_dataset_makes_no_cache(tmp_path: Path) -> None:
+    told = refusal(lambda: PairDataset(tmp_path / "none"))
+
+    assert told.startswith(f"{tmp_path / 'none'}: there is no token cache here")
+    assert told.endswith("run `corpusmill parallel encode`")
+    assert not (tmp_path / "none").exists()
+
+
+def test_batches_are_their_pairs_padded(train: PairDataset) -> None:
+    eos, pad = train.cache.meta.eos_id, train.cache.meta.pad_id
+    for seq_len in (None, 300):
+        for batch in PairLoader(train, Order(batch=8), seq_len=seq_len, ignore_source=True):
+            places = batch["places"].tolist()
+            longest = int(train.lengths[places].max()) - 1
+            expected = padded([train[place]["ids"].numpy() for place in places], seq_len or longest, pad)
+            assert (batch["tokens"].numpy() == expected.tokens).all()
+            assert (batch["targets"].numpy() == without_source(expected, eos)).all()
+            assert batch["attn_mask"].shape == (len(places), seq_len or longest, seq_len or longest)
+            assert batch["attn_mask"].dtype == torch.bool
+
+
+def test_a_mask_of_padding_alone_is_one_row(train: PairDataset) -> None:
+    for batch in PairLoader(train, Order(batch=8), mask="padding"):
+        of_tokens = batch["targets"] != IGNORED
+        assert (batch["attn_mask"] == of_tokens[:, None, :]).all()
+
+
+@given(
+    st.integers(0, 70),
+    st.one_of(st.none(), st.integers(1, 9)),
+    st.integers(1, 4),
+    st.integers(0, 3),
+    st.booleans(),
+    st.integers(0, 9),
+)
+def test_steps_deal_every_place_once(
+    pairs: int, batch: int | None, ranks: int, bucket_steps: int, drop_last: bool, epoch: int
+) -> None:
+    lengths = np.arange(pairs) * 7919 % 64 + 2
+    order = Order(batch, 3, drop_last, bucket_steps, ranks)
+
+    steps = order.steps(lengths, epoch)
+
+    dealt = [int(place) for step in steps for part in step for place in part]
+    assert all(len(step) == ranks for step in steps)
+    assert len(dealt) == len(set(dealt))
+    full = batch or max(1, pairs // ranks)
+    if drop_last:
+        assert len(dealt) == pairs // (ranks * full) * ranks * full
+        assert all(len(part) == full for step in steps for part in step)
+    else:
+        assert sorted(dealt) == list(range(pairs))
+        assert all(0 < len(part) <= (batch or -(-pairs // ranks)) for step in steps[:-1] for part in step)
+        if batch != 1 and pairs >= ranks and (batch is not None and pairs >= ranks * batch):
+            assert all(len(part) for part in steps[-1])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("bucket_steps", [0, 2])
+def test_over_ranks_workers_and_cuts_an_epoch_is_its_split(
+    train: PairDataset, workers: int, ranks: int, bucket_steps: int
+) -> None:
+    order = Order(batch=7, seed=5, bucket_steps=bucket_steps, ranks=ranks)
+    whole = [uids(PairLoader(train, order, rank), train) for rank in range(ranks)]
+    split = Counter(train.uid(place) for place in range(len(train)))
+    assert Counter(uid for of_rank in whole for uid in of_rank) == split
+
+    for cut in range(0, len(PairLoader(train, order)) + 1, 1 + 2 * workers):
+        for rank in range(ranks):
+            loader, seen = PairLoader(train, order, rank, workers=workers), list[str]()
+            if cut:
+                for step, batch in enumerate(loader, 1):
+                    seen += [train.uid(place) for place in batch["places"].tolist()]
+                    if step == cut:
+                        break
+            state = pickle.loads(pickle.dumps(loader.state_dict()))
+            resumed = PairLoader(train, order, rank)
+            resumed.load_state_dict(state)
+            assert seen + uids(resumed, train) == whole[rank]
+            assert resumed.state_dict()["epoch"] == 1
+
+
+def test_epochs_differ_and_seeds_tell_which_they_are(train: PairDataset) -> None:
+    loader, again, other = (PairLoader(train, Order(seed=seed)) for seed in (1, 1, 2))
+
+    first, second = uids(loader, train), uids(loader, train)
+
+    before = torch.random.get_rng_state()
+    assert (first, second) == (uids(again, train), uids(again, train))
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert first != second
+    assert first != uids(other, train)
+    assert sorted(first) == sorted(second)
+
+
+def test_a_full_batch_is_the_split(train: PairDataset) -> None:
+    [batch] = PairLoader(train, Order(batch=None))
+    assert sorted(batch["places"].tolist()) == list(range(96))
+
+
+def test_what_fits_no_loader_is_refused(train: PairDataset, cache: Path) -> None:
+    longest = int(train.lengths.max()) - 1
+    assert refusal(lambda: PairLoader(train, Order(), seq_len=16)) == (
+        f"{cache}: its longest pair has {longest} tokens, and seq_len is 16; "
+        "run `corpusmill parallel encode` --seq-len 16, which cuts pairs"
+    )
+    with pytest.raises(ValueError, match="rank is 2, of 2 ranks"):
+        PairLoader(train, Order(ranks=2), rank=2)
+    with pytest.raises(ValueError, match="the side is src, which has no source to ignore"):
+        PairLoader(PairDataset(cache, side="src"), Order(), ignore_source=True)
+    saved = PairLoader(train, Order(seed=1)).state_dict()
+    for other in (PairLoader(train, Order(seed=2)), PairLoader(PairDataset(cache, "val"), Order(seed=1))):
+        with pytest.raises(ValueError, match="give it what it was saved with"):
+            other.load_state_dict(saved)
+
+
+def test_buckets_at_least_halve_the_padding(tmp_path: Path) -> None:
+    """Of 1,000 real pairs; of made ones where these are absent."""
+    file = translation_lines(tmp_path / "a.jsonl", real_or_made_rows(1500))
+    sample = materialize(1000, files=[file], languages=("fr", "en"), source=SOURCE, folder=tmp_path / "s")
+    dataset = PairDataset(encode(sample, None, tmp_path / "c"))
+
+    plain, bucketed = (
+        pad_waste(dataset.lengths, PairLoader(dataset, Order(batch=16, bucket_steps=steps)).batches())
+        for steps in (0, 20)
+    )
+
+    assert bucketed < plain / 2
+    assert not REAL.is_dir() or plain > 0.25
+
+
+class TinyTransformer(torch.nn.Module):
+    """One head, two layers, learned places."""
+
+    def __init__(self, vocabulary: int, seq_len: int, width: int = 64) -> None:
+        super().__init__()
+        self.words, self.places = torch.nn.Embedding(vocabulary, width), torch.nn.Embedding(seq_len, width)
+        self.layers = torch.nn.ModuleList(
+            torch.nn.ModuleList(
+                [
+                    torch.nn.Linear(width, 3 * width),
+                    torch.nn.Linear(width, 4 * width),
+                    torch.nn.Linear(4 * width, width),
+                ]
+            )
+            for _ in range(2)
+        )
+        self.out = torch.nn.Linear(width, vocabulary)
+
+    def forward(self, tokens: torch.Tensor, attn_mask: torch.Tensor) -> torch.Tensor:
+        state = self.words(tokens) + self.places.weight[: tokens.shape[1]]
+        for heads, up, down in self.layers:
+            q, k, v = heads(torch.nn.functional.layer_norm(state, state.shape[-1:]))[:, None].chunk(3, dim=-1)
+            attended = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask[:, None])[:, 0]
+            state = state + attended
+            state = state + down(torch.relu(up(torch.nn.functional.layer_norm(state, state.shape[-1:]))))
+        return self.out(state)
+
+
+def test_under_its_mask_no_token_sees_what_comes_later(train: PairDataset) -> None:
+    batch = next(iter(PairLoader(train, Order(batch=4))))
+    tokens, mask = batch["tokens"], batch["attn_mask"]
+    torch.manual_seed(0)
+    model, middle = TinyTransformer(train.cache.meta.vocab_size, tokens.shape[1]), tokens.shape[1] // 2
+    others = tokens.clone()
+    others[:, middle:] = torch.randint(3, train.cache.meta.vocab_size, others[:, middle:].shape)
+
+    with torch.no_grad():
+        before, after = model(tokens, mask), model(others, mask)
+
+    assert torch.equal(before[:, :middle], after[:, :middle])
+    assert not torch.equal(before[:, middle:], after[:, middle:])
+    assert before.isfinite().all()
+
+
+@pytest.mark.slow
+def test_a_tiny_transformer_learns_one_batch_by_heart(train: PairDataset) -> None:
+    batch = next(iter(PairLoader(train, Order(batch=8), ignore_source=True)))
+    torch.manual_seed(0)
+    model = TinyTransformer(train.cache.meta.vocab_size, batch["tokens"].shape[1])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(300):
+        logits = model(batch["tokens"], batch["attn_mask"])
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if loss < 0.05:
+            break
+
+    assert loss < 0.05
