@@ -1,0 +1,148 @@
+"""A million sentence pairs → a sample of 120: each way to draw, beside reading the rows and doing nothing with them.
+
+    python benchmarks/parallel_text.py --pairs ../shared/data/parallel/wmt14_fr-en_validation.jsonl
+
+Input: the pairs of a file of JSON lines, again and again under numbers, as JSON lines and as Parquet. Ceilings read the
+same rows by the same reader; `plain` is Python's own loop over lines. The sample of both formats is proven to be one.
+Then the padding of batches of 16 of the pairs themselves, in random order and in buckets.
+"""
+
+import argparse
+import collections
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from measure import machine_line
+
+from pipeline_assets.corpus.parallel_text.cursor import new_cursor
+from pipeline_assets.corpus.parallel_text.encoder import encode
+from pipeline_assets.corpus.parallel_text.order import Order, pad_waste
+from pipeline_assets.corpus.parallel_text.pairs import Languages, PairFilters, SeenUids, canonical
+from pipeline_assets.corpus.parallel_text.rows import Rows, TranslationFile
+from pipeline_assets.corpus.parallel_text.sample_manifest import SampleSource
+from pipeline_assets.corpus.parallel_text.sample_recipe import SampleRecipe
+from pipeline_assets.corpus.parallel_text.sampler import draw
+from pipeline_assets.corpus.parallel_text.token_cache import open_cache
+from pipeline_assets.corpus.parallel_text.write_sample import materialize
+
+FR_EN = Languages(src="fr", tgt="en")
+FILTERS = PairFilters()
+
+
+def write_rows(folder: Path, pairs: list[dict[str, str]], rows: int) -> dict[str, TranslationFile]:
+    """The rows in both formats."""
+    lines, table = folder / "rows.jsonl", folder / "rows.parquet"
+    schema = pa.schema([("translation", pa.struct([("fr", pa.string()), ("en", pa.string())]))])
+    with open(lines, "wb") as file, pq.ParquetWriter(table, schema) as writer:
+        for first in range(0, rows, len(pairs)):
+            numbered = enumerate(pairs[: rows - first], first)
+            block = [{"fr": f"{number} {pair['fr']}", "en": f"{number} {pair['en']}"} for number, pair in numbered]
+            file.writelines(msgspec.json.encode({"translation": pair}) + b"\n" for pair in block)
+            writer.write_table(pa.table({"translation": block}, schema))
+    return {path.suffix: TranslationFile(path.name, lambda path=path: path) for path in (lines, table)}
+
+
+def uids(file: TranslationFile, **asked: object) -> frozenset[str]:
+    """What is drawn."""
+    recipe = SampleRecipe.of({"languages": FR_EN.content(), **asked}, "benchmark")
+    cursor = new_cursor(recipe)
+    collections.deque(draw([file], recipe, cursor, SeenUids(), 1 << 18), maxlen=0)
+    return frozenset(pair.uid for pair in cursor.reservoir.items)
+
+
+def filtered(file: TranslationFile) -> int:
+    """Rows that pass, and nothing is drawn."""
+    return sum(FILTERS.refuses(canonical(row.src), canonical(row.tgt)) is None for row in Rows(file, FR_EN))
+
+
+def plain_lines(file: TranslationFile) -> None:
+    with open(file.local(), "rb") as opened:
+        collections.deque(opened, maxlen=0)
+
+
+def rounds(flows: dict[str, Callable[[], object]], runs: int) -> list[dict[str, float]]:
+    """CPU seconds of each flow in each round: flows take turns, so that a busy machine slows all."""
+    measured = []
+    for _ in range(runs):
+        spent = {}
+        for name, flow in flows.items():
+            started = time.process_time()
+            flow()
+            spent[name] = time.process_time() - started
+        measured.append(spent)
+    return measured
+
+
+def waste(pairs: list[dict[str, str]], folder: Path) -> dict[str, float]:
+    """Share of padding, without and with buckets of 20 steps."""
+    path = folder / "pairs.jsonl"
+    path.write_bytes(b"".join(msgspec.json.encode({"translation": pair}) + b"\n" for pair in pairs))
+    source = SampleSource(dataset="benchmark", revision="0" * 40, splits=())
+    files = [TranslationFile(path.name, lambda: path)]
+    k = min(2000, len(pairs) // 2)
+    sample = materialize(k, files=files, languages=("fr", "en"), source=source, folder=folder / "sample")
+    cache = open_cache(encode(sample, None, folder / "cache"))
+    lengths = cache.lengths("pair")[cache.rows("train")]
+    steps = {name: Order(16, bucket_steps=size).steps(lengths, 0) for name, size in (("random", 0), ("buckets", 20))}
+    return {name: pad_waste(lengths, [np.asarray(batch) for [batch] in of]) for name, of in steps.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A million sentence pairs → a sample of 120")
+    parser.add_argument("--pairs", type=Path, required=True, help="JSON lines with a column `translation` of fr and en")
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=3)
+    options = parser.parse_args()
+    pairs = [json.loads(line)["translation"] for line in options.pairs.read_bytes().splitlines()]
+    ways: dict[str, tuple[str, dict[str, object]]] = {
+        "l, no filters": ("rows", {"filters": None}),
+        "classic, no filters": ("rows", {"filters": None, "algorithm": "classic"}),
+        "l": ("rows and filters", {}),
+        "classic": ("rows and filters", {"algorithm": "classic"}),
+        "es_weighted by chars": ("rows and filters", {"algorithm": "es_weighted", "weight": "chars"}),
+        "l, duplicates of the stream": ("rows and filters", {"duplicates": "stream"}),
+    }
+    print(f"{machine_line()}; one process, medians of {options.runs}, {options.rows:,} rows, samples equal\n")
+    print("| | lines, CPU s | speed | Parquet, CPU s | speed |\n|---|---|---|---|---|")
+    table: dict[str, list[str]] = {}
+    speeds: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        files = write_rows(Path(temporary), pairs, options.rows)
+        for way, (_, asked) in ways.items():
+            if len({uids(file, **asked) for file in files.values()}) != 1:
+                sys.exit(f"{way}: the samples of the formats differ")
+        for suffix, file in files.items():
+            flows: dict[str, Callable[[], object]] = {
+                "rows": lambda file=file: collections.deque(Rows(file, FR_EN), maxlen=0),
+                "rows and filters": lambda file=file: filtered(file),
+            }
+            flows |= {way: lambda file=file, asked=asked: uids(file, **asked) for way, (_, asked) in ways.items()}
+            if suffix == ".jsonl":
+                flows["plain"] = lambda file=file: plain_lines(file)
+            measured = rounds(flows, options.runs)
+            for name in flows:
+                ceiling = ways[name][0] if name in ways else name
+                speed = statistics.median(spent[ceiling] / spent[name] for spent in measured)
+                cpu = statistics.median(spent[name] for spent in measured)
+                table.setdefault(name, []).extend([f"{cpu:.2f}", f"{speed:.2f} of {ceiling}" if name in ways else ""])
+                if name in ways:
+                    speeds.setdefault(name, {})[suffix] = round(speed, 3)
+        padding = waste(pairs, Path(temporary))
+    for name, cells in table.items():
+        print(f"| {name} | {' | '.join(cells + [''] * (4 - len(cells)))} |")
+    print(f"\npadding, batches of 16: {padding['random']:.1%} in random order, {padding['buckets']:.1%} in buckets")
+    told = {name: round(share, 4) for name, share in padding.items()}
+    print(json.dumps({"benchmark": "parallel_text", "speed_of_ceiling": speeds, "pad_waste": told}))
+
+
+if __name__ == "__main__":
+    main()
