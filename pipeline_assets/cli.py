@@ -35,6 +35,7 @@ _GROUPS = {
     ),
     "stage2": ("Licensed corpora to a tokenizer and NumPy token shards.", "process refinedweb_mixture --out-dir out"),
     "stage2 tokenizer": ("The tokenizer of a mixture.", "train --manifest refinedweb_mixture"),
+    "parallel": ("Sentence pairs of a translation set, drawn once, and their tokens.", "inspect wmt14_fr_en"),
     "hub": ("A hub on this machine.", "serve ./hub"),
     "tokenizer": ("Pinned tokenizers.", "check FILE"),
     "manifests": ("Manifests that are kept in git.", "export"),
@@ -102,6 +103,12 @@ COMMANDS = {
         "stage2 verify": "Read every token shard of a recipe again, and write the inventory of that day.",
         "stage2 docs": "Write the page on the shipped mixtures from their manifests.",
         "stage2 train-config": "Print what a trainer asks of the shards, as YAML.",
+    },
+    "commands.parallel": {
+        "parallel sample": "Draw sentence pairs of a translation set in one pass, and split them once.",
+        "parallel encode": "Turn the pairs of a sample into tokens, by a model of theirs or a given one.",
+        "parallel inspect": "Show a sample, its tokens, and what padding its batches have.",
+        "parallel overfit": "Let a tiny transformer learn one batch by heart; exit 1 where it can't.",
     },
     "commands.publish": {
         "nemotron publish": "Make a sealed folder a dataset of a hub, or bring it up to date; needs HF_TOKEN.",

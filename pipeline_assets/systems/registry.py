@@ -40,6 +40,7 @@ add_system("healing", "pipeline_assets.systems.healing")
 add_system("stage_a", "pipeline_assets.systems.stage_a")
 add_system("nemotron", "pipeline_assets.systems.nemotron")
 add_system("stage2", "pipeline_assets.systems.stage2_mixture")
+add_system("parallel_text", "pipeline_assets.systems.parallel_text")
 
 
 def _page(system: str) -> System:

@@ -21,11 +21,10 @@ from pipeline_assets.corpus.parallel_text.sample_manifest import Sample, read_sa
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META, MODEL, EncodeMeta, open_cache
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.files import file_sha256
-from pipeline_assets.corpus.spine.manifest import StageVersion, sha256_of
+from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 
-ENCODE_STAGE = StageVersion("parallel_tokens", 1)
 _NORMALIZATION = "NFKC and strip, then the model's own"
 
 

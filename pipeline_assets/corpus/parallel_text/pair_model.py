@@ -9,11 +9,13 @@ from typing import Annotated
 import pydantic
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
+from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import Option, Share
 from pipeline_assets.corpus.tokens.families import SentencePieceModel, parse_sentencepiece
 from pipeline_assets.corpus.tokens.tokenizer import Sha256, read_pinned
 from pipeline_assets.corpus.tokens.train_sentencepiece import UnigramRecipe, VocabularyTooLargeError, train_unigram
 
+ENCODE_STAGE = StageVersion("parallel_tokens", 1)
 _STEP = 100
 logger = logging.getLogger("corpusmill")
 

@@ -7,8 +7,10 @@ import pydantic
 from pipeline_assets.corpus.parallel_text.pairs import Languages, PairFilters
 from pipeline_assets.corpus.parallel_text.reservoir import Algorithm
 from pipeline_assets.corpus.parallel_text.splits import SplitShares
-from pipeline_assets.corpus.spine.manifest import sha256_of
+from pipeline_assets.corpus.spine.manifest import StageVersion, sha256_of
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart
+
+SAMPLE_STAGE = StageVersion("parallel_sample", 1)
 
 
 class SampleRecipe(RecipePart):

@@ -43,7 +43,8 @@ def assign_splits(pairs: Sequence[Pair], shares: SplitShares, seed: int) -> list
     sides = [(canonical(pair.src_text), canonical(pair.tgt_text)) for pair in pairs]
     for src, tgt in sides:
         linked[last(src)] = last(tgt)
-    ranks = [rank(str(seed), "split", pair.uid, pair.file, pair.row) for pair in pairs]
+    # Not of where they stand: a set that is stored otherwise is split as before. Equal pairs are in one group anyhow.
+    ranks = [rank(str(seed), "split", pair.uid) for pair in pairs]
     groups: dict[str, list[int]] = {}
     for number in sorted(range(len(pairs)), key=ranks.__getitem__):
         groups.setdefault(last(sides[number][0]), []).append(number)

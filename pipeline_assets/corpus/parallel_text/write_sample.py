@@ -15,12 +15,10 @@ from pipeline_assets.corpus.parallel_text.sample_manifest import MANIFEST, MANIF
 from pipeline_assets.corpus.parallel_text.sample_recipe import SampleRecipe
 from pipeline_assets.corpus.parallel_text.sampler import draw
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.usage import Progress
 
-SAMPLE_STAGE = StageVersion("parallel_sample", 1)
 REJECTS = "rejects.jsonl"
 _CHUNK_ROWS = 1_000_000
 

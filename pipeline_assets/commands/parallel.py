@@ -1,0 +1,122 @@
+"""parallel: sentence pairs of a translation set, drawn once, their tokens, and a look at both."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipeline_assets.commands.build import OutDir, StrictFlags, build_recipe, name_of
+from pipeline_assets.commands.hub_names import commit_of, folder_named
+from pipeline_assets.commands.sections import Content, Section
+from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, counted, tell
+from pipeline_assets.corpus.parallel_text.pair_model import EncodeRecipe
+from pipeline_assets.corpus.parallel_text.sample_recipe import SampleRecipe
+from pipeline_assets.corpus.recipes.files import write_recipe_of
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.files import file_sha256
+from pipeline_assets.corpus.spine.recipe import read_yaml
+from pipeline_assets.systems.parallel_text import SAMPLE, TOKEN_CACHE, ParallelRecipe
+from pipeline_assets.systems.registry import recipe_path
+
+RecipeOf = Annotated[str, typer.Argument(metavar="RECIPE", help="Name or path of a recipe of parallel text.")]
+_LOSS = 0.05
+
+
+def sample(
+    dataset: Annotated[str, typer.Option(help="owner/name on the hub, or a folder here of the same layout.")],
+    said: Annotated[Content, Section(SampleRecipe)],
+    files: Annotated[list[str], typer.Option(help="Pattern of its files; {split} stands for each split.")],
+    split: Annotated[list[str], typer.Option(help="Split that is read; repeatable, in order.")],
+    revision: Annotated[str, typer.Option(help="Branch, tag or commit; its commit is written down.")] = "main",
+    *,
+    out_dir: OutDir = Path("data"),
+    flags: StrictFlags,
+) -> None:
+    """Example: corpusmill parallel sample --dataset my/pairs --src fr --tgt en --split train --files '{split}-*'"""
+    run = flags.run(out_dir)
+    folder = folder_named(dataset, "--dataset")
+    source: Content = {"splits": split, "files": files}
+    if folder is not None:
+        source["path"] = str(folder)
+    else:
+        source |= {"dataset": dataset, "revision": commit_of(run.hub_for("pairs"), dataset, revision)}
+    languages = said["languages"]
+    name = name_of(f"{dataset.rstrip('/').rpartition('/')[2]}-{languages['src']}-{languages['tgt']}")
+    content = {"system": "parallel_text", "name": name, "source": source, "sample": said}
+    recipe, path = write_recipe_of(ParallelRecipe, content, run.root, "parallel", run.replace)
+    tell([f"recipe {path}"], err=True)
+    build_recipe(recipe, path, run, strict=flags.strict)
+
+
+def encode(
+    recipe: RecipeOf,
+    said: Annotated[Content, Section(EncodeRecipe)],
+    spm_model: Annotated[Path | None, typer.Option(help="A SentencePiece model; default: one is trained.")] = None,
+    *,
+    out_dir: OutDir = Path("data"),
+    flags: StrictFlags,
+) -> None:
+    """Example: corpusmill parallel encode wmt14-fr-en --seq-len 128 --out-dir out"""
+    run = flags.run(out_dir)
+    path = recipe_path(recipe, run.root)
+    content: dict[str, Any] = read_yaml(path)
+    if spm_model is not None:
+        if not spm_model.is_file():
+            raise UsageError("there is no such file", spm_model, "give a SentencePiece .model")
+        said |= {"model": str(spm_model.absolute()), "model_sha256": file_sha256(spm_model)}
+    made, path = write_recipe_of(ParallelRecipe, content | {"encode": said}, run.root, "parallel", True)
+    build_recipe(made, path, run, strict=flags.strict)
+
+
+def inspect(recipe: RecipeOf, data: Root = Path("data"), as_json: AsJson = False) -> None:
+    """Example: corpusmill parallel inspect wmt14-fr-en --data out"""
+    from pipeline_assets.corpus.parallel_text.order import Order, pad_waste
+    from pipeline_assets.corpus.parallel_text.sample_manifest import MANIFEST, read_sample
+    from pipeline_assets.corpus.parallel_text.token_cache import open_cache
+
+    wanted = ParallelRecipe.read(recipe_path(recipe, data))
+    drawn = read_sample(data / wanted.target(SAMPLE.name).folder / MANIFEST)
+    told: dict[str, Any] = {"sample": drawn.meta, "pairs": [(one.src_text, one.tgt_text) for one in drawn.pairs[:3]]}
+    lines = [f"{drawn.meta.k} pairs of {drawn.meta.rows_seen:,} rows: {dict(drawn.meta.split_sizes)}"]
+    lines += aligned([(one.split, one.src_text, one.tgt_text) for one in drawn.pairs[:3]])
+    if wanted.encode is not None:
+        cache = open_cache(data / wanted.target(TOKEN_CACHE.name).folder)
+        lengths = cache.lengths("pair")[cache.rows("train")]
+        waste = {
+            name: round(pad_waste(lengths, [step[0] for step in order.steps(lengths, 0)]), 4)
+            for name, order in (("random", Order()), ("bucketed", Order(bucket_steps=20)))
+        }
+        told |= {"cache": cache.meta, "pad_waste": waste}
+        lines += [
+            f"{cache.meta.vocab_size:,} pieces, {dict(cache.meta.tokens)} tokens, cut: {dict(cache.meta.truncated)}",
+            f"padding in batches of 16: {waste['random']:.1%} in random order, {waste['bucketed']:.1%} in buckets",
+        ]
+    answer(as_json, told, lines)
+
+
+def overfit(
+    recipe: RecipeOf,
+    steps: Annotated[int, typer.Option(min=1, help="Steps at most.")] = 400,
+    batch: Annotated[int, typer.Option(min=1, help="Pairs.")] = 8,
+    data: Root = Path("data"),
+) -> bool:
+    """Example: corpusmill parallel overfit wmt14-fr-en --data out"""
+    try:
+        from pipeline_assets.corpus.parallel_text.dataset import PairDataset
+        from pipeline_assets.corpus.parallel_text.loader import PairLoader
+        from pipeline_assets.corpus.parallel_text.order import Order
+        from pipeline_assets.corpus.parallel_text.overfit import overfit as learn
+    except ImportError as error:
+        from pipeline_assets.corpus.spine.errors import not_installed
+
+        raise not_installed(error, "scoring") from None
+    dataset = PairDataset(data / ParallelRecipe.read(recipe_path(recipe, data)).target(TOKEN_CACHE.name).folder)
+    first = next(iter(PairLoader(dataset, Order(batch=batch))))
+    loss, step = float("inf"), 0
+    for step, loss in enumerate(learn(first, dataset.cache.meta.vocab_size, steps), 1):
+        if step % 50 == 0:
+            tell([f"step {step:4}  loss {loss:.4f}"], err=True)
+        if loss < _LOSS:
+            break
+    tell([f"loss {loss:.4f} after {counted(step, 'step')} on {counted(len(first['places']), 'pair')}"])
+    return loss < _LOSS

@@ -1,0 +1,209 @@
+"""Parallel text: pairs of a translation set, sampled once and frozen → a token cache → batches.
+
+What is compiled or heavy is imported where it is used: most commands build nothing.
+"""
+
+import datetime
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
+from pipeline_assets.corpus.parallel_text.pair_model import ENCODE_STAGE, EncodeRecipe
+from pipeline_assets.corpus.parallel_text.sample_manifest import MANIFEST, MANIFEST_META
+from pipeline_assets.corpus.parallel_text.sample_recipe import SAMPLE_STAGE, SampleRecipe
+from pipeline_assets.corpus.parallel_text.sections import EncodeSection, PairSource
+from pipeline_assets.corpus.preview import preview_inputs
+from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, listed_files, pin_of_folder, pin_of_hub, refuse_unpinned
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.recipe import Misfit, Recipe, section_at
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.trust.figures import Listing
+
+
+class ParallelRecipe(Recipe):
+    """Everything that decides the bytes.
+
+    Attributes:
+        source: the translation set.
+        sample: which of its pairs; drawn and split once.
+        encode: how they become tokens; None leaves that out.
+    """
+
+    system: Literal["parallel_text"]
+    source: PairSource
+    sample: SampleRecipe
+    encode: EncodeSection | None = None
+
+    @classmethod
+    def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
+        """As `Recipe.misfits`."""
+        path = section_at(values, "source").get("path")
+        if root is not None and isinstance(path, str) and not (root / path).is_dir():
+            yield Misfit(("source", "path"), f"there is no folder {root / path}", "correct `path`")
+
+    def goals(self) -> list[Target]:
+        """What all else is made for."""
+        source = self.source
+        outside = None if source.path is None else SourceFolder(Path(source.path), source.patterns())
+        raw = RAW.target(self.name, source.content_of_files(), outside=outside)
+        sample = SAMPLE.target(self.name, {"sample": self.sample.content(), "splits": list(source.splits)}, [raw])
+        if self.encode is None:
+            return [sample]
+        content = {"encode": self.encode.cache_content()}
+        model = None if self.encode.model is None else TokenizerPath(Path(self.encode.model))
+        return [TOKEN_CACHE.target(self.name, content, [sample], outside=model)]
+
+    def revisions(self) -> Sequence[tuple[str, str]]:
+        """Dataset and commit of what is read from a hub."""
+        if self.source.dataset is None or self.source.revision is None:
+            return ()
+        return [(self.source.dataset, self.source.revision)]
+
+
+def _pin(target: Target, run: Run) -> BuildResult:
+    if isinstance(target.outside, SourceFolder):
+        return pin_of_folder(target.outside, run.root, run.settings)
+    recipe = target.recipe
+    return pin_of_hub(recipe["dataset"], recipe["revision"], _meant(target, run), {})
+
+
+def _meant(target: Target, run: Run) -> list[HubFile]:
+    """The files of a hub that the patterns match, those of each split by their paths.
+
+    Raises:
+        UsageError: no revision is pinned yet, or a split has no file.
+        InputError: from the hub.
+    """
+    recipe, hub = target.recipe, run.hub_for("this translation set")
+    refuse_unpinned(recipe["dataset"], recipe["revision"], target.name.partition("/")[0])
+    listed = hub.list_files(recipe["dataset"], recipe["revision"])
+    found: dict[str, HubFile] = {}
+    for pattern in recipe["files"]:
+        matched = sorted(file.path for file in listed if fnmatch.fnmatchcase(file.path, pattern))
+        if not matched:
+            shown = ", ".join(file.path for file in listed[:3]) or "no files"
+            where = f"{recipe['dataset']}@{recipe['revision']}"
+            raise UsageError(f"no file matches {pattern}; it has {shown}", where, "correct `source.files`")
+        found |= {file.path: file for file in listed if file.path in matched}
+    return sorted(found.values(), key=lambda file: file.path)
+
+
+def _list(target: Target, run: Run) -> Listing:
+    if isinstance(target.outside, SourceFolder):
+        files = target.outside.below(run.root).files()
+        return Listing(tuple({"name": file.name, "bytes": file.bytes} for file in files))
+    pinned = pin_of_hub(target.recipe["dataset"], target.recipe["revision"], _meant(target, run), {})
+    return Listing(tuple(pinned.outside))
+
+
+RAW = Kind(
+    "parallel_text/raw",
+    RAW_STAGE,
+    seals_inputs(_pin),
+    "The files of a translation set, each by its hash: of a hub at a commit, or of a folder here.",
+    formats=frozenset({"huggingface", "file"}),
+    outside=folder_of,
+    preview=preview_inputs,
+    listing=_list,
+)
+
+
+def _sample(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.parallel_text.rows import TranslationFile
+    from pipeline_assets.corpus.parallel_text.sample_manifest import SampleSource
+    from pipeline_assets.corpus.parallel_text.write_sample import write_sample
+
+    [listed], [pin], run = job.target.upstream, job.upstream, job.run
+    recipe, identity = SampleRecipe.from_content(job.recipe["sample"]), pin.manifest.identity
+    if isinstance(listed.outside, SourceFolder):
+        folder = listed.outside.below(run.root).path
+        local = {entry["name"]: (lambda path=folder / entry["name"]: path) for entry in identity.inputs}
+        source = SampleSource(dataset="local", revision=pin.manifest.digest, splits=tuple(job.recipe["splits"]))
+    else:
+        hub, dataset, revision = run.hub_for("pairs"), identity.recipe["dataset"], identity.recipe["revision"]
+        local = {
+            file.path: (lambda file=file: hub.fetch(dataset, revision, file).local)
+            for file in listed_files(identity.inputs)
+        }
+        source = SampleSource(dataset=dataset, revision=revision, splits=tuple(job.recipe["splits"]))
+    patterns, names = identity.recipe["files"], sorted(local)
+    in_order = (name for pattern in patterns for name in names if fnmatch.fnmatchcase(name, pattern))
+    files = [TranslationFile(name, local[name]) for name in dict.fromkeys(in_order)]
+    now = datetime.datetime.now(datetime.UTC)
+    return write_sample(job.building, files, recipe, source, now, log_every_s=run.settings.log_every_s)
+
+
+def _pairs(sample: Artifact) -> Any:
+    from pipeline_assets.corpus.parallel_text.sample_manifest import read_sample
+
+    return read_sample(sample.path(MANIFEST)).pairs
+
+
+def no_text_in_two_splits(sample: Artifact) -> Verdict:
+    """No text of either side is in two splits, and no side is empty."""
+    splits, pairs = dict[str, str](), _pairs(sample)
+    texts = [(text, one.split) for one in pairs for text in (one.src_text, one.tgt_text)]
+    shared = sum(splits.setdefault(text, split) != split for text, split in texts)
+    empty = sum(not text.strip() for text, _ in texts)
+    words = f"of {len(pairs):,} pairs {shared:,} texts are in two splits, {empty:,} are empty"
+    return Verdict(not shared and not empty, words, {"pairs": len(pairs), "shared": shared, "empty": empty})
+
+
+def _preview_pairs(sample: Artifact) -> list[dict[str, str]]:
+    return [{"split": one.split, "src": one.src_text, "tgt": one.tgt_text} for one in _pairs(sample)[:10]]
+
+
+SAMPLE = Kind(
+    "parallel_text/sample",
+    SAMPLE_STAGE,
+    seals_files(_sample),
+    """Sentence pairs, drawn by a reservoir in one pass and split once: manifest.jsonl.
+
+    Each names the row of the file that it is.""",
+    formats=frozenset({"jsonl"}),
+    labels=(MANIFEST_META,),
+    preview=_preview_pairs,
+    checks=(FILES, LEDGER, check(no_text_in_two_splits)),
+)
+
+
+def _encode(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.parallel_text.encoder import write_cache
+
+    [sample], outside = job.upstream, job.target.outside
+    model = job.run.root / outside.path if isinstance(outside, TokenizerPath) else None
+    recipe = EncodeRecipe.from_content(job.recipe["encode"])
+    content = write_cache(job.building, sample.path(MANIFEST), recipe, model)
+    told = {TOKENIZER_FILE: str(outside.path)} if isinstance(outside, TokenizerPath) else {}
+    return replace(content, provenance={**content.provenance, **told})
+
+
+def pairs_are_those_of_the_sample(cache: Artifact, target: Target, root: Path) -> Verdict:
+    """Each split has as many pairs as the sample; none is longer than the recipe says."""
+    counts, asked = cache.manifest.identity.counts, target.recipe["encode"]["seq_len"]
+    wanted = open_artifact(root / target.upstream[0].folder).manifest.identity.counts["pairs"]
+    words = ", ".join(f"{split} {pairs:,}" for split, pairs in counts["pairs"].items())
+    cut = sum(counts["truncated"].values())
+    return Verdict(counts["pairs"] == wanted, f"{words}; cut to {asked} tokens: {cut:,}", {"truncated": cut})
+
+
+TOKEN_CACHE = Kind(
+    "parallel_text/token_cache",
+    ENCODE_STAGE,
+    seals_files(_encode),
+    "Ids of each pair of a sample, as NumPy files, and the SentencePiece model that they are of.",
+    formats=frozenset({"numpy"}),
+    outside=tokenizer_path,
+    checks=(FILES, check_beside(pairs_are_those_of_the_sample)),
+)
+RECIPE = ParallelRecipe
+KINDS = (RAW, SAMPLE, TOKEN_CACHE)

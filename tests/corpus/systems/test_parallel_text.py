@@ -1,0 +1,148 @@
+"""Parallel text from a hub to tokens: the same pairs however they are read, and what is refused."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parallel_build import DATASET, INLINE, SIZES, build, of_folder, of_hub, pairs, write_hub, write_set
+from refusals import refusal
+
+from pipeline_assets.corpus.parallel_text.sample_manifest import MANIFEST, read_sample
+from pipeline_assets.corpus.parallel_text.token_cache import open_cache
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.trust.rebuild import rebuild
+from resources.loopback_hub import LoopbackHub
+
+pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
+    folder = tmp_path_factory.mktemp("hub")
+    write_hub(folder)
+    with LoopbackHub(folder) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("root")
+
+
+@pytest.fixture(scope="module")
+def files(hub: LoopbackHub, root: Path) -> HubFiles:
+    return HubFiles(root / "hub_cache", endpoint=hub.endpoint, tries=2, wait_s=0.01)
+
+
+@pytest.fixture(scope="module")
+def made(hub: LoopbackHub, files: HubFiles, root: Path) -> dict[str, Artifact]:
+    return build(of_hub(hub.commits()[DATASET]), root, files)
+
+
+def uids(made: dict[str, Artifact]) -> list[str]:
+    return [one.uid for one in read_sample(made["parallel_text/sample"].path(MANIFEST)).pairs]
+
+
+def test_pairs_name_the_row_that_they_are_and_the_ledger_adds_up(made: dict[str, Artifact]) -> None:
+    sample = made["parallel_text/sample"]
+    identity = sample.manifest.identity
+
+    assert identity.ledger.adds_up
+    assert (identity.ledger.rows_in, identity.ledger.out) == (120, 40)
+    assert identity.counts["pairs"] == {"train": 32, "val": 4, "test": 4}
+    for one in read_sample(sample.path(MANIFEST)).pairs:
+        split = one.file.partition("/")[2].partition("-")[0]
+        assert pairs(split)[one.row] == {"fr": one.src_text, "en": one.tgt_text}
+
+
+def test_the_hubs_own_client_reads_the_same_pairs(
+    made: dict[str, Artifact], hub: LoopbackHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
+    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", hub.endpoint)
+    commit = hub.commits()[DATASET]
+    read = {
+        split: datasets.load_dataset(
+            str(hub.folder / "datasets" / DATASET), "fr-en", split=split, cache_dir=str(tmp_path)
+        )
+        for split in SIZES
+    }
+
+    for one in read_sample(made["parallel_text/sample"].path(MANIFEST)).pairs:
+        split = one.file.partition("/")[2].partition("-")[0]
+        assert read[split][one.row]["translation"] == {"fr": one.src_text, "en": one.tgt_text}
+        assert one.revision == commit
+
+
+def test_it_does_not_matter_where_the_files_lie_or_in_which_format(
+    made: dict[str, Artifact], tmp_path: Path
+) -> None:
+    for ending in ("parquet", "jsonl"):
+        write_set(tmp_path / ending, parquet=ending == "parquet")
+        local = build(of_folder(tmp_path / ending, ending), tmp_path / f"root-{ending}")
+        assert uids(local) == uids(made)
+
+
+def test_it_is_built_again_bit_for_bit(made: dict[str, Artifact], files: HubFiles, root: Path) -> None:
+    for artifact in made.values():
+        assert rebuild(artifact.folder, Run(root, INLINE, files)).is_identical
+
+
+def test_a_cache_has_the_pairs_of_its_sample_none_longer_than_asked(made: dict[str, Artifact]) -> None:
+    cache = open_cache(made["parallel_text/token_cache"].folder)
+
+    assert dict(cache.meta.pairs) == {"train": 32, "val": 4, "test": 4}
+    assert cache.lengths("pair").max() <= 65
+    assert cache.meta.manifest_sha256 == read_sample(made["parallel_text/sample"].path(MANIFEST)).meta.manifest_sha256
+
+
+@pytest.mark.parametrize(
+    ("sample", "said"),
+    [
+        ({"k": 1000}, "fewer"),
+        ({"languages": {"src": "de", "tgt": "en"}}, "de"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told_in_one_line(
+    sample: dict[str, Any], said: str, hub: LoopbackHub, files: HubFiles, tmp_path: Path
+) -> None:
+    told = refusal(lambda: build(of_hub(hub.commits()[DATASET], **sample), tmp_path, files), InputError)
+
+    assert "\n" not in told and (said in told or "1,000" in told), told
+    assert not (tmp_path / "parallel_text/pairs/sample").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"sample": {"languages": {"src": "fr", "tgt": "en"}, "k": 0}}, "k"),
+        ({"source": {"files": ["*"]}}, "give `dataset` and `revision`"),
+        ({"encode": {"model": "spm.model"}}, "give both `model` and `model_sha256`"),
+    ],
+)
+def test_a_recipe_that_cannot_be_is_refused(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+    from parallel_build import content_of
+
+    from pipeline_assets.systems.parallel_text import ParallelRecipe
+
+    content = content_of({"path": str(tmp_path), "files": ["*"]}) | change
+    assert said in refusal(lambda: ParallelRecipe.of(content, "made"), UsageError)
+
+
+def test_an_edited_manifest_makes_no_cache(tmp_path: Path) -> None:
+    write_set(tmp_path / "set")
+    made = build(of_folder(tmp_path / "set"), tmp_path)
+    manifest = made["parallel_text/sample"].path(MANIFEST)
+    manifest.chmod(0o644)
+    lines = manifest.read_text().splitlines()
+    manifest.write_text("\n".join([json.dumps(json.loads(lines[0]) | {"src_text": "edited"}), *lines[1:]]) + "\n")
+
+    assert "edited" in refusal(lambda: read_sample(manifest))
