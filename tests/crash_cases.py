@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from crash_points import Victim, armed
 from healing_build import INLINE, build_dataset, build_megatron, build_selection, build_snapshot, recipe_of, write_pages
 from nemotron_build import write_nemotron
+from parallel_build import write_pairs
 from stage2_build import write_local_mixture
 from stage_a_build import write_stage_a
 
@@ -39,6 +40,7 @@ from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.systems.parallel_text import ParallelRecipe
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 from pipeline_assets.systems.stage_a import StageARecipe
@@ -60,6 +62,7 @@ class Sources:
     stage_a: StageARecipe
     nemotron: NemotronRecipe
     stage2: Stage2Recipe
+    parallel_text: ParallelRecipe
 
     @property
     def model(self) -> Path:
@@ -196,7 +199,7 @@ _REPLACEMENTS: list[tuple[str, Literal["exchange"] | None]] = [
 ]
 
 
-def _built(system: Literal["stage_a", "nemotron", "stage2"], *steps: str) -> Work:
+def _built(system: Literal["stage_a", "nemotron", "stage2", "parallel_text"], *steps: str) -> Work:
     """Builds these steps of the recipe of a system, such as `raw`, of all its sources."""
 
     def run(sources: Sources, root: Path, engine: RunSettings) -> None:
@@ -208,7 +211,7 @@ def _built(system: Literal["stage_a", "nemotron", "stage2"], *steps: str) -> Wor
 
 
 stage_a, nemotron = functools.partial(_built, "stage_a"), functools.partial(_built, "nemotron")
-stage2 = functools.partial(_built, "stage2")
+stage2, parallel_text = functools.partial(_built, "stage2"), functools.partial(_built, "parallel_text")
 _TO_FILTERED = stage_a("raw", "normalized", "filtered")
 _TO_DEDUPLICATED = stage_a("raw", "normalized", "filtered", "deduplicated")
 _TO_EVALUATION = stage_a("raw", "normalized", "filtered", "deduplicated", "evaluation")
@@ -308,6 +311,8 @@ CASES = [
     Case("stage 2: tokenizer", _TO_FILTERED_MIXTURE, stage2("tokenizer"), stride=4),
     Case("stage 2: token shards", _TO_TOKENS, stage2("token_shards"), stride=4),
     Case("stage 2: token shards", _TO_TOKENS, stage2("token_shards"), FORKED, stride=16),
+    Case("parallel text: sample", parallel_text("raw"), parallel_text("sample")),
+    Case("parallel text: token cache", parallel_text("raw", "sample"), parallel_text("token_cache")),
     Case("stage 2: inventory and segments", _TO_SHARDS, stage2("inventory", "continual_segments"), stride=4),
 ]
 
@@ -333,8 +338,8 @@ def open_sources() -> Iterator[Sources]:
             )
             stage_a_recipe = write_stage_a(folder, LEAVES, hub.commits()[LEAVES])
             nemotron_recipe = write_nemotron(folder, folder / "model")
-            mixture = write_local_mixture(folder)
-            yield Sources(hub, folder / "cache", recipe, stage_a_recipe, nemotron_recipe, mixture)
+            made = (stage_a_recipe, nemotron_recipe, write_local_mixture(folder), write_pairs(folder))
+            yield Sources(hub, folder / "cache", recipe, *made)
 
 
 def _write_leaves(folder: Path) -> None:

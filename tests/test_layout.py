@@ -137,6 +137,7 @@ HOMES = {
             "pipeline_assets.corpus.batching",
             "pipeline_assets.corpus.parallel_text.dataset",
             "pipeline_assets.corpus.parallel_text.loader",
+            "pipeline_assets.corpus.parallel_text.overfit",
             "pipeline_assets.corpus.scoring",
             "modal_jobs",
         )
@@ -211,7 +212,7 @@ def test_the_command_line_starts_without_dagster_or_the_hub_client() -> None:
 
 def test_the_help_of_a_command_loads_no_arrays_or_tables() -> None:
     """But where options are made from sections of recipes, or a whole corpus is built."""
-    by_section = {f"commands.{page}" for page in ("stage_a", "stage2", "corpora", "nemotron", "scores")}
+    by_section = {f"commands.{page}" for page in ("stage_a", "stage2", "parallel", "corpora", "nemotron", "scores")}
     by_section |= {"demo", "smoke", "smoke_nemotron", "smoke_stage2"}
     modules = [f"pipeline_assets.{module}" for module in ("commands.sections", *COMMANDS) if module not in by_section]
 

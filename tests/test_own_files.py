@@ -198,7 +198,7 @@ def test_recipes_lists_those_that_are_there_with_their_state(built: Path, corpus
     assert {"healing_text_v1", "stage_a_v1", "nemotron_v1"} <= lines.keys()
 
 
-@pytest.mark.parametrize("system", ["healing", "stage_a", "nemotron", "stage2"])
+@pytest.mark.parametrize("system", ["healing", "stage_a", "nemotron", "stage2", "parallel_text"])
 def test_the_json_schema_takes_the_recipes_that_ship_and_refuses_unknown_keys(
     system: str, corpusmill: Corpusmill
 ) -> None:
@@ -217,7 +217,7 @@ def test_the_json_schema_takes_the_recipes_that_ship_and_refuses_unknown_keys(
 
 def test_a_system_that_is_none_is_one_line(corpusmill: Corpusmill) -> None:
     assert refused(corpusmill("recipes", "--schema", "x")) == (
-        "--schema: there is no system 'x'; give healing, stage_a, nemotron, stage2"
+        "--schema: there is no system 'x'; give healing, stage_a, nemotron, stage2, parallel_text"
     )
 
 

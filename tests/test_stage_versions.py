@@ -14,6 +14,8 @@ import pytest
 import yaml
 from nemotron_build import quiz_of
 from nemotron_hub import write_dataset
+from parallel_build import build as build_pairs
+from parallel_build import write_pairs
 from stage2_build import build as build_mixture
 from stage2_build import recipe_with as mixture_with
 from stage2_build import write_datasets
@@ -172,6 +174,13 @@ def stage2(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     return {**made, "stage2/tokenizer": trained["stage2/tokenizer"]}
 
 
+@pytest.fixture(scope="module")
+def parallel_text(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
+    """Every artifact of made pairs in a folder, by its role."""
+    root = tmp_path_factory.mktemp("parallel_text")
+    return build_pairs(write_pairs(root), root)
+
+
 def golden_of(artifact: Artifact) -> str:
     """A digest of what the stage decided and wrote. Parquet bytes of the made input, which vary by writer, stay out;
     and, where there are scores of a model in it, digits of numbers that vary by CPU.
@@ -230,6 +239,7 @@ ROLES = {
         *(f"nemotron/nll_scores/{SPLITS[1]}", "nemotron/score_report", "nemotron/training_subsets"),
     ],
     "of_a_model": ["nemotron/model"],
+    "parallel_text": ["parallel_text/raw", "parallel_text/sample", "parallel_text/token_cache"],
     "stage2": [
         *(f"stage2/{step}/web" for step in ("raw", "raw_corpus", "filtered", "token_shards")),
         *(f"stage2/{step}" for step in ("deduplicated", "tokenizer", "inventory", "continual_segments")),

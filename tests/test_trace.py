@@ -112,7 +112,7 @@ def test_a_split_that_was_moved_is_traced_with_its_data_root(
     assert given.stdout == environment.stdout == corpusmill("trace", train, "--token", 5).stdout
     assert refused(wrong, 1) == (
         f"{tmp_path}: no artifact with digest {digest} is below "
-        "corpora, selections, megatron, stage_a, nemotron, stage2; "
+        "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text; "
         "give the data root that has it with --data, or build it again from its recipe"
     )
 

@@ -125,7 +125,7 @@ def test_where_only_upstream_is_missing_nothing_is_called_damaged(corpusmill: Co
     lines = result.stdout.splitlines()
     assert result.returncode == 1
     assert lines[0].startswith(f"{chain}/selections/healing_text_v1: made from healing/fineweb_edu_snapshot sha256:")
-    areas = "corpora, selections, megatron, stage_a, nemotron, stage2"
+    areas = "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text"
     assert lines[0].endswith(f", which is not below {areas} of {chain}")
     assert [line.split()[0] for line in lines[1:5]] == ["intact"] * 4
     assert lines[-2].startswith("INCOMPLETE: 8 of 8 files, ")

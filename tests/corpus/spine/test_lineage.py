@@ -53,7 +53,7 @@ def test_a_folder_that_is_on_its_way_in_or_out_is_not_found(words: Artifact, tmp
     assert not Lineage(tmp_path).sealed and not Lineage(tmp_path).unreadable
     assert refusal(lambda: Lineage(tmp_path).locate(words.manifest.digest)) == (
         f"{tmp_path}: no artifact with digest {words.manifest.digest} is below "
-        "corpora, selections, megatron, stage_a, nemotron, stage2; "
+        "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text; "
         "give the data root that has it with --data, or build it again from its recipe"
     )
 
@@ -189,7 +189,7 @@ def test_a_missing_upstream_is_found_once_with_its_digest_and_who_was_made_from_
 
     what = (
         f"made from words/split {digest}, which is not below "
-        f"corpora, selections, megatron, stage_a, nemotron, stage2 of {root}"
+        f"corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text of {root}"
     )
     assert chain.missing == [Finding(root / "megatron/set/train", what, train)]
     assert len(chain_of(root / "megatron/set", root).missing) == 1

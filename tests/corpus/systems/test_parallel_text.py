@@ -82,9 +82,7 @@ def test_the_hubs_own_client_reads_the_same_pairs(
         assert one.revision == commit
 
 
-def test_it_does_not_matter_where_the_files_lie_or_in_which_format(
-    made: dict[str, Artifact], tmp_path: Path
-) -> None:
+def test_it_does_not_matter_where_the_files_lie_or_in_which_format(made: dict[str, Artifact], tmp_path: Path) -> None:
     for ending in ("parquet", "jsonl"):
         write_set(tmp_path / ending, parquet=ending == "parquet")
         local = build(of_folder(tmp_path / ending, ending), tmp_path / f"root-{ending}")

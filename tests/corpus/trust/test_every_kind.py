@@ -27,7 +27,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Targe
         settings = RunSettings(workers=0, start_method="fork")  # scores are made by workers: a fork has torch already
         run = Run(tmp_path_factory.mktemp("kinds"), settings, sources.offline, sends=False)
         targets: Targets = {}
-        for recipe in (sources.recipe, sources.stage_a, sources.nemotron, sources.stage2):
+        recipes = (sources.recipe, sources.stage_a, sources.nemotron, sources.stage2, sources.parallel_text)
+        for recipe in recipes:
             for target in recipe.targets():
                 KINDS[target.kind].build(target, run)
                 targets.setdefault(target.kind, []).append(target)

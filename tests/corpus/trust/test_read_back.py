@@ -136,7 +136,7 @@ def test_what_it_is_made_from_and_is_gone_is_named(made: HealingSet) -> None:
     assert refusal(with_upstream=False) == with_copy.removesuffix(", or build it again too with --upstream")
     assert refusal(with_upstream=True) == (
         f"{made.root}: {words}, of which no manifest is below "
-        "corpora, selections, megatron, stage_a, nemotron, stage2 or manifests; "
+        "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text or manifests; "
         "give the data root that has it with --data"
     )
 

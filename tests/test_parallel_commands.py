@@ -1,0 +1,81 @@
+"""The commands of `corpusmill parallel`, typed as a user types them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from parallel_build import write_set
+
+pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
+Corpusmill = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory, corpusmill: Corpusmill) -> Path:
+    """A data root with a sample of pairs of a folder, and its tokens, by two commands."""
+    root = tmp_path_factory.mktemp("out")
+    write_set(root / "set", parquet=False)
+    typed = ("parallel", "sample", "--dataset", root / "set", "--src", "fr", "--tgt", "en", "--k", 40)
+    drawn = corpusmill(*typed, "--split", "train", "validation", "--files", "{split}-0.jsonl", "--out-dir", root)
+    assert drawn.returncode == 0, drawn.stderr
+    encoded = corpusmill("parallel", "encode", "set-fr-en", "--seq-len", 64, "--out-dir", root)
+    assert encoded.returncode == 0, encoded.stderr
+    return root
+
+
+def test_both_write_the_recipe_that_they_run(out: Path, corpusmill: Corpusmill) -> None:
+    again = corpusmill("run", "set-fr-en", "--data", out)
+
+    assert again.returncode == 0 and "built" not in again.stdout, again.stderr
+    assert "token_cache" in again.stdout
+
+
+def test_inspect_shows_pairs_tokens_and_padding(out: Path, corpusmill: Corpusmill) -> None:
+    shown = corpusmill("parallel", "inspect", "set-fr-en", "--data", out)
+    told = json.loads(corpusmill("parallel", "inspect", "set-fr-en", "--data", out, "--json").stdout)
+
+    assert shown.returncode == 0, shown.stderr
+    assert "40 pairs of 120 rows" in shown.stdout and "in buckets" in shown.stdout
+    assert told["sample"]["split_sizes"] == {"train": 32, "val": 4, "test": 4}
+    assert told["cache"]["seq_len"] == 64
+
+
+@pytest.mark.slow
+def test_overfit_learns_a_batch_by_heart_or_says_that_it_did_not(out: Path, corpusmill: Corpusmill) -> None:
+    pytest.importorskip("torch")
+    learnt = corpusmill("parallel", "overfit", "set-fr-en", "--data", out)
+    assert learnt.returncode == 0, learnt.stdout + learnt.stderr
+    assert corpusmill("parallel", "overfit", "set-fr-en", "--steps", 1, "--data", out).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--src", "de"), "de"),
+        (("--k", "0"), "--k"),
+        (("--k", "1000"), "1,000"),
+        (("--files", "{split}.parquet"), "no file matches"),
+        (("--src", "en"), "both sides are en"),
+    ],
+)
+def test_what_is_typed_wrong_is_one_line(
+    words: tuple[str, ...], said: str, out: Path, tmp_path: Path, corpusmill: Corpusmill
+) -> None:
+    typed = {"--src": "fr", "--tgt": "en", "--k": "40", "--files": "{split}-0.jsonl", "--split": "train"}
+    typed |= dict([words])
+    flat = [word for pair in typed.items() for word in pair]
+    done = corpusmill("parallel", "sample", "--dataset", out / "set", *flat, "--out-dir", tmp_path)
+
+    assert done.returncode in (1, 2) and said in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "parallel_text" / "set-fr-en" / "sample").exists()
+
+
+def test_another_model_than_the_recorded_one_is_refused(out: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
+    (tmp_path / "none.model").write_bytes(b"no model")
+    refused = corpusmill(
+        "parallel", "encode", "set-fr-en", "--spm-model", tmp_path / "none.model", "--out-dir", tmp_path
+    )
+    assert refused.returncode == 2 and "no such recipe" in refused.stderr
