@@ -24,11 +24,13 @@ from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.demo_library import HELP_DATASET, HUB_FOLDER, HUB_TOKEN, write_fineweb_edu, write_help_dataset
 from pipeline_assets.demo_mixture import write_mixture
 from pipeline_assets.demo_nemotron import write_datasets
+from pipeline_assets.demo_pairs import made_pairs, write_pairs
 from pipeline_assets.demo_sources import SOURCES_FOLDER, write_sources
 from pipeline_assets.smoke_nemotron import made_recipe, pool_lines
 from pipeline_assets.smoke_stage2 import made_mixture, mixture_lines
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.systems.parallel_text import ParallelRecipe
 from pipeline_assets.systems.registry import PROJECT_RECIPES
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 from pipeline_assets.systems.stage_a import StageARecipe
@@ -40,7 +42,7 @@ _STAGE_A = Path(__file__).with_name("demo_stage_a.yaml")
 _STAGE_A_WORKERS = 0  # its sources are so small that starting workers would take most of the time
 _DIGEST_LETTERS = len("sha256:") + 12
 REBUILT = ".rebuilt"  # digests of what was shown to rebuild
-System = Literal["healing", "stage_a", "nemotron", "stage2"]
+System = Literal["healing", "stage_a", "nemotron", "stage2", "parallel_text"]
 _TOKEN_BUDGET = 247_000  # both splits come within 1 % of theirs
 _TEXT_BYTES = 1_920_000  # 1.6 times 4.8 bytes a token: the corpus is small, so chance needs room
 _SHARD_TEXT_BYTES = 262_144
@@ -66,6 +68,8 @@ def demo(
         write_datasets(data / HUB_FOLDER)
     if "stage2" in asked:
         write_mixture(data / HUB_FOLDER)
+    if "parallel_text" in asked:
+        write_pairs(data / HUB_FOLDER)
     with LoopbackHub(data / HUB_FOLDER, writable="nemotron" in asked) as hub:
         os.environ.update(hub.variables() | {"HF_TOKEN": HUB_TOKEN})
         commits = hub.commits()
@@ -79,6 +83,8 @@ def demo(
             _build_nemotron(data, made_recipe(data, commits))
         if "stage2" in asked:
             _build_stage2(data, made_mixture(data, commits))
+        if "parallel_text" in asked:
+            _build_pairs(data, made_pairs(data, commits))
     where = "" if data == Path("data/demo") else f" DATA={data}"
     typer.echo(f"\nlook at it:  make ui{where}   (or: corpusmill ui --data {data})")
 
@@ -158,6 +164,14 @@ def _build_stage2(root: Path, recipe: Stage2Recipe) -> None:
     new = sum(not outcome.was_current for outcome in built)
     tell(["", f"{counted(new, 'artifact')} of stage 2 built", *mixture_lines(recipe, root)])
     _show_rebuild(root, root / recipe.target("stage2/token_shards", "c4_en").folder, _STAGE_A_WORKERS)
+
+
+def _build_pairs(root: Path, recipe: ParallelRecipe) -> None:
+    _build(recipe, root, 0)
+    cache = root / recipe.target("parallel_text/token_cache").folder
+    counts = open_artifact(cache).manifest.identity.counts
+    tell([f"parallel text: {counts['pairs']} pairs, {counts['tokens']} tokens"])
+    _show_rebuild(root, cache, 0)
 
 
 def _build(recipe: Recipe, root: Path, workers: int) -> None:

@@ -61,11 +61,12 @@ MAY_IMPORT = {
     "demo_library": {"spine"},
     "demo_sources": {"demo_library"},
     "demo_mixture": {"demo_library", "demo_sources"},
+    "demo_pairs": {"demo_library", "demo_sources", "systems", "corpus", "spine"},
     "demo_nemotron": {"systems", "spine"},
     "smoke_nemotron": {"commands", "demo_library", "demo_nemotron", "resources", "systems", "corpus", "spine"},
     "demo": {
         *{"commands", "demo_library", "demo_nemotron", "demo_sources", "smoke_nemotron"},
-        *{"demo_mixture", "smoke_stage2"},
+        *{"demo_mixture", "demo_pairs", "smoke_stage2"},
         *{"resources", "systems", "corpus", "spine"},
     },
     "smoke_stage2": {"commands", "demo_library", "demo_mixture", "resources", "systems", "corpus", "spine"},

@@ -109,7 +109,8 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
         ("dedup explain --recall most", "--recall: it is 'most'; give a number"),
         (
             "demo --only heeling",
-            "--only: it is 'heeling'; 'heeling' is not one of 'healing', 'stage_a', 'nemotron', 'stage2'",
+            "--only: it is 'heeling'; 'heeling' is not one of 'healing', 'stage_a', 'nemotron', 'stage2', "
+            "'parallel_text'",
         ),
         ("stage-a why ''", "DOC_ID: the id is empty; give the id of a document: `trace` and `peek` show ids"),
         ("status --data README.md", "README.md: a file lies where a folder belongs; give the data root with --data"),
