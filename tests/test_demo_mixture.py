@@ -73,6 +73,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_the_same_bytes_are_written_elsewhere(hub: Path, tmp_path: Path) -> None:
     write_mixture(tmp_path)
 

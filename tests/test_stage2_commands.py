@@ -210,6 +210,7 @@ def test_a_token_of_a_shard_traces_to_a_row_at_a_commit(out: Path, hub: Loopback
     assert "cc-by-sa-4.0" in done.stdout
 
 
+@pytest.mark.slow
 def test_smoke_makes_the_shipped_mixture_small_and_goes_on_with_what_is_there(
     tmp_path: Path, typed: Corpusmill
 ) -> None:

@@ -157,7 +157,13 @@ def test_code_comes_back_to_the_letter_where_text_is_left_as_it_is(
     assert model.decode(ids[: ids.index(model.eos_id())] if model.eos_id() in ids else ids) in first
 
 
-@pytest.mark.parametrize("engine", [RunSettings(workers=1), RunSettings(workers=2)], ids=["1", "2"])
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param(RunSettings(workers=1), id="1", marks=pytest.mark.slow),
+        pytest.param(RunSettings(workers=2), id="2"),
+    ],
+)
 def test_workers_change_no_digest(
     engine: RunSettings, made: dict[str, Artifact], hub: LoopbackHub, files: HubFiles, tmp_path: Path
 ) -> None:
