@@ -73,6 +73,17 @@ def test_what_is_typed_wrong_is_one_line(
     assert not (tmp_path / "parallel_text" / "set-fr-en" / "sample").exists()
 
 
+def test_encode_leaves_a_recipe_that_was_written_by_hand(out: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
+    path = tmp_path / "recipes" / "set-fr-en.yaml"
+    path.parent.mkdir()
+    by_hand = f"# mine\n{(out / 'recipes' / path.name).read_text()}"
+    path.write_text(by_hand)
+    refused = corpusmill("parallel", "encode", "set-fr-en", "--seq-len", 32, "--out-dir", tmp_path)
+
+    assert refused.returncode == 2 and "another recipe is there" in refused.stderr, refused.stderr
+    assert path.read_text() == by_hand
+
+
 def test_another_model_than_the_recorded_one_is_refused(out: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
     (tmp_path / "none.model").write_bytes(b"no model")
     refused = corpusmill(

@@ -64,7 +64,7 @@ def encode(
         if not spm_model.is_file():
             raise UsageError("there is no such file", spm_model, "give a SentencePiece .model")
         said |= {"model": str(spm_model.absolute()), "model_sha256": file_sha256(spm_model)}
-    made, path = write_recipe_of(ParallelRecipe, content | {"encode": said}, run.root, "parallel", True)
+    made, path = write_recipe_of(ParallelRecipe, content | {"encode": said}, run.root, "parallel", run.replace)
     build_recipe(made, path, run, strict=flags.strict)
 
 
