@@ -21,7 +21,14 @@ from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import Recipe, read_yaml
 from pipeline_assets.corpus.trust.rebuild import rebuild
-from pipeline_assets.demo_library import HELP_DATASET, HUB_FOLDER, HUB_TOKEN, write_fineweb_edu, write_help_dataset
+from pipeline_assets.demo_library import (
+    HELP_DATASET,
+    HUB_FOLDER,
+    HUB_TOKEN,
+    write_fineweb_edu,
+    write_help_dataset,
+    write_recipe_text,
+)
 from pipeline_assets.demo_mixture import write_mixture
 from pipeline_assets.demo_nemotron import write_datasets
 from pipeline_assets.demo_pairs import made_pairs, write_pairs
@@ -117,19 +124,12 @@ def write_recipe(root: Path, project_recipe: Path, commit: str) -> Path:
         "license_tag": "psf-2.0",
     }
     recipe["megatron"]["token_budget"] = _TOKEN_BUDGET
-    return _written(root, RECIPE_NAME, yaml.safe_dump(recipe, sort_keys=False))
+    return write_recipe_text(root, RECIPE_NAME, yaml.safe_dump(recipe, sort_keys=False))
 
 
 def write_stage_a_recipe(root: Path, commit: str) -> Path:
     """The recipe that asks for every step of stage A, pinned to a commit, in the data root's recipes."""
-    return _written(root, "stage_a_v1", _STAGE_A.read_text(encoding="utf-8").replace("COMMIT", commit))
-
-
-def _written(root: Path, name: str, recipe: str) -> Path:
-    path = root / "recipes" / f"{name}.yaml"
-    durable.make_folder(path.parent)
-    durable.write_durably(path, recipe.encode())
-    return path
+    return write_recipe_text(root, "stage_a_v1", _STAGE_A.read_text(encoding="utf-8").replace("COMMIT", commit))
 
 
 def _build_healing(root: Path, workers: int, recipe: HealingRecipe) -> None:

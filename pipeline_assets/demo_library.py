@@ -12,13 +12,15 @@ import sys
 import sysconfig
 import uuid
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError
@@ -334,6 +336,20 @@ def write_changed(path: Path, data: bytes) -> None:
     if not path.is_file() or path.read_bytes() != data:
         durable.make_folder(path.parent)
         durable.write_durably(path, data)
+
+
+def write_recipe(root: Path, content: Mapping[str, Any]) -> Path:
+    """A recipe among those of a data root."""
+    text = yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120)
+    return write_recipe_text(root, str(content["name"]), text)
+
+
+def write_recipe_text(root: Path, name: str, text: str) -> Path:
+    """The same, as it is to be read."""
+    path = root / "recipes" / f"{name}.yaml"
+    durable.make_folder(path.parent)
+    durable.write_durably(path, text.encode())
+    return path
 
 
 def planted(pages: list[Page]) -> dict[tuple[str, int], list[Row]]:

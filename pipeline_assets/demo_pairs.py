@@ -9,11 +9,10 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
-import yaml
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.recipe import read_yaml
-from pipeline_assets.demo_library import parquet, write_changed
+from pipeline_assets.demo_library import parquet, write_changed, write_recipe
 from pipeline_assets.demo_sources import sentence
 from pipeline_assets.systems.parallel_text import ParallelRecipe
 from pipeline_assets.systems.registry import PROJECT_RECIPES
@@ -53,7 +52,4 @@ def made_pairs(root: Path, commits: Mapping[str, str]) -> ParallelRecipe:
     """The shipped recipe, pinned to the made set, in the data root's recipes."""
     content: dict[str, Any] = read_yaml(PROJECT_RECIPES / "wmt14_fr_en.yaml")
     content |= {"name": NAME, "source": content["source"] | {"revision": commits[PAIRS_DATASET]}}
-    path = root / "recipes" / f"{NAME}.yaml"
-    durable.make_folder(path.parent)
-    durable.write_durably(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120).encode())
-    return ParallelRecipe.read(path)
+    return ParallelRecipe.read(write_recipe(root, content))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
 from pipeline_assets.commands.scores import pools_section
 from pipeline_assets.commands.terminal import Workers, aligned, as_command, counted, log_to_stderr, tell
@@ -18,10 +17,9 @@ from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring.made_model import write_made_model
-from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.demo_library import HUB_FOLDER, HUB_TOKEN
+from pipeline_assets.demo_library import HUB_FOLDER, HUB_TOKEN, write_recipe
 from pipeline_assets.demo_nemotron import shipped_recipe, write_datasets
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from resources.loopback_hub import LoopbackHub
@@ -108,7 +106,4 @@ def made_recipe(root: Path, commits: Mapping[str, str]) -> NemotronRecipe:
     content["rows"] |= {"max_reject_fraction": "0.2"}
     # What is made up has no licence that anybody could know.
     content["publish"] = {"repo": "loopback/{dataset}-pools", "allow_unknown_licences": True}
-    path = root / "recipes" / f"{NAME}.yaml"
-    durable.make_folder(path.parent)
-    durable.write_durably(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120).encode())
-    return NemotronRecipe.read(path)
+    return NemotronRecipe.read(write_recipe(root, content))

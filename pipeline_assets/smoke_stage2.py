@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from pipeline_assets.commands.terminal import Workers, aligned, as_command, counted, log_to_stderr, tell
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import read_yaml
-from pipeline_assets.demo_library import HUB_FOLDER
+from pipeline_assets.demo_library import HUB_FOLDER, write_recipe
 from pipeline_assets.demo_mixture import write_mixture
 from pipeline_assets.systems.registry import PROJECT_RECIPES
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
@@ -59,10 +57,7 @@ def made_mixture(root: Path, commits: Mapping[str, str]) -> Stage2Recipe:
     halves = {"refinedweb": "0.5", "wikipedia_en": "0.5"}
     segments = [{"name": name, "tokens": 8192, "weights": halves} for name in ("first", "next")]
     content["segments"] = {"segments": segments}
-    path = root / "recipes" / f"{NAME}.yaml"
-    durable.make_folder(path.parent)
-    durable.write_durably(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120).encode())
-    return Stage2Recipe.read(path)
+    return Stage2Recipe.read(write_recipe(root, content))
 
 
 def mixture_lines(recipe: Stage2Recipe, root: Path) -> list[str]:

@@ -1,7 +1,6 @@
 """stage2: licensed corpora, a tokenizer of them and their token shards, by recipes."""
 
 import datetime
-import hashlib
 import json
 import logging
 from dataclasses import dataclass, replace
@@ -12,11 +11,11 @@ import typer
 
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import OutDir, StrictFlags, build_recipe, name_of, warning_last
+from pipeline_assets.commands.hub_sources import hub_source
 from pipeline_assets.commands.sections import Content
-from pipeline_assets.commands.stage_a import hub_source
 from pipeline_assets.commands.terminal import Root, counted, log_to_stderr, naming, tell
 from pipeline_assets.corpus.licences import licence_table
-from pipeline_assets.corpus.publishing.text_files import write_ndjsonl, write_txt
+from pipeline_assets.corpus.publishing.text_files import refuse_folder, write_ndjsonl, write_txt
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.files import pin_recipe, write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
@@ -27,6 +26,7 @@ from pipeline_assets.corpus.shards.train_config import train_config as config_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import make_folder, write_durably
 from pipeline_assets.corpus.spine.errors import DeniedError, UsageError
+from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, UNPINNED, read_yaml, section_at, upstream_first
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.families import CHECKSUM, TokenizerFile, load_tokenizer
@@ -78,7 +78,8 @@ def raw(
     flags: StrictFlags,
 ) -> None:
     """Example: corpusmill stage2 raw --dataset allenai/c4 --subset en --limit 1000 --output data/raw/c4.ndjsonl"""
-    _refuse_folder(output)
+    if output is not None:
+        refuse_folder(output)
     run = flags.run(out_dir)
     made = _build_source(run, "raw", rows.section(run, output), RAW_CORPUS.name, flags)
     tell([str(made.folder), *(f"  {made.folder / name}" for name in ("README.md", "DATASET_CARD.md", "LICENSES.md"))])
@@ -99,7 +100,7 @@ def filter(
     flags: StrictFlags,
 ) -> None:
     """Example: corpusmill stage2 filter --dataset allenai/c4 --subset en --limit 1000 --output-path c4.txt"""
-    _refuse_folder(output_path)
+    refuse_folder(output_path)
     if min_chars > max_chars:
         raise UsageError(f"it is {min_chars:,}, more than --max-chars", "--min-chars", "lower it")
     run = flags.run(out_dir)
@@ -110,12 +111,6 @@ def filter(
     made = _build_source(run, "filter", section, FILTERED.name, flags)
     tell([str(made.folder), f"  {made.manifest.identity.ledger}"])
     tell([f"{output_path}: {counted(write_txt(made, output_path), 'document')}"])
-
-
-def _refuse_folder(path: Path | None) -> None:
-    """Before anything is fetched for a file."""
-    if path is not None and path.is_dir():
-        raise UsageError("this is a folder", path, "name a file")
 
 
 def _build_source(run: Run, step: str, section: Content, kind: str, flags: StrictFlags) -> Artifact:
@@ -215,7 +210,7 @@ def _sha256_expected(recipe: Stage2Recipe, file: Path) -> str:
     """
     if not file.is_file():
         raise UsageError("there is no such file", file, "give a SentencePiece .model")
-    found = hashlib.sha256(file.read_bytes()).hexdigest()
+    found = file_sha256(file)
     expected = getattr(recipe.tokenizer, "expected_sha256", None) or getattr(recipe.tokenizer, "sha256", None)
     if expected not in (None, found):
         what = f"its sha256 is {found}, and {recipe.name} expects {expected}"

@@ -121,6 +121,13 @@ class DocumentText(msgspec.Struct, frozen=True):
     license_tag: str
 
 
+class LicensedText(msgspec.Struct, frozen=True):
+    """A text and its licence; decoding skips the other fields."""
+
+    text: str
+    license_tag: str
+
+
 def moment_of(value: str | float | datetime.date | None) -> str:
     """A date as ISO 8601 in UTC, to the millisecond: `2013-05-18T05:48:54.000`. A time without a zone is taken for UTC,
     a day for its beginning; what isn't written as `2013-05-18`, with or without a time, is kept as text; "" where there

@@ -99,10 +99,8 @@ def _meant(target: Target, run: Run) -> list[HubFile]:
 
 def _list(target: Target, run: Run) -> Listing:
     if isinstance(target.outside, SourceFolder):
-        files = target.outside.below(run.root).files()
-        return Listing(tuple({"name": file.name, "bytes": file.bytes} for file in files))
-    pinned = pin_of_hub(target.recipe["dataset"], target.recipe["revision"], _meant(target, run), {})
-    return Listing(tuple(pinned.outside))
+        return Listing.of_files(target.outside.below(run.root).files())
+    return Listing(tuple(_pin(target, run).outside))
 
 
 RAW = Kind(

@@ -3,7 +3,7 @@
 What is compiled is imported where it is used: most commands build nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,6 +16,7 @@ from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE, named_columns_have_values
 from pipeline_assets.corpus.normalize.sources import (
     HubSource,
+    check_languages,
     folder_misfits,
     inputs_of,
     source_misfits,
@@ -54,12 +55,11 @@ from pipeline_assets.corpus.tokens.trained_tokenizer import (
     ExpectedTokenizer,
     TrainRecipe,
     preview_tokenizer,
+    shares_are_kept,
     trained_file,
     write_tokenizer_figures,
 )
 from pipeline_assets.systems import stage_a
-
-_NEAR_ENOUGH = 0.8  # of a share: which documents are drawn is chance
 
 
 class Stage2Recipe(Recipe):
@@ -112,15 +112,15 @@ class Stage2Recipe(Recipe):
         """What all else is made for."""
         kept = {source.source: self._kept(source) for source in self.sources}
         goals, corpora, shards = [*kept.values()], dict(kept), dict[str, Target]()
-        if isinstance(self.tokenizer, TrainedTokenizer):
-            goals.append(self._trained(self.tokenizer, kept))
+        trained = [self._trained(self.tokenizer, kept)] if isinstance(self.tokenizer, TrainedTokenizer) else []
+        goals += trained
         if self.shards is not None:
             if self.dedup is not None:
                 names = [source.source for source in self.sources if source.source in self.shards.sources]
                 content = {"dedup": self.dedup.content(), "sources": names}
                 of_all = DEDUPLICATED.target(self.name, content, [kept[name] for name in names])
                 corpora = dict.fromkeys(names, of_all)
-            shards = {name: self._sharded(name, corpora[name], kept) for name in self.shards.sources}
+            shards = {name: self._sharded(name, [corpora[name], *trained]) for name in self.shards.sources}
             goals += [*shards.values(), INVENTORY.target(self.name, {}, [*shards.values()])]
         if self.segments is not None:
             if self.mixture is not None:
@@ -152,28 +152,24 @@ class Stage2Recipe(Recipe):
         demand = None if expected is None else ExpectedTokenizer(expected)
         return TOKENIZER.target(self.name, content, [kept[name] for name in sorted(section.sources)], demand=demand)
 
-    def _sharded(self, name: str, corpus: Target, kept: Mapping[str, Target]) -> Target:
-        assert self.shards is not None and self.tokenizer is not None
-        content, folder = {"shards": self.shards.corpus_content(), "source": name}, shards_folder(self.name, name)
-        if isinstance(self.tokenizer, TrainedTokenizer):
-            upstream = [corpus, self._trained(self.tokenizer, kept)]
-            return TOKEN_SHARDS.target(self.name, content, upstream, partition=name, folder=folder)
-        given: dict[str, Any] = {
-            "tokenizer": self.tokenizer.file().content(),
-            "outside": TokenizerPath(Path(self.tokenizer.path)),
-        }
-        return TOKEN_SHARDS.target(self.name, content, [corpus], partition=name, folder=folder, **given)
+    def _sharded(self, name: str, upstream: Sequence[Target]) -> Target:
+        assert self.shards is not None
+        content, given = {"shards": self.shards.corpus_content(), "source": name}, dict[str, Any]()
+        if isinstance(self.tokenizer, GivenTokenizer):
+            given["tokenizer"] = self.tokenizer.file().content()
+            given["outside"] = TokenizerPath(Path(self.tokenizer.path))
+        folder = shards_folder(self.name, name)
+        return TOKEN_SHARDS.target(self.name, content, upstream, partition=name, folder=folder, **given)
 
     def check_local_files(self, root: Path) -> None:
         """What filters and tokenizers need is installed, and a given one can be loaded. Errors as
         `Recipe.check_local_files`.
         """
-        for source in self.sources:
-            if source.filters.language is not None:
-                source.filters.language.detection()
-        if isinstance(self.tokenizer, TrainedTokenizer):
+        to_build = {target.kind for target in self.targets() if not target.is_sealed(root)}
+        check_languages(self.sources, self.targets(), FILTERED.name, root)
+        if TOKENIZER.name in to_build:
             check_trainer()
-        if isinstance(self.tokenizer, GivenTokenizer) and self.shards is not None:
+        if TOKEN_SHARDS.name in to_build and isinstance(self.tokenizer, GivenTokenizer):
             load_tokenizer(TokenizerFile(self.tokenizer.file(), root / self.tokenizer.path))
 
     def revisions(self) -> list[tuple[str, str]]:
@@ -247,17 +243,6 @@ def _train(job: Job) -> BuildResult:
 
     recipe = TrainRecipe.from_content(job.recipe["tokenizer"])
     return train_tokenizer(job.building, job.upstream_by_name(), recipe, job.run.settings)
-
-
-def shares_are_kept(tokenizer: Artifact) -> Verdict:
-    """The sample has of each corpus the share that was asked for: else a corpus had too little text."""
-    asked, drawn = tokenizer.manifest.identity.recipe["tokenizer"], tokenizer.manifest.identity.counts["drawn_bytes"]
-    short = [
-        f"{name} gave {drawn[name]:,} of {wanted:,.0f} bytes"
-        for name, share in asked["sources"].items()
-        if drawn[name] < _NEAR_ENOUGH * (wanted := float(share) * asked["sample_bytes"])
-    ]
-    return Verdict(not short, "; ".join(short) or "every corpus gave its share of the sample")
 
 
 def model_is_expected(tokenizer: Artifact, target: Target, root: Path) -> Verdict:

@@ -42,6 +42,7 @@ from pipeline_assets.corpus.normalize.sources import (
     NormalizedSource,
     Outputs,
     Source,
+    check_languages,
     folder_misfits,
     inputs_of,
     source_misfits,
@@ -183,11 +184,7 @@ class StageARecipe(Recipe):
 
     def check_local_files(self, root: Path) -> None:
         """The tokenizer that packs and what tells languages can be loaded. Errors as `Recipe.check_local_files`."""
-        languages = {source.source: source.filters.language for source in self.sources}
-        for target in self.targets():
-            language = languages[str(target.partition)] if target.kind == FILTERED.name else None
-            if language is not None and not target.is_sealed(root):
-                language.detection()
+        check_languages(self.sources, self.targets(), FILTERED.name, root)
         if self.pack is not None and not self.target(PACKED.name).is_sealed(root):
             self.pack.check_tokenizer(root)
 

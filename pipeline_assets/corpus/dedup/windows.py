@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.dedup.order import is_first, sorted_pairs, write_run
 from pipeline_assets.corpus.dedup.words import POLYNOMIAL
+from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
 from pipeline_assets.corpus.formats.arrow import table_of
@@ -93,14 +94,7 @@ def _select(
     return found
 
 
-class _Text(msgspec.Struct, frozen=True):
-    """What is read of a Document; decoding skips the rest."""
-
-    text: str
-    license_tag: str
-
-
-_decoder = msgspec.json.Decoder(_Text)
+_decoder = msgspec.json.Decoder(LicensedText)
 
 
 def select_shard(

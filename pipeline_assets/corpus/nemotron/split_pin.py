@@ -132,8 +132,7 @@ def list_split(target: Target, run: Run) -> Listing:
     if target.outside is None:
         return Listing(tuple(_pin_of_hub(target, run).outside))
     assert isinstance(target.outside, SplitFolder)
-    files = target.outside.below(run.root).source_folder().files()
-    return Listing(tuple({"name": file.name, "bytes": file.bytes} for file in files))
+    return Listing.of_files(target.outside.below(run.root).source_folder().files())
 
 
 def list_rows(target: Target, run: Run) -> Listing:

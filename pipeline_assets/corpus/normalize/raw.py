@@ -33,8 +33,7 @@ def list_inputs(target: Target, run: Run) -> Listing:
     if target.outside is None:
         return list_snapshot(*_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)
     assert isinstance(target.outside, SourceFolder)
-    files = target.outside.below(run.root).files()
-    return Listing(tuple({"name": file.name, "bytes": file.bytes} for file in files))
+    return Listing.of_files(target.outside.below(run.root).files())
 
 
 def _sample(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]:

@@ -1,7 +1,7 @@
 """The sources of a stage A recipe: a section each, by kind."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -19,6 +19,7 @@ from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Misfit, Name, Option, RecipePart, RejectShare, section_at, sections_at
+from pipeline_assets.corpus.spine.target import Target
 
 _LICENCE_TEXTS = "licence_texts"
 _NOT_OF_THE_ROWS = frozenset({"path", "filters"})
@@ -170,6 +171,19 @@ def source_of(rows_content: Any) -> tuple[HubSource | FileSource, int]:
     section = _KINDS[content["kind"]]
     made_up = {} if section is HubSource else {"path": "."}
     return section.from_content(content | made_up), rows_content["shard_text_bytes"]
+
+
+def check_languages(sources: Iterable[Source], targets: Iterable[Target], kind: str, root: Path) -> None:
+    """What tells languages can be loaded, of each source whose artifact of the kind, its filtered text, isn't sealed.
+
+    Raises:
+        UsageError: as `detection`.
+    """
+    languages = {source.source: source.filters.language for source in sources}
+    for target in targets:
+        language = languages[str(target.partition)] if target.kind == kind else None
+        if language is not None and not target.is_sealed(root):
+            language.detection()
 
 
 def source_misfits(recipe: Mapping[str, Any]) -> Iterator[Misfit]:

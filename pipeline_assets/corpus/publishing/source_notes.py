@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from pipeline_assets.corpus.document import LicensedText
+from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.markdown import code, plain, table
@@ -28,12 +30,7 @@ _TOLD = ("config", "split", "files", "rules", "language", "amount", "seed", "col
 _NO_CARD = "The dataset has no card at this commit.\n"
 
 
-class _Licensed(msgspec.Struct, frozen=True):
-    text: str
-    license_tag: str
-
-
-_decoder = msgspec.json.Decoder(_Licensed)
+_decoder = msgspec.json.Decoder(LicensedText)
 
 
 def with_source_notes(
@@ -55,7 +52,7 @@ def with_source_notes(
     """
     documents, text_bytes = Counter[str](), Counter[str]()
     for file in content.files:
-        if file.path.startswith("shards/"):
+        if file.path.startswith(f"{SHARDS}/"):
             for one in read_structs(building.path(file.path), _decoder):
                 documents[one.license_tag] += 1
                 text_bytes[one.license_tag] += len(one.text.encode())

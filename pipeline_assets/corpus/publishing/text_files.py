@@ -35,9 +35,14 @@ def _texts(lines: bytes) -> Iterator[str]:
     return (" ".join(document.text.splitlines()) for document in _decoder.decode_lines(lines))
 
 
-def _write(corpus: Artifact, path: Path, form: Form) -> int:
+def refuse_folder(path: Path) -> None:
+    """Raises UsageError where a folder lies in the place of the file: for who asks before there is a corpus."""
     if path.is_dir():
         raise UsageError("this is a folder", path, "name a file")
+
+
+def _write(corpus: Artifact, path: Path, form: Form) -> int:
+    refuse_folder(path)
     make_folder(path.absolute().parent)
     documents = shard_rows(corpus)
     with DurableFile(path) as file:

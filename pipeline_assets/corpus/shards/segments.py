@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,11 @@ from pipeline_assets.corpus.shards.reader import MixtureReader, refuse_unlike
 from pipeline_assets.corpus.shards.recipe import SegmentSection, SegmentsRecipe
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
 from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
 from pipeline_assets.corpus.spine.lineage import Lineage, root_of
 from pipeline_assets.corpus.spine.manifest import sha256_of
-from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir
+from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 
 logger = logging.getLogger("corpusmill")
@@ -109,10 +108,9 @@ def build_segments(building: StagingDir, corpora: Mapping[str, Artifact], recipe
         segments.append(Segment(section.name, start, stop, section.tokens, held, digest))
     written = _Written(seq_len, {name: shards.digest for name, shards in opened.items()}, tuple(segments))
     data = json.dumps(msgspec.to_builtins(written), sort_keys=True, indent=1).encode() + b"\n"
-    digest = write_durably(building.path(SEGMENTS_JSON), data)
     left = {name: (len(opened[name]) - rows) * seq_len for name, rows in taken.items()}
     return BuildResult(
-        files=[OutputFile(SEGMENTS_JSON, len(segments), len(data), digest, digest)],
+        files=[replace(building.write(SEGMENTS_JSON, data), rows=len(segments))],
         counts={"segments": len(segments), "tokens": stop, "unused_tokens": left},
         decisions={"rounded_down_tokens": {one.name: one.asked_tokens - one.tokens for one in segments}},
     )

@@ -25,6 +25,7 @@ from pipeline_assets.corpus.tokens.train_sentencepiece import UnigramRecipe
 TOKENIZER_STAGE = StageVersion("tokenizer", 1)
 END_OF_DOCUMENT = "</s>"
 FIGURES = "tokenizer.json"
+_NEAR_ENOUGH = 0.8  # of a share: which documents are drawn is chance
 
 
 class TrainRecipe(UnigramRecipe):
@@ -85,6 +86,17 @@ def preview_tokenizer(tokenizer: Artifact) -> list[dict[str, str]]:
         {"corpus": corpus} | {name: str(value) for name, value in of.items()}
         for corpus, of in figures["corpora"].items()
     ]
+
+
+def shares_are_kept(tokenizer: Artifact) -> Verdict:
+    """The sample has of each corpus the share that was asked for: else a corpus had too little text."""
+    asked, drawn = tokenizer.manifest.identity.recipe["tokenizer"], tokenizer.manifest.identity.counts["drawn_bytes"]
+    short = [
+        f"{name} gave {drawn[name]:,} of {wanted:,.0f} bytes"
+        for name, share in asked["sources"].items()
+        if drawn[name] < _NEAR_ENOUGH * (wanted := float(share) * asked["sample_bytes"])
+    ]
+    return Verdict(not short, "; ".join(short) or "every corpus gave its share of the sample")
 
 
 def write_tokenizer_figures(tokenizer: Artifact) -> Path:

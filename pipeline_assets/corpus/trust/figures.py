@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import AREAS
@@ -77,6 +78,11 @@ class Listing:
     inputs: tuple[Mapping[str, Any], ...] = ()
     missing: Mapping[str, int] | None = None
     text_bytes: int | None = None
+
+    @classmethod
+    def of_files(cls, files: Iterable[SourceFile]) -> "Listing":
+        """Of files of this machine, none of which has been hashed."""
+        return cls(tuple({"name": file.name, "bytes": file.bytes} for file in files))
 
 
 @dataclass(frozen=True)
