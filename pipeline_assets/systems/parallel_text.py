@@ -18,15 +18,16 @@ from pipeline_assets.corpus.parallel_text.sections import EncodeSection, PairSou
 from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, listed_files, pin_of_folder, pin_of_hub, refuse_unpinned
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of, format_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.rows.pairs import EncodedPairs, PairRows
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.recipe import Misfit, Recipe, section_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.trust.figures import Listing
+from pipeline_assets.corpus.trust.figures import Listing, Planned
 
 
 class ParallelRecipe(Recipe):
@@ -97,6 +98,22 @@ def _meant(target: Target, run: Run) -> list[HubFile]:
     return sorted(found.values(), key=lambda file: file.path)
 
 
+def _rows(pin: Target, run: Run) -> int | None:
+    """Rows of all files, as the footers of Parquet tell; None where a file has none. Errors as `_meant`."""
+    from pipeline_assets.corpus.readers.parquet import read_footer, read_local_footer
+
+    outside, recipe = pin.outside, pin.recipe
+    if isinstance(outside, SourceFolder):
+        here = outside.below(run.root).files()
+        is_known = all(format_of(file.name) == "parquet" for file in here)
+        return sum(read_local_footer(file).num_rows for file in here) if is_known else None
+    files = _meant(pin, run)
+    if not all(format_of(file.path) == "parquet" for file in files):
+        return None
+    hub, where = run.hub_for("this translation set"), (recipe["dataset"], recipe["revision"])
+    return sum(int(read_footer(hub, *where, file).metadata.num_rows) for file in files)
+
+
 def _list(target: Target, run: Run) -> Listing:
     if isinstance(target.outside, SourceFolder):
         return Listing.of_files(target.outside.below(run.root).files())
@@ -137,7 +154,16 @@ def _sample(job: Job) -> BuildResult:
     in_order = (name for pattern in patterns for name in names if fnmatch.fnmatchcase(name, pattern))
     files = [TranslationFile(name, local[name]) for name in dict.fromkeys(in_order)]
     now = datetime.datetime.now(datetime.UTC)
-    return write_sample(job.building, files, recipe, source, now, log_every_s=run.settings.log_every_s)
+    return write_sample(job.building, files, recipe, source, now, _rows(listed, run), settings=run.settings)
+
+
+def _memory(target: Target, run: Run) -> Planned | None:
+    """Of the hashes of all pairs, where each is looked at once."""
+    from pipeline_assets.corpus.parallel_text.seen_uids import stream_set_bytes
+
+    if target.recipe["sample"]["duplicates"] != "stream" or (rows := _rows(target.upstream[0], run)) is None:
+        return None
+    return Planned(stream_set_bytes(rows), f"64-bit hashes of {rows:,} rows")
 
 
 def _pairs(sample: Artifact) -> Any:
@@ -169,6 +195,8 @@ SAMPLE = Kind(
     Each names the row of the file that it is.""",
     formats=frozenset({"jsonl"}),
     labels=(MANIFEST_META,),
+    memory=_memory,
+    rows=PairRows,
     preview=_preview_pairs,
     checks=(FILES, LEDGER, check(no_text_in_two_splits)),
 )
@@ -200,6 +228,7 @@ TOKEN_CACHE = Kind(
     seals_files(_encode),
     "Ids of each pair of a sample, as NumPy files, and the SentencePiece model that they are of.",
     formats=frozenset({"numpy"}),
+    rows=EncodedPairs,
     outside=tokenizer_path,
     checks=(FILES, check_beside(pairs_are_those_of_the_sample)),
 )

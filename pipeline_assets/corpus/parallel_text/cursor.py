@@ -5,9 +5,10 @@ from collections import Counter
 import msgspec
 import numpy as np
 
-from pipeline_assets.corpus.parallel_text.pairs import Pair, SeenUids
+from pipeline_assets.corpus.parallel_text.pairs import Pair
 from pipeline_assets.corpus.parallel_text.reservoir import Reservoir, new_reservoir
 from pipeline_assets.corpus.parallel_text.sample_recipe import SampleRecipe
+from pipeline_assets.corpus.parallel_text.seen_uids import SeenUids
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject
 from pipeline_assets.corpus.spine.sealing import WORK

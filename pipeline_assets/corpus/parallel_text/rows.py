@@ -41,13 +41,13 @@ class Sides(NamedTuple):
 
 
 class _Lines:
-    """JSON lines; blank ones are no rows."""
+    """JSON lines, the first of which begins at `first` of the file; blank ones are no rows."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, first: int, data: bytes) -> None:
         text = np.frombuffer(data, np.uint8)
         starts = np.append(0, np.flatnonzero(text == ord("\n")) + 1)
         starts = starts[starts < len(text)]
-        self._data, self._starts = data, starts.tolist()
+        self._first, self._data, self._starts = first, data, starts.tolist()
         may_be_blank: list[int] = np.flatnonzero(text[starts] <= ord(" ")).tolist()
         if blank := [number for number in may_be_blank if self.line(number).isspace()]:
             self._starts = np.delete(starts, blank).tolist()
@@ -61,6 +61,10 @@ class _Lines:
     def row(self, number: int) -> dict[str, Any] | Fault:
         return read_row(self.line(number))
 
+    def place(self, number: int) -> int:
+        start: int = self._starts[number]
+        return self._first + start
+
 
 class _RowGroups:
     """Row groups of Parquet; rows are asked for in their order."""
@@ -69,7 +73,10 @@ class _RowGroups:
         self.rows, self._first, self._coming = run.rows, run.first_row, parquet_rows(run)
 
     def row(self, number: int) -> dict[str, Any] | Fault:
-        return next(row for place, row in self._coming if place == self._first + number)
+        return next(row for place, row in self._coming if place == self.place(number))
+
+    def place(self, number: int) -> int:
+        return self._first + number
 
 
 class Rows:
@@ -91,12 +98,12 @@ class Rows:
         return self
 
     def __next__(self) -> Sides | Fault:
+        if self._block is not None and self._at == self._block.rows:
+            self._next_block()
         if self._block is None:
             raise StopIteration
         row = self._block.row(self._at)
         self._at += 1
-        if self._at == self._block.rows:
-            self._next_block()
         if isinstance(row, Fault):
             return row
         sides = row.get(TRANSLATION) or {}
@@ -108,12 +115,18 @@ class Rows:
     def skip(self, rows: int) -> int:
         """Passes over so many rows; how many of them there were."""
         left = rows
-        while self._block is not None and left >= self._block.rows - self._at:
+        while self._block is not None and left > self._block.rows - self._at:
             left -= self._block.rows - self._at
             self._next_block()
         if self._block is not None:
             self._at, left = self._at + left, 0
         return rows - left
+
+    @property
+    def place(self) -> int:
+        """Of the row that came last: its number in a Parquet file, in others the bytes before it, uncompressed."""
+        assert self._block is not None
+        return self._block.place(self._at - 1)
 
     def _next_block(self) -> None:
         self._at, self._block = 0, next((block for block in self._blocks if block.rows), None)
@@ -126,7 +139,7 @@ class Rows:
         yield from map(_RowGroups, row_group_runs(source, None, _RUN_BYTES))
 
     def _lines(self, source: SourceFile) -> Iterator[_Lines]:
-        blocks = (_Lines(block) for _, block in line_blocks(source))
+        blocks = (_Lines(first, block) for first, block in line_blocks(source))
         for first in itertools.islice((block for block in blocks if block.rows), 1):
             head = [row for number in range(min(first.rows, _HEAD_ROWS)) if isinstance(row := first.row(number), dict)]
             if not isinstance(first.row(0), dict):

@@ -3,20 +3,15 @@
 Lines are sorted by split (train, val, test), then by uid. The second file has a time in it, so it is a label.
 """
 
-import datetime
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.parallel_text.cursor import Cursor
-from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Pair, Split
-from pipeline_assets.corpus.parallel_text.sample_recipe import SampleRecipe
-from pipeline_assets.corpus.parallel_text.splits import assign_splits
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
+from pipeline_assets.corpus.parallel_text.pairs import Pair, Split
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import OwnFile
 from pipeline_assets.corpus.spine.ledger import Ledger
 
@@ -99,35 +94,3 @@ def read_sample(manifest: Path) -> Sample:
         what = f"it was edited since it was drawn: sha256 is {found}, {MANIFEST_META} says {meta.manifest_sha256}"
         raise InputError(what, manifest, f"restore it, or {_DRAW_AGAIN}")
     return Sample(meta, [_line.decode(line) for line in data.splitlines()])
-
-
-def sampled(
-    cursor: Cursor, recipe: SampleRecipe, source: SampleSource, sampled_at: datetime.datetime
-) -> tuple[bytes, SampleMeta]:
-    """A sample whose pass has ended: the manifest, and what is told of it. Raises UsageError for fewer than k pairs."""
-    ledger, held = cursor.ledger(), cursor.reservoir.items
-    if len(held) < recipe.k:
-        gone = ", ".join(f"{count:,} {reason}" for _, reason, count in ledger.fates()) or "none left out"
-        what = f"it is {recipe.k:,}, and {cursor.rows:,} rows have {len(held):,} pairs to draw from ({gone})"
-        raise UsageError(what, bare("k"), "ask for fewer, loosen the filters, or give more files")
-    told = {"revision": source.revision, "seed": recipe.seed, "k": recipe.k, "filters_sha256": recipe.filters_sha256}
-    lines = [
-        msgspec.convert({**msgspec.structs.asdict(pair), "split": split, **told}, SampledPair)
-        for pair, split in zip(held, assign_splits(held, recipe.splits, recipe.seed), strict=True)
-    ]
-    lines.sort(key=lambda line: (SPLITS.index(line.split), line.uid, line.file, line.row))
-    data = b"".join(_encode(line) + b"\n" for line in lines)
-    splits = [line.split for line in lines]
-    content: dict[str, Any] = recipe.content()
-    meta = {
-        **msgspec.structs.asdict(source),
-        **content["languages"],
-        **{name: content[name] for name in ("k", "seed", "algorithm", "filters", "duplicates", "weight")},
-        "filters_sha256": recipe.filters_sha256,
-        "rows_seen": cursor.rows,
-        "ledger": ledger.to_json(),
-        "split_sizes": {split: splits.count(split) for split in SPLITS},
-        "manifest_sha256": hashlib.sha256(data).hexdigest(),
-        "sampled_at": sampled_at.isoformat(timespec="seconds"),
-    }
-    return data, msgspec.convert(meta, SampleMeta)

@@ -10,7 +10,7 @@ from pipeline_assets.corpus.parallel_text.splits import SplitShares
 from pipeline_assets.corpus.spine.manifest import StageVersion, sha256_of
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 
-SAMPLE_STAGE = StageVersion("parallel_sample", 1)
+SAMPLE_STAGE = StageVersion("parallel_sample", 2)
 
 
 class SampleRecipe(RecipePart):

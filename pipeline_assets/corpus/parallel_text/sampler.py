@@ -5,12 +5,13 @@ Algorithm L), rows are passed over unread.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from pipeline_assets.corpus.parallel_text.cursor import Cursor
-from pipeline_assets.corpus.parallel_text.pairs import Pair, SeenUids, canonical, pair_uid, uid_bits
+from pipeline_assets.corpus.parallel_text.pairs import Pair, canonical, pair_uid
 from pipeline_assets.corpus.parallel_text.rows import Rows, Sides, TranslationFile
 from pipeline_assets.corpus.parallel_text.sample_recipe import SampleRecipe
+from pipeline_assets.corpus.parallel_text.seen_uids import SeenUids, uid_bits
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.spine.errors import InputError
 
@@ -49,7 +50,7 @@ def _goes_on(rows: Rows, judge: "_Judge", stop: int) -> bool:
             cursor.reservoir.gap -= passed
         else:
             wanted = 1 if judge.is_blind else left
-            passed = judge.see(itertools.islice(rows, wanted))
+            passed = judge.see(rows, wanted)
         cursor.row += passed
         if passed < wanted:
             return False
@@ -75,15 +76,16 @@ class _Judge:
         bits, self._bits = self._bits, []
         return bits
 
-    def see(self, rows: Iterable[Sides | Fault]) -> int:
+    def see(self, rows: Rows, most: int) -> int:
         """How many rows came. Each goes through this loop, which therefore asks local names."""
-        recipe, reservoir, dropped, first = self._recipe, self.cursor.reservoir, self.cursor.dropped, self.cursor.row
+        recipe, reservoir, dropped = self._recipe, self.cursor.reservoir, self.cursor.dropped
         refuses = None if recipe.filters is None else recipe.filters.refuses
         looks, rule, is_stream = self._looks, recipe.weight, recipe.duplicates == "stream"
         came, gap, reservoir.gap = 0, reservoir.gap, 0
-        for came, row in enumerate(rows, 1):
+        for row in itertools.islice(rows, most):
+            came += 1
             if isinstance(row, Fault):
-                self._reject(row, first + came - 1)
+                self._reject(row, rows.place)
                 continue
             src, tgt, weight = row
             reason = None
@@ -103,7 +105,7 @@ class _Judge:
                     gap -= 1
                     continue
                 if reservoir.is_turn(weight):
-                    reason = self._enter(row, first + came - 1, weight)
+                    reason = self._enter(row, rows.place, weight)
                     gap, reservoir.gap = reservoir.gap, 0
             if reason is not None:
                 dropped[reason] = dropped.get(reason, 0) + 1

@@ -26,14 +26,7 @@ from pairs_data import (
 )
 from refusals import refusal
 
-from pipeline_assets.corpus.parallel_text.pairs import (
-    Languages,
-    Pair,
-    SeenUids,
-    canonical,
-    pair_uid,
-    stream_set_bytes,
-)
+from pipeline_assets.corpus.parallel_text.pairs import Languages, Pair, canonical, pair_uid
 from pipeline_assets.corpus.parallel_text.rows import Rows, Sides, TranslationFile
 from pipeline_assets.corpus.parallel_text.sample_manifest import (
     MANIFEST_META,
@@ -41,10 +34,13 @@ from pipeline_assets.corpus.parallel_text.sample_manifest import (
     read_sample,
 )
 from pipeline_assets.corpus.parallel_text.sample_recipe import SampleRecipe
+from pipeline_assets.corpus.parallel_text.seen_uids import SeenUids, stream_set_bytes
 from pipeline_assets.corpus.parallel_text.splits import SplitShares, assign_splits
 from pipeline_assets.corpus.parallel_text.write_sample import materialize, write_sample
+from pipeline_assets.corpus.rows.store import read_rejects
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.staging import open_building
 from pipeline_assets.corpus.spine.target import BuildResult
 
@@ -54,6 +50,15 @@ FR_EN = Languages(src="fr", tgt="en")
 def sample(files: list[TranslationFile], folder: Path, **asked: object) -> Sample:
     asked = {"k": 20, **asked}
     return read_sample(materialize(files=files, languages=("fr", "en"), source=SOURCE, folder=folder, **asked))
+
+
+def row_at(path: Path, place: int) -> dict[str, str]:
+    """The translation in a row, by its number in Parquet, by the bytes before it in lines."""
+    if path.suffix == ".parquet":
+        row = pq.read_table(path).slice(place, 1).to_pylist()[0]
+    else:
+        row = json.loads(path.read_bytes()[place:].partition(b"\n")[0])
+    return dict(row["translation"])
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +75,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[TranslationFile]:
 def test_a_sample_is_k_rows_as_they_stand_in_their_files(files: list[TranslationFile], tmp_path: Path) -> None:
     drawn = sample(files, tmp_path, k=120, seed=42)
 
-    rows = real_or_made_rows(300)
-    first = {"a.jsonl": 0, "b.parquet": 100, "c.jsonl": 220}
+    local = {file.name: file.local() for file in files}
     assert len({pair.uid for pair in drawn.pairs}) == 120
     for pair in drawn.pairs:
-        assert (pair.src_text, pair.tgt_text) == tuple(rows[first[pair.file] + pair.row][side] for side in ("fr", "en"))
+        assert {"fr": pair.src_text, "en": pair.tgt_text} == row_at(local[pair.file], pair.row)
         assert pair.uid == pair_uid(FR_EN, canonical(pair.src_text), canonical(pair.tgt_text))
         assert (pair.revision, pair.seed, pair.k) == (SOURCE.revision, 42, 120)
     assert Counter(pair.split for pair in drawn.pairs) == {"train": 96, "val": 12, "test": 12}
@@ -172,8 +176,9 @@ def test_skipped_rows_are_those_between(steps: list[tuple[bool, int]], size: int
                 if is_skipped:
                     assert rows.skip(count) == len(expected)
                 else:
-                    taken = list(itertools.islice(rows, count))
-                    assert taken == [Sides(pair["fr"], pair["en"], None) for pair in expected]
+                    taken = [(row, rows.place) for row in itertools.islice(rows, count)]
+                    assert [row for row, _ in taken] == [Sides(pair["fr"], pair["en"], None) for pair in expected]
+                    assert [row_at(file.local(), place) for _, place in taken] == expected
                 at += len(expected)
 
 
@@ -223,7 +228,10 @@ def test_what_is_left_out_is_counted_by_its_reason(tmp_path: Path) -> None:
     }
     assert drawn.meta.ledger.rejected == {"wrong_type": 1}
     assert drawn.meta.ledger.adds_up
-    assert {pair.row for pair in drawn.pairs} == {0, 1, 2, 3, 4, 12, 14, 16}
+    drawn_rows = [row_at(tmp_path / "a.jsonl", pair.row) for pair in drawn.pairs]
+    assert sorted(str(row) for row in drawn_rows) == sorted(
+        str(rows[number]["translation"]) for number in (0, 1, 2, 3, 4, 12, 14, 16)
+    )
 
 
 def test_rejects_are_kept_with_their_places(tmp_path: Path) -> None:
@@ -233,14 +241,10 @@ def test_rejects_are_kept_with_their_places(tmp_path: Path) -> None:
 
     with open_building(tmp_path / "s", {}) as building:
         content = write_sample(building, [file], recipe, SOURCE, NOON)
-        [reject] = building.path(content.files[1].path).read_text().splitlines()
+        [reject] = read_rejects(building.path(content.files[1].path))
 
-    assert json.loads(reject) == {
-        "file": "a.jsonl",
-        "row": 5,
-        "reason": "wrong_type",
-        "detail": "its translation is int",
-    }
+    before = file.local().read_bytes().index(b'{"translation": 7}')
+    assert reject == Reject("a.jsonl", before, "wrong_type", "its translation is int")
     assert content.counts["ledger"]["rejected"] == {"wrong_type": 1}
 
 
@@ -252,7 +256,8 @@ def test_a_pair_that_comes_often_comes_no_oftener_where_the_stream_is_looked_at(
     kept = sample([file], tmp_path / "keep", duplicates="keep", k=120)
 
     assert stream.meta.ledger.dropped["duplicate"] == 450
-    assert max(pair.row for pair in stream.pairs) < 50
+    of_first_50 = len("".join(file.local().read_text().splitlines(keepends=True)[:50]).encode())
+    assert max(pair.row for pair in stream.pairs) < of_first_50
     assert len({pair.uid for pair in kept.pairs}) < 120 == len(kept.pairs)
 
 
@@ -286,7 +291,7 @@ def test_a_weight_may_be_a_column(tmp_path: Path) -> None:
         [lines_file(tmp_path / "a.jsonl", rows)], tmp_path / "s", algorithm="es_weighted", weight="column:score", k=10
     )
 
-    assert {pair.row for pair in drawn.pairs} == set(range(10))
+    assert {pair.src_text for pair in drawn.pairs} == {f"phrase {number}" for number in range(10)}
     assert drawn.meta.ledger.dropped["no_weight"] == 5
 
 

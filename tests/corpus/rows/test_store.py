@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from parallel_build import build as build_pairs
+from parallel_build import content_of, write_set
 from rows_contract import hold_contract
 from stage2_build import build as build_mixture
 from stage2_build import write_local_mixture
@@ -15,11 +17,13 @@ from stage_a_sources import recipe_content, with_decontamination, with_dedup, wi
 from pipeline_assets.corpus.rows.source_row import AnyRow, FileRow, SourceRow
 from pipeline_assets.corpus.rows.trace import open_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.systems.parallel_text import ParallelRecipe
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import StageARecipe
 
 STAGE_A = ("normalized/notes", "filtered/notes", "deduplicated", "decontaminated", "packed")
 STAGE_2 = ("raw_corpus/first", "filtered/first", "deduplicated", "token_shards/second")
+PARALLEL = ("sample", "token_cache")
 FILTERS = {"length": {"min_words": 5}}
 
 
@@ -62,6 +66,25 @@ def test_rows_of_stage_2_keep_the_contract(stage2: dict[str, Artifact], role: st
     hold_contract(open_rows(stage2[f"stage2/{role}"].folder), is_line_of)
 
 
+@pytest.fixture(scope="module")
+def parallel_text(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
+    pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
+    root = tmp_path_factory.mktemp("parallel")
+    write_set(root / "set", parquet=False)
+    content = content_of({"path": str(root / "set"), "files": ["{split}-*.jsonl"]})
+    return build_pairs(ParallelRecipe.of(content | {"encode": {"vocab_size": 500}}, "made"), root)
+
+
+@pytest.mark.parametrize("role", PARALLEL)
+def test_rows_of_parallel_text_keep_the_contract(parallel_text: dict[str, Artifact], role: str) -> None:
+    def is_pair_of(text: str, source: AnyRow) -> bool:
+        assert isinstance(source, FileRow)
+        row = json.loads(source.path.read_bytes()[source.row :].partition(b"\n")[0])
+        return text == "{fr}\n{en}".format(**row["translation"])
+
+    hold_contract(open_rows(parallel_text[f"parallel_text/{role}"].folder), is_pair_of)
+
+
 @pytest.mark.parametrize("place", ["megatron/healing_text_v1/train", "megatron/healing_text_v1/valid", "corpora"])
 def test_rows_of_the_healing_set_keep_the_contract(demo_root: Path, place: str) -> None:
     tables: dict[str, list[str]] = {}
@@ -85,4 +108,7 @@ def test_every_kind_that_has_rows_is_held_to_it() -> None:
 
     stage2 = {f"stage2/{role.partition('/')[0]}" for role in STAGE_2}
 
-    assert {name for name, kind in KINDS.items() if kind.rows is not None} == stage_a | healing | nemotron | stage2
+    parallel = {f"parallel_text/{role}" for role in PARALLEL}
+
+    with_rows = {name for name, kind in KINDS.items() if kind.rows is not None}
+    assert with_rows == stage_a | healing | nemotron | stage2 | parallel

@@ -16,8 +16,15 @@ from pipeline_assets.corpus.parallel_text.sample_manifest import MANIFEST, read_
 from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.rows.fates import follow_source
+from pipeline_assets.corpus.rows.source_row import SourceRow
+from pipeline_assets.corpus.rows.trace import open_rows, trace_row
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.inventory import artifact_statuses
+from pipeline_assets.corpus.spine.lineage import Lineage
+from pipeline_assets.corpus.trust.figures import Planned
+from pipeline_assets.corpus.trust.plan import plan_recipe
 from pipeline_assets.corpus.trust.rebuild import rebuild
 from resources.loopback_hub import LoopbackHub
 
@@ -104,6 +111,37 @@ def test_a_cache_has_the_pairs_of_its_sample_none_longer_than_asked(made: dict[s
     assert dict(cache.meta.pairs) == {"train": 32, "val": 4, "test": 4}
     assert cache.lengths("pair").max() <= 65
     assert cache.meta.manifest_sha256 == read_sample(made["parallel_text/sample"].path(MANIFEST)).meta.manifest_sha256
+
+
+def test_a_pair_leads_to_its_row_of_the_hub_and_back(made: dict[str, Artifact], root: Path) -> None:
+    cache = open_rows(made["parallel_text/token_cache"].folder)
+    [traced] = trace_row(cache, 7)
+    [source] = traced.text.source.rows
+    pair = read_sample(made["parallel_text/sample"].path(MANIFEST)).pairs[7]
+
+    assert isinstance(source, SourceRow) and source.dataset == DATASET
+    assert (source.path, source.row) == (pair.file, pair.row)
+    [followed] = follow_source(Lineage(root), source)
+    assert followed.part is not None and followed.part.id == pair.uid
+    assert [fate.artifact.manifest.kind for _, fate in followed.below] == ["parallel_text/token_cache"]
+
+
+def test_a_row_that_was_not_drawn_is_told_so(made: dict[str, Artifact], root: Path, hub: LoopbackHub) -> None:
+    drawn = {(one.file, one.row) for one in read_sample(made["parallel_text/sample"].path(MANIFEST)).pairs}
+    file = "fr-en/train-0.parquet"
+    number = next(row for row in range(90) if (file, row) not in drawn)
+    [followed] = follow_source(Lineage(root), SourceRow(DATASET, hub.commits()[DATASET], file, number))
+
+    assert (followed.part, followed.fate.words) == (None, "not in the sample: one of not_drawn, too_short")
+
+
+def test_the_plan_shows_what_a_set_of_all_pairs_takes(hub: LoopbackHub, files: HubFiles, tmp_path: Path) -> None:
+    recipe = of_hub(hub.commits()[DATASET], duplicates="stream")
+    run = Run(tmp_path, INLINE, files)
+    plan = plan_recipe(artifact_statuses(tmp_path, recipe.targets()), run)
+    [sample] = [one for one in plan.artifacts if one.status.target.kind == "parallel_text/sample"]
+
+    assert sample.figures["peak_memory_bytes"] == Planned(8192, "64-bit hashes of 120 rows")
 
 
 @pytest.mark.parametrize(
