@@ -3,8 +3,10 @@
 What is compiled or heavy is imported where it is used: most commands build nothing.
 """
 
+import contextlib
 import datetime
 import fnmatch
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +14,14 @@ from typing import Any, Literal
 
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.parallel_text.pair_model import ENCODE_STAGE, EncodeRecipe
-from pipeline_assets.corpus.parallel_text.sample_manifest import MANIFEST, MANIFEST_META
+from pipeline_assets.corpus.parallel_text.pairs import canonical
+from pipeline_assets.corpus.parallel_text.sample_manifest import MANIFEST, MANIFEST_META, SampleSource, read_sample
 from pipeline_assets.corpus.parallel_text.sample_recipe import SAMPLE_STAGE, SampleRecipe
 from pipeline_assets.corpus.parallel_text.sections import EncodeSection, PairSource
 from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, listed_files, pin_of_folder, pin_of_hub, refuse_unpinned
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of, format_of
+from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, pin_of_folder, pin_of_hub, pinned_files, refuse_unpinned
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_while_read, folder_of, format_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.pairs import EncodedPairs, PairRows
@@ -87,15 +90,15 @@ def _meant(target: Target, run: Run) -> list[HubFile]:
     recipe, hub = target.recipe, run.hub_for("this translation set")
     refuse_unpinned(recipe["dataset"], recipe["revision"], target.name.partition("/")[0])
     listed = hub.list_files(recipe["dataset"], recipe["revision"])
-    found: dict[str, HubFile] = {}
+    found = set[HubFile]()
     for pattern in recipe["files"]:
-        matched = sorted(file.path for file in listed if fnmatch.fnmatchcase(file.path, pattern))
+        matched = {file for file in listed if fnmatch.fnmatchcase(file.path, pattern)}
         if not matched:
             shown = ", ".join(file.path for file in listed[:3]) or "no files"
             where = f"{recipe['dataset']}@{recipe['revision']}"
             raise UsageError(f"no file matches {pattern}; it has {shown}", where, "correct `source.files`")
-        found |= {file.path: file for file in listed if file.path in matched}
-    return sorted(found.values(), key=lambda file: file.path)
+        found |= matched
+    return sorted(found, key=lambda file: file.path)
 
 
 def _rows(pin: Target, run: Run) -> int | None:
@@ -134,27 +137,33 @@ RAW = Kind(
 
 def _sample(job: Job) -> BuildResult:
     from pipeline_assets.corpus.parallel_text.rows import TranslationFile
-    from pipeline_assets.corpus.parallel_text.sample_manifest import SampleSource
     from pipeline_assets.corpus.parallel_text.write_sample import write_sample
 
     [listed], [pin], run = job.target.upstream, job.upstream, job.run
     recipe, identity = SampleRecipe.from_content(job.recipe["sample"]), pin.manifest.identity
-    if isinstance(listed.outside, SourceFolder):
-        folder = listed.outside.below(run.root).path
-        local = {entry["name"]: (lambda path=folder / entry["name"]: path) for entry in identity.inputs}
-        source = SampleSource(dataset="local", revision=pin.manifest.digest, splits=tuple(job.recipe["splits"]))
-    else:
-        hub, dataset, revision = run.hub_for("pairs"), identity.recipe["dataset"], identity.recipe["revision"]
-        local = {
-            file.path: (lambda file=file: hub.fetch(dataset, revision, file).local)
-            for file in listed_files(identity.inputs)
-        }
-        source = SampleSource(dataset=dataset, revision=revision, splits=tuple(job.recipe["splits"]))
-    patterns, names = identity.recipe["files"], sorted(local)
-    in_order = (name for pattern in patterns for name in names if fnmatch.fnmatchcase(name, pattern))
-    files = [TranslationFile(name, local[name]) for name in dict.fromkeys(in_order)]
-    now = datetime.datetime.now(datetime.UTC)
-    return write_sample(job.building, files, recipe, source, now, _rows(listed, run), settings=run.settings)
+    splits, patterns, now = tuple(job.recipe["splits"]), identity.recipe["files"], datetime.datetime.now(datetime.UTC)
+    with contextlib.ExitStack() as reading:
+        if isinstance(listed.outside, SourceFolder):
+            here = reading.enter_context(files_while_read(listed.outside.below(run.root).path, pin.manifest))
+            files = [TranslationFile(file.name, functools.partial(Path, file.path)) for file in here]
+            source = SampleSource(dataset="local", revision=pin.manifest.digest, splits=splits)
+        else:
+            dataset, revision, there = pinned_files(pin.manifest)
+            hub = run.hub_for("pairs")
+
+            def fetched(file: HubFile) -> Path:
+                return hub.fetch(dataset, revision, file).local
+
+            files = [TranslationFile(file.path, functools.partial(fetched, file)) for file in there]
+            source = SampleSource(dataset=dataset, revision=revision, splits=splits)
+        files.sort(key=lambda file: (_place_in(patterns, file.name), file.name))
+        return write_sample(job.building, files, recipe, source, now, _rows(listed, run), settings=run.settings)
+
+
+def _place_in(patterns: Sequence[str], name: str) -> int:
+    """That of the first pattern that matches."""
+    matching = (place for place, pattern in enumerate(patterns) if fnmatch.fnmatchcase(name, pattern))
+    return next(matching, len(patterns))
 
 
 def _memory(target: Target, run: Run) -> Planned | None:
@@ -166,24 +175,19 @@ def _memory(target: Target, run: Run) -> Planned | None:
     return Planned(stream_set_bytes(rows), f"64-bit hashes of {rows:,} rows")
 
 
-def _pairs(sample: Artifact) -> Any:
-    from pipeline_assets.corpus.parallel_text.sample_manifest import read_sample
-
-    return read_sample(sample.path(MANIFEST)).pairs
-
-
 def no_text_in_two_splits(sample: Artifact) -> Verdict:
     """No text of either side is in two splits, and no side is empty."""
-    splits, pairs = dict[str, str](), _pairs(sample)
-    texts = [(text, one.split) for one in pairs for text in (one.src_text, one.tgt_text)]
+    splits, pairs = dict[str, str](), read_sample(sample.path(MANIFEST)).pairs
+    texts = [(canonical(text), one.split) for one in pairs for text in (one.src_text, one.tgt_text)]
     shared = sum(splits.setdefault(text, split) != split for text, split in texts)
-    empty = sum(not text.strip() for text, _ in texts)
+    empty = sum(not text for text, _ in texts)
     words = f"of {len(pairs):,} pairs {shared:,} texts are in two splits, {empty:,} are empty"
     return Verdict(not shared and not empty, words, {"pairs": len(pairs), "shared": shared, "empty": empty})
 
 
 def _preview_pairs(sample: Artifact) -> list[dict[str, str]]:
-    return [{"split": one.split, "src": one.src_text, "tgt": one.tgt_text} for one in _pairs(sample)[:10]]
+    shown = read_sample(sample.path(MANIFEST)).pairs[:10]
+    return [{"split": one.split, "src": one.src_text, "tgt": one.tgt_text} for one in shown]
 
 
 SAMPLE = Kind(

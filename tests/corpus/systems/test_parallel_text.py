@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parallel_build import DATASET, INLINE, build, of_folder, of_hub, pairs, write_hub, write_set
+from parallel_build import DATASET, INLINE, SIZES, build, content_of, of_folder, of_hub, pairs, write_hub, write_set
 from refusals import refusal
 
 from pipeline_assets.corpus.parallel_text.sample_manifest import MANIFEST, read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.fates import follow_source
 from pipeline_assets.corpus.rows.source_row import SourceRow
@@ -26,6 +27,7 @@ from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.trust.figures import Planned
 from pipeline_assets.corpus.trust.plan import plan_recipe
 from pipeline_assets.corpus.trust.rebuild import rebuild
+from pipeline_assets.systems.parallel_text import ParallelRecipe
 from resources.loopback_hub import LoopbackHub
 
 pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
@@ -169,12 +171,28 @@ def test_what_cannot_be_drawn_is_told_in_one_line(
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(change: dict[str, Any], said: str, tmp_path: Path) -> None:
-    from parallel_build import content_of
-
-    from pipeline_assets.systems.parallel_text import ParallelRecipe
-
     content = content_of({"path": str(tmp_path), "files": ["*"]}) | change
     assert said in refusal(lambda: ParallelRecipe.of(content, "made"), UsageError)
+
+
+def test_every_file_that_a_pattern_matches_is_read_in_the_order_of_splits(tmp_path: Path) -> None:
+    for split in SIZES:
+        write_set(tmp_path / "set" / split, parquet=False)
+    source = {"path": str(tmp_path / "set"), "splits": ["validation", "train"], "files": ["**/{split}-0.jsonl"]}
+    sample = build(ParallelRecipe.of(content_of(source, duplicates="keep"), "made"), tmp_path)["parallel_text/sample"]
+
+    assert sample.manifest.identity.ledger.rows_in == 2 * sum(SIZES.values())
+
+
+def test_a_file_that_was_edited_since_it_was_hashed_is_not_drawn_from(tmp_path: Path) -> None:
+    write_set(tmp_path / "set", parquet=False)
+    recipe, run = of_folder(tmp_path / "set", "jsonl"), Run(tmp_path, INLINE, None)
+    drive.build(recipe.target("parallel_text/raw"), run)
+    file = tmp_path / "set" / "train-0.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"ship", b"boat"))
+
+    told = refusal(lambda: drive.build(recipe.target("parallel_text/sample"), run), InputError)
+    assert "since they were hashed" in told
 
 
 def test_an_edited_manifest_makes_no_cache(tmp_path: Path) -> None:
