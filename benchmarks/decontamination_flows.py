@@ -61,7 +61,8 @@ def corpusmill(folder: Path, workers: int) -> Found:
     from pipeline_assets.corpus.spine.engine import RunSettings
     from pipeline_assets.corpus.spine.manifest import StageVersion
     from pipeline_assets.corpus.spine.target import Target
-    from pipeline_assets.systems.stage_a import DECONTAMINATED, NORMALIZED, evaluation_targets
+    from pipeline_assets.systems.evaluation import evaluation_targets
+    from pipeline_assets.systems.stage_a import DECONTAMINATED, NORMALIZED
 
     columns = {"text": ["text"], "item": "row", "id": "id"}
     quiz = {"name": "quiz", "path": "items", "files": ["*.jsonl"], "columns": columns, "text_unit": None}

@@ -50,15 +50,16 @@ from pipeline_assets.corpus.spine.lineage import Lineage, root_of
 from pipeline_assets.corpus.spine.recipe import read_yaml
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
-from pipeline_assets.systems import stage_a
+from pipeline_assets.systems.evaluation import evaluation_targets
+from pipeline_assets.systems.packed import PACKED, packed_target
 from pipeline_assets.systems.stage_a import (
     DECONTAMINATED,
     DEDUPLICATED,
     FILTERED,
     NORMALIZED,
-    PACKED,
     REPORT,
     SIGNATURES,
+    seen_store,
 )
 
 Proposer = Annotated[
@@ -108,7 +109,7 @@ def dedup(
     caps = RemovalCaps.of(capped, "--max-removed") if capped else None
     folders = sealed_folders(input)
     sources, stores = _given_sources(folders), sealed_folders(seen or ())
-    seen_before = [stage_a.seen_store(folder.absolute()) for folder in stores]
+    seen_before = [seen_store(folder.absolute()) for folder in stores]
     _refuse_one_name(seen_before, stores)
     content = {"dedup": recipe.content(), "sources": [source.partition for source in sources]}
     target = _named(DEDUPLICATED.target(place.below.name, content, (*sources, *seen_before)), place.below)
@@ -353,7 +354,7 @@ def pack(
             raise UsageError("nothing to pack is given", manifest, "give --input, or write `input` in it")
         folders = sealed_folders(input or named)
         corpora = _given_corpora(folders, _OF_SEVERAL)
-        target = _named(stage_a.packed_target(section, place.below.name, place.below, corpora), place.below)
+        target = _named(packed_target(section, place.below.name, place.below, corpora), place.below)
         place.warn_of_other_roots(folders)
         with warning_last([target], place.root, flags.strict):
             place.build(target, run, _packed_lines)
@@ -448,7 +449,7 @@ def decontaminated_target(folders: Sequence[Path], place: Path, section: Deconta
     corpora = _given_corpora(folders, {DEDUPLICATED.name: DEDUPLICATED})
     is_one_of_several = corpora[0].partition is None
     names = corpora[0].recipe["sources"] if is_one_of_several else [source.partition for source in corpora]
-    evaluation = stage_a.evaluation_targets(section, place.name, _evaluation_folder(place))
+    evaluation = evaluation_targets(section, place.name, _evaluation_folder(place))
     content = section.rows_content() | {"sources": list(names)}
     return replace(DECONTAMINATED.target(place.name, content, (*corpora, *evaluation)), folder=place)
 

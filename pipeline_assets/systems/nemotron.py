@@ -48,8 +48,8 @@ from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import Misfit, Recipe
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.trust.figures import Limit
+from pipeline_assets.systems.evaluation import decontaminate, evaluation_targets
 from pipeline_assets.systems.scoring import SCORING_KINDS, scores_of
-from pipeline_assets.systems.stage_a import decontaminate, evaluation_targets
 
 
 class NemotronRecipe(Recipe):

@@ -3,30 +3,22 @@
 What is compiled is imported where it is used: most commands build nothing.
 """
 
-import datetime
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
 
 from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceSteps, report_on
-from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationSet
 from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE
 from pipeline_assets.corpus.decontamination.recipe import (
-    EVALUATION_STAGE,
-    DecontaminationRecipe,
     DecontaminationSection,
-    EvaluationRecipe,
 )
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, RemovalCaps, cap_misfits
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.verdict import FILTER_STAGE
-from pipeline_assets.corpus.formats.memmap import META
 from pipeline_assets.corpus.licences import known_tag, licence_table
 from pipeline_assets.corpus.normalize.converted import (
     NORMALIZE_STAGE,
@@ -49,24 +41,15 @@ from pipeline_assets.corpus.normalize.sources import (
     source_of,
 )
 from pipeline_assets.corpus.packing.recipe import (
-    PACK_STAGE,
-    TOKENIZER_FILE,
-    PackRecipe,
     PackSection,
-    TokenizerPath,
-    refuse_beyond_text,
-    refuse_emptied,
-    tokenizer_path,
 )
-from pipeline_assets.corpus.packing.summary import deduplicated_before, draws_are_deduplicated, shares_reached
-from pipeline_assets.corpus.preview import preview_inputs, preview_packed, preview_report
+from pipeline_assets.corpus.preview import preview_inputs, preview_report
 from pipeline_assets.corpus.readers.columns import LicensedColumns
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.rows.derived import DecontaminatedRows, DeduplicatedRows, FilteredRows
 from pipeline_assets.corpus.rows.documents import SourceRows
-from pipeline_assets.corpus.rows.packed import PackedRows
 from pipeline_assets.corpus.sampling.weights import weight_misfits
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
@@ -74,7 +57,8 @@ from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Option, Recipe, section_at, sections_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
-from pipeline_assets.corpus.trust.figures import Limit
+from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
+from pipeline_assets.systems.packed import PACKED, packed_target
 
 Tags = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
@@ -323,55 +307,8 @@ SIGNATURES = Kind(
 )
 
 
-def evaluation_targets(section: DecontaminationSection, name: str, folder: Path) -> tuple[Target, ...]:
-    """The files of each evaluation set, each by its hash, in a folder of the set's name.
-
-    Args:
-        name: what the recipe is called.
-    """
-    return tuple(
-        EVALUATION.target(
-            name,
-            {"files": list(one.files)},
-            partition=one.name,
-            folder=folder / one.name,
-            outside=SourceFolder(Path(one.path), one.files),
-        )
-        for one in section.evaluation
-    )
-
-
-EVALUATION = Kind(
-    "stage_a/evaluation",
-    EVALUATION_STAGE,
-    seals_inputs(pin_inputs),
-    "The files of an evaluation set, each by its hash; nothing is copied.",
-    formats=frozenset({"file"}),
-    outside=folder_of,
-    preview=preview_inputs,
-    listing=list_inputs,
-)
-
-
 def _decontaminate(job: Job) -> BuildResult:
     return decontaminate(job, NORMALIZED, FILTERED, DEDUPLICATED)
-
-
-def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildResult:
-    """What is made of upstream corpora of these kinds, and of the evaluation sets that are upstream too."""
-    from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
-
-    listed = [target for target in job.target.upstream if target.kind == EVALUATION.name]
-    sections = map(EvaluationRecipe.from_content, job.recipe["evaluation"])
-    evaluation = [_evaluation_set(section, one, job.run.root) for section, one in zip(sections, listed, strict=True)]
-    sources = job.upstream_by_name(*kinds)
-    rules = DecontaminationRecipe.from_content(job.recipe["decontamination"])
-    return decontaminate_corpus(job.building, sources, evaluation, rules, job.run.settings, may_be_empty)
-
-
-def _evaluation_set(section: EvaluationRecipe, source: Target, root: Path) -> EvaluationSet:
-    assert isinstance(source.outside, SourceFolder)
-    return EvaluationSet(section, open_artifact(root / source.folder).manifest, source.outside.below(root))
 
 
 DECONTAMINATED = Kind(
@@ -385,60 +322,6 @@ DECONTAMINATED = Kind(
     formats=frozenset({"jsonl"}),
     rows=DecontaminatedRows,
     checks=(FILES, LEDGER),
-)
-
-
-def packed_target(section: PackSection, name: str, folder: Path, corpora: Sequence[Target], **more: Any) -> Target:
-    """Rows of tokens, drawn of what corpora hold of each source."""
-    path, content = section.tokenizer_path, {"pack": section.rows_content()}
-    outside = None if path is None else TokenizerPath(Path(path))
-    return PACKED.target(
-        name, content, corpora, folder=folder, tokenizer=section.tokenizer.content(), outside=outside, **more
-    )
-
-
-def _pack(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
-    from pipeline_assets.corpus.packing.pack_corpus import pack_corpus
-
-    corpora, root = job.upstream_by_name(), job.run.root
-    recipe = PackRecipe.from_content({**job.recipe["pack"], "tokenizer": job.target.tokenizer})
-    refuse_emptied(corpora, deduplicated_before(job.upstream[0], root), recipe.weights or ())
-    refuse_beyond_text(corpora, recipe)
-    path = job.target.outside.path if isinstance(job.target.outside, TokenizerPath) else None
-    now, file = datetime.datetime.now(datetime.UTC), None if path is None else root / path
-    content = pack_corpus(job.building, corpus_shards(corpora), recipe, job.run.settings, now, file)
-    if path is None:
-        return content
-    return replace(content, provenance={**content.provenance, TOKENIZER_FILE: str(path)})
-
-
-def _rows(recipe: Mapping[str, Any]) -> Limit:
-    if recipe["pack"]["num_seqs"] is None:
-        return Limit("pack.num_seqs")
-    tokens = recipe["pack"]["num_seqs"] * recipe["pack"]["seq_len"]
-    return Limit("pack.num_seqs", tokens=tokens, passes=math.inf)  # how much of a row is padding depends on the texts
-
-
-PACKED = Kind(
-    "stage_a/packed",
-    PACK_STAGE,
-    seals_files(_pack),
-    """Rows of tokens of one length, drawn of all sources by weight, and what tells where each token is from.
-
-    Waits until all that it is drawn from is there.""",
-    formats=frozenset({"numpy"}),
-    rows=PackedRows,
-    preview=preview_packed,
-    limit=_rows,
-    outside=tokenizer_path,
-    labels=(META,),
-    checks=(
-        FILES,
-        LEDGER,
-        check(shares_reached, is_blocking=False),
-        check_beside(draws_are_deduplicated, is_blocking=False),
-    ),
 )
 
 

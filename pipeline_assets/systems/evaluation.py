@@ -1,0 +1,67 @@
+"""Evaluation sets of stage A and of Nemotron: their files, and what is left of corpora without their items.
+
+What is compiled is imported where it is used: most commands build nothing.
+"""
+
+from pathlib import Path
+
+from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationSet
+from pipeline_assets.corpus.decontamination.recipe import (
+    EVALUATION_STAGE,
+    DecontaminationRecipe,
+    DecontaminationSection,
+    EvaluationRecipe,
+)
+from pipeline_assets.corpus.normalize.raw import list_inputs, pin_inputs
+from pipeline_assets.corpus.preview import preview_inputs
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
+from pipeline_assets.corpus.recipes.kind import Job, Kind, seals_inputs
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+
+
+def evaluation_targets(section: DecontaminationSection, name: str, folder: Path) -> tuple[Target, ...]:
+    """The files of each evaluation set, each by its hash, in a folder of the set's name.
+
+    Args:
+        name: what the recipe is called.
+    """
+    return tuple(
+        EVALUATION.target(
+            name,
+            {"files": list(one.files)},
+            partition=one.name,
+            folder=folder / one.name,
+            outside=SourceFolder(Path(one.path), one.files),
+        )
+        for one in section.evaluation
+    )
+
+
+EVALUATION = Kind(
+    "stage_a/evaluation",
+    EVALUATION_STAGE,
+    seals_inputs(pin_inputs),
+    "The files of an evaluation set, each by its hash; nothing is copied.",
+    formats=frozenset({"file"}),
+    outside=folder_of,
+    preview=preview_inputs,
+    listing=list_inputs,
+)
+
+
+def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildResult:
+    """What is made of upstream corpora of these kinds, and of the evaluation sets that are upstream too."""
+    from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
+
+    listed = [target for target in job.target.upstream if target.kind == EVALUATION.name]
+    sections = map(EvaluationRecipe.from_content, job.recipe["evaluation"])
+    evaluation = [_evaluation_set(section, one, job.run.root) for section, one in zip(sections, listed, strict=True)]
+    sources = job.upstream_by_name(*kinds)
+    rules = DecontaminationRecipe.from_content(job.recipe["decontamination"])
+    return decontaminate_corpus(job.building, sources, evaluation, rules, job.run.settings, may_be_empty)
+
+
+def _evaluation_set(section: EvaluationRecipe, source: Target, root: Path) -> EvaluationSet:
+    assert isinstance(source.outside, SourceFolder)
+    return EvaluationSet(section, open_artifact(root / source.folder).manifest, source.outside.below(root))
