@@ -166,6 +166,13 @@ def _place_in(patterns: Sequence[str], name: str) -> int:
     return next(matching, len(patterns))
 
 
+def _list_fetched(target: Target, run: Run) -> Listing:
+    [pin] = target.upstream
+    if isinstance(pin.outside, SourceFolder):
+        return Listing()
+    return Listing.of_fetched(run.hub_for("this translation set"), pin.recipe["dataset"], _meant(pin, run))
+
+
 def _memory(target: Target, run: Run) -> Planned | None:
     """Of the hashes of all pairs, where each is looked at once."""
     from pipeline_assets.corpus.parallel_text.seen_uids import stream_set_bytes
@@ -199,6 +206,7 @@ SAMPLE = Kind(
     Each names the row of the file that it is.""",
     formats=frozenset({"jsonl"}),
     labels=(MANIFEST_META,),
+    listing=_list_fetched,
     memory=_memory,
     rows=PairRows,
     preview=_preview_pairs,

@@ -140,9 +140,8 @@ def list_rows(target: Target, run: Run) -> Listing:
     [raw] = target.upstream
     if raw.outside is not None:
         return Listing()
-    hub, dataset = run.hub_for("this dataset"), raw.recipe["dataset"]
-    files = [HubFile(entry["name"], entry["bytes"], entry["digest"]) for entry in list_split(raw, run).inputs]
-    return Listing(missing={file.path: hub.bytes_missing(dataset, file, 0, file.size) for file in files})
+    files = raw_pin.listed_files(list_split(raw, run).inputs)
+    return Listing.of_fetched(run.hub_for("this dataset"), raw.recipe["dataset"], files)
 
 
 @contextlib.contextmanager

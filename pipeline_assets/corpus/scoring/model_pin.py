@@ -164,9 +164,8 @@ def list_weights(target: Target, run: Run) -> Listing:
     [pin] = [one for one in target.upstream if one.stage.name == MODEL_STAGE.name]
     if pin.outside is not None:
         return Listing()
-    hub, name = run.hub_for("this model").of_models(), pin.recipe["name"]
     files = raw_pin.listed_files(list_model(pin, run).inputs)
-    return Listing(missing={file.path: hub.bytes_missing(name, file, 0, file.size) for file in files})
+    return Listing.of_fetched(run.hub_for("this model").of_models(), pin.recipe["name"], files)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.errors import InputError
@@ -83,6 +85,11 @@ class Listing:
     def of_files(cls, files: Iterable[SourceFile]) -> "Listing":
         """Of files of this machine, none of which has been hashed."""
         return cls(tuple({"name": file.name, "bytes": file.bytes} for file in files))
+
+    @classmethod
+    def of_fetched(cls, hub: HubFiles, dataset: str, files: Iterable[HubFile]) -> "Listing":
+        """Of what reads files of a hub whole, listed by what it is made from."""
+        return cls(missing={f"{dataset}:{file.path}": hub.bytes_missing(dataset, file, 0, file.size) for file in files})
 
 
 @dataclass(frozen=True)

@@ -361,7 +361,7 @@ def test_the_files_of_a_model_are_known_before_it_is_pinned_and_what_is_missing_
 
     here = ("config.json", "model.safetensors.index.json")
     assert list(listed.inputs) == list(artifact.manifest.identity.inputs)
-    assert before.missing == {name: 0 if name in here else len(content) for name, content in PINNED.items()}
+    assert before.missing == {f"{NAME}:{name}": 0 if name in here else len(content) for name, content in PINNED.items()}
     assert set((list_weights(look, run).missing or {}).values()) == {0}
     assert [file["name"] for file in list_model(of_folder, run).inputs] == list(PINNED)
     assert list_weights(LOOK.target("mine", {}, [of_folder]), run).missing is None

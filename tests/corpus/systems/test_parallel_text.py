@@ -137,12 +137,14 @@ def test_a_row_that_was_not_drawn_is_told_so(made: dict[str, Artifact], root: Pa
     assert (followed.part, followed.fate.words) == (None, "not in the sample: one of not_drawn, too_short")
 
 
-def test_the_plan_shows_what_a_set_of_all_pairs_takes(hub: LoopbackHub, files: HubFiles, tmp_path: Path) -> None:
+def test_the_plan_shows_what_is_fetched_and_what_a_set_of_all_pairs_takes(hub: LoopbackHub, tmp_path: Path) -> None:
     recipe = of_hub(hub.commits()[DATASET], duplicates="stream")
-    run = Run(tmp_path, INLINE, files)
+    run = Run(tmp_path, INLINE, HubFiles(tmp_path / "cache", endpoint=hub.endpoint))
     plan = plan_recipe(artifact_statuses(tmp_path, recipe.targets()), run)
     [sample] = [one for one in plan.artifacts if one.status.target.kind == "parallel_text/sample"]
 
+    served = (hub.folder / "datasets" / DATASET).glob("fr-en/*.parquet")
+    assert sample.figures["bytes_fetched"].value == sum(file.stat().st_size for file in served)
     assert sample.figures["peak_memory_bytes"] == Planned(8192, "64-bit hashes of 120 rows")
 
 
