@@ -18,6 +18,7 @@ from pipeline_assets.corpus.parallel_text.pairs import canonical
 from pipeline_assets.corpus.parallel_text.sample_manifest import MANIFEST, MANIFEST_META, SampleSource, read_sample
 from pipeline_assets.corpus.parallel_text.sample_recipe import SAMPLE_STAGE, SampleRecipe
 from pipeline_assets.corpus.parallel_text.sections import EncodeSection, PairSource
+from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, pin_of_folder, pin_of_hub, pinned_files, refuse_unpinned
@@ -226,12 +227,14 @@ def _encode(job: Job) -> BuildResult:
 
 
 def pairs_are_those_of_the_sample(cache: Artifact, target: Target, root: Path) -> Verdict:
-    """Each split has as many pairs as the sample; none is longer than the recipe says."""
+    """Each split has as many pairs as the sample; none has more tokens than the recipe says."""
     counts, asked = cache.manifest.identity.counts, target.recipe["encode"]["seq_len"]
     wanted = open_artifact(root / target.upstream[0].folder).manifest.identity.counts["pairs"]
+    longest, cut = int(open_cache(cache.folder).lengths("pair").max()) - 1, sum(counts["truncated"].values())
     words = ", ".join(f"{split} {pairs:,}" for split, pairs in counts["pairs"].items())
-    cut = sum(counts["truncated"].values())
-    return Verdict(counts["pairs"] == wanted, f"{words}; cut to {asked} tokens: {cut:,}", {"truncated": cut})
+    words += f"; the longest has {longest:,} tokens" + ("" if asked is None else f", cut to {asked:,} were {cut:,}")
+    fits = asked is None or longest <= asked
+    return Verdict(counts["pairs"] == wanted and fits, words, {"truncated": cut, "longest": longest})
 
 
 TOKEN_CACHE = Kind(

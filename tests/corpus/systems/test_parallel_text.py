@@ -27,7 +27,7 @@ from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.trust.figures import Planned
 from pipeline_assets.corpus.trust.plan import plan_recipe
 from pipeline_assets.corpus.trust.rebuild import rebuild
-from pipeline_assets.systems.parallel_text import ParallelRecipe
+from pipeline_assets.systems.parallel_text import TOKEN_CACHE, ParallelRecipe, pairs_are_those_of_the_sample
 from resources.loopback_hub import LoopbackHub
 
 pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
@@ -146,6 +146,13 @@ def test_the_plan_shows_what_is_fetched_and_what_a_set_of_all_pairs_takes(hub: L
     served = (hub.folder / "datasets" / DATASET).glob("fr-en/*.parquet")
     assert sample.figures["bytes_fetched"].value == sum(file.stat().st_size for file in served)
     assert sample.figures["peak_memory_bytes"] == Planned(8192, "64-bit hashes of 120 rows")
+
+
+def test_a_cache_whose_pairs_are_too_long_is_told(made: dict[str, Artifact], hub: LoopbackHub, root: Path) -> None:
+    content = of_hub(hub.commits()[DATASET]).model_dump(mode="json") | {"encode": {"vocab_size": 500, "seq_len": 8}}
+    target, cache = ParallelRecipe.of(content, "made").target(TOKEN_CACHE.name), made[TOKEN_CACHE.name]
+
+    assert not pairs_are_those_of_the_sample(cache, target, root).holds
 
 
 @pytest.mark.parametrize(
