@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -41,9 +42,12 @@ class Sides(NamedTuple):
 
 
 class _Lines:
-    """JSON lines, the first of which begins at `first` of the file; blank ones are no rows."""
+    """JSON lines, the first of which begins at `first` of the file; blank ones are no rows. Of a line as it should be,
+    which nearly all are, nothing is made but what is asked for.
+    """
 
-    def __init__(self, first: int, data: bytes) -> None:
+    def __init__(self, first: int, data: bytes, decode: Callable[[bytes], Any]) -> None:
+        self._decode = decode
         text = np.frombuffer(data, np.uint8)
         starts = np.append(0, np.flatnonzero(text == ord("\n")) + 1)
         starts = starts[starts < len(text)]
@@ -61,6 +65,14 @@ class _Lines:
     def row(self, number: int) -> dict[str, Any] | Fault:
         return read_row(self.line(number))
 
+    def sides(self, number: int) -> Sides | None:
+        """None of a line that isn't as it should be."""
+        try:
+            row = self._decode(self.line(number))
+        except (ValueError, RecursionError):
+            return None
+        return Sides(row.sides.src, row.sides.tgt, row.weight)
+
     def place(self, number: int) -> int:
         start: int = self._starts[number]
         return self._first + start
@@ -74,6 +86,9 @@ class _RowGroups:
 
     def row(self, number: int) -> dict[str, Any] | Fault:
         return next(row for place, row in self._coming if place == self.place(number))
+
+    def sides(self, number: int) -> None:
+        return None
 
     def place(self, number: int) -> int:
         return self._first + number
@@ -102,8 +117,10 @@ class Rows:
             self._next_block()
         if self._block is None:
             raise StopIteration
-        row = self._block.row(self._at)
         self._at += 1
+        if (found := self._block.sides(self._at - 1)) is not None:
+            return found
+        row = self._block.row(self._at - 1)
         if isinstance(row, Fault):
             return row
         sides = row.get(TRANSLATION) or {}
@@ -139,7 +156,8 @@ class Rows:
         yield from map(_RowGroups, row_group_runs(source, None, _RUN_BYTES))
 
     def _lines(self, source: SourceFile) -> Iterator[_Lines]:
-        blocks = (_Lines(first, block) for first, block in line_blocks(source))
+        decode = msgspec.json.Decoder(self._row_type()).decode
+        blocks = (_Lines(first, block, decode) for first, block in line_blocks(source))
         for first in itertools.islice((block for block in blocks if block.rows), 1):
             head = [row for number in range(min(first.rows, _HEAD_ROWS)) if isinstance(row := first.row(number), dict)]
             if not isinstance(first.row(0), dict):
@@ -148,6 +166,17 @@ class Rows:
             self._check({name for row in head for name in row}, codes, source.name)
             yield first
         yield from blocks
+
+    def _row_type(self) -> type[msgspec.Struct]:
+        """What of a line is read."""
+        codes = {"src": self._languages.src, "tgt": self._languages.tgt}
+        sides = msgspec.defstruct("_Sides", [("src", str), ("tgt", str)], rename=codes)
+        if self._weight_column is None:
+            return msgspec.defstruct(
+                "_Row", [("sides", sides)], rename={"sides": TRANSLATION}, namespace={"weight": None}
+            )
+        names = {"sides": TRANSLATION, "weight": self._weight_column}
+        return msgspec.defstruct("_Row", [("sides", sides), ("weight", Any, None)], rename=names)
 
     def _check(self, columns: set[str], codes: set[str], where: str) -> None:
         missing = [code for code in (self._languages.src, self._languages.tgt) if code not in codes]
