@@ -3,8 +3,9 @@
     python benchmarks/parallel_text.py --pairs ../shared/data/parallel/wmt14_fr-en_validation.jsonl
 
 Input: the pairs of a file of JSON lines, again and again under numbers, as JSON lines and as Parquet. Ceilings read the
-same rows by the same reader; `plain` is Python's own loop over lines. The sample of both formats is proven to be one.
-Then the padding of batches of 16 of the pairs themselves, in random order and in buckets.
+same rows by the same reader; `plain` is Python's own loop over lines, `json` and `msgspec` decode each. The sample of
+both formats is proven to be one. Then the padding of batches of 16 of the pairs themselves, in random order and in
+buckets.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -68,6 +70,13 @@ def filtered(file: TranslationFile) -> int:
 def plain_lines(file: TranslationFile) -> None:
     with open(file.local(), "rb") as opened:
         collections.deque(opened, maxlen=0)
+
+
+def decoded(file: TranslationFile, decode: Callable[[bytes], Any]) -> None:
+    with open(file.local(), "rb") as opened:
+        for line in opened:
+            sides = decode(line)["translation"]
+            _ = sides["fr"], sides["en"]
 
 
 def rounds(flows: dict[str, Callable[[], object]], runs: int) -> list[dict[str, float]]:
@@ -129,6 +138,8 @@ def main() -> None:
             flows |= {way: lambda file=file, asked=asked: uids(file, **asked) for way, (_, asked) in ways.items()}
             if suffix == ".jsonl":
                 flows["plain"] = lambda file=file: plain_lines(file)
+                flows["json"] = lambda file=file: decoded(file, json.loads)
+                flows["msgspec"] = lambda file=file: decoded(file, msgspec.json.Decoder().decode)
             measured = rounds(flows, options.runs)
             for name in flows:
                 ceiling = ways[name][0] if name in ways else name

@@ -73,6 +73,46 @@ def test_what_is_typed_wrong_is_one_line(
     assert not (tmp_path / "parallel_text" / "set-fr-en" / "sample").exists()
 
 
+def test_the_sample_that_is_there_is_current_and_keeps_its_tokens(out: Path, corpusmill: Corpusmill) -> None:
+    typed = ("parallel", "sample", "--dataset", out / "set", "--src", "fr", "--tgt", "en", "--k", 40)
+    again = corpusmill(*typed, "--split", "train", "validation", "--files", "{split}-0.jsonl", "--out-dir", out)
+
+    assert again.returncode == 0 and "built" not in again.stdout, again.stderr
+    assert "token_cache" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--vocab-size", "8", "--replace"), "vocab_size"),
+        (("--spm-model", "{out}/set/train-0.jsonl"), "train-0.jsonl"),
+        (("--spm-model", "{out}/spm.model", "--seq-len", "32"), "--replace"),
+        (("--spm-model", "{out}/spm.model", "--vocab-size", "500"), "--vocab-size"),
+    ],
+)
+def test_an_encoding_that_cannot_be_leaves_the_recipe_as_it_was(
+    words: tuple[str, ...], said: str, out: Path, corpusmill: Corpusmill
+) -> None:
+    path = out / "recipes" / "set-fr-en.yaml"
+    before = path.read_bytes()
+    (out / "spm.model").write_bytes((out / "parallel_text/set-fr-en/token_cache/spm.model").read_bytes())
+    typed = [word.format(out=out) for word in words]
+    refused = corpusmill("parallel", "encode", "set-fr-en", *typed, "--out-dir", out)
+
+    assert refused.returncode in (1, 2) and said in refused.stderr, refused.stderr
+    assert path.read_bytes() == before
+
+
+def test_nothing_is_learnt_where_the_recipe_makes_no_tokens(out: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
+    pytest.importorskip("torch")
+    typed = ("parallel", "sample", "--dataset", out / "set", "--src", "fr", "--tgt", "en", "--split", "train")
+    assert corpusmill(*typed, "--files", "{split}-0.jsonl", "--k", 20, "--out-dir", tmp_path).returncode == 0
+    refused = corpusmill("parallel", "overfit", "set-fr-en", "--data", tmp_path)
+
+    assert refused.returncode == 2 and "corpusmill parallel encode set-fr-en" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
 def test_encode_leaves_a_recipe_that_was_written_by_hand(out: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
     path = tmp_path / "recipes" / "set-fr-en.yaml"
     path.parent.mkdir()

@@ -9,9 +9,11 @@ from pipeline_assets.commands.build import OutDir, StrictFlags, build_recipe, na
 from pipeline_assets.commands.hub_names import commit_of, folder_named
 from pipeline_assets.commands.sections import Content, Section
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, counted, tell
-from pipeline_assets.corpus.parallel_text.pair_model import EncodeRecipe
+from pipeline_assets.corpus.parallel_text.pair_model import NO_MODEL, EncodeRecipe, load_model
 from pipeline_assets.corpus.parallel_text.sample_recipe import SampleRecipe
 from pipeline_assets.corpus.recipes.files import write_recipe_of
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.recipe import read_yaml
@@ -19,7 +21,7 @@ from pipeline_assets.systems.parallel_text import SAMPLE, TOKEN_CACHE, ParallelR
 from pipeline_assets.systems.registry import recipe_path
 
 RecipeOf = Annotated[str, typer.Argument(metavar="RECIPE", help="Name or path of a recipe of parallel text.")]
-_LOSS = 0.05
+_LOSS, _PIECES = 0.05, EncodeRecipe.model_fields["vocab_size"].default
 
 
 def sample(
@@ -36,16 +38,35 @@ def sample(
     run = flags.run(out_dir)
     folder = folder_named(dataset, "--dataset")
     source: Content = {"splits": split, "files": files}
+    if folder is not None and revision != "main":
+        raise UsageError("a folder here has no revisions", "--revision", "leave it out")
     if folder is not None:
         source["path"] = str(folder)
     else:
         source |= {"dataset": dataset, "revision": commit_of(run.hub_for("pairs"), dataset, revision)}
     languages = said["languages"]
     name = name_of(f"{dataset.rstrip('/').rpartition('/')[2]}-{languages['src']}-{languages['tgt']}")
-    content = {"system": "parallel_text", "name": name, "source": source, "sample": said}
+    content: Content = {"system": "parallel_text", "name": name, "source": source, "sample": said}
+    path = run.root / "recipes" / f"{name}.yaml"
+    there: Content = read_yaml(path) if path.exists() else {}
+    if there == content | {"encode": there.get("encode")}:  # the same sample, whose tokens were asked for since
+        content = there
+    _build(content, run, flags.strict)
+
+
+def _build(content: Content, run: Run, strict: bool) -> None:
+    """What a recipe of this content asks for. Where that can't be, the recipe's file is as it was."""
+    path = run.root / "recipes" / f"{content['name']}.yaml"
+    before = path.read_bytes() if path.exists() else None
     recipe, path = write_recipe_of(ParallelRecipe, content, run.root, "parallel", run.replace)
     tell([f"recipe {path}"], err=True)
-    build_recipe(recipe, path, run, strict=flags.strict)
+    try:
+        build_recipe(recipe, path, run, strict=strict)
+    except UsageError:
+        durable.remove(path)
+        if before is not None:
+            durable.write_durably(path, before)
+        raise
 
 
 def encode(
@@ -58,14 +79,15 @@ def encode(
 ) -> None:
     """Example: corpusmill parallel encode wmt14-fr-en --seq-len 128 --out-dir out"""
     run = flags.run(out_dir)
-    path = recipe_path(recipe, run.root)
-    content: dict[str, Any] = read_yaml(path)
+    content: dict[str, Any] = read_yaml(recipe_path(recipe, run.root))
     if spm_model is not None:
         if not spm_model.is_file():
-            raise UsageError("there is no such file", spm_model, "give a SentencePiece .model")
+            raise UsageError("there is no such file", spm_model, NO_MODEL)
+        if said.pop("vocab_size", _PIECES) != _PIECES:
+            raise UsageError("a model that is given has its pieces", "--vocab-size", "leave it out")
+        load_model(spm_model.read_bytes(), spm_model)
         said |= {"model": str(spm_model.absolute()), "model_sha256": file_sha256(spm_model)}
-    made, path = write_recipe_of(ParallelRecipe, content | {"encode": said}, run.root, "parallel", run.replace)
-    build_recipe(made, path, run, strict=flags.strict)
+    _build(content | {"encode": said}, run, flags.strict)
 
 
 def inspect(recipe: RecipeOf, data: Root = Path("data"), as_json: AsJson = False) -> None:
@@ -110,7 +132,11 @@ def overfit(
         from pipeline_assets.corpus.spine.errors import not_installed
 
         raise not_installed(error, "scoring") from None
-    dataset = PairDataset(data / ParallelRecipe.read(recipe_path(recipe, data)).target(TOKEN_CACHE.name).folder)
+    path = recipe_path(recipe, data)
+    wanted = ParallelRecipe.read(path)
+    if wanted.encode is None:
+        raise UsageError("the recipe makes no tokens", path, f"run `corpusmill parallel encode {wanted.name}` on it")
+    dataset = PairDataset(data / wanted.target(TOKEN_CACHE.name).folder)
     first = next(iter(PairLoader(dataset, Order(batch=batch))))
     loss, step = float("inf"), 0
     for step, loss in enumerate(learn(first, dataset.cache.meta.vocab_size, steps), 1):
@@ -118,5 +144,5 @@ def overfit(
             tell([f"step {step:4}  loss {loss:.4f}"], err=True)
         if loss < _LOSS:
             break
-    tell([f"loss {loss:.4f} after {counted(step, 'step')} on {counted(len(first['places']), 'pair')}"])
+    tell([f"loss {loss:.4f} after {counted(step, 'step')} on {counted(len(first['places']), 'pair')}, asked: {_LOSS}"])
     return loss < _LOSS

@@ -36,7 +36,7 @@ class PairDataset(Dataset[EncodedPair]):
         split: Split | None = "train",
         side: Side = "pair",
         experiment_id: str | None = None,
-        manifest: Path | None = None,
+        manifest: Path | str | None = None,
     ) -> None:
         self.cache = open_cache(folder, experiment_id, manifest)
         self.split, self.side, self.rows = split, side, self.cache.rows(split)

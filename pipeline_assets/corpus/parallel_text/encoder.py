@@ -15,11 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.parallel_text.padding import padded
-from pipeline_assets.corpus.parallel_text.pair_model import EncodeRecipe, char_coverage, load_model, model_data
+from pipeline_assets.corpus.parallel_text.pair_model import (
+    NO_MODEL,
+    EncodeRecipe,
+    char_coverage,
+    load_model,
+    model_data,
+)
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, canonical
 from pipeline_assets.corpus.parallel_text.sample_manifest import Sample, read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META, MODEL, EncodeMeta, open_cache
 from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.staging import StagingDir
@@ -43,7 +50,7 @@ def write_cache(building: StagingDir, manifest: Path, recipe: EncodeRecipe, mode
     return BuildResult(written, counts, told)
 
 
-def encode(manifest_path: Path, spm_model: Path | None, out_dir: Path, **recipe: object) -> Path:
+def encode(manifest_path: Path | str, spm_model: Path | str | None, out_dir: Path | str, **recipe: object) -> Path:
     """For notebooks: the cache of a sample in a folder of its own.
 
     Args:
@@ -52,10 +59,13 @@ def encode(manifest_path: Path, spm_model: Path | None, out_dir: Path, **recipe:
     Raises:
         UsageError, InputError: as `write_cache`.
     """
+    out_dir, spm_model = Path(out_dir), None if spm_model is None else Path(spm_model)
+    if spm_model is not None and not spm_model.is_file():
+        raise UsageError("there is no such file", spm_model, NO_MODEL)
     if spm_model is not None and "model_sha256" not in recipe:
         is_there = (out_dir / ENCODE_META).exists()
         recipe["model_sha256"] = open_cache(out_dir).meta.sha256 if is_there else file_sha256(spm_model)
-    files, _ = _encoded(read_sample(manifest_path), EncodeRecipe.of(recipe, "encode"), spm_model)
+    files, _ = _encoded(read_sample(Path(manifest_path)), EncodeRecipe.of(recipe, "encode"), spm_model)
     durable.remove(out_dir / ENCODE_META)  # it comes last: a cache is whole, or none
     for name, data in files.items():
         durable.make_folder((out_dir / name).parent)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from pipeline_assets.corpus.parallel_text.order import Order
 from pipeline_assets.corpus.parallel_text.padding import causal, padded, without_source
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_FIX
 from pipeline_assets.corpus.spine.errors import InputError
+
+Mask = Literal["causal", "padding"]
 
 
 class Batch(TypedDict):
@@ -39,7 +41,7 @@ class Collate:
     eos_id: int
     seq_len: int | None
     ignore_source: bool
-    mask: Literal["causal", "padding"]
+    mask: Mask
 
     def __call__(self, pairs: Sequence[EncodedPair]) -> list[torch.Tensor]:
         """Tokens, targets, attn_mask."""
@@ -69,13 +71,15 @@ class PairLoader:
         rank: int = 0,
         seq_len: int | None = None,
         ignore_source: bool = False,
-        mask: Literal["causal", "padding"] = "causal",
+        mask: Mask = "causal",
         workers: int = 0,
     ) -> None:
         longest, meta = int(dataset.lengths.max(initial=1)) - 1, dataset.cache.meta
         if seq_len is not None and longest > seq_len:
             what = f"its longest pair has {longest:,} tokens, and seq_len is {seq_len:,}"
             raise InputError(what, dataset.cache.folder, f"{ENCODE_FIX} --seq-len {seq_len}, which cuts pairs")
+        if mask not in get_args(Mask):
+            raise ValueError(f"mask is {mask!r}: give {' or '.join(get_args(Mask))}")
         if not 0 <= rank < order.ranks:
             raise ValueError(f"rank is {rank}, of {order.ranks} ranks: give 0 to ranks - 1")
         if ignore_source and dataset.side != "pair":
@@ -111,10 +115,15 @@ class PairLoader:
         return {"epoch": self._epoch, "step": self._step, "of": self._of()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on behind the batch that came last. Raises ValueError where that was of other batches."""
-        if (own := self._of()) != state["of"]:
-            raise ValueError(f"the state is of {state['of']}, this loader of {own}: give it what it was saved with")
-        self._epoch, self._step = state["epoch"], state["step"]
+        """Goes on behind the batch that came last. Raises ValueError where that was of other batches, or of none."""
+        if (own := self._of()) != state.get("of"):
+            raise ValueError(f"the state is of {state.get('of')}, this loader of {own}: give it what it was saved with")
+        before, (self._epoch, self._step) = (self._epoch, self._step), (state["epoch"], state["step"])
+        if self._epoch < 0 or not 0 <= self._step <= len(self):
+            self._epoch, self._step = before
+            raise ValueError(
+                f"there is no step {state['step']} of epoch {state['epoch']}: give a state as it was saved"
+            )
 
     def _of(self) -> dict[str, Any]:
         """What the batches depend on."""

@@ -30,6 +30,10 @@ class Order:
     bucket_steps: int = 0
     ranks: int = 1
 
+    def __post_init__(self) -> None:
+        if (self.batch is not None and self.batch < 1) or self.bucket_steps < 0 or self.ranks < 1:
+            raise ValueError(f"{self}: give a batch and ranks of 1 or more, bucket_steps of 0 or more")
+
     def steps(self, lengths: NDArray[np.int64], epoch: int) -> list[list[NDArray[np.int64]]]:
         """Of each step the places of each rank's batch; one may be empty in the last."""
         batch = self.batch or max(1, (len(lengths) + (0 if self.drop_last else self.ranks - 1)) // self.ranks)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.packing.mixture import hashed_order
-from pipeline_assets.corpus.parallel_text.pairs import Split
+from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_FIX, open_cache
 from pipeline_assets.corpus.spine.errors import InputError
 
@@ -62,10 +62,13 @@ def numpy_batches(
 
     Raises:
         InputError: there is no cache, or it has no fixed length.
+        ValueError: no such split, or no pair a batch.
     """
     cache = open_cache(folder)
     if cache.meta.seq_len is None:
         raise InputError("its pairs have no fixed length", folder, f"{ENCODE_FIX} with --seq-len")
+    if split not in SPLITS or batch < 1:
+        raise ValueError(f"split is {split!r}, batch {batch}: give one of {', '.join(SPLITS)}, and 1 or more")
     arrays = Padded(*(np.load(Path(folder) / split / f"{name}.npy", mmap_mode="r") for name in Padded._fields))
     order = hashed_order(len(arrays.tokens), seed, "epoch", epoch)
     for first in range(0, len(order), batch):

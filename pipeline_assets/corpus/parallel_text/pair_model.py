@@ -16,7 +16,7 @@ from pipeline_assets.corpus.tokens.tokenizer import Sha256, read_pinned
 from pipeline_assets.corpus.tokens.train_sentencepiece import UnigramRecipe, VocabularyTooLargeError, train_unigram
 
 ENCODE_STAGE = StageVersion("parallel_tokens", 1)
-_STEP = 100
+_STEP, NO_MODEL = 100, "give a SentencePiece .model"
 logger = logging.getLogger("corpusmill")
 
 

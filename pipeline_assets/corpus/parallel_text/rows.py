@@ -19,7 +19,7 @@ from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import line_blocks, read_row, refuse_document
 from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, read_local_footer, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 TRANSLATION, _HEAD_ROWS, _RUN_BYTES = "translation", 100, 1 << 23
 _FIX = "name what is there, or another set or file"
@@ -160,8 +160,11 @@ class Rows:
         blocks = (_Lines(first, block, decode) for first, block in line_blocks(source))
         for first in itertools.islice((block for block in blocks if block.rows), 1):
             head = [row for number in range(min(first.rows, _HEAD_ROWS)) if isinstance(row := first.row(number), dict)]
-            if not isinstance(first.row(0), dict):
+            if isinstance(fault := first.row(0), Fault):
                 refuse_document(first.line(0), source.name)
+                if not head:
+                    what = f"none of its first rows can be read; the first: {fault.reason} ({fault.detail})"
+                    raise InputError(what, source.name, "look at the file, or leave it out")
             codes = {code for row in head if isinstance(row.get(TRANSLATION), dict) for code in row[TRANSLATION]}
             self._check({name for row in head for name in row}, codes, source.name)
             yield first

@@ -8,7 +8,7 @@ from pipeline_assets.corpus.parallel_text.pairs import Languages, PairFilters
 from pipeline_assets.corpus.parallel_text.reservoir import Algorithm
 from pipeline_assets.corpus.parallel_text.splits import SplitShares
 from pipeline_assets.corpus.spine.manifest import StageVersion, sha256_of
-from pipeline_assets.corpus.spine.recipe import Option, RecipePart
+from pipeline_assets.corpus.spine.recipe import Option, RecipePart, RejectShare
 
 SAMPLE_STAGE = StageVersion("parallel_sample", 2)
 
@@ -23,6 +23,7 @@ class SampleRecipe(RecipePart):
             `stream_set_bytes`; `keep` looks at all.
         weight: of a row, for `es_weighted`: `chars`, those of both sides, or `column:NAME`.
         splits: how the sample is split, see `splits`.
+        max_reject_fraction: more bad rows than this stop the build.
     """
 
     languages: Languages
@@ -33,6 +34,7 @@ class SampleRecipe(RecipePart):
     filters: PairFilters | None = PairFilters()
     duplicates: Literal["within", "stream", "keep"] = "within"
     splits: SplitShares = SplitShares()
+    max_reject_fraction: RejectShare = "0.001"
 
     @pydantic.model_validator(mode="after")
     def _has_its_weight(self) -> Self:

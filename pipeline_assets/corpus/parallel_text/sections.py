@@ -23,6 +23,13 @@ class PairSource(RecipePart):
     splits: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)] = ("train", "validation")
     files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 
+    @pydantic.field_validator("splits")
+    @classmethod
+    def _are_different(cls, splits: tuple[str, ...]) -> tuple[str, ...]:
+        if len({*splits}) < len(splits):
+            raise ValueError("a split is there twice: name each once")
+        return splits
+
     @pydantic.model_validator(mode="after")
     def _lies_somewhere(self) -> Self:
         on_hub = self.dataset is not None and self.revision is not None
@@ -56,5 +63,6 @@ class EncodeSection(EncodeRecipe):
         return self
 
     def cache_content(self) -> dict[str, Any]:
-        """What bytes depend on."""
-        return {key: value for key, value in self.content().items() if key != "model"}
+        """What bytes depend on: of a model that is given, nothing that would train one."""
+        mine = {"model_sha256", "seq_len"} if self.model_sha256 else EncodeRecipe.model_fields.keys()
+        return {key: value for key, value in self.content().items() if key in mine}

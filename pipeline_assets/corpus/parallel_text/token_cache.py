@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from pipeline_assets.corpus.spine.files import OwnFile
 
 ENCODE_META, MODEL = "ENCODE.meta.json", "spm.model"
 ENCODE_FIX = "run `corpusmill parallel encode`"
+_MEND = "make it again: an artifact by `corpusmill rebuild --put-back`"
 Side = Literal["src", "tgt", "pair"]
 
 
@@ -72,7 +73,9 @@ class TokenCache:
         return open_cache, (self.folder, self.meta.experiment_id)
 
     def rows(self, split: Split | None) -> NDArray[np.int64]:
-        """Numbers of the pairs of a split, or of all."""
+        """Numbers of the pairs of a split, or of all. Raises ValueError where there is no such split."""
+        if split not in (None, *SPLITS):
+            raise ValueError(f"split is {split!r}: give one of {', '.join(SPLITS)}")
         return np.arange(len(self.splits)) if split is None else np.flatnonzero(self.splits == SPLITS.index(split))
 
     def lengths(self, side: Side) -> NDArray[np.int64]:
@@ -86,13 +89,15 @@ class TokenCache:
 
 
 def _sides(side: Side) -> Sequence[str]:
+    if side not in get_args(Side):
+        raise ValueError(f"side is {side!r}: give one of {', '.join(get_args(Side))}")
     return ("src", "tgt") if side == "pair" else (side,)
 
 
 _META_FILE: OwnFile[EncodeMeta] = OwnFile("description of a token cache", 1 << 20, ENCODE_FIX, EncodeMeta)
 
 
-def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: Path | None = None) -> TokenCache:
+def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: Path | str | None = None) -> TokenCache:
     """The cache in a folder; no id is read.
 
     Args:
@@ -111,16 +116,21 @@ def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: P
             folder, meta, ids, offsets, *(np.load(folder / f"{name}.npy") for name in ("splits", "uids"))
         )
     except (OSError, ValueError) as error:
-        raise InputError(f"there is no token cache here ({error})", folder, ENCODE_FIX) from None
+        if not (folder / ENCODE_META).exists():
+            raise InputError("there is no token cache here", folder, ENCODE_FIX) from None
+        raise InputError(f"its files are damaged ({error})", folder, _MEND) from None
     pairs = sum(meta.pairs.values())
     fits = len(cache.splits) == len(cache.uids) == pairs and all(
         len(offsets[side]) == pairs + 1 and offsets[side][-1] == len(ids[side]) == meta.tokens[side] for side in ids
     )
     if not fits:
-        raise InputError("its files don't fit together", folder, f"{ENCODE_FIX} again")
+        raise InputError("its files don't fit together", folder, _MEND)
     if experiment_id not in (None, meta.experiment_id):
         raise InputError(f"it is of experiment {meta.experiment_id}, asked for {experiment_id}", folder, ENCODE_FIX)
-    if manifest is not None and (found := hashlib.sha256(manifest.read_bytes()).hexdigest()) != meta.manifest_sha256:
+    if (
+        manifest is not None
+        and (found := hashlib.sha256(Path(manifest).read_bytes()).hexdigest()) != meta.manifest_sha256
+    ):
         what = f"it was encoded of a manifest of sha256 {meta.manifest_sha256}, that of {manifest} is {found}"
         raise InputError(what, folder, ENCODE_FIX)
     return cache

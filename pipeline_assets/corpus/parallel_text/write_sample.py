@@ -26,9 +26,11 @@ from pipeline_assets.corpus.parallel_text.sample_recipe import SampleRecipe
 from pipeline_assets.corpus.parallel_text.sampler import draw
 from pipeline_assets.corpus.parallel_text.seen_uids import SeenUids
 from pipeline_assets.corpus.parallel_text.splits import assign_splits
+from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError, bare
+from pipeline_assets.corpus.spine.ledger import Reject, check_rejects
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.usage import Progress
@@ -62,7 +64,7 @@ def write_sample(
         keep_cursor(building, cursor, bits, recipe)
         before, done = done, cursor.rows if rows else cursor.file
         progress.add(done - before)
-    data, meta = _sampled(cursor, recipe, source, sampled_at)
+    data, meta = _sampled(cursor, recipe, source, sampled_at, building.target)
     rejects = [asdict(reject) for reject in cursor.rejects]
     content = [
         replace(building.write(MANIFEST, data), rows=recipe.k),
@@ -101,7 +103,7 @@ def materialize(
     cursor = new_cursor(recipe)
     for _ in draw(files, recipe, cursor, SeenUids(), _CHUNK_ROWS):
         pass
-    data, meta = _sampled(cursor, recipe, source, datetime.datetime.now(datetime.UTC))
+    data, meta = _sampled(cursor, recipe, source, datetime.datetime.now(datetime.UTC), folder)
     durable.make_folder(folder)
     durable.write_durably(folder / MANIFEST, data)
     durable.write_durably(folder / MANIFEST_META, meta.to_bytes())
@@ -109,9 +111,14 @@ def materialize(
 
 
 def _sampled(
-    cursor: Cursor, recipe: SampleRecipe, source: SampleSource, sampled_at: datetime.datetime
+    cursor: Cursor, recipe: SampleRecipe, source: SampleSource, sampled_at: datetime.datetime, where: Path
 ) -> tuple[bytes, SampleMeta]:
-    """A sample whose pass has ended: the manifest, and what is told of it. Raises UsageError for fewer than k pairs."""
+    """A sample whose pass has ended: the manifest, and what is told of it.
+
+    Raises:
+        InputError, UsageError: too many rejects; fewer than k pairs.
+    """
+    check_rejects(len(cursor.rejects), cursor.rows, recipe.max_reject_fraction, cursor.rejects, where, _words)
     ledger, held = cursor.ledger(), cursor.reservoir.items
     if len(held) < recipe.k:
         gone = ", ".join(f"{count:,} {reason}" for _, reason, count in ledger.fates()) or "none left out"
@@ -138,3 +145,7 @@ def _sampled(
         "sampled_at": sampled_at.isoformat(timespec="seconds"),
     }
     return data, msgspec.convert(meta, SampleMeta)
+
+
+def _words(reject: Reject) -> str:
+    return reject.told(row_words(reject.file, reject.row, None))

@@ -8,6 +8,7 @@ from pipeline_assets.corpus.parallel_text.pairs import SPLITS
 from pipeline_assets.corpus.parallel_text.sample_manifest import MANIFEST, SampledPair, read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import MODEL, TokenCache, open_cache
 from pipeline_assets.corpus.rows.store import Content, Fate, Labels, Line, Part, Row, RowStore, Source
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.tokens.families import SentencePieceModel
 
@@ -45,7 +46,10 @@ class PairRows(RowStore):
     def set_aside(self, file: str, row: int) -> tuple[str, Reject]:
         """Of a row that isn't in the sample nobody kept the reason: there are as many as the set has rows."""
         rules = ", ".join(self.artifact.manifest.identity.ledger.dropped)
-        return super().set_aside(file, row) or ("not_in_the_sample", Reject(file, row, f"one of {rules}"))
+        return super().set_aside(file, row) or (
+            "not_in_the_sample",
+            Reject(file, row, f"one of {rules}, or the file has no such row"),
+        )
 
     def origin(self, part: Part) -> Source:
         pair, listing = part.record, self.listing(part.source)
@@ -88,6 +92,11 @@ class EncodedPairs(RowStore):
         text = "\n".join(self.model.decode(self.cache.row(number, side)) for side in ("src", "tgt"))
         uid, split = bytes(self.cache.uids[number]).decode(), SPLITS[self.cache.splits[number]]
         return Row(number, (Part(uid, split, MANIFEST, number, text, tokens=len(ids)),), ids=ids)
+
+    def row_of_token(self, position: int) -> int:
+        raise UsageError(
+            "tokens are numbered within their pair, a side after the other", self.artifact.folder, "give --row"
+        )
 
     def find(self, row_id: str) -> list[int]:
         return [number for number, uid in enumerate(self.cache.uids.tolist()) if uid == row_id.encode()]

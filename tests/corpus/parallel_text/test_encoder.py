@@ -182,7 +182,10 @@ def test_a_cache_whose_files_are_of_two_is_refused(manifest: Path, cache: Path, 
     assert refusal(lambda: open_cache(tmp_path)).endswith(fix)
     other = encode(manifest, cache / "spm.model", tmp_path / "cache")
     (other / "src.offsets.npy").write_bytes((other / "tgt.offsets.npy").read_bytes())
-    assert refusal(lambda: open_cache(other)) == f"{other}: its files don't fit together; {fix} again"
+    assert (
+        refusal(lambda: open_cache(other))
+        == f"{other}: its files don't fit together; make it again: an artifact by `corpusmill rebuild --put-back`"
+    )
     meta = json.loads((cache / "ENCODE.meta.json").read_bytes())
     assert refusal(lambda: open_cache(cache, "0" * 16)) == (
         f"{cache}: it is of experiment {meta['experiment_id']}, asked for {'0' * 16}; {fix}"

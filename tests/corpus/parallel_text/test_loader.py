@@ -1,7 +1,9 @@
 """Batches of pairs: over ranks, workers and cuts an epoch is its split, pair for pair; what comes can be learnt."""
 
 import pickle
+import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -247,3 +249,28 @@ def test_a_tiny_transformer_learns_one_batch_by_heart(train: PairDataset) -> Non
             break
 
     assert loss < 0.05
+
+
+@pytest.mark.parametrize("asked", [{"batch": 0}, {"batch": -1}, {"bucket_steps": -1}, {"ranks": 0}])
+def test_an_order_that_cannot_be_is_refused(asked: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="give a batch and ranks of 1 or more"):
+        Order(**asked)
+
+
+def test_what_a_loader_cannot_do_is_told_in_words(cache: Path) -> None:
+    dataset = PairDataset(cache)
+    wrong: dict[str, Callable[[], object]] = {
+        "split is 'validation': give one of train, val, test": lambda: PairDataset(cache, "validation"),  # type: ignore[arg-type]
+        "side is 'foo': give one of src, tgt, pair": lambda: PairDataset(cache, side="foo"),  # type: ignore[arg-type]
+        "mask is 'foo': give causal or padding": lambda: PairLoader(dataset, Order(), mask="foo"),  # type: ignore[arg-type]
+        "the state is of None": lambda: PairLoader(dataset, Order()).load_state_dict({}),
+        "there is no step 9999 of epoch 0": lambda: load_step(dataset, 9999),
+    }
+    for told, attempt in wrong.items():
+        with pytest.raises(ValueError, match=re.escape(told)):
+            attempt()
+
+
+def load_step(dataset: PairDataset, step: int) -> None:
+    loader = PairLoader(dataset, Order())
+    loader.load_state_dict(loader.state_dict() | {"step": step})

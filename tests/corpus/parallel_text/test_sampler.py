@@ -45,6 +45,7 @@ from pipeline_assets.corpus.spine.staging import open_building
 from pipeline_assets.corpus.spine.target import BuildResult
 
 FR_EN = Languages(src="fr", tgt="en")
+ANY_REJECTS = {"max_reject_fraction": "1"}
 
 
 def sample(files: list[TranslationFile], folder: Path, **asked: object) -> Sample:
@@ -188,7 +189,7 @@ def test_unfiltered_rows_that_pass_by_are_not_decoded(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("\n{broken\n".join(good) + "\n")
 
-    drawn = sample([TranslationFile("a.jsonl", lambda: path)], tmp_path / "s", filters=None, k=5)
+    drawn = sample([TranslationFile("a.jsonl", lambda: path)], tmp_path / "s", filters=None, k=5, **ANY_REJECTS)
 
     assert drawn.meta.rows_seen == 9_999
     assert 0 < sum(drawn.meta.ledger.rejected.values()) < 50
@@ -216,7 +217,7 @@ def test_what_is_left_out_is_counted_by_its_reason(tmp_path: Path) -> None:
         {"translation": "no object"},
     ]
 
-    drawn = sample([lines_file(tmp_path / "a.jsonl", rows)], tmp_path / "s", k=8)
+    drawn = sample([lines_file(tmp_path / "a.jsonl", rows)], tmp_path / "s", k=8, **ANY_REJECTS)
 
     assert drawn.meta.ledger.dropped == {
         "duplicate": 2,
@@ -234,10 +235,27 @@ def test_what_is_left_out_is_counted_by_its_reason(tmp_path: Path) -> None:
     )
 
 
+def test_more_bad_rows_than_the_recipe_allows_stop_it(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [pair_of(f"phrase {number}", f"sentence {number}") for number in range(998)]
+    file = lines_file(tmp_path / "a.jsonl", [*rows, {"translation": 7}, {"translation": "x"}])
+
+    told = refusal(lambda: sample([file], tmp_path / "s"))
+    assert told.startswith(f"{tmp_path / 's'}: 2 of 1,000 rows are rejected (2 wrong_type), above max_reject_fraction")
+    assert not (tmp_path / "s").exists()
+    sample([lines_file(tmp_path / "b.jsonl", [*rows, *rows[:1], {"translation": 7}])], tmp_path / "s")
+
+
+def test_a_file_of_which_nothing_can_be_read_is_told_why(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("{broken\n" * 3)
+
+    told = refusal(lambda: sample([TranslationFile("a.jsonl", lambda: tmp_path / "a.jsonl")], tmp_path / "s"))
+    assert told.startswith("a.jsonl: none of its first rows can be read; the first: not_json")
+
+
 def test_rejects_are_kept_with_their_places(tmp_path: Path) -> None:
     rows = [pair_of(f"phrase {number}", f"sentence {number}") for number in range(5)]
     file = lines_file(tmp_path / "a.jsonl", [*rows, {"translation": 7}])
-    recipe = SampleRecipe(languages=FR_EN, k=5)
+    recipe = SampleRecipe(languages=FR_EN, k=5, **ANY_REJECTS)
 
     with open_building(tmp_path / "s", {}) as building:
         content = write_sample(building, [file], recipe, SOURCE, NOON)
