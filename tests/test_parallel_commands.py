@@ -70,7 +70,8 @@ def test_what_is_typed_wrong_is_one_line(
 
     assert done.returncode in (1, 2) and said in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
-    assert not (tmp_path / "parallel_text" / "set-fr-en" / "sample").exists()
+    assert not [*tmp_path.glob("parallel_text/set-fr-en/*sample.building*")]
+    assert not [*tmp_path.glob("recipes/*")]
 
 
 def test_the_sample_that_is_there_is_current_and_keeps_its_tokens(out: Path, corpusmill: Corpusmill) -> None:

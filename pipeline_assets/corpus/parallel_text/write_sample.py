@@ -29,7 +29,7 @@ from pipeline_assets.corpus.parallel_text.splits import assign_splits
 from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import UsageError, bare
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
 from pipeline_assets.corpus.spine.ledger import Reject, check_rejects
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
@@ -64,7 +64,11 @@ def write_sample(
         keep_cursor(building, cursor, bits, recipe)
         before, done = done, cursor.rows if rows else cursor.file
         progress.add(done - before)
-    data, meta = _sampled(cursor, recipe, source, sampled_at, building.target)
+    try:
+        data, meta = _sampled(cursor, recipe, source, sampled_at, building.target)
+    except InputError:
+        building.discard()  # the pass has ended: nothing is left to go on with
+        raise
     rejects = [asdict(reject) for reject in cursor.rejects]
     content = [
         replace(building.write(MANIFEST, data), rows=recipe.k),
