@@ -1,12 +1,18 @@
 """The commands of `corpusmill parallel`, typed as a user types them."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+import yaml
 from parallel_build import write_set
+
+from pipeline_assets.demo_pairs import PAIRS_DATASET, write_pairs
+from pipeline_assets.systems.registry import PROJECT_RECIPES
+from resources.loopback_hub import LoopbackHub
 
 pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
 Corpusmill = Callable[..., CompletedProcess[str]]
@@ -30,6 +36,19 @@ def test_both_write_the_recipe_that_they_run(out: Path, corpusmill: Corpusmill) 
 
     assert again.returncode == 0 and "built" not in again.stdout, again.stderr
     assert "token_cache" in again.stdout
+
+
+def test_without_options_it_is_wmt14(tmp_path: Path, corpusmill: Corpusmill) -> None:
+    write_pairs(tmp_path / "hub")
+    with LoopbackHub(tmp_path / "hub") as hub:
+        done = corpusmill("parallel", "sample", "--data", tmp_path, env=hub.variables())
+
+        assert done.returncode == 0, done.stderr
+        recipe = yaml.safe_load((tmp_path / "recipes" / "wmt14-fr-en.yaml").read_text())
+        shipped = yaml.safe_load((PROJECT_RECIPES / "wmt14_fr_en.yaml").read_text())
+        assert recipe["source"] == shipped["source"] | {"revision": hub.commits()[PAIRS_DATASET]}
+    manifest = (tmp_path / "parallel_text" / "wmt14-fr-en" / "sample" / "manifest.jsonl").read_text()
+    assert Counter(json.loads(line)["split"] for line in manifest.splitlines()) == {"train": 96, "val": 12, "test": 12}
 
 
 def test_inspect_shows_pairs_tokens_and_padding(out: Path, corpusmill: Corpusmill) -> None:

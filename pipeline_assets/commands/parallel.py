@@ -21,20 +21,24 @@ from pipeline_assets.systems.parallel_text import SAMPLE, TOKEN_CACHE, ParallelR
 from pipeline_assets.systems.registry import recipe_path
 
 RecipeOf = Annotated[str, typer.Argument(metavar="RECIPE", help="Name or path of a recipe of parallel text.")]
+_FILES, _SPLITS = ["fr-en/{split}-*.parquet"], ["train", "validation"]
 _LOSS, _PIECES = 0.05, EncodeRecipe.model_fields["vocab_size"].default
 
 
 def sample(
-    dataset: Annotated[str, typer.Option(help="owner/name on the hub, or a folder here of the same layout.")],
     said: Annotated[Content, Section(SampleRecipe)],
-    files: Annotated[list[str], typer.Option(help="Pattern of its files; {split} stands for each split.")],
-    split: Annotated[list[str], typer.Option(help="Split that is read; repeatable, in order.")],
+    dataset: Annotated[str, typer.Option(help="owner/name on the hub, or a folder of the same layout.")] = "wmt/wmt14",
+    files: Annotated[list[str], typer.Option(help="Pattern of its files; {split} stands for each split.")] = _FILES,
+    split: Annotated[list[str], typer.Option(help="Split that is read; repeatable, in order.")] = _SPLITS,
     revision: Annotated[str, typer.Option(help="Branch, tag or commit; its commit is written down.")] = "main",
     *,
     out_dir: OutDir = Path("data"),
     flags: StrictFlags,
 ) -> None:
-    """Example: corpusmill parallel sample --dataset my/pairs --src fr --tgt en --split train --files '{split}-*'"""
+    """By default 120 pairs of WMT14 fr-en.
+
+    Example: corpusmill parallel sample --dataset my/pairs --src de --tgt en --split train --files '{split}-*'
+    """
     run = flags.run(out_dir)
     folder = folder_named(dataset, "--dataset")
     source: Content = {"splits": split, "files": files}

@@ -24,8 +24,8 @@ _LETTER = re.compile(r"[^\W_]")
 class Languages(RecipePart):
     """From which language to which, by the keys of the column `translation`."""
 
-    src: Annotated[Code, Option("Language of the source side.")]
-    tgt: Annotated[Code, Option("Language of the target side.")]
+    src: Annotated[Code, Option("Language of the source side.")] = "fr"
+    tgt: Annotated[Code, Option("Language of the target side.")] = "en"
 
     @pydantic.model_validator(mode="after")
     def _are_two(self) -> "Languages":

@@ -26,7 +26,7 @@ class SampleRecipe(RecipePart):
         max_reject_fraction: more bad rows than this stop the build.
     """
 
-    languages: Languages
+    languages: Languages = Languages()
     k: Annotated[int, Option("Pairs to draw.")] = pydantic.Field(default=120, ge=1)
     seed: Annotated[int, Option("Of the draw and of the split.")] = pydantic.Field(default=42, ge=0)
     algorithm: Algorithm = "l"
