@@ -119,10 +119,10 @@ def _build_source(run: Run, step: str, section: Content, kind: str, flags: Stric
     content = {"system": "stage2", "name": name, "shard_text_bytes": SHARD_TEXT_BYTES, "sources": [section]}
     recipe, path = write_recipe_of(Stage2Recipe, content, run.root, "stage2", run.replace)
     tell([f"recipe {path}"], err=True)
-    return _build(recipe, path, run, recipe.target(kind, section["source"]), flags)
+    return _build(path, run, recipe.target(kind, section["source"]), flags)
 
 
-def _build(recipe: Stage2Recipe, path: Path, run: Run, goal: Target, flags: StrictFlags) -> Artifact:
+def _build(path: Path, run: Run, goal: Target, flags: StrictFlags) -> Artifact:
     """What a recipe asks for, up to one artifact, and nothing beside."""
     targets = upstream_first([goal])
     with naming(path), warning_last(targets, run.root, flags.strict):
@@ -151,7 +151,7 @@ def train(
         changes = {"vocab_size": vocab_size, "expected_sha256": None}
         run = replace(run, earlier=recipe)
         recipe, path = _derived(path, f"{recipe.name}-{vocab_size}", changes, run)
-    made = _build(recipe, path, run, recipe.target(TOKENIZER.name), flags)
+    made = _build(path, run, recipe.target(TOKENIZER.name), flags)
     decisions = made.manifest.identity.decisions
     tell([str(made.path(decisions["model"])), f"  sha256 {decisions['sha256']}"])
     if output_dir is not None:

@@ -262,11 +262,6 @@ def shards_of(corpus: Artifact) -> list[DocumentShard]:
     ]
 
 
-def holds_documents(artifact: Artifact) -> bool:
-    """Whether an artifact is a corpus of Documents, whatever made it."""
-    return bool(shard_rows(artifact))
-
-
 def _linked(shard: ConvertedShard, folder: BuildFolder) -> Receipt:
     """The shard as it is, under its final name."""
     name = f"{SHARDS}/{shard.name}{SUFFIX}"

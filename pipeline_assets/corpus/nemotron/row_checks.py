@@ -4,7 +4,6 @@ Rows are read back from their files and checked from texts and tokens, not from 
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,12 +36,6 @@ from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, Encoder
 
 _IS_ASSISTANT = re.compile(r"assistant(?=[ :<]|\Z)")
 _ENDS = [SPECIAL_TOKENS[end] for end in (END, CALL, RETURN)]
-
-
-def rows_add_up(counts: Counter[str]) -> bool:
-    """Whether every row came out, or was dropped or rejected with its reason."""
-    gone = sum(count for name, count in counts.items() if name.startswith(("dropped_", "rejected_")))
-    return counts["rows_in"] == counts["rows_out"] + gone
 
 
 def unparsed_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:

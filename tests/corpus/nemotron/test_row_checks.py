@@ -1,6 +1,5 @@
 """The checks of normalised rows find what they are for."""
 
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,7 @@ from rows_made import ANSWER, LOOKUP, QUESTION, SETTINGS, called, encoder, norma
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast, HarmonyTokens, LossMode, encode_harmony
 from pipeline_assets.corpus.harmony.message import Message, Role
 from pipeline_assets.corpus.harmony.parse import ParsedText, Span, parse_harmony
-from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, rows_add_up, span_faults, unparsed_rows
+from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, span_faults, unparsed_rows
 
 CALL = {**called({"word": "sum"}), "reasoning_content": "Look."}
 ROW = {"messages": [QUESTION, CALL, {"role": "tool", "content": "4"}, ANSWER], "tools": [LOOKUP]}
@@ -87,10 +86,3 @@ def test_a_message_taken_for_the_assistants_is_found() -> None:
     messages[user] = messages[user]._replace(message=Message(Role.ASSISTANT, messages[user].message.content))
 
     assert "should" in next(span_faults(replace(parsed, messages=tuple(messages)), tokens, LOSSES[0], encoder()))
-
-
-def test_a_lost_row_is_found() -> None:
-    counts = normalised(ROW, {"messages": []}).counts
-
-    assert rows_add_up(counts)
-    assert not rows_add_up(counts + Counter(rows_in=1))
