@@ -226,8 +226,9 @@ def test_an_address_that_does_not_answer_fails_nothing(
     notes_root: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(WEBHOOK, "http://127.0.0.1:9/hook")
-    write(notes_root, {"name": "later", "recipe": "healing_text_v1", "cron": "0 5 1 * *", "action": "repin"})
-    failed = run_job(job_of(notes_root, "later__repin"), instance, "http://127.0.0.1:9")
+    for path in (notes_root / "sources" / "notes").rglob("*.jsonl*"):
+        path.unlink()
+    failed = run_job(job_of(notes_root, "mixed"), instance, "http://127.0.0.1:9")
     assert not failed.success
 
     event = failed.all_events[-1]

@@ -73,6 +73,7 @@ print(json.dumps({split: rows.to_list() for split, rows in loaded.items()}))
 """
 
 
+@pytest.mark.slow
 def test_every_config_is_loaded_by_its_name_row_by_row(place: Place, first: Artifact, tmp_path: Path) -> None:
     done = send(first, place, tmp_path / "cache")
 
@@ -174,8 +175,8 @@ class Killed(BaseException):
     """The publisher is no more."""
 
 
-@pytest.mark.parametrize("answered", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("update", [False, True], ids=["new", "update"])
+@pytest.mark.parametrize("answered", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["before", "after"])
+@pytest.mark.parametrize("update", [pytest.param(False, marks=pytest.mark.slow), True], ids=["new", "update"])
 def test_killed_at_any_request_it_leaves_the_repo_whole_and_goes_on(
     place: Place,
     first: Artifact,

@@ -121,6 +121,7 @@ def test_the_interval_is_as_wide_as_the_spread_of_rows_says(tmp_path: Path) -> N
     assert gap.high == pytest.approx(mean + 1.96 * error, abs=0.2 * error)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_true_gap_about_as_often_as_they_say(tmp_path: Path) -> None:
     dice, held = random.Random(6), 0
     for draw in range(100):
