@@ -151,6 +151,19 @@ def test_the_plan_shows_what_is_fetched_and_what_a_set_of_all_pairs_takes(hub: L
     assert sample.figures["peak_memory_bytes"] == Planned(8192, "64-bit hashes of 120 rows")
 
 
+def test_the_plan_shows_no_less_memory_than_earlier_builds_took(
+    made: dict[str, Artifact], hub: LoopbackHub, files: HubFiles, root: Path
+) -> None:
+    recipe = of_hub(hub.commits()[DATASET], duplicates="stream")
+    plan = plan_recipe(artifact_statuses(root, recipe.targets()), Run(root, INLINE, files))
+    [sample] = [one for one in plan.artifacts if one.status.target.kind == "parallel_text/sample"]
+
+    assert (
+        sample.figures["peak_memory_bytes"].value
+        >= made["parallel_text/sample"].manifest.provenance["peak_memory_bytes"]
+    )
+
+
 def test_a_cache_whose_pairs_are_too_long_is_told(made: dict[str, Artifact], hub: LoopbackHub, root: Path) -> None:
     content = of_hub(hub.commits()[DATASET]).model_dump(mode="json") | {"encode": {"vocab_size": 500, "seq_len": 8}}
     target, cache = ParallelRecipe.of(content, "made").target(TOKEN_CACHE.name), made[TOKEN_CACHE.name]
