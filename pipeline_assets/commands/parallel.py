@@ -67,8 +67,9 @@ def _build(content: Content, run: Run, strict: bool) -> None:
     try:
         build_recipe(recipe, path, run, strict=strict)
     except UsageError:
-        durable.remove(path)
-        if before is not None:
+        if before is None:
+            durable.remove(path)
+        else:
             durable.write_durably(path, before)
         raise
 
