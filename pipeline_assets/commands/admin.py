@@ -71,12 +71,12 @@ def _export_mixture(inventory: Path, to: Path, data: Path) -> None:
     """Recipe, figures and inventory of a version of a mixture, in a folder of its name."""
     of_recipe = inventory.parents[1]
     version = to / of_recipe.name
-    targets = read_recipe(recipe_path(of_recipe.name, data)).targets()
+    recipe = recipe_path(of_recipe.name, data)
+    targets = read_recipe(recipe).targets()
     if not any(target.kind == "stage2/inventory" and target.is_sealed(data) for target in targets):
         typer.echo(f"left out {of_recipe.name}: its recipe was changed since it was built", err=True)
         return
     version.mkdir(parents=True, exist_ok=True)
-    recipe = recipe_path(of_recipe.name, data)
     figures = sorted((of_recipe / "mixtures").glob("*.json"))
     for source in (recipe, *figures, inventory, inventory.with_suffix(".md")):
         name = source.name.removeprefix(f"{of_recipe.name}_") if source in figures else source.name

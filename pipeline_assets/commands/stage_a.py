@@ -16,10 +16,7 @@ from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import group_manifest
 from pipeline_assets.corpus.normalize.sources import HubSource, LocalSource, StackExchangeSource, Step, WikipediaSource
-from pipeline_assets.corpus.readers.hub_configs import (
-    matching,
-    read_configs,
-)
+from pipeline_assets.corpus.readers.hub_configs import matching, read_configs
 from pipeline_assets.corpus.readers.source_folder import list_files
 from pipeline_assets.corpus.readers.stackexchange.archive import site_of
 from pipeline_assets.corpus.recipes.files import write_recipe_of

@@ -62,15 +62,12 @@ class _Lines:
         start = self._starts[number]
         return self._data[start : self._data.find(b"\n", start) + 1 or None]
 
-    def row(self, number: int) -> dict[str, Any] | Fault:
-        return read_row(self.line(number))
-
-    def sides(self, number: int) -> Sides | None:
-        """None of a line that isn't as it should be."""
+    def row(self, number: int) -> Sides | dict[str, Any] | Fault:
+        line = self.line(number)
         try:
-            row = self._decode(self.line(number))
-        except (ValueError, RecursionError):
-            return None
+            row = self._decode(line)
+        except (ValueError, RecursionError):  # it isn't as it should be
+            return read_row(line)
         return Sides(row.sides.src, row.sides.tgt, row.weight)
 
     def place(self, number: int) -> int:
@@ -86,9 +83,6 @@ class _RowGroups:
 
     def row(self, number: int) -> dict[str, Any] | Fault:
         return next(row for place, row in self._coming if place == self.place(number))
-
-    def sides(self, number: int) -> None:
-        return None
 
     def place(self, number: int) -> int:
         return self._first + number
@@ -117,11 +111,9 @@ class Rows:
             self._next_block()
         if self._block is None:
             raise StopIteration
+        row = self._block.row(self._at)
         self._at += 1
-        if (found := self._block.sides(self._at - 1)) is not None:
-            return found
-        row = self._block.row(self._at - 1)
-        if isinstance(row, Fault):
+        if isinstance(row, Sides | Fault):
             return row
         sides = row.get(TRANSLATION) or {}
         if not isinstance(sides, dict):
@@ -159,11 +151,12 @@ class Rows:
         decode = msgspec.json.Decoder(self._row_type()).decode
         blocks = (_Lines(first, block, decode) for first, block in line_blocks(source))
         for first in itertools.islice((block for block in blocks if block.rows), 1):
-            head = [row for number in range(min(first.rows, _HEAD_ROWS)) if isinstance(row := first.row(number), dict)]
-            if isinstance(fault := first.row(0), Fault):
+            read = [read_row(first.line(number)) for number in range(min(first.rows, _HEAD_ROWS))]
+            head = [row for row in read if isinstance(row, dict)]
+            if isinstance(read[0], Fault):
                 refuse_document(first.line(0), source.name)
                 if not head:
-                    what = f"none of its first rows can be read; the first: {fault.reason} ({fault.detail})"
+                    what = f"none of its first rows can be read; the first: {read[0].reason} ({read[0].detail})"
                     raise InputError(what, source.name, "look at the file, or leave it out")
             codes = {code for row in head if isinstance(row.get(TRANSLATION), dict) for code in row[TRANSLATION]}
             self._check({name for row in head for name in row}, codes, source.name)

@@ -63,7 +63,7 @@ class SampleMeta(SampleSource, frozen=True, kw_only=True):
     sampled_at: str
 
     def to_bytes(self) -> bytes:
-        return msgspec.json.format(_encode(self), indent=1) + b"\n"
+        return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,6 @@ class Sample:
 
 _META_FILE: OwnFile[SampleMeta] = OwnFile("description of a sample", 1 << 24, _DRAW_AGAIN, SampleMeta)
 _line = msgspec.json.Decoder(SampledPair)
-_encode = msgspec.json.Encoder().encode
 
 
 def read_sample(manifest: Path) -> Sample:
