@@ -78,7 +78,7 @@ def plan(
         planned = plan_recipe(artifact_statuses(run.root, wanted.targets()), run)
     asked = {"recipe": recipe, "path": path, "data": data, "workers": workers}
     cost = None if gpu_price is None else gpu_price * planned.gpu_hours
-    told = asked | _plan_json(planned, data) | {"gpu_cost": cost}
+    told = asked | _plan_json(planned, data) | {"gpu_cost": cost} if as_json else {}
     answer(as_json, told, _plan_lines(planned, f"{recipe}  {path}", workers, cost))
     return all(room.fits for room in planned.rooms) and all(budget.is_met for budget in planned.budgets)
 

@@ -87,7 +87,7 @@ def licence_of_text(text: str, evidence: str) -> Licensed:
 def fingerprint() -> str:
     """Of all that tags of texts depend on."""
     how = [_MOST_OTHER_WORDS, LICENCE_TEXT_BYTES, _SPDX.pattern, _HOLDER.pattern]
-    return sha256_of([licence_table().fingerprint(), how, [astuple(form) for form in _FORMS]])
+    return sha256_of([licence_table().fingerprint, how, [astuple(form) for form in _FORMS]])
 
 
 def _spans(words: str, form: _Form) -> Iterator[tuple[int, int]]:

@@ -99,6 +99,7 @@ class LicenceTable:
     def __len__(self) -> int:
         return len(self._by_tag)
 
+    @functools.cached_property
     def fingerprint(self) -> str:
         """Of the spellings and their tags: what the tags of documents depend on."""
         return sha256_of(self._by_spelling)

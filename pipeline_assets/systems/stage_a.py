@@ -155,7 +155,7 @@ class StageARecipe(Recipe):
         content = source.rows_content(self.shard_text_bytes)
         columns = getattr(source, "columns", None)
         if isinstance(columns, LicensedColumns) and columns.license is not None:
-            content["licences"] = licence_table().fingerprint()
+            content["licences"] = licence_table().fingerprint
         return self._of_source(NORMALIZED, source, content, [self._raw(source)])
 
     def _filtered(self, source: Source) -> Target:

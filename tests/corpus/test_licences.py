@@ -51,10 +51,10 @@ def test_the_fingerprint_is_of_spellings_alone(table: LicenceTable) -> None:
     respelled = [{**licence, "aliases": [*licence["aliases"], f"my {licence['tag']}"]} for licence in renamed]
 
     def fingerprint(licences: list[dict[str, object]]) -> str:
-        return LicenceTable([msgspec.convert(licence, Licence) for licence in licences]).fingerprint()
+        return LicenceTable([msgspec.convert(licence, Licence) for licence in licences]).fingerprint
 
-    assert fingerprint(renamed) == table.fingerprint()
-    assert fingerprint(respelled) != table.fingerprint()
+    assert fingerprint(renamed) == table.fingerprint
+    assert fingerprint(respelled) != table.fingerprint
 
 
 def test_a_recipe_that_names_no_known_licence_hears_the_nearest(table: LicenceTable) -> None:

@@ -142,9 +142,10 @@ def _followed(lineage: Lineage, store: RowStore, number: int, outcome: str, reje
 def _unknown(lineage: Lineage) -> Iterator[tuple[RowStore, Fate]]:
     """Of what was made of nothing but artifacts that have no rows and are gone, nobody can say what it read."""
     for folder, one in lineage.sealed.items():
+        if not one.upstream or any(entry.digest in lineage for entry in one.upstream):
+            continue
         kinds = [KINDS.get("/".join(entry.name.split("/")[:2])) for entry in one.upstream]
-        are_gone = all(lineage.place_of(entry.digest) is None for entry in one.upstream)
-        if kinds and are_gone and all(kind is not None and kind.rows is None for kind in kinds):
+        if all(kind is not None and kind.rows is None for kind in kinds):
             store = rows_of(open_artifact(folder), lineage)
             if store is not None and not store.reads_sources:
                 gone = one.upstream[0]

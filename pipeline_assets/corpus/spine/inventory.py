@@ -153,14 +153,15 @@ def _status(root: Path, target: Target, upstream: Mapping[str, State], is_unsett
     Args:
         is_unsettled: whether a build, or what is left of one, lies beside it; folders of thousands are listed once.
     """
-    unfinished = _unfinished(root / target.folder, root, target) if is_unsettled else None
+    place = root / target.folder
+    unfinished = _unfinished(place, root, target) if is_unsettled else None
     sealed, words = target.state(root)
     is_there, reason = sealed in ("current", "failed"), None if sealed == "current" else words
     if sealed == "current":
         worse = [other for other in target.upstream if upstream.get(other.role) in ("failed", "stale", "damaged")]
         if worse:
             sealed, reason = "stale", f"{worse[0].role} {worse[0].name} is {upstream[worse[0].role]}"
-    manifest = readable_manifest(root / target.folder)
+    manifest = None if sealed == "missing" else readable_manifest(place)
     condition: Condition = sealed
     if unfinished is not None and unfinished.builder is not None:
         condition = "building"
@@ -172,7 +173,7 @@ def _status(root: Path, target: Target, upstream: Mapping[str, State], is_unsett
         sealed=sealed,
         reason=reason,
         manifest=manifest,
-        size=_size(root / target.folder, manifest),
+        size=_size(place, manifest),
         sealed_at=_sealed_at(manifest.provenance) if manifest is not None else None,
         unfinished=unfinished,
         checks=target.results(root, manifest) if manifest is not None else (),

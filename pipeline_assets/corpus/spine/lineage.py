@@ -158,6 +158,10 @@ class Lineage:
                 places.setdefault(one.digest, []).append((place, one.name))
         return places
 
+    def __contains__(self, digest: str) -> bool:
+        """Whether an artifact with a digest is sealed there."""
+        return digest in self._places
+
     def place_of(self, digest: str, name: str | None = None) -> Path | None:
         """The folder of the artifact with a digest; of several, the one of this name, else the first; None of none."""
         places = self._places.get(digest)

@@ -203,7 +203,7 @@ class TrackRecord:
         """
         planned = {}
         every = self._builds.get(kind, ())
-        for name in (name for name in FIGURES if name not in _FETCHING):
+        for name in (name for name in FIGURES if every and name not in _FETCHING):
             builds = [build for build in every if name in build.figures]
             if name in _OF_WORKERS:
                 builds = [build for build in builds if build.workers == workers]

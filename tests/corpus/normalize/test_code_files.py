@@ -217,7 +217,7 @@ def test_keys_that_are_not_used_are_not_in_what_bytes_depend_on(tmp_path: Path) 
 
     assert named.keys() - plain.keys() == {"text_endings", "license_files", "licence_texts"}
     assert named["licence_texts"] == licence_texts.fingerprint()
-    found, _ = source_of(named | {"licences": licence_table().fingerprint()})
+    found, _ = source_of(named | {"licences": licence_table().fingerprint})
     assert found.rows_content(1) == named
 
 
