@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Damage, open_artifact, verify
 from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.sealing import PLAN, leftover
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import KINDS, labels_of, read_recipe
 from resources.loopback_hub import LoopbackHub
@@ -54,7 +55,7 @@ def build(demo_root: Path, recipe: HealingRecipe) -> Build:
 
 @pytest.fixture(scope="module")
 def undisturbed(demo_root: Path, recipe: HealingRecipe) -> list[str]:
-    """The digests that the demo's two spawned workers came to, under Dagster."""
+    """The digests that the demo came to."""
     return [open_artifact(demo_root / target.folder).manifest.digest for target in recipe.targets()]
 
 
@@ -149,10 +150,13 @@ def test_a_second_run_rewrites_nothing(build: Build, undisturbed: list[str], tmp
 
 
 @pytest.fixture
-def running_demo(tmp_path: Path, demo_root: Path) -> Iterator[Path]:
-    """A data root with the demo's hub and nothing built."""
+def running_demo(tmp_path: Path, demo_root: Path, recipe: HealingRecipe) -> Path:
+    """A data root with the demo's hub and nothing built. A snapshot was begun, so that small ones have workers too."""
     shutil.copytree(demo_root / demo.HUB_FOLDER, tmp_path / "data" / demo.HUB_FOLDER)
-    yield tmp_path / "data"
+    begun = leftover(tmp_path / "data" / recipe.targets()[0].folder, "building", 1)
+    begun.mkdir(parents=True)
+    (begun / PLAN).write_text("{}")
+    return tmp_path / "data"
 
 
 def wait_for_receipts(root: Path) -> None:

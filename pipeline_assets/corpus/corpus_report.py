@@ -79,7 +79,7 @@ def report_on(
     shards = [replace(shard, name=f"{number:05d}") for number, shard in enumerate(of_all)]
     work = functools.partial(profile_shard, tokenizer_sha256=tokenizer_sha256)
     warm_up = functools.partial(load_tokenizers, tokenizer_sha256, "gigatoken", 0)
-    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
+    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
     receipts = list(run_stage("profile", work, shards, building, settings, warm_up))
     of_sources, of_kept = receipts[: len(places)], receipts[len(places) :]
     _refuse_shared_ids(building, of_sources, places)

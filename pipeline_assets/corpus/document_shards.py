@@ -226,7 +226,7 @@ def publish(
     ]
     rewritten = [shard for shard in shards if shard.repeats is not None]
     work = functools.partial(publish_shard, derive_id=derive_id, zstd_level=settings.zstd_level)
-    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in rewritten))
+    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in rewritten])
     again = iter(list(run_stage("publish", work, rewritten, building, settings)) if rewritten else [])
     return [_linked(shard, building) if shard.repeats is None else next(again) for shard in shards]
 

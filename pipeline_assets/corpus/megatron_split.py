@@ -18,7 +18,7 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.sampling.split import RULE, Split, describe_split, documents_that_fit, split_budget
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile, write_durably
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import FileContent, StageVersion
 from pipeline_assets.corpus.spine.recipe import RecipePart, Share
@@ -142,6 +142,7 @@ def _encode(
     receipts: list[Receipt] = []
     tokens = 0
     stage = f"encode-{split}-{tokenizer.driver}"
+    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
     with contextlib.closing(run_stage(stage, work, shards, building, settings, warm_up)) as run:
         for receipt in run:
             receipts.append(receipt)

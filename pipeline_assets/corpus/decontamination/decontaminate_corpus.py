@@ -214,7 +214,7 @@ def decontaminate_corpus(
     work = functools.partial(decontaminate_shard, rules=rules, zstd_level=settings.zstd_level)
     warm_up = functools.partial(load_decontamination, rules)
     shards = corpus_shards(sources)
-    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
+    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
     receipts = list(run_stage(_STAGE, work, shards, building, settings, warm_up))
     counts = total_counts(receipts)
     ledger = Ledger.of(counts)

@@ -108,7 +108,7 @@ def open_run(
     seen: Sequence[SeenStore] = (),
 ) -> Iterator[DedupRun]:
     """A deduplication of these shards; its workers end with the block."""
-    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
+    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
     with run_stages(do, settings, functools.partial(_load_kernels, recipe)) as run_stage:
         yield DedupRun(building, shards, recipe, settings, run_stage, seen)
 

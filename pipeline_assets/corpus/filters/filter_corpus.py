@@ -167,7 +167,7 @@ def filter_corpus(
     """
     decisions = {} if recipe.language is None else {"language": recipe.language.detection()}
     shards = shards_of(corpus)
-    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
+    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
     receipts = _receipts(building, shards, recipe, refused_licences, settings)
     counts = total_counts(receipts)
     if not counts.get("documents"):

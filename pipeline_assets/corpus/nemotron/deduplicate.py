@@ -87,7 +87,7 @@ def deduplicate_split(
     shards = [
         _Shard(name, path, rows.path(path), gone[name], refused[name], decided[name]) for path, name in names.items()
     ]
-    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
+    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
     work = functools.partial(deduplicate_rows, has_looked=near is not None, drops=drops)
     receipts = list(run_stage("deduplicate", work, shards, building, settings))
     dropped = gather_lines(building, [receipt.files[1] for receipt in receipts], DROPPED_FILE, settings.zstd_level)

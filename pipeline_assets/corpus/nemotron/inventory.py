@@ -26,7 +26,7 @@ from pipeline_assets.corpus.readers.parquet import read_local_footer
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
@@ -160,6 +160,7 @@ def take_inventory(
             empty.
     """
     shards = plan_shards(files, SHARD_BYTES) if max_rows is None else plan_sample(files, max_rows)
+    settings = settings_for(building, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
     receipts = list(run_stage(_STAGE, take_census, shards, building, settings))
     counts = total_counts(receipts)
     if max_rows is not None and not counts.get("in") and any(file.bytes for file in files):

@@ -46,7 +46,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, Words, check_rejects, reasons_of
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
@@ -131,6 +131,7 @@ def _normalise(
     )
     rows = rules.max_rows or sum(file.bytes for file in files) // _ROW_BYTES
     warm_up = functools.partial(load_tokenizers, tokenizer_sha256, driver, rows)
+    settings = settings_for(building, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
     receipts = list(run_stage(f"normalise-{driver}", work, shards, building, settings, warm_up))
     counts = total_counts(receipts)
     _check(building, receipts, counts, rules, reject_words(files))

@@ -58,8 +58,8 @@ def report_on_pools(building: StagingDir, datasets: Mapping[str, Artifact], sett
         datasets: their pools, by name.
     """
     buckets = list(_buckets(datasets))
-    size = sum(file.bytes for pools in datasets.values() for file in pools.manifest.storage)
-    receipts = run_stage("count", count_bucket, buckets, building, settings_for(building, settings, size))
+    sizes = [file.bytes for pools in datasets.values() for file in pools.manifest.storage]
+    receipts = run_stage("count", count_bucket, buckets, building, settings_for(building, settings, sizes))
     found: dict[str, dict[str, Any]] = {
         name: {"ledger": pools.manifest.identity.ledger.to_json(), **dict.fromkeys(_SIZES, 0), "pools": {}}
         for name, pools in datasets.items()

@@ -107,7 +107,7 @@ def build_pools(
         for number, path in enumerate(data_files(rows))
         for name in [f"{split}-{number:05d}"]
     ]
-    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
+    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
     # polars asks the conditions in this process alone: its threads are lost where a worker is forked.
     pools = [*recipe.rules, *(_capabilities(shards) if recipe.by_capability else ())]
     counts: Counter[str] = Counter()

@@ -112,7 +112,7 @@ def gather_prompts(
         earlier: prompts of splits whose texts count as there before.
     """
     shards = [_Shard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
-    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
+    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
     judged = list(run_stage("judge", functools.partial(judge_rows, rules=rules), shards, building, settings))
     before = [one.path(file.path) for one in earlier for file in one.manifest.identity.files if _is_texts(file.path)]
     own = [building.path(receipt.files[0].path) for receipt in judged]

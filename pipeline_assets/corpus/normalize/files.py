@@ -71,7 +71,7 @@ def convert_files(
         InputError: files are not as they are listed, before or after; pages or posts are lost; others from the readers.
     """
     files = files_of(folder, listing)
-    settings = settings_for(building, settings, _TIMES_PACKED * sum(file.bytes for file in files))
+    settings = settings_for(building, settings, [_TIMES_PACKED * file.bytes for file in files])
     match source:
         case WikipediaSource():
             converted = convert_wikipedia(building, files, source, shard_bytes, settings)

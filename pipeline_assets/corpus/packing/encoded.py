@@ -81,7 +81,7 @@ def encoded_corpus(
     Raises:
         InputError: as `encode_shard` and `load_tokenizer`. OracleDisagrees: as `encode_shard`.
     """
-    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
+    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
     settings = replace(settings, growth_bytes=_GROWTH_BYTES)
     to_encode = [
         DocumentShard(f"{number:05d}", f"{shard.source}/{shard.path}", shard.file, shard.rows)

@@ -77,7 +77,7 @@ def choose_subsets(
     """
     splits = sorted(splits, key=lambda split: split.name)
     pools = {file for split in splits for file in split.pool_files.values()}
-    settings = settings_for(building, settings, sum(file.stat().st_size for file in pools))
+    settings = settings_for(building, settings, [file.stat().st_size for file in pools])
     asked = _Asked(splits, recipe)
     chosen = choose(asked.candidates, asked.turn, asked.domains, recipe.ordered, disjoint=recipe.disjoint)
     files = _write(building, asked, chosen, settings)

@@ -57,6 +57,7 @@ def take_snapshot(building: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, s
     plan, pieces, fetched = fetch_snapshot(hub, recipe, settings.fetch_threads, settings.log_every_s)
     shards, receipts, rejected = shards_of(pieces, recipe.shard_text_bytes), list[Receipt](), 0
     work = functools.partial(convert_shard, recipe=recipe, zstd_level=settings.zstd_level)
+    settings = settings_for(building, settings, [shard.text_bytes for shard in shards])
     for receipt in run_stage("convert", work, shards, building, settings):
         receipts.append(receipt)
         rejected += Ledger.of(receipt.counts).all_rejected
@@ -94,8 +95,9 @@ def convert_hub_rows(
         raise InputError("it names other files or row groups than the hub does now", raw.folder, "build it again")
     pieces = fetch_pieces(hub, recipe, plan, settings.fetch_threads, log_every_s)
     work = functools.partial(convert_shard, recipe=recipe, columns=columns, zstd_level=settings.zstd_level)
-    settings = settings_for(building, settings, plan.text_bytes)
-    named = convert_shards(building, work, shards_of(pieces, recipe.shard_text_bytes), settings)
+    shards = shards_of(pieces, recipe.shard_text_bytes)
+    settings = settings_for(building, settings, [shard.text_bytes for shard in shards])
+    named = convert_shards(building, work, shards, settings)
     has_language = recipe.language is not None and plan.has_language
     decisions = {"language_filter_applied": has_language, "dumps": plan.dumps()}
     missing = columns_without_values(columns, total_counts(named.values())) if is_lines(plan.listing[0]) else []

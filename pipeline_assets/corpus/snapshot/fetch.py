@@ -58,6 +58,11 @@ class SnapshotShard:
     def rows(self) -> int:
         return sum(local.piece.rows for local in self.pieces)
 
+    @property
+    def text_bytes(self) -> int:
+        """As the footers say."""
+        return sum(local.piece.group.text_bytes for local in self.pieces)
+
 
 def file_requests(plan: SnapshotPlan) -> list[FileRequest]:
     """One a file that has a piece, in the plan's order."""

@@ -10,7 +10,7 @@ parent.
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from typing import Generic, TypeAlias, TypeVar
@@ -39,6 +39,7 @@ from pipeline_assets.corpus.spine.worker import (
 logger = logging.getLogger("corpusmill")
 S = TypeVar("S", bound=Shard)
 
+_ONE_SHARD = 16  # times as large as several together may be
 _LOOKAHEAD = 4  # shards per worker that may finish before the one that is next in order
 _MAX_FATAL_ROWS = 16  # a shard with more rows that kill is not bad luck
 _SHOWN = ("documents", "tokens", "bytes")  # the counts of a receipt that progress lines show
@@ -54,7 +55,7 @@ class RunSettings:
         log_every_s: seconds between progress lines.
         growth_bytes: a forked worker that holds so much more memory than at its start makes room for a fresh one. A
             fork costs milliseconds, and shares what its forerunner had a copy of.
-        inline_bytes: an input of fewer bytes may be worked on in this process, see `settings_for`.
+        inline_bytes: several shards of fewer bytes may be worked on in this process, see `settings_for`.
         subject: what is built, named in progress lines; empty where there is one thing only.
         zstd_level: compression of text shards.
         fetch_threads: downloads at a time.
@@ -78,13 +79,17 @@ class RunSettings:
         return f"{stage} {self.subject}".rstrip()
 
 
-def settings_for(building: StagingDir, settings: RunSettings, input_bytes: int) -> RunSettings:
-    """The settings, without workers where so little is read that to start them takes longer than they save.
+def settings_for(building: StagingDir, settings: RunSettings, sizes: Collection[int]) -> RunSettings:
+    """The settings, without workers where so little is read that to start them takes longer than they save. One shard
+    alone saves nothing: there they only find the row that kills, which is worth their start where the shard is large.
 
     A row that kills its worker kills such a build. The next one finds the folder begun, and the row by workers.
+
+    Args:
+        sizes: bytes of each shard, or of each of the files that shards are cut from.
     """
-    is_small = input_bytes < settings.inline_bytes and not building.was_begun
-    return replace(settings, workers=0) if is_small else settings
+    most = settings.inline_bytes * (_ONE_SHARD if len(sizes) == 1 else 1)
+    return replace(settings, workers=0) if sum(sizes) < most and not building.was_begun else settings
 
 
 RunStage: TypeAlias = Callable[[str, Sequence[S], BuildFolder], Generator[Receipt]]

@@ -113,7 +113,7 @@ def train_tokenizer(
     work = functools.partial(
         draw_shard, rates=_rates(corpora, recipe), seed=recipe.seed, zstd_level=settings.zstd_level
     )
-    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in to_draw))
+    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in to_draw])
     receipts = list(run_stage("draw", work, to_draw, building, settings))
     counts = total_counts(receipts)
     _refuse_beyond_memory(counts["bytes"], building.target)

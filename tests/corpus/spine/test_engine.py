@@ -167,14 +167,16 @@ def test_an_error_that_cannot_be_sent_arrives_in_words(building: StagingDir, wor
     assert "in shard a, in a worker:" in failed.value.__notes__[0]
 
 
-@pytest.mark.parametrize(("input_bytes", "workers"), [(99, [0, 2]), (100, [2, 2])])
-def test_a_small_input_has_workers_only_where_a_build_has_died_or_failed(
-    input_bytes: int, workers: list[int], tmp_path: Path
+@pytest.mark.parametrize(
+    ("sizes", "workers"), [([49, 50], [0, 2]), ([50, 50], [2, 2]), ([1599], [0, 2]), ([1600], [2, 2]), ([], [0, 2])]
+)
+def test_small_shards_and_one_alone_have_workers_only_where_a_build_has_died_or_failed(
+    sizes: list[int], workers: list[int], tmp_path: Path
 ) -> None:
     found = []
     for _ in workers:
         with open_building(tmp_path / "words", {}) as building:
-            found.append(settings_for(building, RunSettings(2, inline_bytes=100), input_bytes).workers)
+            found.append(settings_for(building, RunSettings(2, inline_bytes=100), sizes).workers)
 
     assert found == workers
 
