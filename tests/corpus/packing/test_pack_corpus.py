@@ -27,7 +27,7 @@ from wrong_tokenizer import wrong_gigatoken
 
 from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, INPUT_IDS, open_packed
-from pipeline_assets.corpus.packing import plan_files
+from pipeline_assets.corpus.packing import plan_files, rows
 from pipeline_assets.corpus.packing.summary import summary_of
 from pipeline_assets.corpus.rows.fates import follow_document
 from pipeline_assets.corpus.rows.trace import open_rows, trace_token
@@ -50,6 +50,7 @@ def test_workers_ranges_and_levels_change_no_byte_that_counts(
     here = pack(folder / "here", shards, rules, tokenizer)
     one = pack(folder / "one", shards, rules, tokenizer, RunSettings(1, "fork", zstd_level=9))
     monkeypatch.setattr(plan_files, "_RANGE_TOKENS", 50)
+    monkeypatch.setattr(rows, "_CHUNK_ROWS", 7)
     two = pack(folder / "two", shards, rules, tokenizer, RunSettings(2, "fork"))
 
     assert one.manifest.digest == two.manifest.digest == here.manifest.digest

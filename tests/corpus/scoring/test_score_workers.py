@@ -64,7 +64,7 @@ def test_rows_have_scores_in_the_order_of_the_pools(sealed: Artifact) -> None:
     ("workers", "start_method"),
     [
         (2, "fork"),
-        (2, "forkserver"),
+        pytest.param(2, "forkserver", marks=pytest.mark.slow),
         pytest.param(1, "forkserver", marks=pytest.mark.slow),
         pytest.param(1, "spawn", marks=pytest.mark.slow),
         pytest.param(2, "spawn", marks=pytest.mark.slow),
