@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,15 +35,18 @@ class KillingHub(LoopbackHub):
     victim: subprocess.Popen[str] | None = None
     left = 0
     answered = False
+    counting = threading.Lock()
 
     def answer(self, origin: Origin, ask: Ask) -> Answer:
         if self.victim is None:
             return super().answer(origin, ask)
-        self.left -= 1
-        if self.left == 0 and not self.answered:
+        with self.counting:  # requests come at once, and others while one is answered
+            self.left -= 1
+            its_last = self.left == 0
+        if its_last and not self.answered:
             self.victim.kill()
         answer = super().answer(origin, ask)
-        if self.left == 0 and self.answered:
+        if its_last and self.answered:
             self.victim.kill()
         return answer
 

@@ -23,14 +23,19 @@ def scored(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> 
     return folder, {" ".join(words[:2]): answer for words, answer in typed}
 
 
+def words_of(line: str) -> list[str]:
+    """Words of a line, perplexities of thousands without decimals: the last ones differ from one processor to another."""
+    return [word.partition(".")[0] if "," in word else word for word in line.split()]
+
+
 def test_answers_are_those_of_the_page(scored: tuple[Path, dict[str, Typed]]) -> None:
     _, typed = scored
     [_, *means] = blocks_of(DOCS / "scoring.md")[1].splitlines()
 
     assert "anchor 10, challenge 2, learning 2, restoration 28" in typed["nemotron smoke"].stdout
     assert "out/models/other beside out/models/made, in bits a byte:" in typed["nemotron score"].stdout
-    told = [line.split() for line in typed["nemotron percentiles"].stdout.splitlines()]
-    assert [line for line in means if line.split() not in told] == []
+    told = [words_of(line) for line in typed["nemotron percentiles"].stdout.splitlines()]
+    assert [line for line in means if words_of(line) not in told] == []
     assert "  restoration: 28 rows" in typed["nemotron subsets"].stdout
 
 
