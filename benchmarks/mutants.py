@@ -33,7 +33,7 @@ WIDE = (
 )  # fmt: skip
 COPIED = (
     "pipeline_assets", "resources", "manifests", "tests", "benchmarks", "docs", "pyproject.toml", "README.md",
-    "Makefile",
+    "Makefile", "constraints.txt", "docker", "modal_jobs", "workspace.yaml",
 )  # fmt: skip
 TIMEOUT_S = 1200
 _COMPARED = {
