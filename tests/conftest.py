@@ -4,6 +4,7 @@ import fcntl
 import gc
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 MEMORY = Path("/dev/shm")
 if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 8 << 30:
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+
+# A shell has what it starts in the background ignore Ctrl-C, and so would each command that is typed here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile("untimed", deadline=None)  # compiling takes seconds, once
 hypothesis.settings.load_profile("untimed")

@@ -24,7 +24,7 @@ def scored(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def words_of(line: str) -> list[str]:
-    """Words of a line, perplexities of thousands without decimals: the last ones differ from one processor to another."""
+    """Words of a line; perplexities of thousands without decimals, whose last one is the processor's."""
     return [word.partition(".")[0] if "," in word else word for word in line.split()]
 
 
