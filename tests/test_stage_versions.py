@@ -263,6 +263,8 @@ def test_a_stage_makes_the_content_of_its_version(
     name, found = f"{role}{variant}/{artifact.manifest.identity.stage.version}", golden_of(artifact)
 
     record_property(name, found)
-    assert found == json.loads(GOLDEN.read_text()).get(name), (
+    known = json.loads(GOLDEN.read_text())
+    assert name in known, f"{GOLDEN.name} says nothing of {name} yet: write its line there: {found}"
+    assert found == known[name], (
         f"the content of {name} changed: raise the stage's version, and write its line in {GOLDEN.name}: {found}"
     )

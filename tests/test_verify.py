@@ -75,7 +75,7 @@ def test_the_chain_is_walked_down_to_the_hub(corpusmill: Corpusmill, demo_root: 
     ]
     assert lines[5].startswith("hub cache: of 8 files read, 4 are here whole, 4 in part (")
     assert lines[5].endswith(" bytes, all hashed); not here: 0 files")
-    assert lines[6].startswith("intact: 16 of 16 files, ")
+    assert lines[6].startswith("intact: 16 of 16 files are as they were sealed, ")
     assert lines[7] == json.loads((demo_root / SET / "manifest.json").read_text())["digest"]
 
 
@@ -90,7 +90,7 @@ def test_a_split_elsewhere_has_its_upstream_in_the_data_root_that_is_given(
 
     assert refused(without, 2) == f"{moved}: it lies in no data root; say with --data where its upstream lies"
     assert given.returncode == 0
-    assert "intact: 12 of 12 files, " in given.stdout
+    assert "intact: 12 of 12 files are as they were sealed, " in given.stdout
 
 
 def test_what_is_wrong_anywhere_in_the_chain_is_said_with_its_place(corpusmill: Corpusmill, chain: Path) -> None:
@@ -128,7 +128,7 @@ def test_where_only_upstream_is_missing_nothing_is_called_damaged(corpusmill: Co
     areas = "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text"
     assert lines[0].endswith(f", which is not below {areas} of {chain}")
     assert [line.split()[0] for line in lines[1:5]] == ["intact"] * 4
-    assert lines[-2].startswith("INCOMPLETE: 8 of 8 files, ")
+    assert lines[-2].startswith("INCOMPLETE: 8 of 8 files are as they were sealed, ")
     assert lines[-2].endswith("; 1 upstream artifacts are missing, and what they were made from")
 
 
@@ -230,7 +230,7 @@ def test_fresh_starts_over(corpusmill: Corpusmill, demo_root: Path, cache: Path)
     result = corpusmill("verify", demo_root / SET, "--fresh", env={"XDG_CACHE_HOME": str(cache)})
 
     assert result.returncode == 0
-    assert result.stdout.startswith("intact: 8 of 8 files, ")
+    assert result.stdout.startswith("intact: 8 of 8 files are as they were sealed, ")
 
 
 def test_another_question_does_not_go_on_from_there_nor_spoil_it(
@@ -313,7 +313,7 @@ def test_a_chain_of_hub_and_local_sources_is_read_down_to_the_files_of_both(
     words = line_of(result, "source files: ")
     assert words.startswith("of 6 files read, 6 are here (")
     assert words.endswith(" bytes, all hashed), 0 changed; not here: 0 files")
-    assert "intact: 54 of 54 files, " in result.stdout
+    assert "intact: 54 of 54 files are as they were sealed, " in result.stdout
 
 
 def test_where_nothing_was_read_from_a_hub_nothing_is_said_of_its_cache(
@@ -348,7 +348,7 @@ def test_a_folder_that_is_gone_is_said_and_is_no_failure(corpusmill: Corpusmill,
     assert line_of(result, "source files: ") == (
         f"of 2 files read, 0 are here (0 bytes, all hashed), 0 changed; not here: 2 files, {folder} is gone"
     )
-    assert "\nintact: 13 of 13 files, " in result.stdout
+    assert "\nintact: 13 of 13 files are as they were sealed, " in result.stdout
 
 
 def grow(path: Path) -> None:
@@ -381,7 +381,7 @@ def test_a_source_file_that_changed_is_named_and_what_was_made_of_it_stays_intac
     assert lines[0].endswith(f"; {CHANGED}")
     assert [line.split()[0] for line in lines[1:4]] == ["intact"] * 3
     assert line_of(result, "source files: ").endswith(" bytes, all hashed), 1 changed; not here: 0 files")
-    assert lines[-2].startswith("SOURCE CHANGED: 13 of 13 files, ")
+    assert lines[-2].startswith("SOURCE CHANGED: 13 of 13 files are as they were sealed, ")
     assert (found["sources"]["listed"], found["sources"]["changed"]) == (2, [str(path)])
     assert (str(path.with_name("0.jsonl")), "as_sealed") in [
         (file["path"], file["state"]) for file in found["sources"]["files"]
@@ -403,7 +403,7 @@ def test_damage_and_what_is_missing_count_for_more_than_a_changed_source(
     result = corpusmill("verify", notes_root / FILTERED, "--upstream")
 
     assert result.returncode == 1
-    assert "\nDAMAGED: 12 of 13 files, " in result.stdout
+    assert "\nDAMAGED: 12 of 13 files are as they were sealed, " in result.stdout
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ def _diff_lines(found: "Comparison") -> Iterator[str]:
     for side, one in (("A", found.a), ("B", found.b)):
         yield f"{side}  {one.folder}  {one.manifest.digest}"
     if found.is_identical:
-        yield "identical"
+        yield "identical: their manifests say so, no file was read (`corpusmill verify` reads)"
         return
     yield "different"
     yield from _section("recipe", found.recipe)

@@ -206,11 +206,8 @@ def _total_lines(plan: RecipePlan, gpu_cost: float | None) -> Iterator[str]:
         cost = "its price is unknown: --gpu-price says it" if gpu_cost is None else f"which cost {gpu_cost:,.2f}"
         yield f"GPU: {plan.gpu_hours:,.2f} hours, {cost}"
     for room in plan.rooms:
-        free = (
-            ""
-            if room.free is None
-            else f", {as_bytes(room.free)} are free: it {'fits' if room.fits else 'does not fit'}"
-        )
+        free = "" if room.free is None else f", {as_bytes(room.free)} are free"
+        free += "" if room.fits else ": it does not fit"
         kept = "" if room.kept is None else f"; {as_bytes(room.kept)} stay"
         yield f"{room.where}: {as_bytes(room.needed)} as far as it is known{free}{kept}"
     for budget in plan.budgets:

@@ -226,9 +226,10 @@ def _summary(found: "Verification") -> str:
     missing = len(found.chain.missing)
     rest = _content_words(found)
     rest += f"; {missing:,} upstream artifacts are missing, and what they were made from" if missing else ""
+    held = f"{as_sealed:,} of {files:,} files are as they were sealed, {size:,} bytes"
     if found.scope.sample is None or not found.unread:
-        return f"{word}: {as_sealed:,} of {files:,} files, {size:,} bytes as sealed{rest}"
-    held = f"{as_sealed:,} of {files:,} files, {size:,} bytes as sealed; of all others, names and sizes only"
+        return f"{word}: {held}{rest}"
+    held += "; of all others, names and sizes only"
     return f"{word} of a sample ({found.percent_read:.1f} % of bytes): {held}{rest}"
 
 

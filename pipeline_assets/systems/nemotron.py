@@ -76,6 +76,7 @@ class NemotronRecipe(Recipe):
 
     def remarks(self) -> Iterator[str]:
         """As `Recipe.remarks`."""
+        yield from super().remarks()
         yield from remarks_on(self.datasets, self.rows, self.publish)
 
     def goals(self) -> list[Target]:

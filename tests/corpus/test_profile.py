@@ -22,6 +22,7 @@ from pipeline_assets.corpus.profile import (
     profile_shard,
     to_json,
 )
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.worker import WHOLE, Window
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
@@ -72,10 +73,12 @@ def test_parts_add_up_to_the_whole(
     assert list(merged(parts)) == list(merged(reversed(parts)))
 
 
-def test_a_window_counts_its_rows_but_the_fatal_ones(tmp_path: Path) -> None:
+def test_a_window_counts_its_rows_and_leaves_out_none_that_kills(tmp_path: Path) -> None:
     documents = [(WEB, text) for text in ("a", "b", "c", "d")]
 
-    assert profiled(tmp_path, documents, Window(1, 4, frozenset({2})))[WEB].documents == 2
+    assert profiled(tmp_path, documents, Window(1, 4))[WEB].documents == 3
+    with pytest.raises(InputError, match="row 2 kills the process that counts it"):
+        profiled(tmp_path, documents, Window(fatal=frozenset({2})))
 
 
 def test_groups_add_up_by_any_of_their_fields_largest_first(tmp_path: Path) -> None:

@@ -176,7 +176,9 @@ class Recipe(RecipePart):
 
     def remarks(self) -> Iterable[str]:
         """What it leaves unsaid, and its writer may have meant to say: a line each, told before it is built."""
-        return ()
+        for name in sorted(self.model_fields_set):
+            if getattr(self, name) is None:
+                yield f"`{name}` says nothing, as if it weren't there; a section of defaults alone is `{name}: {{}}`"
 
     def check_local_files(self, root: Path) -> None:
         """Looks at the files of this machine that only a late step reads, before anything is built for it below a data

@@ -221,7 +221,7 @@ def _compare_bytes(sealed: Path, rebuilt: Path, because: str | None) -> RowDiffe
             differing += len(places) + abs(len(left) - len(right))
             for place in [*places.tolist(), *range(shared, max(len(left), len(right)))][: SHOWN_ROWS - len(first)]:
                 values = (block[place : place + 1].hex() or None for block in (left, right))
-                first.append(RowDifference(position + place, None, [FieldDifference("byte", *values)]))
+                first.append(RowDifference(position + place, None, [FieldDifference("in hexadecimal", *values)]))
             position += max(len(left), len(right))
     return RowDifferences("bytes", sealed.stat().st_size, rebuilt.stat().st_size, differing, first, because)
 

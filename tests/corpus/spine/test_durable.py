@@ -271,8 +271,10 @@ def test_a_file_that_two_processes_write_at_once_is_there_for_both(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, others = tmp_path / "word", iter([b"said by both"])
+    steps = []
 
     def meanwhile(step: durable.Step, where: Path) -> None:
+        steps.append((step, where))
         if step == kind and (word := next(others, None)) is not None:
             write_durably(path, word)
 
@@ -281,6 +283,7 @@ def test_a_file_that_two_processes_write_at_once_is_there_for_both(
     assert write_durably(path, b"said by both") == hashlib.sha256(b"said by both").hexdigest()
     assert [file.name for file in tmp_path.iterdir()] == ["word"]
     assert path.read_bytes() == b"said by both"
+    assert steps.count(("fsync", tmp_path)) == 2  # neither goes on before the name is durable
 
 
 def test_a_folder_that_went_while_a_file_was_written_is_an_error(

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from crash_points import steps_of
 from refusals import refusal
 
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
@@ -98,6 +99,14 @@ def bind(path: Path) -> None:
 def fence_of(target: Path) -> int:
     with locked(target) as lock:
         return lock.fence
+
+
+def test_what_a_lock_says_is_durable_before_a_builder_goes_on(target: Path) -> None:
+    steps = steps_of(lambda: fence_of(target))
+
+    written = [at for at, (kind, _) in enumerate(steps) if kind == "write"]
+    assert written
+    assert all(steps[at + 1] == ("fsync", steps[at][1]) for at in written)
 
 
 def test_a_second_builder_is_told_who_is_at_work_where_and_since_when(target: Path) -> None:

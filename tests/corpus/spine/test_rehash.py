@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from crash_points import killed_at
+from crash_points import killed_at, steps_of
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError
@@ -52,6 +52,15 @@ def test_what_was_noted_is_known_to_the_next_process_unless_it_starts_fresh(path
     for is_fresh in (True, False):
         with Journal(path, is_fresh) as journal:
             assert numbers(journal) == []
+
+
+def test_notes_are_durable_again_and_again_before_the_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline_assets.corpus.spine.rehash._SYNC_EVERY_S", 0)
+
+    with Journal(path) as journal:
+        steps = steps_of(lambda: [journal.note(["n", number], {"square": number**2}) for number in (1, 2)])
+
+    assert steps == [("append", path), ("fsync", path)] * 2
 
 
 def test_the_latest_fact_counts(path: Path) -> None:

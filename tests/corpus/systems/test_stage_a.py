@@ -351,6 +351,24 @@ def test_a_recipe_may_ask_for_the_first_steps_alone(up_to: str | None, kinds: li
     assert [target.kind for target in recipe.targets()] == kinds
 
 
+def test_a_recipe_that_ends_before_packing_needs_no_tokenizer_to_pack(tmp_path: Path) -> None:
+    outputs = {"normalized_dir": "stage_a/x/normalized", "up_to": "filtered"}
+    pack = {"seq_len": 8, "strategy": "sequential", "tokenizer_path": "none.tiktoken"}
+
+    recipe = recipe_of(local_source(tmp_path, "notes", []), outputs=outputs, pack=pack)
+
+    recipe.check_local_files(tmp_path)
+
+
+def test_a_section_that_says_nothing_is_remarked_on(tmp_path: Path) -> None:
+    notes = local_source(tmp_path, "notes", [])
+
+    assert [*recipe_of(notes, dedup={}).remarks()] == []
+    assert [*recipe_of(notes, dedup=None).remarks()] == [
+        "`dedup` says nothing, as if it weren't there; a section of defaults alone is `dedup: {}`"
+    ]
+
+
 def test_the_shipped_recipe_is_read_and_has_no_folder_twice() -> None:
     recipe = StageARecipe.read(RECIPE)
 

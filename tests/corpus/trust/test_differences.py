@@ -354,7 +354,10 @@ def test_a_file_that_cannot_be_read_is_compared_byte_for_byte_and_says_why(
     found = sides("rows.jsonl.zst", write_bytes, torn, whole)
 
     assert (found.unit, found.sealed, found.rebuilt, found.differing) == ("bytes", len(whole) - 1, len(whole), 2)
-    assert [(one.row, one.fields[0].name) for one in found.first] == [(10, "byte"), (len(whole) - 1, "byte")]
+    assert [(one.row, one.fields[0].name) for one in found.first] == [
+        (10, "in hexadecimal"),
+        (len(whole) - 1, "in hexadecimal"),
+    ]
     assert found.first[1].fields[0].sealed is None
     assert found.because is not None and "the zstd stream is" in found.because
 
