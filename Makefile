@@ -15,7 +15,7 @@ ui: $(BIN)/.demo
 	exec $(BIN)/corpusmill ui --data "$(DATA)" --port $(PORT)
 
 test: $(BIN)/.dev
-	@echo "format, lint, types, tests: about five minutes; make test-quick takes one"
+	@echo "format, lint, types, tests: about seven minutes; make test-quick takes four"
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
 	$(BIN)/python -m pytest -q -m "not slow and not proof" -n 2 --dist worksteal
 

@@ -149,7 +149,7 @@ def test_a_sample_says_how_much_it_is_and_proves_documents(corpusmill: Corpusmil
     assert any(" %) held against their rows of the hub's files, from 4 of 7 shards: as they" in line for line in lines)
     [left_out] = [line for line in lines if line.startswith("not read: ")]
     [unread, in_all] = re.findall(r"(\d+) of (\d+) files of the artifacts, ", left_out)[0]
-    assert f"): {int(in_all) - int(unread)} of {in_all} files, " in lines[-2]
+    assert f"): {int(in_all) - int(unread)} of {in_all} files are as they were sealed, " in lines[-2]
     assert re.search(r"; \d+ of \d+ parts of files in the hub cache, [\d,]+ bytes; the largest is /", left_out)
     assert left_out.endswith(" bytes); --json lists them")
     assert lines[-2].startswith("intact of a sample (")
