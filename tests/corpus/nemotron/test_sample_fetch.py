@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from healing_build import DATASET
 
@@ -71,6 +72,18 @@ def test_what_a_piece_has_not_is_fetched_of_the_next_ones(
         read = [row for shard in plan_sample(found, rows) for row in read_shard(shard)]
         assert read == [row for shard in plan_sample(whole, rows) for row in read_shard(shard)]
         assert len(read) == rows_there
+
+
+def test_rows_of_parquet_count_for_what_is_fetched_of_lines(
+    small_blocks: None, publish: Publish, hub_files: HubFiles, tmp_path: Path
+) -> None:
+    table = pa.table({"n": range(50), "t": ["x"] * 50})
+    commit = publish({"a.parquet": table, "b.jsonl": lines(400, 40, 1)})
+    listed = [file for file in hub_files.list_files(DATASET, commit) if file.path in ("a.parquet", "b.jsonl")]
+
+    found = SampledSplit(hub_files, DATASET, commit, listed, tmp_path).fetch(60)
+
+    assert len([row for shard in plan_sample(found, 60) for row in read_shard(shard)]) == 60
 
 
 def test_little_of_a_large_file_is_fetched(

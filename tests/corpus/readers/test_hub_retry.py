@@ -147,6 +147,19 @@ def test_a_listing_that_a_busy_hub_refuses_is_asked_for_again(
     assert [request.status for request in busy_hub.requests] == [status, 200]
 
 
+def test_each_wait_is_twice_the_one_before_more_or_less_and_a_minute_at_most(
+    busy_hub: BusyHub, tmp_path: Path, commit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("pipeline_assets.corpus.readers.hub_http.time.sleep", waits.append)
+    monkeypatch.setattr("pipeline_assets.corpus.readers.hub_http.random.uniform", lambda least, most: least + most)
+    busy_hub.refusals = [json_answer({"error": "busy"}, 503)] * 5
+
+    HubFiles(tmp_path / "cache", busy_hub.endpoint, tries=6, wait_s=5).list_files(DATASET, commit)
+
+    assert waits == [10, 20, 40, 80, 120]  # of 5, 10, 20, 40, 60, times 0.75 + 1.25
+
+
 @pytest.mark.parametrize("status", [401, 404])
 def test_a_refusal_that_says_nothing_of_the_dataset_is_an_obstacle(
     status: int, busy_hub: BusyHub, tmp_path: Path, commit: str
