@@ -6,7 +6,15 @@ import pytest
 
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.stackexchange.posts import Post, Row
-from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, RunFile, Runs, read_bucket, read_post
+from pipeline_assets.corpus.readers.stackexchange.spill import (
+    BLOCK_IDS,
+    Bucket,
+    RunFile,
+    Runs,
+    plan_buckets,
+    read_bucket,
+    read_post,
+)
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.staging import BuildFolder
 
@@ -36,6 +44,18 @@ def test_rows_come_back_by_question_then_number_from_one_run_or_more(tmp_path: P
 
     assert len(bucket.runs) == runs
     assert said(bucket) == [(7, 10, "one"), (7, 12, "three"), (9, 11, "two")]
+
+
+def test_buckets_are_ranges_of_questions_in_whatever_order_the_dump_has_them(tmp_path: Path) -> None:
+    numbers = [BLOCK_IDS * block for block in (3, 1, 2, 0)]
+    runs = Runs(BuildFolder(tmp_path), "run", 1)
+    for number in numbers:
+        runs.add([question(number + 1, "asked")])
+
+    buckets = plan_buckets(BuildFolder(tmp_path), [runs.receipt()], 1)
+
+    assert [(one.first_block, one.last_block, one.rows) for one in buckets] == [(block, block, 1) for block in range(4)]
+    assert [post for bucket in buckets for post, *_ in said(bucket)] == [number + 1 for number in sorted(numbers)]
 
 
 def test_a_row_without_a_thread_comes_back_as_its_fault(tmp_path: Path) -> None:
