@@ -214,6 +214,7 @@ def test_members_that_changed_are_sealed_anew_without_being_asked(tmp_path: Path
         ({"s": None}, {"s": {"x": 1, "y": None}}, ["s.x: None → 1"]),
         ({"s": {"x": 1}}, {}, ["s.x: 1 → None"]),
         ({"s": None}, {"s": {}}, ["s: None → {}"]),
+        (dict.fromkeys("hgfedcba", 1), {}, [f"{name}: 1 → None" for name in "abcdefgh"]),
         ({"s": {"x": 1}, "a": 1}, {"s": "none", "a": 2}, ["a: 1 → 2", "s: {'x': 1} → none"]),
     ],
 )
