@@ -105,7 +105,6 @@ def run(
     settings = Run.of(data, os.environ, workers=workers, replace=replace, elsewhere=elsewhere_of(os.environ))
     path = recipe_path(recipe, data)
     wanted = read_recipe(path, data)
-    tell(wanted.remarks(), err=True)
     build_recipe(wanted, path, settings, partition=partition, strict=strict, as_json=as_json)
 
 
