@@ -137,7 +137,7 @@ def test_other_workers_come_to_the_same_digests(workers: int, built: dict[str, A
 def test_the_assets_come_to_the_same_digests_and_their_checks_hold(built: dict[str, Artifact], root: Path) -> None:
     run = Materialized(root, NOWHERE)
     targets = recipe_in(root).targets()
-    of_all = [target.kind.partition("/")[2] for target in targets if target.partition is None]
+    of_all = [KINDS[target.kind].step for target in targets if target.partition is None]
 
     too_early = run("mixed", *of_all)
     quiz = run("mixed", "evaluation", partition="quiz")

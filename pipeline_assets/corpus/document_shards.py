@@ -317,6 +317,12 @@ def _publish_line(
     return Reject(document.meta.source_file, document.meta.source_row, DUPLICATE_ID, document.doc_id)
 
 
+def fatal_row(row: int, does: str, file: Path) -> InputError:
+    """For a stage without rejects: from its result a document that kills its worker would be missing."""
+    what = f"row {row} kills the process that {does} it"
+    return InputError(what, file, "give it more memory, or leave the document out of the corpus")
+
+
 def check_documents(counts: Mapping[str, int], where: object, fix: str) -> None:
     """
     Args:

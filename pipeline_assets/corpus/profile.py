@@ -12,8 +12,7 @@ import msgspec
 import numpy as np
 
 from pipeline_assets.corpus.doc_ids import IdsWriter
-from pipeline_assets.corpus.document_shards import IDS, DocumentShard, read_documents
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.document_shards import IDS, DocumentShard, fatal_row, read_documents
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import Window
 from pipeline_assets.corpus.tokens.encode import cached_encoder
@@ -81,8 +80,7 @@ def profile_shard(shard: DocumentShard, window: Window, folder: BuildFolder, tok
         InputError: a line that is no Document, or that kills the process: it would be missing from the counts.
     """
     if window.fatal:
-        what = f"row {min(window.fatal)} kills the process that counts it"
-        raise InputError(what, shard.file, "give it more memory, or leave the document out of the corpus")
+        raise fatal_row(min(window.fatal), "counts", shard.file)
     encoder = cached_encoder(tokenizer_sha256, "gigatoken")
     profiles: list[Profile] = []
     name, rows = f"{IDS}/{shard.name}", 0

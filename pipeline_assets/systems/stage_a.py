@@ -165,7 +165,7 @@ class StageARecipe(Recipe):
     def check_local_files(self, root: Path) -> None:
         """The tokenizer that packs and what tells languages can be loaded. Errors as `Recipe.check_local_files`."""
         check_languages(self.sources, self.targets(), FILTERED.name, root)
-        packed = [target for target in self.targets() if target.kind == PACKED.name]
+        packed = (target for target in self.targets() if target.kind == PACKED.name)
         if self.pack is not None and not all(target.is_sealed(root) for target in packed):
             self.pack.check_tokenizer(root)
 

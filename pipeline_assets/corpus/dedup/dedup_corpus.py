@@ -56,7 +56,7 @@ from pipeline_assets.corpus.dedup.steps import (
 )
 from pipeline_assets.corpus.dedup.tasks import Task
 from pipeline_assets.corpus.dedup.verify import write_sets
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, fatal_row, gather_lines
 from pipeline_assets.corpus.formats.arrow import column_of, numbers, repeated
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
@@ -247,8 +247,7 @@ def sign_corpus(
 def _refuse_fatal_rows(shards: Sequence[CorpusShard], sketches: Sequence[Receipt]) -> None:
     for shard, sketch in zip(shards, sketches, strict=True):
         if sketch.notes[FATAL]:
-            what = f"row {sketch.notes[FATAL][0]} kills the process that reads it"
-            raise InputError(what, shard.file, "give it more memory, or leave the document out of the corpus")
+            raise fatal_row(sketch.notes[FATAL][0], "reads", shard.file)
 
 
 def _write(run: DedupRun, name: str, kinds: Mapping[str, pa.DataType], parts: Iterable[_Columns]) -> OutputFile:

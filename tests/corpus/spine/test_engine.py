@@ -331,11 +331,10 @@ def test_workers_end_with_their_parent_however_it_ends(tmp_path: Path, end: sign
     fifo = tmp_path / "held open by workers"
     os.mkfifo(fifo)
     script = (
-        "from functools import partial; from pathlib import Path; import signal, sys\n"
+        "from functools import partial; from pathlib import Path; import sys\n"
         "from word_artifact import ENGLISH, open_and_wait\n"
         "from pipeline_assets.corpus.spine.staging import open_building\n"
         "from pipeline_assets.corpus.spine.engine import RunSettings, run_stage\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background shell has ignored\n"
         "fifo, start_method = Path(sys.argv[1]), sys.argv[2]\n"
         "with open_building(fifo.with_name('words'), {}) as building:\n"
         "    work = partial(open_and_wait, fifo=fifo)\n"
