@@ -2,7 +2,8 @@
 
     python dedup_flows.py NAME FOLDER
 
-Each prints how many documents it read and how many go. `load` is what peers that work in memory do first.
+Each prints how many documents it read and how many go. `load` is what peers that work in memory do first. What
+corpusmill decided is in FOLDER/result, and the ids of those that rensa drops.
 """
 
 import json
@@ -34,6 +35,7 @@ RECIPE = {
         },
     },
 }
+RENSA_DROPPED = "rensa-dropped.txt"
 _word = re.compile(r"\w+")
 
 
@@ -120,12 +122,15 @@ def by_rensa(folder: Path) -> tuple[int, int]:
 
     rows = load(folder)
     index = rensa.RMinHashLSH(0.7, BANDS * ROWS, BANDS)
-    dropped = 0
+    dropped: list[str] = []
     for start in range(0, len(rows), 1000):
         sets = [shingles(row.text) for row in rows[start : start + 1000]]
         digests = rensa.RMinHash.digest_matrix_from_token_sets(sets, BANDS * ROWS, SEED)
-        dropped += sum(index.insert_matrix_and_query_duplicate_flags(digests, start))
-    return len(rows), dropped
+        flags = index.insert_matrix_and_query_duplicate_flags(digests, start)
+        dropped += [row.doc_id for row, goes in zip(rows[start : start + 1000], flags, strict=True) if goes]
+    (folder / "result").mkdir(exist_ok=True)
+    (folder / "result" / RENSA_DROPPED).write_text("\n".join(dropped))
+    return len(rows), len(dropped)
 
 
 def by_datatrove(folder: Path) -> tuple[int, int]:

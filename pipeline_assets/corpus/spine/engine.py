@@ -247,7 +247,7 @@ class _Pool(Generic[S]):
             if row in fatal or not shard.rows:
                 fix = "look at its last words in the log, or give the machine more memory"
                 raise RetryableError("its worker dies whatever rows it is given", shard.name, fix)
-            logger.warning("row %d of shard %s kills its worker: it goes to the rejects", row, shard.name)
+            logger.warning("row %d of shard %s kills its worker: tried again without it", row, shard.name)
             fatal |= {row}
         what = f"more than {_MAX_FATAL_ROWS} rows kill their worker"
         raise RetryableError(what, shard.name, "look at the rows named in the log, or give the machine more memory")

@@ -1,0 +1,125 @@
+"""Pairs of documents that are alike, and how many of them a deduplication keeps both of: what its bands miss.
+
+    python benchmarks/edited_copies.py --shards FOLDER --documents 50000
+
+Documents are pieces of 2,000 characters; every seventh is an earlier one, up to a twentieth of its words edited. All
+pairs that are alike are found by comparing sets of Python strings: what is missed is known, not estimated.
+"""
+
+import argparse
+import itertools
+import math
+import random
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import msgspec
+from corpus import link_shards, write_shards
+from dedup import write_sample
+from dedup_flows import RENSA_DROPPED, THRESHOLD, load, shingles
+from measure import machine_line, measure
+
+from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE
+from pipeline_assets.corpus.document import Document, Meta
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
+
+_CHARACTERS, _LEAST_CHARACTERS, _MOST_PIECES = 2_000, 500, 10
+_EDITED = 0.05  # of the words, at most: such a pair is about 0.6 alike
+
+
+def pieces(sources: Sequence[Path]) -> list[str]:
+    """Different texts, at most ten of each document."""
+    found: dict[str, None] = {}
+    for block in itertools.chain.from_iterable(map(read_line_blocks, sources)):
+        for line in block.splitlines():
+            text = msgspec.json.decode(line)["text"]
+            starts = range(0, min(len(text) - _LEAST_CHARACTERS, _MOST_PIECES * _CHARACTERS), _CHARACTERS)
+            found.update(dict.fromkeys(text[start : start + _CHARACTERS] for start in starts))
+    return list(found)
+
+
+def with_edited_copies(originals: Sequence[str], documents: int) -> list[str]:
+    """So many texts at most, every seventh an edited copy of one before it."""
+    chance = random.Random(1)
+    texts: list[str] = []
+    for original in chance.sample(originals, min(len(originals), documents - documents // 7)):
+        texts.append(original)
+        if len(texts) % 7 == 6:
+            words = chance.choice(texts).split(" ")
+            for number in chance.sample(range(len(words)), int(len(words) * chance.uniform(0, _EDITED))):
+                words[number] = f"edited{chance.randrange(10_000)}"
+            texts.append(" ".join(words))
+    return texts
+
+
+def write(texts: Sequence[str], folder: Path) -> float:
+    """The texts as Document shards with their numbers as ids; their megabytes."""
+    whole = folder.with_name(f"{folder.name}-whole.jsonl.zst")
+    with JsonlZstWriter(whole, 3) as writer:
+        for number, text in enumerate(texts):
+            document = Document(text, "edited", "web", str(number), "psf-2.0", "", Meta.of("made", number, {}))
+            writer.write_lines(msgspec.json.encode(document) + b"\n", 1)
+    return write_sample([whole], folder, len(texts))
+
+
+def alike(texts: Sequence[str], threshold: Fraction) -> Iterator[tuple[int, int, Fraction]]:
+    """All pairs at the threshold or above, and their Jaccard similarities: sets that are so alike share one of their
+    rarest shingles (AllPairs, Bayardo et al. 2007).
+    """
+    sets = [shingles(text) for text in texts]
+    frequencies = Counter(itertools.chain.from_iterable(sets))
+    holders: defaultdict[str, list[int]] = defaultdict(list)
+    for number, one in enumerate(sets):
+        rarest = sorted(one, key=lambda shingle: (frequencies[shingle], shingle))
+        others: set[int] = set()
+        for shingle in rarest[: len(one) - math.ceil(threshold * len(one)) + 1]:
+            others.update(holders[shingle])
+            holders[shingle].append(number)
+        for other in others:
+            shared = len(one & sets[other])
+            similarity = Fraction(shared, len(one) + len(sets[other]) - shared)
+            if similarity >= threshold:
+                yield other, number, similarity
+
+
+def gone_by_corpusmill(result: Path) -> list[str]:
+    lines = itertools.chain.from_iterable(map(bytes.splitlines, read_line_blocks(result / DECISIONS_FILE)))
+    return [row["doc_id"] for row in map(msgspec.json.decode, lines) if row["decision"] != "kept"]
+
+
+def gone_by_rensa(result: Path) -> list[str]:
+    return (result / RENSA_DROPPED).read_text().split()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Pairs that are alike, and those of which both stay")
+    parser.add_argument("--documents", type=int, default=50_000)
+    parser.add_argument("--mb", type=int, default=16, help="megabytes of the demo corpus, where no shards are given")
+    parser.add_argument("--shards", type=Path, help="a folder of Document shards, instead of the demo corpus")
+    options = parser.parse_args()
+    script = Path(__file__).with_name("dedup_flows.py")
+    with tempfile.TemporaryDirectory() as temporary:
+        source, folder = Path(temporary, "source"), Path(temporary, "edited")
+        source.mkdir()
+        paths, _, _ = link_shards(options.shards, source) if options.shards else write_shards(source, options.mb)
+        texts = with_edited_copies(pieces(paths), options.documents)
+        megabytes = write(texts, folder)
+        pairs = list(alike([row.text for row in load(folder)], Fraction(THRESHOLD)))
+        print(f"{machine_line()}; {len(texts):,} documents, {megabytes:.0f} MB\n")
+        print("| flow | documents, and gone | pairs of 0.8 or more | both stay | pairs of 0.7 or more | both stay |")
+        print("|---" * 6 + "|")
+        for name, gone_in in (("corpusmill", gone_by_corpusmill), ("rensa", gone_by_rensa)):
+            printed = measure(script, [name, str(folder)], 1).printed
+            gone = {int(doc_id) for doc_id in gone_in(folder / "result")}
+            cells = [name, printed]
+            for threshold in (Fraction("0.8"), Fraction(THRESHOLD)):
+                found = [pair for *pair, similarity in pairs if similarity >= threshold]
+                cells += [f"{len(found):,}", f"{sum(gone.isdisjoint(pair) for pair in found):,}"]
+            print("|", " | ".join(cells), "|")
+
+
+if __name__ == "__main__":
+    main()
