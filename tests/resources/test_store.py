@@ -15,7 +15,7 @@ from resources.hub import Hub
 from resources.modal_launcher import OnModal
 from resources.store import Store, data_root
 
-ENGINE = RunSettings(2, default_start_method(), 10, inline_bytes=4 << 20)
+ENGINE = RunSettings(2, default_start_method(), 10, inline_bytes=6 << 20)
 SETTINGS = ("DATA", "WORKERS", "START_METHOD", "ZSTD_LEVEL", "LOG_EVERY", "HUB_TRIES")
 
 

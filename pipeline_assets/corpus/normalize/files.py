@@ -33,13 +33,14 @@ from pipeline_assets.corpus.readers.source_folder import (
     byte_ranges,
     files_of,
 )
+from pipeline_assets.corpus.readers.stackexchange.archive import is_archive
 from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, plan_buckets, plan_spill, spill_rows
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, SiteRecipe, read_threads
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.corpus.spine.engine import TIMES_PACKED, RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, dropped_key
 from pipeline_assets.corpus.spine.manifest import Manifest
@@ -49,7 +50,6 @@ from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 Read = Callable[[Piece], Iterator[Row]]
 _NO_QUESTION = "no_question"  # an answer to a question that was deleted
 _TITLE_ONLY = "title_only"
-_TIMES_PACKED = 4
 
 
 def convert_files(
@@ -71,7 +71,6 @@ def convert_files(
         InputError: files are not as they are listed, before or after; pages or posts are lost; others from the readers.
     """
     files = files_of(folder, listing)
-    settings = settings_for(building, settings, [_TIMES_PACKED * file.bytes for file in files])
     match source:
         case WikipediaSource():
             converted = convert_wikipedia(building, files, source, shard_bytes, settings)
@@ -106,7 +105,12 @@ def piece_shards(pieces: Iterable[Piece], shard_bytes: int) -> list[PieceShard]:
 
 def _unpacked_bytes(piece: Piece) -> int:
     is_packed = isinstance(piece, ByteRange) and piece.stop is None
-    return piece.bytes * (_TIMES_PACKED if is_packed else 1)
+    return piece.bytes * (TIMES_PACKED if is_packed else 1)
+
+
+def _settings_for(building: StagingDir, settings: RunSettings, shards: Sequence[PieceShard]) -> RunSettings:
+    sizes = [sum(map(_unpacked_bytes, shard.pieces)) // TIMES_PACKED for shard in shards]
+    return settings_for(building, settings, sizes)
 
 
 def convert_local(
@@ -121,7 +125,7 @@ def convert_local(
         normalize_pieces, read=read, derive_id=derive_id, zstd_level=settings.zstd_level, columns=columns
     )
     shards = piece_shards(plan_local(files, recipe, shard_bytes), shard_bytes)
-    named = convert_shards(building, work, shards, settings)
+    named = convert_shards(building, work, shards, _settings_for(building, settings, shards))
     counts = total_counts(named.values())
     if columns is not None and not counts.get("documents"):
         _refuse_missing_text(building, list(named.values()), columns.text, files)
@@ -161,7 +165,7 @@ def convert_wikipedia(
         normalize_pieces, read=read, derive_id=no_derived_id, zstd_level=settings.zstd_level, counts_pages=True
     )
     shards = piece_shards((piece for file in files for piece in byte_ranges(file, shard_bytes)), shard_bytes)
-    named = convert_shards(building, work, shards, settings)
+    named = convert_shards(building, work, shards, _settings_for(building, settings, shards))
     check_pages(total_counts(named.values()), building.target)
     return Converted(named, no_derived_id, {}, lambda reject: reject.reason == _TITLE_ONLY, words=reject_words(files))
 
@@ -248,10 +252,16 @@ def convert_site(
     building: StagingDir, file: SourceFile, recipe: SiteRecipe, bucket_bytes: int, settings: RunSettings
 ) -> Converted:
     """A site's dump in two passes: rows sorted by question into runs, then a bucket of questions at a time."""
-    spilled = list(run_stage("spill", spill_rows, plan_spill(file.path), building, settings))
+    size = file.bytes if is_archive(file.path) else file.bytes // TIMES_PACKED
+
+    def settings_of(shards: Sequence[object]) -> RunSettings:
+        return settings_for(building, settings, [size // len(shards)] * len(shards) if shards else [])
+
+    parts = plan_spill(file.path)
+    spilled = list(run_stage("spill", spill_rows, parts, building, settings_of(parts)))
     buckets = plan_buckets(building, spilled, bucket_bytes)
     work = functools.partial(normalize_bucket, file=file.name, recipe=recipe, zstd_level=settings.zstd_level)
-    named = convert_shards(building, work, buckets, settings)
+    named = convert_shards(building, work, buckets, settings_of(buckets))
     before, after = total_counts(spilled), total_counts(named.values())
     if before["spilled"] != after.get("rows", 0):
         what = f"{before['spilled']:,} posts were read, {after.get('rows', 0):,} came out"

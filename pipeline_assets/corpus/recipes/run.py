@@ -67,7 +67,7 @@ def _start_method(variables: Mapping[str, str]) -> StartMethod:
     return method
 
 
-_INLINE_BYTES = 4 << 20  # of shards: half a second of work, and workers take longer to start
+_INLINE_BYTES = 6 << 20  # of compressed shards: half a second of work, and workers take as long to start
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from pipeline_assets.corpus.snapshot.fetch import LocalPiece, SnapshotShard, fet
 from pipeline_assets.corpus.snapshot.plan import hub_inputs, is_lines, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.corpus.spine.engine import TIMES_PACKED, RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, check_rejects, dropped_key
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -57,7 +57,7 @@ def take_snapshot(building: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, s
     plan, pieces, fetched = fetch_snapshot(hub, recipe, settings.fetch_threads, settings.log_every_s)
     shards, receipts, rejected = shards_of(pieces, recipe.shard_text_bytes), list[Receipt](), 0
     work = functools.partial(convert_shard, recipe=recipe, zstd_level=settings.zstd_level)
-    settings = settings_for(building, settings, [shard.text_bytes for shard in shards])
+    settings = settings_for(building, settings, [shard.text_bytes // TIMES_PACKED for shard in shards])
     for receipt in run_stage("convert", work, shards, building, settings):
         receipts.append(receipt)
         rejected += Ledger.of(receipt.counts).all_rejected
@@ -96,7 +96,7 @@ def convert_hub_rows(
     pieces = fetch_pieces(hub, recipe, plan, settings.fetch_threads, log_every_s)
     work = functools.partial(convert_shard, recipe=recipe, columns=columns, zstd_level=settings.zstd_level)
     shards = shards_of(pieces, recipe.shard_text_bytes)
-    settings = settings_for(building, settings, [shard.text_bytes for shard in shards])
+    settings = settings_for(building, settings, [shard.text_bytes // TIMES_PACKED for shard in shards])
     named = convert_shards(building, work, shards, settings)
     has_language = recipe.language is not None and plan.has_language
     decisions = {"language_filter_applied": has_language, "dumps": plan.dumps()}

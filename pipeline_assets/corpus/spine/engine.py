@@ -39,7 +39,8 @@ from pipeline_assets.corpus.spine.worker import (
 logger = logging.getLogger("corpusmill")
 S = TypeVar("S", bound=Shard)
 
-_ONE_SHARD = 16  # times as large as several together may be
+TIMES_PACKED = 4  # bytes of text to a byte of a compressed shard, about
+_LARGE_SHARD = 16  # times as much as workers must take away
 _LOOKAHEAD = 4  # shards per worker that may finish before the one that is next in order
 _MAX_FATAL_ROWS = 16  # a shard with more rows that kill is not bad luck
 _SHOWN = ("documents", "tokens", "bytes")  # the counts of a receipt that progress lines show
@@ -55,7 +56,7 @@ class RunSettings:
         log_every_s: seconds between progress lines.
         growth_bytes: a forked worker that holds so much more memory than at its start makes room for a fresh one. A
             fork costs milliseconds, and shares what its forerunner had a copy of.
-        inline_bytes: several shards of fewer bytes may be worked on in this process, see `settings_for`.
+        inline_bytes: with fewer bytes of shards beside the largest one, this process does all: see `settings_for`.
         subject: what is built, named in progress lines; empty where there is one thing only.
         zstd_level: compression of text shards.
         fetch_threads: downloads at a time.
@@ -80,16 +81,18 @@ class RunSettings:
 
 
 def settings_for(building: StagingDir, settings: RunSettings, sizes: Collection[int]) -> RunSettings:
-    """The settings, without workers where so little is read that to start them takes longer than they save. One shard
-    alone saves nothing: there they only find the row that kills, which is worth their start where the shard is large.
+    """The settings, without workers where to start them takes longer than they save: what others work on beside the
+    largest shard. Beside one alone that is nothing: there workers only find the row that kills, which is worth their
+    start where the shard is large.
 
     A row that kills its worker kills such a build. The next one finds the folder begun, and the row by workers.
 
     Args:
-        sizes: bytes of each shard, or of each of the files that shards are cut from.
+        sizes: bytes of each shard, compressed; of text, divide by `TIMES_PACKED`.
     """
-    most = settings.inline_bytes * (_ONE_SHARD if len(sizes) == 1 else 1)
-    return replace(settings, workers=0) if sum(sizes) < most and not building.was_begun else settings
+    largest = max(sizes, default=0)
+    is_small = sum(sizes) - largest < settings.inline_bytes and largest < _LARGE_SHARD * settings.inline_bytes
+    return replace(settings, workers=0) if is_small and not building.was_begun else settings
 
 
 RunStage: TypeAlias = Callable[[str, Sequence[S], BuildFolder], Generator[Receipt]]

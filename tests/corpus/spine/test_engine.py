@@ -168,9 +168,13 @@ def test_an_error_that_cannot_be_sent_arrives_in_words(building: StagingDir, wor
 
 
 @pytest.mark.parametrize(
-    ("sizes", "workers"), [([49, 50], [0, 2]), ([50, 50], [2, 2]), ([1599], [0, 2]), ([1600], [2, 2]), ([], [0, 2])]
+    ("sizes", "workers"),
+    [
+        *(([40, 59, 100], [0, 2]), ([40, 60, 100], [2, 2]), ([60, 40], [0, 2])),  # so much lies beside the largest one
+        *(([1599], [0, 2]), ([1600], [2, 2]), ([], [0, 2])),
+    ],
 )
-def test_small_shards_and_one_alone_have_workers_only_where_a_build_has_died_or_failed(
+def test_without_enough_beside_the_largest_shard_there_are_workers_only_where_a_build_has_died_or_failed(
     sizes: list[int], workers: list[int], tmp_path: Path
 ) -> None:
     found = []
