@@ -31,8 +31,8 @@ from healing_build import build_all
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.demo import DATASET
-from pipeline_assets.demo_library import write_fineweb_edu
+from pipeline_assets.demo.demo import DATASET
+from pipeline_assets.demo.library import write_fineweb_edu
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import read_recipe
 from resources.loopback_hub import LoopbackHub

@@ -24,7 +24,7 @@ from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.demo_library import write_fineweb_edu
+from pipeline_assets.demo.library import write_fineweb_edu
 from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, DEDUPLICATED
 
 SPLIT = DEDUPLICATED.target("benchmark", {}, partition="made/train")

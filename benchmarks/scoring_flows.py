@@ -25,7 +25,7 @@ from pipeline_assets.corpus.scoring.token_rows import EncodedRow, encode_row
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.staging import open_building
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
-from pipeline_assets.demo_library import write_fineweb_edu
+from pipeline_assets.demo.library import write_fineweb_edu
 
 # (prompt, completion) tokens of 36 rows of Nemotron, three of each split.
 REAL_LENGTHS = [

@@ -34,9 +34,8 @@ def passed_by_a_run() -> dict[Path, set[int]]:
     """Lines of the functions that run, by file of the package, while the demo's healing set is built and checked."""
     from pipeline_assets.corpus.recipes import drive
     from pipeline_assets.corpus.recipes.run import Run
-    from pipeline_assets.demo import DATASET, RECIPE_NAME, write_hub, write_recipe
-    from pipeline_assets.demo_library import HUB_FOLDER
-    from pipeline_assets.systems.registry import PROJECT_RECIPES, read_recipe
+    from pipeline_assets.demo.demo import made_healing, write_hub
+    from pipeline_assets.demo.library import HUB_FOLDER
     from resources.loopback_hub import LoopbackHub
 
     passed: dict[CodeType, None] = {}
@@ -49,14 +48,14 @@ def passed_by_a_run() -> dict[Path, set[int]]:
         root = Path(folder)
         write_hub(root)
         with LoopbackHub(root / HUB_FOLDER) as hub:
-            path = write_recipe(root, PROJECT_RECIPES / f"{RECIPE_NAME}.yaml", hub.commits()[DATASET])
+            recipe = made_healing(root, hub.commits())
             environment = os.environ | hub.variables()
             os.environ.update(hub.variables())
             threading.setprofile(note)
             sys.setprofile(note)
             try:
                 run = Run.of(root, environment, workers=0)
-                for target in read_recipe(path).targets():
+                for target in recipe.targets():
                     drive.build(target, run)
             finally:
                 sys.setprofile(None)

@@ -20,8 +20,8 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot.fetch import fetch_pieces
 from pipeline_assets.corpus.snapshot.plan import plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.demo import DATASET
-from pipeline_assets.demo_library import write_fineweb_edu
+from pipeline_assets.demo.demo import DATASET
+from pipeline_assets.demo.library import write_fineweb_edu
 from pipeline_assets.systems.registry import read_recipe
 from resources.loopback_hub import LoopbackHub
 

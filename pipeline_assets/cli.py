@@ -51,10 +51,10 @@ COMMANDS = {
     "commands.build": {
         "run": "Build what a recipe asks for. Warnings of checks come last, again when nothing was to be built."
     },
-    "demo": {"demo": "Build small corpora of every system, offline."},
-    "smoke": {"smoke": "Run stage A on five small sources, offline."},
-    "smoke_stage2": {"stage2 smoke": "Make the shipped mixture, small, up to verified token shards, offline."},
-    "smoke_nemotron": {"nemotron smoke": "Make six small datasets, their pools, and publish these, offline."},
+    "demo.demo": {"demo": "Build small corpora of every system, offline."},
+    "demo.stage_a": {"smoke": "Run stage A on five small sources, offline."},
+    "demo.stage2": {"stage2 smoke": "Make the shipped mixture, small, up to verified token shards, offline."},
+    "demo.nemotron": {"nemotron smoke": "Make six small datasets, their pools, and publish these, offline."},
     "ui": {"ui": "Open the Dagster UI on a data root; Ctrl-C stops it."},
     "commands.verify": {"verify": "Hold every file of an artifact against its manifest."},
     "commands.rebuild": {"rebuild": "Build an artifact again, beside it, from its manifest; say what differs."},

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # of command_server, demo_varian
 
 from command_server import READ_AT_IMPORT, CommandServer
 
-from pipeline_assets import demo
+from pipeline_assets.demo import demo
 from resources.loopback_hub import LoopbackHub
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from answers import Corpusmill, RecipeIn, Typed, only_line
 
-from pipeline_assets import demo
 from pipeline_assets.cli import _GROUPS, COMMANDS
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
+from pipeline_assets.demo import demo
 from resources.loopback_hub import LoopbackHub
 
 PROJECT = Path(__file__).parents[1]

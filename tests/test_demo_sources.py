@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline_assets.demo_library import write_fineweb_edu, write_help_dataset
-from pipeline_assets.demo_sources import SITE, paragraphs, place_name, write_sources
+from pipeline_assets.demo.library import write_fineweb_edu, write_help_dataset
+from pipeline_assets.demo.stage_a import SITE, paragraphs, place_name, write_sources
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from materialized import NOWHERE, external_look
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from pipeline_assets.definitions import definitions_of
-from pipeline_assets.demo import DATASET
+from pipeline_assets.demo.demo import DATASET
 from resources.loopback_hub import LoopbackHub
 
 Seen = dict[str, dict[str, object]]

@@ -58,21 +58,9 @@ MAY_IMPORT = {
         "spine",
     },
     "instance": {"spine"},
-    "demo_library": {"spine"},
-    "demo_sources": {"demo_library"},
-    "demo_mixture": {"demo_library", "demo_sources"},
-    "demo_pairs": {"demo_library", "demo_sources", "systems", "corpus", "spine"},
-    "demo_nemotron": {"systems", "spine"},
-    "smoke_nemotron": {"commands", "demo_library", "demo_nemotron", "resources", "systems", "corpus", "spine"},
-    "demo": {
-        *{"commands", "demo_library", "demo_nemotron", "demo_sources", "smoke_nemotron"},
-        *{"demo_mixture", "demo_pairs", "smoke_stage2"},
-        *{"resources", "systems", "corpus", "spine"},
-    },
-    "smoke_stage2": {"commands", "demo_library", "demo_mixture", "resources", "systems", "corpus", "spine"},
-    "smoke": {"commands", "demo", "demo_library", "resources", "systems", "corpus", "spine"},
+    "demo": {"demo", "commands", "resources", "systems", "corpus", "spine"},
     "report_pages": {"resources", "corpus", "spine"},
-    "ui": {"commands", "demo_library", "instance", "report_pages", "sensors", "systems", "resources", "spine"},
+    "ui": {"commands", "demo", "instance", "report_pages", "sensors", "systems", "resources", "spine"},
     "commands": {"commands", "resources", "systems", "corpus", "spine"},
     "words": {"spine"},
     "notebook": {"systems", "corpus", "spine"},
@@ -214,7 +202,7 @@ def test_the_command_line_starts_without_dagster_or_the_hub_client() -> None:
 def test_the_help_of_a_command_loads_no_arrays_or_tables() -> None:
     """But where options are made from sections of recipes, or a whole corpus is built."""
     by_section = {f"commands.{page}" for page in ("stage_a", "stage2", "parallel", "corpora", "nemotron", "scores")}
-    by_section |= {"demo", "smoke", "smoke_nemotron", "smoke_stage2"}
+    by_section |= {"demo.demo", "demo.stage_a", "demo.nemotron", "demo.stage2"}
     modules = [f"pipeline_assets.{module}" for module in ("commands.sections", *COMMANDS) if module not in by_section]
 
     loaded = loaded_by(f"import {', '.join(modules)}")

@@ -14,7 +14,6 @@ from answers import DOCS, blocks_of
 from nemotron_build import offline, write_nemotron
 from stage_a_build import build, local_source, recipe_of
 
-from pipeline_assets import demo
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
@@ -22,8 +21,9 @@ from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.demo import demo
+from pipeline_assets.demo.stage_a import made_stage_a
 from pipeline_assets.systems.registry import KINDS
-from pipeline_assets.systems.stage_a import StageARecipe
 from resources.loopback_hub import LoopbackHub
 
 Row = dict[str, Any]
@@ -122,7 +122,7 @@ def demo_corpora(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> C
     root = tmp_path_factory.mktemp("demo_stage_a")
     demo.write_stage_a_inputs(root)
     with LoopbackHub(root / demo.HUB_FOLDER) as hub:
-        recipe = StageARecipe.read(demo.write_stage_a_recipe(root, hub.commits()[demo.HELP_DATASET]))
+        recipe = made_stage_a(root, hub.commits())
         built = build(recipe, root, HubFiles(root / CACHE_FOLDER, endpoint=hub.endpoint))
     [snapshot] = (demo_root / "corpora").glob("*/[!.]*")
 

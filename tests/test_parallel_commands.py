@@ -10,7 +10,7 @@ import pytest
 import yaml
 from parallel_build import write_set
 
-from pipeline_assets.demo_pairs import PAIRS_DATASET, write_pairs
+from pipeline_assets.demo.demo import PAIRS_DATASET, write_pairs
 from pipeline_assets.systems.registry import PROJECT_RECIPES
 from resources.loopback_hub import LoopbackHub
 

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.trust.figures import Planned, Size, TrackRecord
 from pipeline_assets.corpus.trust.plan import ArtifactPlan, RecipePlan
-from pipeline_assets.demo import DATASET
+from pipeline_assets.demo.demo import DATASET
 from pipeline_assets.systems.scoring import NLL_SCORES
 from resources.loopback_hub import LoopbackHub
 

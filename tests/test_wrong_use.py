@@ -14,7 +14,6 @@ import pytest
 from answers import Corpusmill, RecipeIn, only_line, refused
 from demo_variants import snapshot_of
 
-from pipeline_assets import demo
 from pipeline_assets.commands.sections import option_finder
 from pipeline_assets.commands.terminal import resume_hint
 from pipeline_assets.corpus.normalize.sources import LocalSource
@@ -30,6 +29,7 @@ from pipeline_assets.corpus.spine.errors import (
 )
 from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
+from pipeline_assets.demo import demo
 from resources.loopback_hub import LoopbackHub
 
 NOBODY = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}

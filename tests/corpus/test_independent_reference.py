@@ -12,7 +12,7 @@ import pytest
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.demo_library import write_fineweb_edu
+from pipeline_assets.demo.library import write_fineweb_edu
 from pipeline_assets.systems.healing import HealingRecipe
 from resources.loopback_hub import LoopbackHub
 

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.rows.source_row import SourceRow
 from pipeline_assets.corpus.rows.trace import open_rows, trace_row
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.demo_nemotron import write_datasets
+from pipeline_assets.demo.nemotron import write_datasets
 from resources.loopback_http import Answer, Ask, Origin
 from resources.loopback_hub import LoopbackHub
 from resources.loopback_writes import OBJECTS

@@ -15,8 +15,8 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring.scores import percentiles
 from pipeline_assets.corpus.spine.recipe import read_yaml
-from pipeline_assets.demo_library import HUB_TOKEN
-from pipeline_assets.smoke_nemotron import SCORED_NAME, made_recipe, scored_recipe
+from pipeline_assets.demo.library import HUB_TOKEN
+from pipeline_assets.demo.nemotron import SCORED_NAME, made_pools, scored_recipe
 from resources.loopback_hub import LoopbackHub
 
 pytestmark = pytest.mark.slow
@@ -82,7 +82,7 @@ def test_one_run_of_the_ui_goes_from_the_hub_to_subsets_with_a_real_model(
     shutil.copytree(published / "recipes", tmp_path / "recipes")
     path = tmp_path / "recipes" / f"{SCORED_NAME}.yaml"
     with LoopbackHub(tmp_path / "hub") as hub:
-        made = made_recipe(tmp_path, hub.commits())
+        made = made_pools(tmp_path, hub.commits())
         scored_recipe(tmp_path, made, Run.of(tmp_path, {}, hub=HubFiles(tmp_path / "cache", endpoint=hub.endpoint)))
         content = read_yaml(path)
         content["scoring"] |= {"max_rows": 2, "max_length": 256, "rescored": 1}

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from stage_a_build import INLINE, build, local_source, recipe_of
 
-from pipeline_assets import demo
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact
@@ -20,6 +19,7 @@ from pipeline_assets.corpus.spine.inventory import artifact_statuses
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.trust.figures import FIGURES, outcomes, real_figures
 from pipeline_assets.corpus.trust.plan import DiskUse, RecipePlan, Room, disk_rooms, memory_room, plan_recipe
+from pipeline_assets.demo import demo
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import read_recipe
 from resources.loopback_hub import LoopbackHub

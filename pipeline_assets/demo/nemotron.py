@@ -1,19 +1,39 @@
-"""The six datasets of the shipped Nemotron recipe as a hub has them, small and made up: cards, files, and columns are
-those of the real ones.
+"""Nemotron's demo and its smoke run: six made datasets from a hub on loopback to published pools; if asked, on to
+scores by a made model and to training subsets.
+
+The datasets are those of the shipped recipe as a hub has them, small and made up: cards, files and columns are theirs.
 
 Some rows of each fit into every pool that rows of its dataset can be in; one of a split is there twice, one is no good.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 import yaml
 
+from pipeline_assets.commands.scores import pools_section
+from pipeline_assets.commands.terminal import Workers, aligned, counted, log_to_stderr, tell
+from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of
+from pipeline_assets.corpus.recipes.drive import run_targets
+from pipeline_assets.corpus.recipes.files import write_recipe_of
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.scoring.made_model import write_made_model
 from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import read_yaml
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.demo.library import HUB_FOLDER, HUB_TOKEN, write_recipe
+from pipeline_assets.demo.stage_a import closing_lines
+from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import PROJECT_RECIPES
+from resources.loopback_hub import LoopbackHub
+
+NAME, SCORED_NAME = "nemotron_made", "nemotron_scored"
+
 
 RECIPE = PROJECT_RECIPES / "nemotron_v1.yaml"
 ROWS = 12  # of a split
@@ -33,6 +53,84 @@ _CALCULATOR = {
     },
 }
 Row = dict[str, Any]
+
+
+def smoke(
+    out_dir: Annotated[Path, typer.Option("--out-dir", help="Data root of what is made.")] = Path("out_nemotron"),
+    workers: Workers = 0,
+    score: Annotated[
+        bool, typer.Option("--score", help="Score what was published, by a tiny made model; needs the extra `scoring`.")
+    ] = False,
+) -> None:
+    """Example: corpusmill nemotron smoke --out-dir out_nemotron"""
+    run = Run.of(out_dir, os.environ, workers=workers, replace=True)
+    log_to_stderr()
+    write_datasets(out_dir / HUB_FOLDER)
+    with LoopbackHub(out_dir / HUB_FOLDER, writable=True) as hub:
+        os.environ.update(hub.variables() | {"HF_TOKEN": HUB_TOKEN})
+        recipe = made_pools(out_dir, hub.commits())
+        built = sum(not outcome.was_current for outcome in run_targets(recipe, run))
+        if score:
+            scored = scored_recipe(out_dir, recipe, run)
+            built += sum(not outcome.was_current for outcome in run_targets(scored, run))
+    pools = out_dir / recipe.target("nemotron/candidate_pools", "nemotron-math-v2").folder
+    done = f"{counted(built, 'artifact')} built" if built else "all was there, nothing built"
+    look: list[tuple[object, ...]] = [("trace", pools, "--row", 0), ("peek", pools, "--row", 0)]
+    look += [("hub", "serve", out_dir / HUB_FOLDER, "--writable"), ("ui", "--data", out_dir)]
+    of_subsets = [_subset_line(scored, out_dir)] if score else []
+    tell([*pool_lines(recipe, out_dir), *of_subsets, *closing_lines(done, look)])
+
+
+def pool_lines(recipe: NemotronRecipe, root: Path) -> list[str]:
+    """What became of the rows of each dataset: those that came in, that stay, that are in a pool, and the pools."""
+    table = [("dataset", "rows", "stay", "in pools", "pools")]
+    for section in recipe.datasets:
+        name = dataset_key(section.dataset)
+        of = [one for one in recipe.targets() if dataset_of(str(one.partition)) == name]
+        rows, stay = (_ledgers(root, of, f"nemotron/{kind}") for kind in ("normalized_shards", "deduplicated"))
+        pools = open_artifact(root / recipe.target("nemotron/candidate_pools", name).folder).manifest.identity.counts
+        sizes = ", ".join(f"{pool} {count:,}" for pool, count in pools["pools"].items())
+        table.append((name, f"{rows['in']:,}", f"{stay['out']:,}", f"{pools['documents']:,}", sizes))
+    published = f"pools of {counted(len(recipe.datasets), 'dataset')} published on loopback, read back by `datasets`"
+    return [*aligned(table, numbers={1, 2, 3}), published]
+
+
+def scored_recipe(root: Path, published: NemotronRecipe, run: Run) -> NemotronRecipe:
+    """A recipe of the data root that scores the pools which another one published, and chooses subsets of them."""
+    write_made_model(root / "models" / "made")
+    write_made_model(root / "models" / "other", seed=1)  # to be held against it
+    hub, publish = run.hub_for("pools"), published.publish
+    assert publish is not None
+    repos = [str(publish.content_of(dataset_key(one.dataset))["repo"]) for one in published.datasets]
+    content = {
+        "system": "nemotron",
+        "name": SCORED_NAME,
+        "scoring": {"model": {"path": "models/made"}, "tokenizer": "o200k_harmony", "max_length": 2048, "rescored": 4},
+        "subsets": {},
+        "datasets": [pools_section(repo, None, hub) for repo in repos],
+    }
+    return write_recipe_of(NemotronRecipe, content, root, "nemotron smoke", True)[0]
+
+
+def _subset_line(recipe: NemotronRecipe, root: Path) -> str:
+    made = open_artifact(root / recipe.target("nemotron/training_subsets").folder)
+    sizes = ", ".join(f"{name} {rows:,}" for name, rows in made.manifest.identity.counts["subsets"].items())
+    return f"scored by a made model; training subsets: {sizes}; {made.folder}"
+
+
+def _ledgers(root: Path, targets: Sequence[Target], kind: str) -> dict[str, int]:
+    found = [open_artifact(root / one.folder).manifest.identity.ledger for one in targets if one.kind == kind]
+    return {"in": sum(one.rows_in for one in found), "out": sum(one.out for one in found)}
+
+
+def made_pools(root: Path, commits: Mapping[str, str]) -> NemotronRecipe:
+    """The shipped recipe, pinned to made datasets, in the data root's recipes; its pools are published."""
+    content = shipped_recipe() | {"name": NAME}
+    content["datasets"] = [one | {"revision": commits[one["dataset"]]} for one in content["datasets"]]
+    content["rows"] |= {"max_reject_fraction": "0.2"}
+    # What is made up has no licence that anybody could know.
+    content["publish"] = {"repo": "loopback/{dataset}-pools", "allow_unknown_licences": True}
+    return NemotronRecipe.read(write_recipe(root, content))
 
 
 def shipped_recipe() -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Seven datasets of a mixture for pretraining as a hub has them, small: paths, columns and cards as of the real ones.
+"""Stage 2's demo and its smoke run: the shipped mixture over seven made datasets, small, up to verified token shards.
+
+Paths, columns and cards are those of the real ones.
 
 Five have documentation of the running Python, two its modules. Planted: in each of the five a text of one sentence, one
 of over 8,000 characters, and three that aren't English; in C4 three pages of FineWeb and one of its own, quoted whole,
@@ -10,19 +12,44 @@ import gzip
 import hashlib
 import itertools
 import json
+import os
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
+import typer
 import yaml
 import zstandard
 
-from pipeline_assets import demo_library
-from pipeline_assets.demo_library import Page, urn, write_changed
-from pipeline_assets.demo_sources import paragraphs, sentence
+from pipeline_assets.commands.terminal import Workers, aligned, counted, log_to_stderr, tell
+from pipeline_assets.corpus.recipes.drive import run_targets
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.recipe import read_yaml
+from pipeline_assets.demo.library import (
+    DUMPS,
+    FOLDERS_LEFT_OUT,
+    HUB_FOLDER,
+    Page,
+    Row,
+    columns,
+    library_pages,
+    parquet,
+    urn,
+    write_changed,
+    write_recipe,
+)
+from pipeline_assets.demo.stage_a import closing_lines, paragraphs, sentence
+from pipeline_assets.systems.registry import PROJECT_RECIPES
+from pipeline_assets.systems.stage2_mixture import Stage2Recipe
+from resources.loopback_hub import LoopbackHub
+
+NAME = "mixture_made"
+_DOCUMENTS = 2000  # of each source, at most
+
 
 TEXT_BYTES = 150_000  # that a dataset takes of what ships with Python; what is planted comes on top
 _MODULE_BYTES = 12_000
@@ -44,6 +71,58 @@ The texts ship with Python, under the Python Software Foundation licence (PSF-2.
 and all else is made, too: no page was crawled, no repository read.
 """
 Json = dict[str, Any]
+
+
+def smoke(
+    out_dir: Annotated[Path, typer.Option("--out-dir", help="Data root of what is made.")] = Path("out_stage2"),
+    workers: Workers = 0,
+) -> None:
+    """Example: corpusmill stage2 smoke --out-dir out_stage2"""
+    run = Run.of(out_dir, os.environ, workers=workers, replace=True)
+    log_to_stderr()
+    write_mixture(out_dir / HUB_FOLDER)
+    with LoopbackHub(out_dir / HUB_FOLDER) as hub:
+        os.environ.update(hub.variables())
+        recipe = made_mixture(out_dir, hub.commits())
+        built = sum(not outcome.was_current for outcome in run_targets(recipe, run))
+    done = f"{counted(built, 'artifact')} built" if built else "all was there, nothing built"
+    shards = out_dir / recipe.target("stage2/token_shards", "refinedweb").folder
+    look: list[tuple[object, ...]] = [("stage2", verb, NAME, "--data", out_dir) for verb in ("verify", "train-config")]
+    look += [("trace", shards, "--token", 0), ("peek", shards, "--row", 0), ("ui", "--data", out_dir)]
+    tell([*mixture_lines(recipe, out_dir), *closing_lines(done, look)])
+
+
+def made_mixture(root: Path, commits: Mapping[str, str]) -> Stage2Recipe:
+    """The shipped mixture with filters, small and pinned to made datasets, in the data root's recipes; and segments."""
+    content: dict[str, Any] = read_yaml(PROJECT_RECIPES / "refinedweb_mixture_filtered.yaml")
+    content |= {"name": NAME, "shard_text_bytes": 1 << 17}
+    for section in content["sources"]:
+        section |= {"revision": commits[section["dataset"]], "amount": {"documents": _DOCUMENTS}}
+        if section["source"] == "code":
+            section["files"] = ["python/*.parquet"]
+    content["tokenizer"] |= {"vocab_size": 2000, "sample_bytes": 400_000}
+    content["shards"] |= {"seq_len": 512, "rows_per_shard": 64}
+    halves = {"refinedweb": "0.5", "wikipedia_en": "0.5"}
+    segments = [{"name": name, "tokens": 8192, "weights": halves} for name in ("first", "next")]
+    content["segments"] = {"segments": segments}
+    return Stage2Recipe.read(write_recipe(root, content))
+
+
+def mixture_lines(recipe: Stage2Recipe, root: Path) -> list[str]:
+    """What became of the documents of each source, and its shards."""
+    assert recipe.shards is not None
+    table: list[tuple[str, ...]] = [("source", "rows", "documents", "filtered", "tokens", "sequences")]
+    for name in recipe.shards.sources:
+        raw, left, shards = (
+            open_artifact(root / recipe.target(f"stage2/{kind}", name).folder).manifest.identity
+            for kind in ("raw_corpus", "filtered", "token_shards")
+        )
+        of_shards = (shards.counts["tokens"], shards.counts["sequences"])
+        numbers = (raw.ledger.rows_in, raw.ledger.out, left.ledger.out, *of_shards)
+        table.append((name, *(f"{number:,}" for number in numbers)))
+    trained = open_artifact(root / recipe.target("stage2/tokenizer").folder).manifest.identity.decisions
+    words = f"tokenizer {trained['model']}, sha256 {trained['sha256'][:16]}"
+    return [*aligned(table, numbers={1, 2, 3, 4, 5}), words]
 
 
 def _head(licence: str | list[str], config: str, files: str) -> Json:
@@ -75,7 +154,7 @@ def write_mixture(folder: Path) -> None:
         InputError: this Python ships no standard-library sources.
     """
     library = Path(sysconfig.get_path("stdlib"))
-    documentation = itertools.starmap(_with_odd_texts, enumerate(_shares(demo_library.library_pages(library), 5)))
+    documentation = itertools.starmap(_with_odd_texts, enumerate(_shares(library_pages(library), 5)))
     rows = [*_rows_of_pages(*documentation), *_rows_of_modules(*_shares(_modules(library), 2))]
     for (name, (head, paths)), of_dataset in zip(_DATASETS.items(), rows, strict=True):
         for number, path in enumerate(paths):
@@ -87,7 +166,7 @@ def write_mixture(folder: Path) -> None:
 
 def _encoded(path: str, rows: Sequence[Json]) -> bytes:
     if path.endswith(".parquet"):
-        return demo_library.parquet(pa.Table.from_pylist(rows), _ROWS_PER_GROUP)
+        return parquet(pa.Table.from_pylist(rows), _ROWS_PER_GROUP)
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     lines = gzip.compress(lines, mtime=0) if path.endswith(".gz") else lines
     return zstandard.compress(lines) if path.endswith(".zst") else lines
@@ -108,7 +187,7 @@ def _shares(pages: Iterable[Page], count: int) -> Iterator[list[Page]]:
 def _modules(library: Path) -> Iterator[Page]:
     for path in sorted([*library.glob("*.py"), *library.glob("*/*.py")]):
         name, text = path.relative_to(library), path.read_bytes()
-        if demo_library.FOLDERS_LEFT_OUT.isdisjoint(name.parts) and text.isascii() and 0 < len(text) <= _MODULE_BYTES:
+        if FOLDERS_LEFT_OUT.isdisjoint(name.parts) and text.isascii() and 0 < len(text) <= _MODULE_BYTES:
             yield Page(f"Lib/{name.as_posix()}", text.decode())
 
 
@@ -134,7 +213,7 @@ def _date(page: Page) -> str:
 def _rows_of_pages(*shares: Sequence[Page]) -> Iterator[Sequence[Json]]:
     web, wikipedia, crawl, sample, slim = shares
     quoted = [[page for page in one if len(page.text) > 1_500 and " the " in page.text] for one in (web, crawl)]
-    yield [_web_row(page, demo_library.DUMPS[number % 4]) for number, page in enumerate(web)]
+    yield [_web_row(page, DUMPS[number % 4]) for number, page in enumerate(web)]
     named = [{"id": str(number), "url": page.url, "title": page.url[8:]} for number, page in enumerate(wikipedia, 12)]
     yield [{**row, "text": page.text} for row, page in zip(named, wikipedia, strict=True)]
     crawled = [*crawl, *_repeats(quoted[0][:3], quoted[1][0])]
@@ -147,7 +226,7 @@ def _rows_of_pages(*shares: Sequence[Page]) -> Iterator[Sequence[Json]]:
 
 
 def _web_row(page: Page, dump: str) -> Json:
-    row = {**demo_library.columns(demo_library.Row(page.text, urn(page.url), dump, page.url)), "date": _date(page)}
+    row = {**columns(Row(page.text, urn(page.url), dump, page.url)), "date": _date(page)}
     return {name: row[name] for name in _WEB_COLUMNS.split()}
 
 

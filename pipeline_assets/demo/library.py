@@ -94,6 +94,9 @@ work without a network. Only the texts are real: scores, dumps and addresses com
 """
 
 
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
 @dataclass(frozen=True)
 class Page:
     """One text and the address that it could have on docs.python.org; the address is unique in the corpus."""
@@ -159,9 +162,6 @@ def parsed(path: Path) -> ast.Module | None:
             return ast.parse(path.read_bytes())
         except (SyntaxError, ValueError):
             return None
-
-
-Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def public_definitions(body: Iterable[ast.stmt]) -> Iterator[tuple[str, Definition]]:
