@@ -47,12 +47,10 @@ def main() -> None:
     import dagster as dg
 
     from pipeline_assets.definitions import definitions_of
+    from pipeline_assets.events import report_sealed, sensor_of
     from pipeline_assets.instance import open_instance
-    from pipeline_assets.sensors import report_sealed, sensor_of
     from pipeline_assets.systems.registry import read_recipe, recipes_of
-    from resources.hub import Hub
-    from resources.store import Store
-    from resources.tokenizer import Tokenizer
+    from resources.store import Hub, Store, Tokenizer
 
     print(machine_line())
     figures: dict[str, float] = {}

@@ -1,10 +1,14 @@
-"""Assets made from kinds: one for each step that a recipe asks for, with its partitions, edges and checks."""
+"""Assets made from kinds: one for each step that a recipe asks for, with its partitions, edges and checks.
+
+CORPUSMILL_OWNERS and CORPUSMILL_TAGS say for the UI whose assets these are, and how they are tagged.
+"""
 
 import contextlib
 import functools
 import hashlib
 import importlib.util
 import inspect
+import logging
 import os
 import re
 import warnings
@@ -34,16 +38,17 @@ from pipeline_assets.events import (
 )
 from pipeline_assets.external import externals_of
 from pipeline_assets.systems.registry import KINDS, SYSTEMS
-from resources.hub import Hub
 from resources.materialization import metadata_of
-from resources.store import Store
-from resources.tokenizer import Tokenizer
+from resources.store import Hub, Store, Tokenizer
 
 # Of what passes by itself alone, after the hub's own tries (CORPUSMILL_HUB_TRIES). It is no policy of steps, by which
 # Dagster would try again what somebody has terminated.
 _RETRIES = dg.RetryPolicy(max_retries=3, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 _HUB_POOL = "hub"
 _UNFIT_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
+
+
+OWNERS, TAGS = "CORPUSMILL_OWNERS", "CORPUSMILL_TAGS"
 
 
 def assets_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> list[dg.AssetsDefinition]:
@@ -241,3 +246,26 @@ def as_failure(root: Path, tried: int | None = None) -> Iterator[None]:
     except OSError as error:
         explained = durable.explain(error, Path(os.fsdecode(error.filename or root)))
         raise dg.Failure(description=str(explained), allow_retries=False) from explained
+
+
+def labelled(assets: Sequence[dg.AssetsDefinition | dg.AssetSpec]) -> Sequence[dg.AssetsDefinition | dg.AssetSpec]:
+    """The assets with the owners (`team:data,me@example.org`) and tags (`project=llm,tier=gold`)
+    that are set. What Dagster doesn't take is left out, with a warning.
+    """
+    owners = _listed(OWNERS)
+    tags = {name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in _listed(TAGS))}
+    try:
+        wanted = dg.AssetSpec("any", owners=owners, tags=tags)
+    except dg.DagsterInvalidDefinitionError as error:
+        told = " ".join(str(error).split())
+        logging.getLogger("corpusmill").warning("%s and %s are left out: %s", OWNERS, TAGS, told)
+        return assets
+    if not owners and not tags:
+        return assets
+    return dg.map_asset_specs(
+        lambda spec: spec.replace_attributes(owners=wanted.owners, tags={**spec.tags, **wanted.tags}), assets
+    )
+
+
+def _listed(variable: str) -> list[str]:
+    return [entry.strip() for entry in (dg.EnvVar(variable).get_value() or "").split(",") if entry.strip()]

@@ -7,16 +7,12 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipeline_assets.assets import assets_of, job_of
+from pipeline_assets.assets import assets_of, job_of, labelled
+from pipeline_assets.events import sensor_of
 from pipeline_assets.external import externals_of, left_out, observer_of
-from pipeline_assets.freshness import Freshness, watch
-from pipeline_assets.schedules import alert, scheduled
-from pipeline_assets.sensors import sensor_of
+from pipeline_assets.schedules import Freshness, alert, scheduled, watch
 from pipeline_assets.systems.registry import is_of_interest, recipe_of_folders, recipes_of
-from resources.hub import Hub
-from resources.labels import labelled
-from resources.store import Store, data_root
-from resources.tokenizer import Tokenizer
+from resources.store import Hub, Store, Tokenizer, data_root
 
 
 def definitions_of(root: Path) -> dg.Definitions:

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY
-from resources.hub import Hub
+from resources.store import Hub
 
 _SHORT = 12  # letters of a commit or a digest in a key
 _EVERY_S = 600

@@ -1,11 +1,16 @@
-"""`corpusmill ui`: `dagster dev` on a data root, with its own home, recipes and, for a demo, its hub."""
+"""`corpusmill ui`: `dagster dev` on a data root, with its own home, recipes and, for a demo, its hub; and beside it
+each `report.html` that is sealed there, as a page on this machine alone.
+"""
 
 import contextlib
+import http.server
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -13,10 +18,17 @@ from typing import Annotated
 import typer
 
 from pipeline_assets.commands.terminal import Root
+from pipeline_assets.corpus.html_page import REPORT_HTML
+from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.systems.registry import recipes_of
 
 _POLL_S = 0.2
+# A report quotes texts of anyone: it is shown, and runs and loads nothing.
+_HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:",
+}
 
 
 def ui(
@@ -37,9 +49,8 @@ def ui(
             # `dagster dev` would start all the same and fight over it.
             raise InputError("the port is taken", f"127.0.0.1:{port}", "give another one with --port") from None
     # Dagster loads for seconds: a taken port is told before.
+    from pipeline_assets.events import report_sealed
     from pipeline_assets.instance import instance_home, open_instance
-    from pipeline_assets.report_pages import reports_served
-    from pipeline_assets.sensors import report_sealed
 
     with reports_served(data.absolute(), port + 1) as pages, _hub_of(data) as hub:
         os.environ.update(pages)
@@ -93,3 +104,47 @@ def _hub_of(root: Path) -> Iterator[dict[str, str]]:
         return
     with LoopbackHub(root / HUB_FOLDER, writable=True) as hub:
         yield {**hub.variables(), "HF_TOKEN": HUB_TOKEN}
+
+
+@contextlib.contextmanager
+def reports_served(root: Path, port: int) -> Iterator[dict[str, str]]:
+    """The variable that says where, while the reports of a data root are served.
+
+    Args:
+        port: any free one where this one is taken.
+    """
+    from resources.materialization import REPORTS
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            page = _page(root, urllib.parse.unquote(self.path))
+            self.send_response(404 if page is None else 200)
+            for name, value in _HEADERS.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(page or b"There is no such report.")
+
+        def log_message(self, *_: object) -> None:
+            """Nothing: the UI's terminal is for the UI."""
+
+    try:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Page)
+    except OSError:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    with server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield {REPORTS: f"http://127.0.0.1:{server.server_port}"}
+        finally:
+            server.shutdown()
+
+
+def _page(root: Path, path: str) -> bytes | None:
+    """The report in a folder below the data root, `/stage_a/…/report.html`; None where none is sealed."""
+    folder, _, name = path.strip("/").rpartition("/")
+    if name != REPORT_HTML or ".." in Path(folder).parts:
+        return None
+    try:
+        return open_artifact(root / folder).path(REPORT_HTML).read_bytes()
+    except (InputError, OSError, ValueError):  # ValueError: of a NUL in the path
+        return None

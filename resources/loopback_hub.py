@@ -19,8 +19,7 @@ from urllib.parse import parse_qs, quote, urlencode
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from resources.loopback_faults import Fault, Faults
 from resources.loopback_http import Answer, Ask, Origin, OriginServer, Refused, Request, json_answer
-from resources.loopback_repos import Repo, RepoFile, RepoReader
-from resources.loopback_writes import USER, HubWrites, check_card, role_of
+from resources.loopback_repos import USER, HubWrites, Repo, RepoFile, RepoReader, check_card, role_of
 
 BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 REPO_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")

@@ -1,5 +1,6 @@
-"""The store: the data root, and how artifacts are built there. Where the config leaves a setting out, its CORPUSMILL_*
-variable says it, else it has its default.
+"""Dagster's resources: the data root and how artifacts are built there, the hub, the tokenizer that ships.
+
+Where the config leaves a setting out, its CORPUSMILL_* variable says it, else it has its default.
 """
 
 from collections.abc import Mapping
@@ -8,9 +9,11 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.run import SETTINGS, Run
+from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
+from pipeline_assets.corpus.recipes.run import HUB_TRIES, SETTINGS, Run
 from pipeline_assets.corpus.scoring.modal_settings import VARIABLES
+from pipeline_assets.corpus.tokens.encode import cached_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import FAMILY, VOCABULARY, VOCABULARY_SHA256, Encoder, check_vocabulary
 from resources.launchers import LAUNCHER, elsewhere_of
 
 _CALLS = "corpusmill/modal_calls"
@@ -75,3 +78,42 @@ class Store(dg.ConfigurableResource):
         context = self._context
         if context is not None and context.run is not None and context.instance is not None:
             context.instance.add_run_tags(context.run.run_id, {_CALLS: f"{what}: {calls}"})
+
+
+class Hub(dg.ConfigurableResource):
+    """Where datasets are read from. The token is the client's own (HF_TOKEN or the saved login): it is no config."""
+
+    endpoint: str | None = Field(
+        default=None, description="Address, without a password; empty means HF_ENDPOINT or the public hub"
+    )
+    cache: str | None = Field(default=None, description="Folder for fetched bytes; empty means <data root>/hub_cache")
+
+    tries: int | None = Field(default=None, ge=1, description="Tries of a call; else CORPUSMILL_HUB_TRIES, 6")
+
+    def files(self, data_root: Path, tries: int | None = None) -> HubFiles:
+        """Reading access, with the cache below the data root unless the config says otherwise.
+
+        Args:
+            tries: of a call, whatever is set; None leaves it at that.
+        """
+        cache = Path(self.cache) if self.cache else data_root / CACHE_FOLDER
+        tries = tries or self.tries or HUB_TRIES.of(environment())
+        return HubFiles(cache, endpoint=self.endpoint, tries=tries)
+
+
+class Tokenizer(dg.ConfigurableResource):
+    """Text to ids, as recipes pin it. Files of other tokenizers are named by the recipes that pack with them."""
+
+    family: str = Field(default=FAMILY, description="Of the tokenizer; recipes name it")
+    sha256: str = Field(default=VOCABULARY_SHA256, description="Of its vocabulary file; recipes pin it")
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """
+        Raises:
+            InputError: the file is missing, or has another hash.
+        """
+        check_vocabulary(VOCABULARY, self.sha256)
+
+    def encoder(self) -> Encoder:
+        """The encoder that builds take, loaded once in a process."""
+        return cached_encoder(self.sha256, "gigatoken")

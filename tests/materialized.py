@@ -6,9 +6,7 @@ import dagster as dg
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from pipeline_assets.definitions import definitions_of
-from resources.hub import Hub
-from resources.store import Store
-from resources.tokenizer import Tokenizer
+from resources.store import Hub, Store, Tokenizer
 
 NOWHERE = "http://127.0.0.1:9"  # where no hub answers
 

@@ -11,8 +11,7 @@ from materialized import resources
 
 from pipeline_assets.corpus.spine.checks import CheckResult
 from pipeline_assets.definitions import definitions_of
-from pipeline_assets.freshness import Freshness
-from pipeline_assets.schedules import read_schedules
+from pipeline_assets.schedules import Freshness, read_schedules
 from pipeline_assets.systems.registry import read_recipe
 
 FILTERED = dg.AssetKey(["stage_a", "mixed", "filtered"])

@@ -43,15 +43,12 @@ MAY_IMPORT = {
     "external": {"resources", "corpus", "spine"},
     "events": {"external", "resources", "systems", "corpus", "spine"},
     "assets": {"events", "external", "systems", "resources", "corpus", "spine"},
-    "sensors": {"events", "systems", "corpus", "spine"},
-    "schedules": {"assets", "systems", "resources", "corpus", "spine"},
-    "freshness": {"assets", "events", "schedules", "systems", "corpus", "spine"},
+    "schedules": {"assets", "events", "systems", "resources", "corpus", "spine"},
     "definitions": {
         "assets",
         "external",
-        "freshness",
+        "events",
         "schedules",
-        "sensors",
         "systems",
         "resources",
         "corpus",
@@ -59,8 +56,7 @@ MAY_IMPORT = {
     },
     "instance": {"spine"},
     "demo": {"demo", "commands", "resources", "systems", "corpus", "spine"},
-    "report_pages": {"resources", "corpus", "spine"},
-    "ui": {"commands", "demo", "instance", "report_pages", "sensors", "systems", "resources", "spine"},
+    "ui": {"commands", "demo", "events", "instance", "systems", "resources", "corpus", "spine"},
     "commands": {"commands", "resources", "systems", "corpus", "spine"},
     "words": {"spine"},
     "notebook": {"systems", "corpus", "spine"},
@@ -117,8 +113,7 @@ def test_imports_point_one_way() -> None:
 
 HOMES = {
     "dagster": lambda module: (
-        layer(module)
-        in ("events", "external", "assets", "freshness", "schedules", "sensors", "definitions", "instance", "resources")
+        layer(module) in ("events", "external", "assets", "schedules", "definitions", "instance", "resources")
     ),
     "modal": lambda module: module.startswith(("resources.modal_launcher", "modal_jobs")),
     "torch": lambda module: module.startswith(

@@ -10,7 +10,7 @@ from nemotron_build import build, offline, write_nemotron
 
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.report_pages import reports_served
+from pipeline_assets.ui import reports_served
 from resources.materialization import REPORTS, metadata_of
 
 FOLDER = "stage_a/mixed/report/mixed"

@@ -13,7 +13,7 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 from materialized import NOWHERE, Materialized, external_look
 
-from pipeline_assets import events, sensors
+from pipeline_assets import events
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import sealed_manifest
@@ -23,8 +23,7 @@ from pipeline_assets.corpus.spine.inventory import artifact_statuses
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.definitions import definitions_of
-from pipeline_assets.events import COMMAND
-from pipeline_assets.sensors import report_sealed
+from pipeline_assets.events import COMMAND, report_sealed
 from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.registry import read_recipe
 
@@ -325,7 +324,7 @@ def test_looks_at_a_large_root_rest_in_between(
     instance: dg.DagsterInstance, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = itertools.count(100.0, 2.0)  # two seconds from one look at it to the next
-    monkeypatch.setattr(sensors.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(events.time, "monotonic", lambda: next(clock))
     [sensor] = [one for one in definitions_of(root).sensors or [] if one.name == "sealed_artifacts"]
     said = []
     for _ in range(2):
@@ -340,8 +339,8 @@ def test_what_does_not_fit_into_a_look_comes_with_the_next(
     look: Callable[[], str], instance: dg.DagsterInstance, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter(range(10**6))
-    monkeypatch.setattr(sensors.time, "monotonic", lambda: next(seconds))
-    monkeypatch.setattr(sensors, "_AT_MOST_S", 2)
+    monkeypatch.setattr(events.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(events, "_AT_MOST_S", 2)
 
     said = [look()]
     while "more to report" in said[-1]:

@@ -33,8 +33,6 @@ from pipeline_assets.systems.registry import PROJECT_RECIPES
 from resources.loopback_hub import LoopbackHub
 
 NAME, SCORED_NAME = "nemotron_made", "nemotron_scored"
-
-
 RECIPE = PROJECT_RECIPES / "nemotron_v1.yaml"
 ROWS = 12  # of a split
 _LONG_STEPS = 1_500  # of one row: more than 16,384 tokens

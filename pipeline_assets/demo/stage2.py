@@ -49,8 +49,6 @@ from resources.loopback_hub import LoopbackHub
 
 NAME = "mixture_made"
 _DOCUMENTS = 2000  # of each source, at most
-
-
 TEXT_BYTES = 150_000  # that a dataset takes of what ships with Python; what is planted comes on top
 _MODULE_BYTES = 12_000
 _ROWS_PER_GROUP = 25

@@ -61,8 +61,6 @@ says in the running Python stands for a hub dataset (PSF-2.0), all other text is
 | `stage_a` | the artifacts, sealed; the files in `normalized`, `dedup`, `packed` and `report.json` are theirs |
 """
 _ZSTD_LEVEL = 3
-
-
 SITE = "coffee.stackexchange.com"
 SOURCES_FOLDER = "sources"
 _ROWS_PER_GROUP = 25

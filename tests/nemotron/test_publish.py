@@ -24,7 +24,7 @@ from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.demo.nemotron import write_datasets
 from resources.loopback_http import Answer, Ask, Origin
 from resources.loopback_hub import LoopbackHub
-from resources.loopback_writes import OBJECTS
+from resources.loopback_repos import OBJECTS
 
 pytestmark = pytest.mark.slow
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_assets.assets import OWNERS, TAGS
 from pipeline_assets.definitions import definitions_of
-from resources.labels import OWNERS, TAGS
 
 
 def test_every_asset_has_the_owners_and_tags_that_are_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

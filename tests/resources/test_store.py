@@ -11,9 +11,8 @@ import pytest
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.worker import default_start_method
-from resources.hub import Hub
 from resources.modal_launcher import OnModal
-from resources.store import Store, data_root
+from resources.store import Hub, Store, data_root
 
 ENGINE = RunSettings(2, default_start_method(), 10, inline_bytes=6 << 20)
 SETTINGS = ("DATA", "WORKERS", "START_METHOD", "ZSTD_LEVEL", "LOG_EVERY", "HUB_TRIES")

@@ -5,11 +5,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-import resources.tokenizer
+import resources.store
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.tokens.encode import cached_encoder
 from pipeline_assets.definitions import definitions_of
-from resources.tokenizer import Tokenizer
+from resources.store import Tokenizer
 
 
 def test_it_is_the_encoder_that_builds_take_loaded_once() -> None:
@@ -22,7 +22,7 @@ def test_it_is_the_encoder_that_builds_take_loaded_once() -> None:
 def test_a_run_begins_with_its_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = tmp_path / "o200k_base.tiktoken"
     other.write_bytes(b"IQ== 0\n")
-    monkeypatch.setattr(resources.tokenizer, "VOCABULARY", other)
+    monkeypatch.setattr(resources.store, "VOCABULARY", other)
 
     with pytest.raises(InputError, match="sha256"):
         Tokenizer().setup_for_execution(dg.build_init_resource_context())
