@@ -1,7 +1,8 @@
 """`corpusmill`: the commands. Results on stdout, progress on stderr; exit 0 yes, 1 no, 2 wrong use.
 
 Each is a function of its name, in a module that is imported when the command, or its help, is asked for: what others
-need, the hub's client or Dagster, costs it nothing.
+need, the hub's client or Dagster, costs it nothing. What is typed is put in order before the parser sees it: short
+names, settings that go with every command, values without their option.
 """
 
 import functools
@@ -10,7 +11,7 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,10 +20,10 @@ from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.words import each_with_its_option, in_full, without_settings
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
 
 _GROUPS = {
     "stage-a": (
@@ -43,9 +44,13 @@ _GROUPS = {
 }
 # By module: what is typed, and the beginning of its help.
 COMMANDS = {
-    "commands.recipes": {
+    "commands.admin": {
         "init": "Look at files, and write a recipe for them.",
         "recipes": "List the recipes that there are, with their state.",
+        "pin": "Print a dataset's commit; with --recipe, pin it.",
+        "hub serve": "Serve a folder as a hub on loopback, for the real clients.",
+        "tokenizer check": "Check a tokenizer file against its pinned hash.",
+        "manifests export": "Copy the manifests of what was built, for commit.",
     },
     "commands.plan": {"plan": "Tell what building a recipe will take; of what is built, planned against real."},
     "commands.build": {
@@ -57,10 +62,11 @@ COMMANDS = {
     "demo.nemotron": {"nemotron smoke": "Make six small datasets, their pools, and publish these, offline."},
     "ui": {"ui": "Open the Dagster UI on a data root; Ctrl-C stops it."},
     "commands.verify": {"verify": "Hold every file of an artifact against its manifest."},
-    "commands.rebuild": {"rebuild": "Build an artifact again, beside it, from its manifest; say what differs."},
+    "commands.rebuild": {
+        "rebuild": "Build an artifact again, beside it, from its manifest; say what differs.",
+        "diff": "Tell what makes two artifacts differ, down to their documents.",
+    },
     "commands.status": {"status": "Tell what lies under the data root, and what needs work."},
-    "commands.diff": {"diff": "Tell what makes two artifacts differ, down to their documents."},
-    "commands.export": {"export": "Write documents or rows as Parquet or JSON lines, with a dataset card."},
     "commands.rows": {
         "trace": "Say which row of which file a token or document came from; with --source, what became of a row.",
         "peek": "Show one sequence or row as a trainer would see it, or one document.",
@@ -112,15 +118,32 @@ COMMANDS = {
         "parallel overfit": "Let a tiny transformer learn one batch by heart; exit 1 where it can't.",
     },
     "commands.publish": {
+        "export": "Write documents or rows as Parquet or JSON lines, with a dataset card.",
         "nemotron publish": "Make a sealed folder a dataset of a hub, or bring it up to date; needs HF_TOKEN.",
     },
-    "commands.admin": {
-        "pin": "Print a dataset's commit; with --recipe, pin it.",
-        "hub serve": "Serve a folder as a hub on loopback, for the real clients.",
-        "tokenizer check": "Check a tokenizer file against its pinned hash.",
-        "manifests export": "Copy the manifests of what was built, for commit.",
-    },
 }
+# Settings of a run that every command takes, before its name or after it: it is the variable of the same setting.
+_SETTINGS = {
+    "--workers": "CORPUSMILL_WORKERS",
+    "--cpu-threads": "CORPUSMILL_WORKERS",
+    "--faiss-gpu": "CORPUSMILL_FAISS_GPU",
+    "--log-every": "CORPUSMILL_LOG_EVERY",
+    "--verbose": "CORPUSMILL_VERBOSE",
+    "--launcher": "CORPUSMILL_LAUNCHER",
+    "--cost-limit": "CORPUSMILL_MODAL_COST_LIMIT",
+}
+_NO_NUMBERS = ("--launcher", "--cost-limit")
+_OTHER_NAMES = {"--similarity": "--threshold"}
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="LLM training data whose every token traces to a row at a hub commit.",
+    epilog="Example: corpusmill run healing_text_v1 --workers 2",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def command(group: typer.Typer, name: str, help: str, load: Callable[[], Callable[..., bool | None]]) -> None:
@@ -144,17 +167,6 @@ def command(group: typer.Typer, name: str, help: str, load: Callable[[], Callabl
             return super().parse_args(ctx, without_settings(args, own))
 
     group.command(name, cls=Lazy, help=help, short_help=None if group is app else help)(lambda: None)
-
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    help="LLM training data whose every token traces to a row at a hub commit.",
-    epilog="Example: corpusmill run healing_text_v1 --workers 2",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 
 
 def _assemble() -> None:
@@ -205,7 +217,9 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         _refuse_other_encodings()
-        sys.exit(app(_words(sys.argv[1:]), prog_name="corpusmill", standalone_mode=False))
+        commands = [words for helps in COMMANDS.values() for words in helps]
+        typed = in_full(without_settings(sys.argv[1:], leading=True), _GROUPS, commands)
+        sys.exit(app(typed, prog_name="corpusmill", standalone_mode=False))
     except TyperException as error:
         if "\n" not in error.format_message():
             _fail(_refused(error))
@@ -220,12 +234,6 @@ def main() -> None:
         for note in getattr(error, "__notes__", []) if isinstance(explained, RetryableError) else []:
             explained.add_note(note)
         _fail(explained)
-
-
-def _words(typed: list[str]) -> list[str]:
-    """As the parser takes them."""
-    commands = [words for helps in COMMANDS.values() for words in helps]
-    return in_full(without_settings(typed, leading=True), _GROUPS, commands)
 
 
 def _refuse_other_encodings() -> None:
@@ -278,6 +286,71 @@ def _fail(error: InputError) -> None:
 
     tell([*lines, *getattr(error, "__notes__", [])], err=True)
     sys.exit(2 if isinstance(error, UsageError) else 1)
+
+
+def without_settings(words: Iterable[str], own: Collection[str] = (), leading: bool = False) -> list[str]:
+    """The words but for settings, which become variables, and options by the names that the command knows.
+
+    Args:
+        own: options that the command has itself: they stay.
+        leading: whether only those are meant that stand before everything else, a data root among them.
+    Raises:
+        UsageError: a setting that is no number.
+    """
+    rest: list[str] = []
+    waiting = iter(words)
+    for word in waiting:
+        name, separator, value = word.partition("=")
+        if name not in own and _OTHER_NAMES.get(name) in own:
+            name = _OTHER_NAMES[name]
+            word = name + separator + value
+        if word == "--" or (leading and rest):
+            return [*rest, word, *waiting]
+        if leading and name == "--data":
+            os.environ["CORPUSMILL_DATA"] = value if separator else next(waiting, "")
+        elif name in own or name not in _SETTINGS:
+            rest.append(word)
+        elif name == "--verbose":
+            os.environ[_SETTINGS[name]] = "1"
+        else:
+            value = value if separator else next(waiting, "")
+            if not value or value.startswith("--"):
+                raise UsageError("it has no value", name, f"write {name} and what it is to be")
+            if name not in _NO_NUMBERS and not value.isdecimal():
+                raise UsageError(f"it is {value!r}", name, "give a whole number")
+            os.environ[_SETTINGS[name]] = value
+    return rest
+
+
+def in_full(words: list[str], groups: Collection[str], commands: Collection[str]) -> list[str]:
+    """The words with the group of a command whose own name was typed: `dedup --input` is `stage-a dedup --input`.
+
+    Args:
+        groups: one of which may be a command's name too.
+        commands: in full, `stage-a dedup`.
+    """
+    name, after = "".join(words[:1]), words[1:2]
+    is_group = name in groups and (not after or not after[0].startswith("-") or after[0] in ("-h", "--help"))
+    found = [command for command in commands if command.partition(" ")[2] == name]
+    if not name or is_group or name in commands or not found:
+        return words
+    meant = next((command for command in found if command.startswith("stage-a ")), found[0])
+    return [*meant.split(), *words[1:]]  # of two `normalize` that of stage A
+
+
+def each_with_its_option(words: list[str], repeatable: Collection[str]) -> list[str]:
+    """The words with the option before each of its values: `--input a b` is `--input a --input b`, as a shell leaves a
+    pattern that it has read.
+    """
+    told: list[str] = []
+    option = None
+    for place, word in enumerate(words):
+        if word.startswith("-") and word != "-":
+            option = word if word in repeatable else None
+        elif option is not None and place and words[place - 1] != option:
+            told.append(option)
+        told.append(word)
+    return told
 
 
 if __name__ == "__main__":

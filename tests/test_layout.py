@@ -58,9 +58,8 @@ MAY_IMPORT = {
     "demo": {"demo", "commands", "resources", "systems", "corpus", "spine"},
     "ui": {"commands", "demo", "events", "instance", "systems", "resources", "corpus", "spine"},
     "commands": {"commands", "resources", "systems", "corpus", "spine"},
-    "words": {"spine"},
     "notebook": {"systems", "corpus", "spine"},
-    "cli": {"spine", "words"},
+    "cli": {"spine"},
     "__main__": {"cli"},
 }
 # Inside a function, what is needed only where there is something to do.

@@ -11,10 +11,9 @@ from answers import Corpusmill, Typed, refused
 from refusals import refusal
 from stage_a_sources import DATASET, write_hub
 
-from pipeline_assets.cli import _GROUPS, COMMANDS
+from pipeline_assets.cli import _GROUPS, COMMANDS, each_with_its_option, in_full, without_settings
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.words import each_with_its_option, in_full, without_settings
 from resources.loopback_hub import LoopbackHub
 
 PROJECT = Path(__file__).parents[1]

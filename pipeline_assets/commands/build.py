@@ -2,10 +2,9 @@
 
 import contextlib
 import difflib
-import glob
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -24,7 +23,6 @@ from pipeline_assets.commands.terminal import (
     tell,
 )
 from pipeline_assets.corpus.recipes import drive
-from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.checks import CheckResult
@@ -37,8 +35,6 @@ from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.systems.registry import read_recipe, recipe_path
 from resources.launchers import elsewhere_of
 
-Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
-SealedInputs = Annotated[list[str], typer.Option("--input", help="Folder of a source, or quoted pattern; repeatable.")]
 OutDir = Annotated[
     Path,
     typer.Option("--data", "--out-dir", envvar="CORPUSMILL_DATA", show_envvar=False, help="Data root of what is made."),
@@ -208,51 +204,20 @@ def _number(count: object) -> str:
     return str(count)
 
 
-def name_of(source: str) -> str:
-    """A source's name as recipes have it: lower case, with hyphens for what can't stand in it."""
-    return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in source.lower()).strip("-.")
-
-
-def sealed_folders(patterns: Sequence[str]) -> list[Path]:
-    """Folders that hold a sealed artifact, in the order of the patterns, then of their names; each once.
+def build_targets(targets: Sequence[Target], run: Run, strict: bool = False, lines: Lines = lambda _: ()) -> Artifact:
+    """Builds one after the other, upstream first, and says what came of each; the last of them. What checks warned of
+    is said in the end.
 
     Raises:
-        UsageError: a pattern matches none, or none that those before it don't.
+        InputError: as `drive.build`; or a check holds one back.
+        typer.Exit: with 1, if a check warned and it is `strict`.
     """
-    folders: dict[Path, Path] = {}
-    for pattern in patterns:
-        matches = sorted(Path(match).absolute() for match in glob.glob(pattern, recursive=True))
-        found = [folder for match in matches if (folder := _sealed_folder(match)) is not None]
-        if not found:
-            raise UsageError("no sealed source matches", pattern, "give folders that hold a manifest.json")
-        new = {match.resolve(): match for match in found if match.resolve() not in folders}
-        if not new and any(match.is_dir() for match in matches):
-            raise UsageError("it is given twice", pattern, "give it once")
-        folders |= new
-    return list(folders.values())
-
-
-def sealed_below(folder: Path) -> list[Path]:
-    """The folders that hold a manifest, sorted: the folder itself, and all below it."""
-    return sorted(path.parent for path in folder.absolute().rglob(FILE_NAME))
-
-
-def as_sealed(folder: Path, kind: Kind, upstream: Sequence[Target] = (), partition: str | None = None) -> Target:
-    """What is sealed in a folder, whatever recipe made it, for something else to be made from.
-
-    Raises:
-        InputError: nothing is, or it is damaged.
-    """
-    manifest = open_artifact(folder).manifest
-    target = kind.target(manifest.name, manifest.identity.recipe, upstream, partition=partition, is_given=True)
-    return replace(target, name=manifest.name, folder=folder, export_as=None)
-
-
-def _sealed_folder(match: Path) -> Path | None:
-    """The folder of an artifact that was named: itself, one of its shards, or the manifest beside it."""
-    beside = match.with_name(match.name.removesuffix(f".{FILE_NAME}"))
-    places = [match, beside, match.parent, match.parent.parent] if match.is_file() else [match]
-    return next((place for place in places if (place / FILE_NAME).is_file()), None)
+    with warning_last(targets, run.root, strict):
+        for target in targets:
+            built = drive.build(target, run)
+            target.refuse_failed(run.root)
+            tell(lines(built.artifact))
+    return built.artifact
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from pipeline_assets.commands.build import (
-    Flags,
-    MemoryMib,
-    OutFolder,
-    Place,
-    SealedInputs,
-    StrictFlags,
-    as_sealed,
-    sealed_folders,
-    warning_last,
-)
+from pipeline_assets.commands.build import Flags, MemoryMib, OutFolder, Place, StrictFlags, warning_last
+from pipeline_assets.commands.named import SealedInputs, as_sealed, folder_and_patterns, sealed_folders
 from pipeline_assets.commands.sections import Content, Section, Sets, option_finder
-from pipeline_assets.commands.stage_a import folder_and_patterns
 from pipeline_assets.commands.terminal import AsJson, answer, as_command, naming
 from pipeline_assets.corpus.decontamination.recipe import (
     DecontaminationRecipe,

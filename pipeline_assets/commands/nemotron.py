@@ -10,14 +10,12 @@ from pipeline_assets.commands.build import (
     OutDir,
     Place,
     StrictFlags,
-    as_sealed,
     build_parts,
     build_recipe,
-    name_of,
-    sealed_below,
+    build_targets,
     warning_last,
 )
-from pipeline_assets.commands.hub_names import commit_of, folder_named
+from pipeline_assets.commands.named import as_sealed, folder_named, folder_or_commit, name_of, sealed_below
 from pipeline_assets.commands.sections import Content, Section
 from pipeline_assets.commands.terminal import as_command, counted, tell
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
@@ -30,7 +28,6 @@ from pipeline_assets.corpus.nemotron.sections import DatasetSection, Deduplicate
 from pipeline_assets.corpus.nemotron.split_pin import splits_of_folder, splits_on_hub
 from pipeline_assets.corpus.nemotron.splits import dataset_key, no_such_split, partition_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -82,10 +79,13 @@ def normalize(
     if layout["readme"] and not hf_layout:
         what = "it is the card of the folder that --hf-layout makes"
         raise UsageError(what, "--write-readme", "give --hf-layout too")
-    is_all = rows["loss"]["mode"] == "assistant_all"
+    is_all, has_channels = rows["loss"]["mode"] == "assistant_all", rows["template"] != "plain/1"
+    channels = list(GPT_OSS_SYSTEM.valid_channels) if has_channels else []
+    gpt_oss = {key: value for key, value in vars(GPT_OSS_SYSTEM).items() if key != "tools"}
+    gpt_oss |= {"valid_channels": channels, "channel_required": has_channels}
     whole = rows | {
         "loss": rows["loss"] | ({"analysis": True, "calls": True} if is_all else {}),
-        "system": _gpt_oss_system(has_channels=rows["template"] != "plain/1") if system else None,
+        "system": gpt_oss if system else None,
         "keep_user_names": False,
         "keep_urls": False,
         "shard_bytes": SHARD_BYTES,
@@ -104,12 +104,12 @@ def pools(
     deduplicated, normalised = given_rows(in_dir)
     left = [*deduplicated, *rows_that_stay("pools", normalised, DeduplicateRecipe.model_validate({}))]
     targets = upstream_first(pools_of("pools", left, PoolsRecipe.model_validate({}), None))
-    with warning_last(targets, run.root, flags.strict):
-        for target in targets:
-            made = drive.build(target, run).artifact
-            target.refuse_failed(run.root)
-            if target.kind in (DEDUPLICATED.name, CANDIDATE_POOLS.name):
-                typer.echo(f"{made.folder}  {made.manifest.identity.ledger}")
+
+    def lines(made: Artifact) -> list[str]:
+        told = made.manifest.kind in (DEDUPLICATED.name, CANDIDATE_POOLS.name)
+        return [f"{made.folder}  {made.manifest.identity.ledger}"] if told else []
+
+    build_targets(targets, run, flags.strict, lines)
     of_datasets = [target for target in targets if target.kind == CANDIDATE_POOLS.name]
     words = (as_command("nemotron", "publish", f"OWNER/{one.partition}", run.root / one.folder) for one in of_datasets)
     tell(["to publish them, with HF_TOKEN set:", *(f"  {line}" for line in words)])
@@ -167,19 +167,6 @@ def _rows_at(folder: Path) -> list[Artifact]:
     return [artifact] if artifact.manifest.kind in (DEDUPLICATED.name, NORMALIZED_SHARDS.name) else []
 
 
-def _efforts(section: Mapping[str, Any]) -> dict[str, str]:
-    """What is known of the splits."""
-    known = {dataset_key(dataset): efforts for dataset, efforts in EFFORTS.items()}
-    efforts = known.get(dataset_key(section["dataset"]), {})
-    return {split: effort for split, effort in efforts.items() if split in section["splits"]}
-
-
-def _gpt_oss_system(has_channels: bool) -> dict[str, Any]:
-    content = {key: value for key, value in vars(GPT_OSS_SYSTEM).items() if key != "tools"}
-    channels = list(GPT_OSS_SYSTEM.valid_channels) if has_channels else []
-    return content | {"valid_channels": channels, "channel_required": has_channels}
-
-
 def _build(
     verb: str, dataset: str, out_dir: Path, said: Content, sections: Mapping[str, Any], flags: StrictFlags
 ) -> None:
@@ -198,7 +185,9 @@ def _build(
         domains = ", ".join(get_args(Domain))
         raise UsageError("nobody knows what its rows are about", dataset, f"give --domain one of {domains}")
     if sections.get("rows", {}).get("system"):
-        section["reasoning_effort"] = _efforts(section)
+        known = {dataset_key(name): efforts for name, efforts in EFFORTS.items()}
+        efforts = known.get(dataset_key(section["dataset"]), {})
+        section["reasoning_effort"] = {split: one for split, one in efforts.items() if split in section["splits"]}
     name = "-".join([verb, name_of(section["dataset"].rpartition("/")[2]), *map(name_of, said["splits"])])
     content = {"system": "nemotron", "name": name, **sections, "datasets": [section]}
     recipe, path = write_recipe_of(NemotronRecipe, content, run.root, "nemotron", run.replace)
@@ -232,18 +221,15 @@ def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], 
         UsageError: there is no such dataset, commit, folder or split, or it holds no rows.
         InputError: from the hub; or its card can't be read.
     """
-    path = folder_named(dataset, "--dataset")
-    if path is not None:
-        if revision is not None:
-            raise UsageError("--revision is given", dataset, "leave it out: a folder has no commits")
-        section: dict[str, Any] = {"dataset": path.name, "path": str(path)}
-        there = list(splits_of_folder(path))
+    known = {dataset_key(name): name for name in DOMAINS}  # of these the owner can be left out
+    is_folder = folder_named(dataset, "--dataset") is not None
+    repo = dataset if is_folder else known.get(dataset.lower(), dataset)
+    section = folder_or_commit(hub, repo, "--dataset", revision)
+    if is_folder:
+        path = Path(section["path"])
+        section, there = {"dataset": path.name, **section}, list(splits_of_folder(path))
     else:
-        known = {dataset_key(name): name for name in DOMAINS}  # of these the owner can be left out
-        repo = known.get(dataset.lower(), dataset)
-        commit = commit_of(hub, repo, revision)
-        section = {"dataset": repo, "revision": commit}
-        there = list(splits_on_hub(hub, repo, commit))
+        section, there = {"dataset": repo, **section}, list(splits_on_hub(hub, repo, section["revision"]))
     if not there:
         raise UsageError("it has no JSON lines and no Parquet", dataset, "give a dataset of rows")
     unknown = next((split for split in splits if split not in there), None)

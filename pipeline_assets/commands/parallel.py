@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline_assets.commands.build import OutDir, StrictFlags, build_recipe, name_of
-from pipeline_assets.commands.hub_names import commit_of, folder_named
+from pipeline_assets.commands.build import OutDir, StrictFlags, build_recipe
+from pipeline_assets.commands.named import commit_of, folder_named, name_of
 from pipeline_assets.commands.sections import Content, Section
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, counted, tell
 from pipeline_assets.corpus.parallel_text.pair_model import NO_MODEL, EncodeRecipe, load_model

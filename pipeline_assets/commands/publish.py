@@ -1,15 +1,17 @@
-"""nemotron publish: a sealed folder as a dataset of a hub."""
+"""export, publish: what is sealed, for others: a folder that other programs read, a dataset of a hub."""
 
 import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from pipeline_assets.commands.terminal import OptionalRoot, as_bytes, counted, data_root, log_to_stderr, tell
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.files import unreplaced
+from pipeline_assets.corpus.spine.lineage import Lineage
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.publishing.hub_repo import HubRepo
@@ -59,3 +61,22 @@ def _state(place: "HubRepo", parent: str | None, owners: Collection[str], public
     owner = place.name.partition("/")[0]
     if owner not in owners:
         yield f"the token is of {', '.join(owners)}: it may not be allowed to make it for {owner}"
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(help="Folder of documents, or of normalised rows.")],
+    out: Annotated[Path, typer.Option(help="Folder that is made.")],
+    to: Annotated[
+        Literal["parquet", "jsonl", "hf"], typer.Option(help="parquet, jsonl, or hf: as a hub has it.")
+    ] = "parquet",
+    data: OptionalRoot = None,
+) -> None:
+    """Example: corpusmill export data/stage_a/notes/deduplicated/notes --to hf --out exported/notes"""
+    from pipeline_assets.corpus.publishing.export import export as export_rows
+    from pipeline_assets.corpus.rows.trace import open_rows
+
+    root = data_root(folder, data)
+    with unreplaced(folder):
+        sealed_manifest(folder)
+        made = export_rows(open_rows(folder, Lineage(root)), to, out, Run.of(root, os.environ).settings.zstd_level)
+    typer.echo(f"{out}: {made.rows:,} rows in {len(made.files):,} files, {as_bytes(made.bytes)}, and README.md")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from pipeline_assets.commands.conversation import MARK, conversation_lines
 from pipeline_assets.commands.terminal import (
     IN_ONE_LINE,
     VISIBLE,
@@ -19,7 +18,10 @@ from pipeline_assets.commands.terminal import (
     answer,
     data_root,
     existing_root,
+    styled,
 )
+from pipeline_assets.corpus.harmony.message import Role
+from pipeline_assets.corpus.harmony.parse import ParsedMessage
 from pipeline_assets.corpus.spine.artifact import sealed_manifest
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.files import unreplaced
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 _FOLDER = "Folder of a Megatron split, a packed set, a corpus, or normalised rows."
 _SHOWN_CHARACTERS, _BEGINNING = 2_000, 300
 _SHOWN_GONE = 5
+MARK, _MARGIN = "▌ ", "  "
+_COLOURS = {Role.USER: "blue", Role.ASSISTANT: "cyan", Role.TOOL: "yellow"}
 
 
 def trace(
@@ -413,3 +417,23 @@ def _decided(lineage: Lineage, member: "Member", document: "Document") -> str:
     except InputError:  # what the corpus was made from is gone
         place = f"{one.shard} row {one.row:,}"
     return f"{one.doc_id}  ({one.source}, {place})".translate(IN_ONE_LINE)
+
+
+def conversation_lines(
+    text: str, messages: Sequence[tuple[ParsedMessage, bool]], most_characters: int
+) -> Iterator[str]:
+    """The lines of each body between those of its control tokens: the mark stands before all of a body that counts in
+    the loss, and before nothing else. An empty body has no line.
+
+    Args:
+        messages: of the text, each with whether its body counts.
+        most_characters: of a body that are shown.
+    """
+    for (message, _, span, body), counts in messages:
+        colour, said = _COLOURS.get(message.role, "magenta"), text[body.start : body.stop]
+        shown = said[:most_characters].translate(VISIBLE).split("\n") if said else []
+        if len(said) > most_characters:
+            shown.append(f"… {len(said) - most_characters:,} more characters; --json gives all")
+        yield _MARGIN + styled(text[span.start : body.start].translate(VISIBLE), colour)
+        yield from (styled(MARK + line, "green") if counts else _MARGIN + line for line in shown)
+        yield _MARGIN + styled(text[body.stop : span.stop], colour)

@@ -3,15 +3,15 @@
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from pipeline_assets.commands.build import OutDir, Place, StrictFlags, as_sealed, name_of, sealed_below, warning_last
-from pipeline_assets.commands.hub_names import commit_of, folder_named
+from pipeline_assets.commands.build import OutDir, Place, StrictFlags, build_targets
+from pipeline_assets.commands.named import as_sealed, folder_named, folder_or_commit, name_of, sealed_below
 from pipeline_assets.commands.sections import Content, Section
 from pipeline_assets.commands.terminal import aligned, as_command, tell
 from pipeline_assets.corpus.nemotron.pools import POOLS, pooled_split
@@ -25,10 +25,9 @@ from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, device_here
 from pipeline_assets.corpus.scoring.score_checks import scored_words
 from pipeline_assets.corpus.scoring.section import ScoringSection
 from pipeline_assets.corpus.scoring.subsets_recipe import SubsetsRecipe
-from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage, root_of
-from pipeline_assets.corpus.spine.manifest import Identity
 from pipeline_assets.corpus.spine.recipe import read_yaml, upstream_first
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.target import Target
@@ -110,24 +109,18 @@ def subsets(
     recipe = SubsetsRecipe.of({} if rules is None else read_yaml(rules), rules or "the default rules")
     scores = given_scores(in_dir)
     [_, target] = made_of_scores(_recipe_of(scores), scores, recipe)
-    with warning_last([target], run.root, flags.strict):
-        made = drive.build(target, run).artifact
-        target.refuse_failed(run.root)
-        identity = made.manifest.identity
-        tell(
-            [
-                f"{made.folder}  {identity.ledger}",
-                *(f"  {_subset_words(identity, rule)}" for rule in identity.counts["subsets"]),
-            ]
-        )
+    made = build_targets([target], run, flags.strict, _subset_lines)
     tell(["to publish them, with HF_TOKEN set:", "  " + as_command("nemotron", "publish", "OWNER/NAME", made.folder)])
 
 
-def _subset_words(identity: Identity, rule: str) -> str:
-    """How many rows a rule took; why none, where no row says what its conditions ask."""
-    unsaid = identity.decisions["rules"][rule].get("unsaid", [])
-    why = f": no row says anything in {', '.join(unsaid)}" if unsaid and not identity.counts["subsets"][rule] else ""
-    return f"{rule}: {identity.counts['subsets'][rule]:,} rows{why}"
+def _subset_lines(made: Artifact) -> Iterator[str]:
+    """How many rows each rule took; why none, where no row says what its conditions ask."""
+    identity = made.manifest.identity
+    yield f"{made.folder}  {identity.ledger}"
+    for rule, rows in identity.counts["subsets"].items():
+        unsaid = identity.decisions["rules"][rule].get("unsaid", [])
+        why = f": no row says anything in {', '.join(unsaid)}" if unsaid and not rows else ""
+        yield f"  {rule}: {rows:,} rows{why}"
 
 
 def given_scores(folder: Path) -> list[Target]:
@@ -169,12 +162,8 @@ def _given(entry: Any, lineage: Lineage) -> Target:
 
 def _model(model: str, option: str, revision: str | None, run: Run) -> dict[str, Any]:
     """The model as a recipe has it: a folder, or what the hub has at the commit that the revision has now."""
-    path = folder_named(model, option)
-    if path is not None:
-        if revision is not None:
-            raise UsageError("--revision is given", model, "leave it out: a folder has no commits")
-        return {"path": str(path)}
-    return {"name": model, "revision": commit_of(run.hub_for("a model").of_models(), model, revision)}
+    found = folder_or_commit(run.hub_for("a model").of_models(), model, option, revision)
+    return found if "path" in found else {"name": model, **found}
 
 
 @dataclass(frozen=True)
@@ -199,7 +188,8 @@ def score_pools(
     """
     pool, revision = pools.pool, pools.revision
     asked, folder = ScoringSection.of(scoring, "the command"), folder_named(pool, "--pool")
-    sealed = [] if folder is None or pools.subdir else _sealed_pools(folder)
+    there = [] if folder is None or pools.subdir else sealed_below(folder)
+    sealed = [place for place in there if open_artifact(place).manifest.kind == CANDIDATE_POOLS.name]
     if sealed and all(root_of(place) == run.root for place in sealed):
         given = _given_pools(sealed)
         of = {one.partition if len(sealed) == 1 else one.name.partition("/")[0] for one in given.values()}
@@ -238,26 +228,18 @@ def _tell_work(scores: Sequence[Target], run: Run) -> None:
 
 def _build_report(goals: Sequence[Target], run: Run, strict: bool) -> None:
     """Builds targets with what they are made from; tells of each split's scores, and where the report is."""
-    targets = upstream_first(goals)
-    with warning_last(targets, run.root, strict):
-        for target in targets:
-            made = drive.build(target, run).artifact
-            target.refuse_failed(run.root)
-            if target.kind == NLL_SCORES.name:
-                tell([f"{made.folder}  {scored_words(made.manifest.identity.counts)}"])
-            elif target.kind == SCORE_REPORT.name:
-                shown = KINDS[target.kind].preview
-                assert shown is not None
-                tell([*_as_table(shown(made)), f"{made.folder / 'report.html'}"])
 
+    def lines(made: Artifact) -> Iterator[str]:
+        if made.manifest.kind == NLL_SCORES.name:
+            yield f"{made.folder}  {scored_words(made.manifest.identity.counts)}"
+        elif made.manifest.kind == SCORE_REPORT.name:
+            shown = KINDS[SCORE_REPORT.name].preview
+            assert shown is not None
+            rows = shown(made)
+            yield from aligned([tuple(rows[0]), *(tuple(row.values()) for row in rows)]) if rows else []
+            yield f"{made.folder / 'report.html'}"
 
-def _as_table(rows: Sequence[dict[str, str]]) -> list[str]:
-    return aligned([tuple(rows[0]), *(tuple(row.values()) for row in rows)]) if rows else []
-
-
-def _sealed_pools(folder: Path) -> list[Path]:
-    """Folders of pools that are sealed in a folder or below it."""
-    return [place for place in sealed_below(folder) if open_artifact(place).manifest.kind == CANDIDATE_POOLS.name]
+    build_targets(upstream_first(goals), run, strict, lines)
 
 
 def _given_pools(places: Sequence[Path]) -> dict[str, Target]:
@@ -279,16 +261,14 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
     Raises:
         UsageError: there is no such folder and no such dataset, or it has no Parquet.
     """
-    path = folder_named(pool, "--pool")
-    if path is not None:
-        if revision is not None:
-            raise UsageError("--pool-revision is given", pool, "leave it out: a folder has no commits")
-        section: dict[str, Any] = {"dataset": path.name, "path": str(path)}
+    section = folder_or_commit(hub, pool, "--pool", revision, "--pool-revision")
+    if "path" in section:
+        path = Path(section["path"])
+        section = {"dataset": path.name, **section}
         names = [file.name for file in list_files(path, ["**/*"])] if has_files(path) else []
     else:
-        commit = commit_of(hub, pool, revision)
-        section = {"dataset": pool, "revision": commit}
-        names = [file.path for file in hub.list_files(pool, commit)]
+        section = {"dataset": pool, **section}
+        names = [file.path for file in hub.list_files(pool, section["revision"])]
     splits: dict[str, set[str]] = {}
     folders = [] if subdir is None else [f"{subdir.strip('/')}/", f"{POOLS}{subdir.strip('/')}/"]
     for name in names:

@@ -10,13 +10,12 @@ from typing import Annotated, Literal
 import typer
 
 from pipeline_assets.commands import admin
-from pipeline_assets.commands.build import OutDir, StrictFlags, build_recipe, name_of, warning_last
-from pipeline_assets.commands.hub_sources import hub_source
+from pipeline_assets.commands.build import OutDir, StrictFlags, build_recipe, build_targets
+from pipeline_assets.commands.named import hub_source, name_of
 from pipeline_assets.commands.sections import Content
 from pipeline_assets.commands.terminal import Root, counted, log_to_stderr, naming, tell
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.publishing.text_files import refuse_folder, write_ndjsonl, write_txt
-from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.files import pin_recipe, write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.shards.inventory import take_inventory
@@ -124,12 +123,8 @@ def _build_source(run: Run, step: str, section: Content, kind: str, flags: Stric
 
 def _build(path: Path, run: Run, goal: Target, flags: StrictFlags) -> Artifact:
     """What a recipe asks for, up to one artifact, and nothing beside."""
-    targets = upstream_first([goal])
-    with naming(path), warning_last(targets, run.root, flags.strict):
-        for target in targets:
-            made = drive.build(target, run).artifact
-            target.refuse_failed(run.root)
-    return made
+    with naming(path):
+        return build_targets(upstream_first([goal]), run, flags.strict)
 
 
 def train(

@@ -1,15 +1,14 @@
 """stage-a: sources of five kinds to Documents of one schema, by recipes that are written from what is typed."""
 
-import glob
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from pipeline_assets.commands.build import Inputs, OutDir, StrictFlags, build_parts, name_of, warning_last
-from pipeline_assets.commands.hub_sources import hub_source
+from pipeline_assets.commands.build import OutDir, StrictFlags, build_parts, warning_last
+from pipeline_assets.commands.named import Inputs, folder_and_patterns, hub_source, name_of
 from pipeline_assets.commands.sections import Content, Section, Sets
 from pipeline_assets.commands.terminal import AsJson, answer, log_to_stderr
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
@@ -32,7 +31,6 @@ from pipeline_assets.systems.stage_a import FILTERED, NORMALIZED, RAW, StageARec
 NORMALIZED_DIR = "stage_a/normalized"
 _LIMIT = "max_reject_fraction"
 _KINDS = {"normalized": {RAW.name, NORMALIZED.name}, "filtered": {FILTERED.name}}
-_MAGIC = frozenset("*?[")
 
 
 # Datasets that have a short name, and the config where none is given.
@@ -214,36 +212,6 @@ def _files_section(kind: str, inputs: Sequence[str], in_folder: str) -> Content:
     """What a source of files begins with; arguments and errors as `folder_and_patterns`."""
     folder, patterns = folder_and_patterns(inputs, in_folder)
     return {"kind": kind, "path": str(folder), "files": patterns}
-
-
-def folder_and_patterns(inputs: Sequence[str], in_folder: str) -> tuple[Path, list[str]]:
-    """The folder above all inputs, absolute, and each of them relative to it.
-
-    Args:
-        inputs: files, folders, or patterns as a shell reads them.
-        in_folder: the pattern that a folder stands for.
-    Raises:
-        UsageError: an input matches nothing.
-    """
-    patterns = []
-    for text in inputs:
-        path = os.path.abspath(text)
-        if os.path.isdir(path):
-            patterns.append(f"{path}/{in_folder}")
-        elif os.path.exists(path) or glob.glob(path, recursive=True):
-            patterns.append(path)
-        else:
-            raise UsageError("no file matches", text, "correct the path, or quote the pattern for the shell")
-    folder = Path(os.path.commonpath([_fixed(pattern) for pattern in patterns]))
-    return folder, [PurePosixPath(pattern).relative_to(folder).as_posix() for pattern in patterns]
-
-
-def _fixed(pattern: str) -> str:
-    """The folder of a pattern before its first wildcard."""
-    path = PurePosixPath(pattern)
-    parts = path.parts[:-1]
-    fixed = next((number for number, part in enumerate(parts) if _MAGIC & set(part)), len(parts))
-    return str(PurePosixPath(*parts[:fixed]))
 
 
 def write_recipe(
