@@ -40,8 +40,15 @@ from pipeline_assets.corpus.publishing.dataset_card import card_of
 from pipeline_assets.corpus.publishing.publish import preview_publication, publish_sealed
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
-from pipeline_assets.corpus.rows.conversations import CandidateRows, ConversationRows, KeptConversations, LaidOutRows
-from pipeline_assets.corpus.rows.prompts import ComparedPrompts, DecontaminatedPrompts, PromptRows
+from pipeline_assets.corpus.rows.conversations import (
+    CandidateRows,
+    ComparedPrompts,
+    ConversationRows,
+    DecontaminatedPrompts,
+    KeptConversations,
+    LaidOutRows,
+    PromptRows,
+)
 from pipeline_assets.corpus.scoring.section import ScoringSection
 from pipeline_assets.corpus.scoring.subsets_recipe import SubsetsRecipe
 from pipeline_assets.corpus.spine.artifact import open_artifact

@@ -24,7 +24,7 @@ from pipeline_assets.corpus.packing.recipe import (
 from pipeline_assets.corpus.packing.summary import deduplicated_before, draws_are_deduplicated, shares_reached
 from pipeline_assets.corpus.preview import preview_packed
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files
-from pipeline_assets.corpus.rows.packed import PackedRows
+from pipeline_assets.corpus.rows.token_rows import PackedRows
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.trust.figures import Limit
 

@@ -1,7 +1,8 @@
 """Parquet files and the hash of what they say: schema, row order and values, free of how they are stored."""
 
+import functools
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.arrow import no_rows, numbers, truths
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.staging import OutputFile
 
 HASH_BLOCK_ROWS = 65_536
@@ -133,6 +135,35 @@ def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
     """Columns of a file, all by default. Not `read_table`: by its dataset module it has pyarrow import pandas."""
     with open_parquet(path) as file:
         return file.read(columns)
+
+
+def row_of_file(path: Path, row: int, columns: Sequence[str]) -> dict[str, Any]:
+    """Some columns of a row of a Parquet file, read from its row group alone. Raises InputError where it has fewer."""
+    first_row = 0
+    with open_parquet(path) as file:
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            if row < first_row + rows:
+                table = file.read_row_group(group, columns=columns, use_threads=False)
+                [found] = table.slice(row - first_row, 1).to_pylist()
+                return dict(found)
+            first_row += rows
+    raise InputError(f"it has {first_row:,} rows, none is row {row:,}", path, "run `corpusmill verify` on its folder")
+
+
+def find_in_file(path: Path, values: Mapping[str, Any]) -> int | None:
+    """The first row of a Parquet file that has these values, by column; no other column is read."""
+    import pyarrow.compute as pc
+
+    first_row = 0
+    with open_parquet(path) as file:
+        for batch in file.iter_batches(columns=[*values], use_threads=False):
+            matches = [pc.equal(batch.column(name), value) for name, value in values.items()]
+            found: int = pc.index(functools.reduce(pc.and_, matches), True).as_py()
+            if found >= 0:
+                return first_row + found
+            first_row += batch.num_rows
+    return None
 
 
 def _type_name(kind: pa.DataType) -> str:
