@@ -9,8 +9,7 @@ import dagster as dg
 
 from pipeline_assets.corpus.markdown import plain
 from pipeline_assets.corpus.recipes.kind import Kind
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.checks import CheckResult
+from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult
 from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target

@@ -14,7 +14,7 @@ import dagster as dg
 from dagster._utils.schedules import get_latest_completed_cron_tick
 
 from pipeline_assets.assets import name_in_dagster
-from pipeline_assets.corpus.spine.checks import CheckResult
+from pipeline_assets.corpus.spine.artifact import CheckResult
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target

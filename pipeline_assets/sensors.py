@@ -14,8 +14,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.checks import CheckResult, kept_results, record_path
+from pipeline_assets.corpus.spine.artifact import CheckResult, kept_results, open_artifact, record_path
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.recipe import Recipe

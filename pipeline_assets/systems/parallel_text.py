@@ -26,8 +26,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_whi
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.pairs import EncodedPairs, PairRows
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.recipe import Misfit, Recipe, section_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target

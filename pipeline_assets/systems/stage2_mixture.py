@@ -44,8 +44,7 @@ from pipeline_assets.corpus.shards.sections import (
     TrainedTokenizer,
     licence_misfits,
 )
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Name, Recipe, section_at, sections_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile, load_tokenizer

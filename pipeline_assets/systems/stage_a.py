@@ -48,8 +48,7 @@ from pipeline_assets.corpus.rows.derived import DecontaminatedRows, Deduplicated
 from pipeline_assets.corpus.rows.documents import SourceRows
 from pipeline_assets.corpus.sampling.weights import weight_misfits
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Option, Recipe, section_at, sections_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.reads import Readable
+from pipeline_assets.corpus.spine.files import Readable
 
 _READ_BYTES = 1 << 16
 _STEP_BYTES = 1 << 18

@@ -16,7 +16,7 @@ import zstandard
 from pipeline_assets.corpus.formats.compression import ZSTD, decompressed
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.reads import hashed
+from pipeline_assets.corpus.spine.files import hashed
 from pipeline_assets.corpus.spine.staging import OutputFile
 
 _PIECE_BYTES = 1 << 16  # what is made of a piece stays in the cache

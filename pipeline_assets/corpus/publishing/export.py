@@ -16,9 +16,8 @@ from typing import Literal
 import msgspec
 import pyarrow as pa
 
-from pipeline_assets.corpus.formats.arrow import strings
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
-from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
+from pipeline_assets.corpus.formats.parquet import in_row_groups, strings, write_table
 from pipeline_assets.corpus.markdown import code, plain, table
 from pipeline_assets.corpus.publishing.card_metadata import DEFAULT, CardConfig, card_metadata, features_of
 from pipeline_assets.corpus.rows.store import RowStore, TableShard

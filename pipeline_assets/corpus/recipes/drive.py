@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import Artifact, copy_manifest, read_manifest
-from pipeline_assets.corpus.spine.checks import CheckResult
+from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, copy_manifest, read_manifest
 from pipeline_assets.corpus.spine.errors import DeniedError, InputError, RetryableError
 from pipeline_assets.corpus.spine.lineage import COPIES
 from pipeline_assets.corpus.spine.lock import BuilderBusy

@@ -10,18 +10,19 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import (
     Artifact,
+    CheckResult,
     Damage,
+    Verdict,
+    keep_results,
     open_artifact,
     read_manifest,
     sealed_manifest,
     verify,
 )
-from pipeline_assets.corpus.spine.checks import CheckResult, Verdict, keep_results
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.files import unreplaced
+from pipeline_assets.corpus.spine.files import logged, unreplaced
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.reads import logged
 from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, ExternalInputs, Target
 from pipeline_assets.corpus.spine.usage import Stopwatch

@@ -1,16 +1,32 @@
-"""Sealed artifacts: a folder whose last-written file is `manifest.json`. Opened, listed and verified here."""
+"""Sealed artifacts: a folder whose last-written file is `manifest.json`. Opened, listed and verified here, with the
+record of what checks say of one.
+
+The record is `.NAME.checks.json` beside the artifact's folder NAME, a name that no artifact can have. It is of one
+digest: of another content that lies there by now it says nothing. A record that can't be read, or that is none of ours,
+counts as none: then the checks are asked again.
+"""
 
 import functools
 import os
 import shlex
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipeline_assets.corpus.spine import durable, reads
+import msgspec
+
+from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.corpus.spine.files import REBUILD, file_sha256, unreadable, unreplaced
+from pipeline_assets.corpus.spine.files import (
+    REBUILD,
+    OwnFile,
+    Promise,
+    file_sha256,
+    promise_file,
+    unreadable,
+    unreplaced,
+)
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, LabelsOf, Manifest, StoredFile, seal_holds
 
 _UNSEALED = "it isn't the bytes that were sealed, though its identity is"
@@ -37,8 +53,8 @@ class Artifact:
         if stored is None:
             known = ", ".join(file.path for file in self.manifest.storage[:5]) or "no files"
             raise InputError(f"holds no file {name!r}", self.folder, f"it holds {known}")
-        promise = reads.Promise(stored.sha256, "sealed with", mending(self.folder))
-        reads.promise(self.folder / name, promise, is_streamed=name.endswith(_STREAMED))
+        promise = Promise(stored.sha256, "sealed with", mending(self.folder))
+        promise_file(self.folder / name, promise, is_streamed=name.endswith(_STREAMED))
         return self.folder / name
 
     def members(self) -> list[Manifest]:
@@ -229,3 +245,76 @@ def _hash_complaint(folder: Path, file: StoredFile) -> str | None:
     except OSError as error:
         return unreadable(error)
     return None if actual == file.sha256 else f"sha256 is {actual}, sealed with {file.sha256}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether something holds, in words, and the numbers behind it.
+
+    Attributes:
+        applies: False where the question is none.
+        is_slight: whether a failure is a warning at most, even of a blocking check.
+    """
+
+    holds: bool
+    because: str
+    numbers: Mapping[str, int | float | str] = field(default_factory=dict)
+    applies: bool = True
+    is_slight: bool = False
+
+
+SCHEMA = "corpusmill/checks/1"
+
+
+class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one check said. One that is `blocking` holds back an artifact that fails it; else a failure is a warning.
+
+    Attributes:
+        numbers: behind it.
+        applies: False where the question is none.
+    """
+
+    name: str
+    passed: bool
+    blocking: bool
+    because: str
+    numbers: dict[str, int | float | str] = {}
+    applies: bool = True
+
+    @property
+    def holds_back(self) -> bool:
+        return self.blocking and not self.passed
+
+    @property
+    def word(self) -> str:
+        """Passed, or how bad it is."""
+        return "passed" if self.passed else "FAILED" if self.blocking else "WARNING"
+
+
+class _Record(msgspec.Struct, frozen=True):
+    schema: str
+    digest: str
+    results: tuple[CheckResult, ...]
+
+
+_FILE = OwnFile("record of checks", 1 << 20, "delete it: the checks are asked again", _Record)
+
+
+def keep_results(folder: Path, digest: str, results: Sequence[CheckResult]) -> None:
+    """Writes what all checks said of the artifact that is sealed in a folder, in place of what they said before."""
+    record = msgspec.json.encode(_Record(SCHEMA, digest, tuple(results)))
+    durable.write_durably(record_path(folder), msgspec.json.format(record, indent=1) + b"\n")
+
+
+def kept_results(folder: Path, digest: str) -> tuple[CheckResult, ...] | None:
+    """What checks said of the artifact with this digest; None where they were not asked."""
+    try:
+        record = _FILE.read(record_path(folder))
+    except (FileNotFoundError, InputError):
+        return None
+    return record.results if (record.schema, record.digest) == (SCHEMA, digest) else None
+
+
+def record_path(folder: Path) -> Path:
+    """Where what checks said of the artifact in a folder is kept."""
+    return folder.with_name(f".{folder.name}.checks.json")

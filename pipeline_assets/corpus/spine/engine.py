@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from typing import Generic, TypeAlias, TypeVar
 
-from pipeline_assets.corpus.spine import durable, reads
+from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.spine.files import refuse_broken
 from pipeline_assets.corpus.spine.fork_server import Starter, starter
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir
@@ -160,7 +161,7 @@ def adopting(
     try:
         for shard in shards:
             receipt = finished.get(shard.name) or next(fresh)
-            reads.refuse_broken(receipt.reads)
+            refuse_broken(receipt.reads)
             add = progress.add_done_before if shard.name in finished else progress.add
             add(1, {name: receipt.counts[name] for name in _SHOWN if name in receipt.counts})
             yield receipt
@@ -171,7 +172,7 @@ def adopting(
 def _read_right(receipt: Receipt) -> bool:
     """Whether what a finished shard was made of is what the build was promised; else it is run again."""
     try:
-        reads.refuse_broken(receipt.reads)
+        refuse_broken(receipt.reads)
     except InputError:
         return False
     return True

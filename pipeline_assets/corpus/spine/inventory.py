@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline_assets.corpus.spine.artifact import Artifact, readable_manifest
-from pipeline_assets.corpus.spine.checks import CheckResult
+from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, readable_manifest
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage, Listed
 from pipeline_assets.corpus.spine.lock import Builder, owner_of

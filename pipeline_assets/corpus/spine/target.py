@@ -6,11 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest, readable_manifest
-from pipeline_assets.corpus.spine.checks import CheckResult, Verdict, kept_results
+from pipeline_assets.corpus.spine.artifact import (
+    Artifact,
+    CheckResult,
+    Verdict,
+    kept_results,
+    open_artifact,
+    read_manifest,
+    readable_manifest,
+)
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, RetryableError, UsageError, bare, key, named
+from pipeline_assets.corpus.spine.files import logged
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
-from pipeline_assets.corpus.spine.reads import logged
 from pipeline_assets.corpus.spine.sealing import recover
 from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir, open_building, seal_in_place
 from pipeline_assets.corpus.spine.usage import PeakMemory, Stopwatch, folder_bytes

@@ -23,7 +23,7 @@ from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from pipeline_assets.corpus.spine.durable import explain
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.reads import gathered
+from pipeline_assets.corpus.spine.files import gathered
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.usage import resident_bytes
 

@@ -29,8 +29,7 @@ from pipeline_assets.corpus.spine.files import file_sha256, held, was_replaced
 from pipeline_assets.corpus.spine.lineage import Finding, chain_of
 from pipeline_assets.corpus.spine.rehash import HashResult, HashTask, Journal, Key, rehash, state_of
 from pipeline_assets.corpus.spine.usage import Progress
-from pipeline_assets.corpus.trust.result import Proven, Scope, ShardProof, Verification
-from pipeline_assets.corpus.trust.sample import Sample
+from pipeline_assets.corpus.trust.result import Proven, Sample, Scope, ShardProof, Verification
 from pipeline_assets.systems.registry import labels_of
 
 _QUIET_S = 2.0
