@@ -81,11 +81,8 @@ def _pin(target: Target, run: Run) -> BuildResult:
 
 
 def _meant(target: Target, run: Run) -> list[HubFile]:
-    """The files of a hub that the patterns match, those of each split by their paths.
-
-    Raises:
-        UsageError: no revision is pinned yet, or a split has no file.
-        InputError: from the hub.
+    """The files of a hub that the patterns match, those of each split by their paths. Raises UsageError: no revision is
+    pinned yet, or a split has no file; InputError: from the hub.
     """
     recipe, hub = target.recipe, run.hub_for("this translation set")
     refuse_unpinned(recipe["dataset"], recipe["revision"], target.name.partition("/")[0])

@@ -138,10 +138,8 @@ def recipe_of_folders(recipes: Sequence[Recipe], root: Path) -> dict[str, str]:
 
 
 def recipe_path(name: str, root: Path) -> Path:
-    """The file of a recipe given by path, or by name: one of the data root, else of the project.
-
-    Raises:
-        UsageError: there is none of that name (with the nearest).
+    """The file of a recipe given by path, or by name: one of the data root, else of the project. Raises UsageError:
+    there is none of that name (with the nearest).
     """
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return Path(name)

@@ -28,10 +28,8 @@ def whole_lines(
     """The same bytes in blocks of at least `block_bytes` that end at a line's end; a last line without one ends the
     last block, which may be shorter.
 
-    Memory is that of one block, or of the longest line.
-
-    Raises:
-        InputError: a line is longer than `max_line_bytes`; None is no limit.
+    Memory is that of one block, or of the longest line. Raises InputError: a line is longer than `max_line_bytes`; None
+    is no limit.
     """
     pending: list[bytes] = []
     pending_bytes = line_bytes = 0

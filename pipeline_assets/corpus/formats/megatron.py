@@ -58,10 +58,8 @@ class IndexedDataset:
 
 
 def read_indexed_dataset(prefix: Path) -> IndexedDataset:
-    """The pair `<prefix>.idx`, `<prefix>.bin`.
-
-    Raises:
-        InputError: a file is missing, the index is none, or it doesn't fit the `.bin`.
+    """The pair `<prefix>.idx`, `<prefix>.bin`. Raises InputError: a file is missing, the index is none, or it doesn't
+    fit the `.bin`.
     """
     index_path, tokens_path = prefix.with_name(prefix.name + ".idx"), prefix.with_name(prefix.name + ".bin")
     try:
@@ -85,10 +83,8 @@ def read_indexed_dataset(prefix: Path) -> IndexedDataset:
 
 
 def read_sequences(index: Path, first: int, count: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Lengths (count,) and pointers (count,) of some sequences of an `.idx`; nothing else of it is read.
-
-    Raises:
-        InputError: this is no index, or it has fewer sequences.
+    """Lengths (count,) and pointers (count,) of some sequences of an `.idx`; nothing else of it is read. Raises
+    InputError: this is no index, or it has fewer sequences.
     """
     with open(index, "rb") as file:
         header = file.read(_HEADER.size)

@@ -338,10 +338,8 @@ def _fixed_width(array: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def content_sha256(path: Path) -> str:
-    """Content hash of a compressed or a Parquet file, read in blocks: memory stays that of one.
-
-    Raises:
-        InputError, ArrowException, OSError: it can't be read as what it should be.
+    """Content hash of a compressed or a Parquet file, read in blocks: memory stays that of one. Raises InputError,
+    ArrowException, OSError: it can't be read as what it should be.
     """
     if path.suffix == ".parquet":
         with open_parquet(path) as file:

@@ -57,10 +57,8 @@ def build(target: Target, run: Run, asks_again: bool = False) -> Built:
 def build_alone(target: Target, run: Run) -> Artifact:
     """The artifact, no check of it asked: what a rebuild holds against the sealed one.
 
-    Two runs may want one upstream artifact: the second waits, then finds it there.
-
-    Raises:
-        InputError: as its kind's `build`.
+    Two runs may want one upstream artifact: the second waits, then finds it there. Raises InputError: as its kind's
+    `build`.
     """
     deadline = time.monotonic() + run.wait_s
     has_spoken = False

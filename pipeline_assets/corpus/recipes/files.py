@@ -34,11 +34,8 @@ def is_commit(revision: str) -> bool:
 
 
 def revision_in(path: Path, dataset: str) -> str:
-    """The recipe's revision of a dataset; empty where it has none.
-
-    Raises:
-        UsageError: the recipe reads another dataset, or this one at several revisions, or something else is wrong in
-            it.
+    """The recipe's revision of a dataset; empty where it has none. Raises UsageError: the recipe reads another dataset,
+    or this one at several revisions, or something else is wrong in it.
     """
     read = sorted({name for name, _ in _revisions(read_yaml(path), path)})
     if dataset not in read:
@@ -84,10 +81,8 @@ def _text(path: Path) -> str:
 
 
 def _revisions(values: Mapping[str, object], path: Path) -> list[tuple[str, str]]:
-    """Dataset and commit of all that a recipe reads from a hub, forty zeros where it names no commit.
-
-    Raises:
-        UsageError: something else is wrong in it.
+    """Dataset and commit of all that a recipe reads from a hub, forty zeros where it names no commit. Raises
+    UsageError: something else is wrong in it.
     """
     filled = {key: _filled(value) for key, value in values.items()}
     return list(recipe_of(filled, path).revisions())
@@ -184,10 +179,8 @@ def _marked(content: str, command: str) -> str:
 
 
 def _refuse_to_lose(path: Path, recipe: Recipe, root: Path, command: str, replace: bool) -> None:
-    """
-    Raises:
-        UsageError: the recipe in the file was written or edited by hand, or made artifacts that the new one doesn't
-            speak of.
+    """Raises UsageError: the recipe in the file was written or edited by hand, or made artifacts that the new one
+    doesn't speak of.
     """
     if replace:
         return
@@ -236,10 +229,8 @@ def first_day(moment: datetime, period: Period) -> str:
 
 
 def version_of(name: str, root: Path, hub: HubFiles, moment: datetime, period: Period = "day") -> Version:
-    """The version of a recipe at a moment; its recipe is written where a head moved since the last.
-
-    Raises:
-        InputError: the hub doesn't answer at all, or the recipe can't be changed in place.
+    """The version of a recipe at a moment; its recipe is written where a head moved since the last. Raises InputError:
+    the hub doesn't answer at all, or the recipe can't be changed in place.
     """
     base = recipe_path(name, root)
     versions = versions_of(name, root)

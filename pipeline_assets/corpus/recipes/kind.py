@@ -204,10 +204,7 @@ class Kind:
 
     def ask(self, target: Target, root: Path) -> list[CheckResult]:
         """What the checks say of a sealed artifact. All of it is kept beside the artifact at once: what a crash comes
-        before is asked again.
-
-        Raises:
-            OSError: it can't be kept.
+        before is asked again. Raises OSError: it can't be kept.
         """
         try:
             artifact = open_artifact(root / target.folder)

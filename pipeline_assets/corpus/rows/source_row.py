@@ -99,11 +99,8 @@ def place_told(row: AnyRow) -> str:
 
 def parse_row(text: str) -> AnyRow:
     """A row as people write it: of a hub file, or `path#row`, or `path:line` of a file of lines that is here. The path
-    is as from where they are.
-
-    Raises:
-        UsageError: it is none of them, or there is no such line.
-        InputError: the file of a line can't be read.
+    is as from where they are. Raises UsageError: it is none of them, or there is no such line; InputError: the file of
+    a line can't be read.
     """
     if _LIKE_A_HUB_FILE.match(text):
         return SourceRow.parse(text)

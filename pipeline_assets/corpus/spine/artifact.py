@@ -45,9 +45,7 @@ class Artifact:
 
     def path(self, name: str) -> Path:
         """The file `name` of the manifest's storage. A build that asks for it reads it, so it is held against its hash.
-
-        Raises:
-            InputError: the manifest names no such file; a build asks, and the file is not as it was sealed.
+        Raises InputError: the manifest names no such file; a build asks, and the file is not as it was sealed.
         """
         stored = next((file for file in self.manifest.storage if file.path == name), None)
         if stored is None:
@@ -64,10 +62,8 @@ class Artifact:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a sealed folder; None where nothing is sealed.
-
-    Raises:
-        InputError: there is one, but it is no manifest or was edited.
+    """The manifest of a sealed folder; None where nothing is sealed. Raises InputError: there is one, but it is no
+    manifest or was edited.
     """
     path = folder / FILE_NAME
     try:
@@ -125,11 +121,8 @@ class Damage:
 
 
 def sealed_manifest(folder: Path) -> Manifest:
-    """The manifest of a folder that should be an artifact.
-
-    Raises:
-        UsageError: nothing is sealed there.
-        InputError: the manifest itself was edited.
+    """The manifest of a folder that should be an artifact. Raises UsageError: nothing is sealed there; InputError: the
+    manifest itself was edited.
     """
     if not folder.is_dir():
         what = "this is a file" if folder.exists() else "there is no such folder"

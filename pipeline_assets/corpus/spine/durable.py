@@ -57,10 +57,7 @@ def explain(error: OSError, path: Path) -> InputError:
 
 @contextlib.contextmanager
 def refusing_strange_places(path: Path) -> Iterator[None]:
-    """
-    Raises:
-        UsageError: the block can't make `path` in a folder that is there: a file system without files of ours.
-    """
+    """Raises UsageError: the block can't make `path` in a folder that is there: a file system without files of ours."""
     try:
         yield
     except FileNotFoundError:

@@ -237,10 +237,8 @@ class _Pool(Generic[S]):
         return [busy[connection] for connection in wait(list(busy))] if busy else []  # type: ignore[index]
 
     def _again(self, shard: S) -> Receipt:
-        """A shard whose worker died: once more as it is, then without the rows that kill.
-
-        Raises:
-            InputError: it dies without the rows that kill too, or on neither half of its rows, or on too many rows.
+        """A shard whose worker died: once more as it is, then without the rows that kill. Raises InputError: it dies
+        without the rows that kill too, or on neither half of its rows, or on too many rows.
         """
         fatal: frozenset[int] = frozenset()
         while len(fatal) <= _MAX_FATAL_ROWS:

@@ -90,11 +90,8 @@ class OwnFile(Generic[T]):
     may_be_link: bool = False
 
     def read(self, path: Path) -> T:
-        """What the file says.
-
-        Raises:
-            FileNotFoundError, NotADirectoryError: nothing is there.
-            InputError: what is there is no such file.
+        """What the file says. Raises FileNotFoundError, NotADirectoryError: nothing is there; InputError: what is there
+        is no such file.
         """
         return self.parse(self.bytes_of(path), path)
 
@@ -127,11 +124,7 @@ class OwnFile(Generic[T]):
             return False
 
     def parse(self, data: bytes, where: Path) -> T:
-        """What the bytes of such a file say.
-
-        Raises:
-            InputError: they aren't JSON of its shape.
-        """
+        """What the bytes of such a file say. Raises InputError: they aren't JSON of its shape."""
         try:
             value = msgspec.json.decode(data)
         except (ValueError, RecursionError) as error:
@@ -141,11 +134,7 @@ class OwnFile(Generic[T]):
         return self.shaped(value, self.shape, where)
 
     def shaped(self, value: Any, shape: type[Part], where: Path) -> Part:
-        """A part of what the file says.
-
-        Raises:
-            InputError: it isn't of the shape.
-        """
+        """A part of what the file says. Raises InputError: it isn't of the shape."""
         try:
             return msgspec.convert(value, shape)
         except msgspec.ValidationError as error:
@@ -191,11 +180,7 @@ class HeldFolder:
         return view if view.is_dir() else self.path
 
     def open(self, name: str) -> BinaryIO:
-        """A file of the folder, for reading.
-
-        Raises:
-            OSError: it has none of this name, or it can't be read.
-        """
+        """A file of the folder, for reading. Raises OSError: it has none of this name, or it can't be read."""
         return open(name, "rb", opener=functools.partial(os.open, dir_fd=self._descriptor))
 
     def size(self, name: str) -> int | None:
@@ -244,10 +229,7 @@ def held(folder: Path, fix: str = _AGAIN) -> Iterator[HeldFolder]:
 @contextlib.contextmanager
 def unreplaced(folder: Path) -> Iterator[None]:
     """The block reads files of a folder by their paths, one after the other: all of them are of one folder. Where there
-    is no folder, the block says so.
-
-    Raises:
-        RetryableError: another one took its place meanwhile.
+    is no folder, the block says so. Raises RetryableError: another one took its place meanwhile.
     """
     with contextlib.ExitStack() as holding:
         with contextlib.suppress(OSError):
@@ -298,10 +280,8 @@ _gathered: dict[str, str] | None = None
 
 @contextlib.contextmanager
 def logged() -> Iterator[None]:
-    """The block is a build, in this process. Promised files that nobody read whole are hashed at its end.
-
-    Raises:
-        InputError: a file is not as promised, or is gone.
+    """The block is a build, in this process. Promised files that nobody read whole are hashed at its end. Raises
+    InputError: a file is not as promised, or is gone.
     """
     global _log
     former, _log = _log, (log := _Log())
@@ -341,10 +321,8 @@ def promise_file(path: Path, promise: Promise, is_streamed: bool) -> None:
 
 
 def refuse_broken(reads: Mapping[str, str]) -> None:
-    """Notes hashes of files that the build in this process, if one is made, read whole, by path.
-
-    Raises:
-        InputError: a file is not as promised.
+    """Notes hashes of files that the build in this process, if one is made, read whole, by path. Raises InputError: a
+    file is not as promised.
     """
     if _log is None:
         return

@@ -70,11 +70,7 @@ class _Server:
         self._started = start_process("fork" if _is_alone() else "spawn", _serve, name=NAME)
 
     def load(self, stage: _Load) -> None:
-        """
-        Raises:
-            InputError: as the warm-up raised it.
-            EOFError, ConnectionError: the server died.
-        """
+        """Raises InputError: as the warm-up raised it; EOFError, ConnectionError: the server died."""
         self._started.connection.send(stage)
         failure = self._started.connection.recv()
         if isinstance(failure, Failure):
@@ -84,11 +80,7 @@ class _Server:
         self.loaded.add(stage.number)
 
     def fork(self, number: int) -> Started:
-        """A worker of a stage that is loaded.
-
-        Raises:
-            EOFError, ConnectionError: the server died.
-        """
+        """A worker of a stage that is loaded. Raises EOFError, ConnectionError: the server died."""
         control = self._started.connection
         ours, theirs = multiprocessing.Pipe()
         with theirs:

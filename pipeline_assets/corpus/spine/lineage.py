@@ -83,11 +83,8 @@ _decoder = msgspec.json.Decoder(Listed)
 
 
 def listed(path: Path | str) -> Listed:
-    """What the manifest in a file says, in short. One whose seal doesn't hold is read to the end.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: nothing is there.
-        InputError: it is no manifest, or was edited.
+    """What the manifest in a file says, in short. One whose seal doesn't hold is read to the end. Raises
+    FileNotFoundError, NotADirectoryError: nothing is there; InputError: it is no manifest, or was edited.
     """
     data = MANIFEST_FILE.bytes_of(path)
     if not seal_holds(data):

@@ -69,10 +69,7 @@ class Lock:
     _descriptor: int
 
     def check(self) -> None:
-        """
-        Raises:
-            RetryableError: the lock file was replaced, or has a higher number, so another builder may be at work.
-        """
+        """Raises RetryableError: the lock file was replaced, or has a higher number: another builder may be at work."""
         try:
             is_ours = os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path))
         except FileNotFoundError:
@@ -179,11 +176,8 @@ def _flocked(path: Path, target: Path) -> int:
 
 
 def _opened(path: Path) -> int:
-    """A descriptor of the lock file, which is made where nothing lies.
-
-    Raises:
-        RetryableError: it is another user's, or no plain file of one name, so that a line in it would change something
-            else.
+    """A descriptor of the lock file, which is made where nothing lies. Raises RetryableError: it is another user's, or
+    no plain file of one name, so that a line in it would change something else.
     """
     durable.step("create", path)
     try:

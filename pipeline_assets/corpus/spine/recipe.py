@@ -78,19 +78,15 @@ class RecipePart(pydantic.BaseModel):
 
     @classmethod
     def of(cls, content: Mapping[str, object], where: object) -> Self:
-        """The section that a mapping says.
-
-        Raises:
-            UsageError: an unknown key (with the nearest known one), or a value out of range.
+        """The section that a mapping says. Raises UsageError: an unknown key (with the nearest known one), or a value
+        out of range.
         """
         return _validated(cls, content, lambda location: where)
 
     @classmethod
     def from_content(cls, content: Mapping[str, object]) -> Self:
-        """The section that `content` wrote down.
-
-        Raises:
-            UsageError: this program reads no such section: an unknown key, a missing one, a value out of range.
+        """The section that `content` wrote down. Raises UsageError: this program reads no such section: an unknown key,
+        a missing one, a value out of range.
         """
         try:
             return cls.of(content, "the recipe in the manifest")
@@ -154,10 +150,7 @@ class Recipe(RecipePart):
         return self._targets
 
     def target(self, kind: str, partition: str | None = None) -> Target:
-        """
-        Raises:
-            LookupError: the recipe asks for no such artifact.
-        """
+        """Raises LookupError: the recipe asks for no such artifact."""
         for target in self.targets():
             if (target.kind, target.partition) == (kind, partition):
                 return target
@@ -182,10 +175,8 @@ class Recipe(RecipePart):
 
     def check_local_files(self, root: Path) -> None:
         """Looks at the files of this machine that only a late step reads, before anything is built for it below a data
-        root; at none where that step's artifact is current.
-
-        Raises:
-            InputError, UsageError: one can't be used: what is built would be of no use.
+        root; at none where that step's artifact is current. Raises InputError, UsageError: one can't be used: what is
+        built would be of no use.
         """
 
     def revisions(self) -> Sequence[tuple[str, str]]:
@@ -194,10 +185,8 @@ class Recipe(RecipePart):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The recipe in a YAML file.
-
-        Raises:
-            UsageError: no such file, not YAML, an unknown key (with the nearest known one), or a value out of range.
+        """The recipe in a YAML file. Raises UsageError: no such file, not YAML, an unknown key (with the nearest known
+        one), or a value out of range.
         """
         return cls.in_file(read_yaml(path), path)
 
@@ -277,20 +266,15 @@ def sections_at(values: object, *keys: str) -> list[tuple[int, Mapping[str, Any]
 
 
 def refuse_repeated(names: Sequence[str], what: str, fix: str) -> None:
-    """
-    Raises:
-        ValueError: a name is there twice.
-    """
+    """Raises ValueError: a name is there twice."""
     repeated = next((name for name, times in Counter(names).items() if times > 1), None)
     if repeated is not None:
         raise ValueError(f"{what} {repeated}: {fix}")
 
 
 def parse_yaml(text: str) -> object:
-    """The value that a YAML text says.
-
-    Raises:
-        ValueError: it says none; or one nested too deep, or that names its parts so often that it grows without bound.
+    """The value that a YAML text says. Raises ValueError: it says none; or one nested too deep, or that names its parts
+    so often that it grows without bound.
     """
     try:
         _refuse_depth(text)
@@ -327,9 +311,8 @@ def _refuse_depth(text: str) -> None:
 
 
 def _refuse_growth(node: yaml.Node) -> None:
-    """
-    Raises:
-        ValueError: written out, without anchors, it would have too many values, too many levels, or a huge number.
+    """Raises ValueError: written out, without anchors, it would have too many values, too many levels, or a huge
+    number.
     """
     waiting = [(node, 0)]
     for _ in range(_MOST_VALUES):

@@ -127,9 +127,7 @@ class Journal:
 
 def state_of(path: Path) -> list[Any]:
     """What can be told of a file without reading it, for a key: absolute path, size, time of its last change, inode.
-
-    Raises:
-        OSError: it isn't there.
+    Raises OSError: it isn't there.
     """
     stat = os.stat(path)
     return [str(path.absolute()), stat.st_size, stat.st_mtime_ns, stat.st_ino]

@@ -101,10 +101,8 @@ class BuildFolder:
     folder: Path
 
     def path(self, name: str) -> Path:
-        """Where to write the file `name`; its folder is made.
-
-        Raises:
-            InputError: another builder took the building folder over, which then has another name.
+        """Where to write the file `name`; its folder is made. Raises InputError: another builder took the building
+        folder over, which then has another name.
         """
         path = self.folder / name
         if not path.parent.is_dir():
@@ -152,10 +150,8 @@ class StagingDir(BuildFolder):
     def seal(
         self, kind: str, name: str, identity: Identity, stored: Sequence[StoredFile], provenance: Mapping[str, Any]
     ) -> Artifact:
-        """The finished artifact, in its place.
-
-        Raises:
-            InputError: the lock was lost, or a file is not there with its size.
+        """The finished artifact, in its place. Raises InputError: the lock was lost, or a file is not there with its
+        size.
         """
         self.lock.check()
         manifest = Manifest(kind, name, identity, list(stored), {**provenance, BUILDER: self.lock.fence})

@@ -99,11 +99,7 @@ class Target:
         return self.kind.partition("/")[0]
 
     def inputs(self, root: Path) -> list[dict[str, str]]:
-        """Upstream artifacts with the digests that they have now.
-
-        Raises:
-            InputError: one is not sealed.
-        """
+        """Upstream artifacts with the digests that they have now. Raises InputError: one is not sealed."""
         upstream = ((target.role, open_artifact(root / target.folder)) for target in self.upstream)
         return [{"name": role, "digest": artifact.manifest.digest} for role, artifact in upstream]
 
@@ -113,9 +109,7 @@ class Target:
 
     def plan(self, root: Path) -> dict[str, Any]:
         """All that the bytes depend on: shards of a build that was interrupted are adopted by an equal plan alone.
-
-        Raises:
-            InputError: an upstream artifact is not sealed.
+        Raises InputError: an upstream artifact is not sealed.
         """
         return self.asked() | {"inputs": self.inputs(root)}
 
@@ -182,10 +176,7 @@ class Target:
         return state == "current" and kept_results(root / self.folder, digest) is not None
 
     def refuse_failed(self, root: Path) -> None:
-        """
-        Raises:
-            InputError: a check holds it back.
-        """
+        """Raises InputError: a check holds it back."""
         state, reason = self.state(root)
         if state == "failed":
             raise InputError(reason, root / self.folder, "it stays, and nothing is made of it until that passes")
@@ -273,10 +264,8 @@ class Target:
             target.refuse_failed(root)
 
     def refuse_to_overwrite(self, root: Path, replace: bool) -> None:
-        """
-        Raises:
-            UsageError: another artifact is sealed in its place and `replace` is False, or one of another kind.
-            InputError: a damaged one is.
+        """Raises UsageError: another artifact is sealed in its place and `replace` is False, or one of another kind;
+        InputError: a damaged one is.
         """
         state, reason = self._state(root)
         sealed = read_manifest(root / self.folder) if state == "stale" else None

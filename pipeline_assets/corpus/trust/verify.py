@@ -36,11 +36,8 @@ _QUIET_S = 2.0
 
 
 def look_at_chain(folder: Path, scope: Scope) -> Verification:
-    """What manifests, names and sizes tell; what is to be read are hash tasks.
-
-    Raises:
-        InputError: nothing is sealed in the folder, or its manifest was edited.
-        RetryableError: an artifact was gone while it was looked through.
+    """What manifests, names and sizes tell; what is to be read are hash tasks. Raises InputError: nothing is sealed in
+    the folder, or its manifest was edited; RetryableError: an artifact was gone while it was looked through.
     """
     started_at = datetime.datetime.now(datetime.UTC)
     chain = chain_of(folder, scope.root)
