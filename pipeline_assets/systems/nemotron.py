@@ -68,7 +68,6 @@ class NemotronRecipe(Recipe):
 
     @classmethod
     def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
-        """As `Recipe.misfits`."""
         yield from section_misfits(values)
         if root is not None:
             yield from folder_misfits(values, root)
@@ -79,7 +78,6 @@ class NemotronRecipe(Recipe):
         yield from remarks_on(self.datasets, self.rows, self.publish)
 
     def goals(self) -> list[Target]:
-        """What all else is made for."""
         rows, inventories, scored = list[Target](), list[Target](), dict[str, Target]()
         for section, split in self.all_splits():
             raw, asked = self._raw(section, split), list[Target]()
@@ -123,7 +121,6 @@ class NemotronRecipe(Recipe):
         return [(section, split) for section in self.datasets for split in section.splits]
 
     def revisions(self) -> list[tuple[str, str]]:
-        """Dataset and commit of everything that is read from a hub."""
         return [(section.dataset, section.revision) for section in self.datasets if section.revision is not None]
 
 

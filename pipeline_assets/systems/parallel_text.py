@@ -49,13 +49,11 @@ class ParallelRecipe(Recipe):
 
     @classmethod
     def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
-        """As `Recipe.misfits`."""
         path = section_at(values, "source").get("path")
         if root is not None and isinstance(path, str) and not (root / path).is_dir():
             yield Misfit(("source", "path"), f"there is no folder {root / path}", "correct `path`")
 
     def goals(self) -> list[Target]:
-        """What all else is made for."""
         source = self.source
         outside = None if source.path is None else SourceFolder(Path(source.path), source.patterns())
         raw = RAW.target(self.name, source.content_of_files(), outside=outside)
@@ -67,7 +65,6 @@ class ParallelRecipe(Recipe):
         return [TOKEN_CACHE.target(self.name, content, [sample], outside=model)]
 
     def revisions(self) -> Sequence[tuple[str, str]]:
-        """Dataset and commit of what is read from a hub."""
         if self.source.dataset is None or self.source.revision is None:
             return ()
         return [(self.source.dataset, self.source.revision)]

@@ -83,7 +83,6 @@ class Stage2Recipe(Recipe):
 
     @classmethod
     def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
-        """As `Recipe.misfits`."""
         names = [str(section["source"]) for _, section in sections_at(values, "sources") if "source" in section]
         yield from source_misfits(values)
         yield from licence_misfits(values)
@@ -108,7 +107,6 @@ class Stage2Recipe(Recipe):
             yield Misfit(("name",), "there are no `sources`", "name some")
 
     def goals(self) -> list[Target]:
-        """What all else is made for."""
         kept = {source.source: self._kept(source) for source in self.sources}
         goals, corpora, shards = [*kept.values()], dict(kept), dict[str, Target]()
         trained = [self._trained(self.tokenizer, kept)] if isinstance(self.tokenizer, TrainedTokenizer) else []
@@ -172,7 +170,6 @@ class Stage2Recipe(Recipe):
             load_tokenizer(TokenizerFile(self.tokenizer.file(), root / self.tokenizer.path))
 
     def revisions(self) -> list[tuple[str, str]]:
-        """Dataset and commit of everything that is read from a hub."""
         return [(source.dataset, source.revision) for source in self.sources if isinstance(source, HubSource)]
 
 

@@ -98,7 +98,6 @@ class StageARecipe(Recipe):
 
     @classmethod
     def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
-        """As `Recipe.misfits`."""
         sources = [str(section["source"]) for _, section in sections_at(values, "sources") if "source" in section]
         yield from source_misfits(values)
         yield from cap_misfits(values, sources)
@@ -120,7 +119,6 @@ class StageARecipe(Recipe):
                 yield Misfit(location, f"there is `{'.'.join(location)}` without `dedup`", fix)
 
     def goals(self) -> list[Target]:
-        """What all else is made for."""
         up_to = self.outputs.up_to if self.outputs else None
         if up_to == "normalized":
             return [*map(self._normalized, self.sources)]
@@ -175,7 +173,6 @@ class StageARecipe(Recipe):
             self.pack.check_tokenizer(root)
 
     def revisions(self) -> list[tuple[str, str]]:
-        """Dataset and commit of everything that is read from a hub."""
         return [(source.dataset, source.revision) for source in self.sources if isinstance(source, HubSource)]
 
     def _folder(self) -> Path:

@@ -30,6 +30,7 @@ from pipeline_assets.corpus.trust.figures import Limit, Listing, Planned, Size, 
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.rows.store import RowStore  # which loads NumPy and Arrow
+    from pipeline_assets.corpus.spine.recipe import Recipe
 
 Build = Callable[[Target, Run], Artifact]
 """Seals the artifact that a target describes, below the run's data root, where its upstream lies; one that is there as
@@ -231,7 +232,7 @@ def seals_files(make: Callable[[Job], BuildResult]) -> Build:
         named = run.naming(target.partition)
 
         def made(building: StagingDir) -> BuildResult:
-            taken = _taken_over(building, target, run)
+            taken = None if run.earlier is None else _taken_over(building, target, run.root, run.earlier)
             return with_plan(make(Job(building, target, named)), target, run) if taken is None else taken
 
         return target.build(run.root, made, run.replace, run.provenance())
@@ -239,14 +240,14 @@ def seals_files(make: Callable[[Job], BuildResult]) -> Build:
     return build
 
 
-def _taken_over(building: StagingDir, target: Target, run: Run) -> BuildResult | None:
-    """The files of an artifact that the run's earlier recipe made, linked, if it is what is asked; else None."""
+def _taken_over(building: StagingDir, target: Target, root: Path, earlier: "Recipe") -> BuildResult | None:
+    """The files of an artifact that an earlier recipe made, linked, if it is what is asked; else None."""
     try:
-        folder = run.root / run.earlier.target(target.kind, target.partition).folder if run.earlier else None
-        made = None if folder is None else open_artifact(folder).manifest
+        folder = root / earlier.target(target.kind, target.partition).folder
+        made = open_artifact(folder).manifest
     except (LookupError, InputError):
         return None
-    if folder is None or made is None or target.stale_because(run.root, made) is not None:
+    if target.stale_because(root, made) is not None:
         return None
     contents, files = {file.path: file for file in made.identity.files}, dict[str, OutputFile]()
     for stored in made.storage:
