@@ -27,10 +27,8 @@ _HEADER = struct.Struct("<9sQBQQ")
 
 
 def index_bytes(lengths: NDArray[np.int32]) -> bytes:
-    """A whole `.idx` of int32 tokens, one sequence a document.
-
-    Args:
-        lengths: tokens per document, shape (documents,); may be empty.
+    """A whole `.idx` of int32 tokens, one sequence a document, by the tokens per document, shape (documents,); may be
+    empty.
     """
     sequences = len(lengths)
     pointers = (np.cumsum(lengths, dtype=np.int64) - lengths) * 4

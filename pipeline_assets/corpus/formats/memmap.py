@@ -167,13 +167,9 @@ class PackedSet:
 
 
 def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
-    """The packed set in a folder; sizes are checked, and with the manifest those of all files.
-
-    Args:
-        digest: of the set that is expected.
-    Raises:
-        InputError: a file is missing or has another size, or meta.json says nothing of the kind.
-        RetryableError: another set than is expected, or one that took the folder's place while this one was opened.
+    """The packed set in a folder, of this digest if one is expected; sizes are checked, and with the manifest those of
+    all files. Raises InputError: a file is missing or has another size, or meta.json says nothing of the kind;
+    RetryableError: another set than is expected, or one that took the folder's place while this one was opened.
     """
     folder = Path(folder)
     try:

@@ -158,10 +158,8 @@ class ContentHash:
 
 
 class ParquetOutput:
-    """Rows into one zstd Parquet file, durable when the block ends without error.
-
-    Args:
-        options: of `pyarrow.parquet.ParquetWriter`, beside these.
+    """Rows into one zstd Parquet file, durable when the block ends without error; further options are those of
+    `pyarrow.parquet.ParquetWriter`.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, row_group_rows: int = HASH_BLOCK_ROWS, **options: Any) -> None:

@@ -24,11 +24,8 @@ _POLL_S = 1.0
 
 @dataclass(frozen=True)
 class Built:
-    """What a build came to.
-
-    Attributes:
-        was_current: it was sealed as asked, nothing was built.
-        checks: what they said, as far as they were asked now.
+    """What a build came to: it may have been sealed as asked, so that nothing was built; and what its checks said, as
+    far as they were asked now.
     """
 
     artifact: Artifact
@@ -37,12 +34,9 @@ class Built:
 
 
 def build(target: Target, run: Run, asks_again: bool = False) -> Built:
-    """The artifact, and what its checks say of it.
-
-    Args:
-        asks_again: whether checks that were asked of what is there are asked again.
-    Raises:
-        InputError: as its kind's `build`. A check that holds it back raises nothing: see `Target.refuse_failed`.
+    """The artifact, and what its checks say of it; those that were asked of what is there already are asked again on
+    demand. Raises InputError: as its kind's `build`. A check that holds it back raises nothing: see
+    `Target.refuse_failed`.
     """
     kind, was_current = KINDS[target.kind], target.is_sealed(run.root)
     artifact = build_alone(target, run)

@@ -149,14 +149,9 @@ R = TypeVar("R", bound=Recipe)
 def write_recipe_of(
     kind: type[R], content: Mapping[str, object], root: Path, command: str, replace: bool
 ) -> tuple[R, Path]:
-    """The recipe of this content, and its file; not written where it can't be built.
-
-    Args:
-        command: that writes it, named in its first line.
-        replace: whether what another recipe made may be replaced.
-    Raises:
-        UsageError: a section can't be what it is, another version of an artifact is sealed in its place, or the file is
-            another's.
+    """The recipe of this content, and its file, whose first line names the command that writes it; not written where it
+    can't be built. Raises UsageError: a section can't be what it is, the file is another's, or another version of an
+    artifact is sealed in its place and may not be replaced.
     """
     path = root / "recipes" / f"{content['name']}.yaml"
     recipe = kind.of(content, path)

@@ -320,11 +320,7 @@ def with_plan(content: BuildResult, target: Target, run: Run) -> BuildResult:
 
 
 def forecast(target: Target, size: Size, limit: Limit | None, run: Run) -> dict[str, Planned]:
-    """Figures of an artifact, as earlier builds in the data root showed them.
-
-    Args:
-        size: what goes into it.
-    """
+    """Figures of an artifact that so much goes into, as earlier builds in the data root showed them."""
     record, tokens = run.record, None if limit is None else limit.tokens
     if limit is not None and limit.rows is not None:
         size = Size(None, limit.rows)

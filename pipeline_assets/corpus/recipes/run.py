@@ -108,13 +108,8 @@ class Run:
         wait_s: float = 0,
         elsewhere: "Elsewhere | None" = None,
     ) -> Self:
-        """The settings that flags give, else CORPUSMILL_* variables, else defaults.
-
-        Args:
-            variables: the environment.
-            hub: None for the one that the environment names, with its cache in the data root.
-        Raises:
-            UsageError: a variable that can't be used.
+        """The settings that flags give, else CORPUSMILL_* variables, else defaults; by default the hub is the one that
+        these name, with its cache in the data root. Raises UsageError: a variable that can't be used.
         """
 
         def setting(known: NumberSetting, flag: int | None) -> int:

@@ -29,11 +29,8 @@ _FILE = re.compile(r"(?P<path>.+)#(?P<row>[0-9]+)", re.DOTALL)
 
 @dataclass(frozen=True)
 class SourceRow:
-    """A row, from 0, of a hub file at a commit.
-
-    Attributes:
-        is_numbered: of JSON lines, whether `row` counts lines without blank ones, as where rows are drawn, and not
-            bytes. What is typed doesn't say.
+    """A row, from 0, of a hub file at a commit. Of JSON lines it may be numbered, without blank lines, as where rows
+    are drawn; else it counts bytes. What is typed doesn't say.
     """
 
     dataset: str

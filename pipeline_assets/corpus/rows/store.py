@@ -237,12 +237,9 @@ class RowStore(ABC):
         return None
 
     def prove(self, shard: str, draws: Callable[[str], bool]) -> Iterator[Seen | str]:
-        """What came of each document of a Document shard that is looked at; of one that isn't right, what is wrong.
-
-        Args:
-            draws: whether a document is looked at, by its id.
-        Raises:
-            InputError, ArrowException, MsgspecError, OSError, ValueError: a file can't be read as what it should be.
+        """What came of each document of a Document shard that is drawn, by its id; of one that isn't right, what is
+        wrong. Raises InputError, ArrowException, MsgspecError, OSError, ValueError: a file can't be read as what it
+        should be.
         """
         return iter(())
 

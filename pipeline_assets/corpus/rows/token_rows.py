@@ -32,11 +32,7 @@ from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 
 class TokenRows(RowStore):
-    """Rows of tokens.
-
-    Attributes:
-        seq_len: tokens in a row, its padding counted.
-    """
+    """Rows of `seq_len` tokens, padding counted."""
 
     holds_tokens = holds_several = True
 

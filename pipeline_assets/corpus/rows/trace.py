@@ -66,10 +66,8 @@ class Token:
 
 @dataclass(frozen=True)
 class Text:
-    """Where the text of a document lies: in the artifact that was asked, or in the corpus that it was made from.
-
-    Attributes:
-        made_of: files of further artifacts that it was made from, each with the row in it, back to the first one.
+    """Where the text of a document lies: in the artifact that was asked, or in the corpus that it was made from; and
+    files of further artifacts that this was made of, each with the row in it, back to the first one.
     """
 
     store: RowStore

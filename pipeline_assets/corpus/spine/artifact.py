@@ -90,13 +90,9 @@ def copy_manifest(artifact: Artifact, copy: Path) -> None:
 
 
 def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
-    """A sealed artifact, ready to read.
-
-    Args:
-        digest: what the caller expects; the folder may have been replaced since it looked.
-    Raises:
-        InputError: nothing sealed there, another digest, or a file missing, of another size or no plain file.
-        RetryableError: it was replaced while its sizes were looked at.
+    """A sealed artifact, ready to read; of this digest, if the caller expects one: the folder may have been replaced
+    since it looked. Raises InputError: nothing sealed there, another digest, or a file missing, of another size or no
+    plain file; RetryableError: it was replaced while its sizes were looked at.
     """
     with unreplaced(folder):
         manifest = read_manifest(folder)
@@ -136,13 +132,8 @@ def sealed_manifest(folder: Path) -> Manifest:
 def verify(folder: Path, labels_of: LabelsOf = lambda kind: ()) -> Iterator[StoredFile | Damage]:
     """Reads every file again: yields it when it is as sealed, else what is wrong with it.
 
-    Files that the manifest doesn't name are damage too. A folder that is an artifact inside this one is verified with
-    it.
-
-    Args:
-        labels_of: names of the labels that artifacts of a kind have.
-    Raises:
-        InputError: nothing is sealed there, or the manifest itself was edited.
+    Files that are neither named by the manifest nor labels of the kind are damage too. A folder that is an artifact
+    inside this one is verified with it. Raises InputError: nothing is sealed there, or the manifest itself was edited.
     """
     manifest = sealed_manifest(folder)
     for item in present_files(folder, manifest, labels_of):
@@ -242,11 +233,8 @@ def _hash_complaint(folder: Path, file: StoredFile) -> str | None:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether something holds, in words, and the numbers behind it.
-
-    Attributes:
-        applies: False where the question is none.
-        is_slight: whether a failure is a warning at most, even of a blocking check.
+    """Whether something holds, in words, and the numbers behind it. It doesn't apply where the question is none; a
+    failure that is slight is a warning at most, even of a blocking check.
     """
 
     holds: bool
@@ -260,11 +248,8 @@ SCHEMA = "corpusmill/checks/1"
 
 
 class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one check said. One that is `blocking` holds back an artifact that fails it; else a failure is a warning.
-
-    Attributes:
-        numbers: behind it.
-        applies: False where the question is none.
+    """What one check said, and the numbers behind it. One that is `blocking` holds back an artifact that fails it; else
+    a failure is a warning. It doesn't apply where the question is none.
     """
 
     name: str

@@ -80,10 +80,7 @@ def boot() -> str:
 
 class DurableFile:
     """A file being written under a temporary name; it takes its own name, durable, when the block ends without error.
-
-    Attributes:
-        bytes_written: so far.
-        sha256: hex digest of what was written so far.
+    Bytes and sha256 are those of what was written so far.
     """
 
     def __init__(self, path: Path) -> None:

@@ -86,10 +86,8 @@ def settings_for(building: StagingDir, settings: RunSettings, sizes: Collection[
     largest shard. Beside one alone that is nothing: there workers only find the row that kills, which is worth their
     start where the shard is large.
 
-    A row that kills its worker kills such a build. The next one finds the folder begun, and the row by workers.
-
-    Args:
-        sizes: bytes of each shard, compressed; of text, divide by `TIMES_PACKED`.
+    A row that kills its worker kills such a build. The next one finds the folder begun, and the row by workers. Sizes
+    are the bytes of each shard, compressed; of text, divide by `TIMES_PACKED`.
     """
     largest = max(sizes, default=0)
     is_small = sum(sizes) - largest < settings.inline_bytes and largest < _LARGE_SHARD * settings.inline_bytes

@@ -164,11 +164,7 @@ def _excess(value: object) -> str | None:
 
 
 class HeldFolder:
-    """A folder as `held` opened it.
-
-    Attributes:
-        path: where it lay then; a folder that is replaced lies elsewhere, until it is removed.
-    """
+    """A folder as `held` opened it, and where it lay then; one that is replaced lies elsewhere, until it is removed."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path, self._descriptor = path, descriptor
@@ -204,12 +200,7 @@ _AGAIN = "run the same command again"
 @contextlib.contextmanager
 def held(folder: Path, fix: str = _AGAIN) -> Iterator[HeldFolder]:
     """Holds a folder while the block reads it; what the block found counts only if nothing took its place meanwhile.
-
-    Args:
-        fix: what to do where something did.
-    Raises:
-        OSError: there is no such folder.
-        RetryableError: another one took its place meanwhile.
+    Raises OSError: there is no such folder; RetryableError, with this fix: another one took its place meanwhile.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -254,11 +245,8 @@ class Readable(Protocol):
 
 @dataclass(frozen=True)
 class Promise:
-    """The hash that a file should have.
-
-    Attributes:
-        said: by what it was promised: `sealed with`.
-        fix: what to do where the file has another one.
+    """The hash that a file should have, by what it was promised (`sealed with`), and what to do where it has another
+    one.
     """
 
     sha256: str
@@ -307,12 +295,8 @@ def gathered() -> Iterator[dict[str, str]]:
 
 
 def promise_file(path: Path, promise: Promise, is_streamed: bool) -> None:
-    """From now on the build that is made in this process, if one is, reads a file.
-
-    Args:
-        is_streamed: whether its readers hash it as they read it; else it is hashed here.
-    Raises:
-        InputError: it has another hash.
+    """From now on the build that is made in this process, if one is, reads a file. One that is streamed is hashed by
+    its readers as they read it, else it is hashed here. Raises InputError: it has another hash.
     """
     if _log is not None:
         _log.promises[str(path)] = promise

@@ -124,12 +124,8 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def starter(method: StartMethod, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> Starter:
-    """A function that starts a worker of a stage. A fork server that was killed is started again, once.
-
-    Args:
-        growth_bytes: see `RunSettings`.
-    Raises:
-        InputError: from the function: as the warm-up raised it, or the fork server was killed twice.
+    """A function that starts a worker of a stage. A fork server that was killed is started again, once. The function
+    raises InputError: as the warm-up raised it, or the fork server was killed twice.
     """
     if method == "forkserver":
         return functools.partial(_start_forked, _Load(next(_numbers), work, warm_up, growth_bytes))

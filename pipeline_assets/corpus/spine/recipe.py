@@ -100,10 +100,8 @@ class RecipePart(pydantic.BaseModel):
 
 @dataclass(frozen=True)
 class Misfit:
-    """What is wrong with a recipe though each of its keys may be right.
-
-    Attributes:
-        location: of the key to correct, from the top of the recipe; positions in lists count from 0.
+    """What is wrong with a recipe though each of its keys may be right, and the location of the key to correct, from
+    the top of the recipe; positions in lists count from 0.
     """
 
     location: tuple[int | str, ...]
@@ -112,12 +110,7 @@ class Misfit:
 
 
 class PerSource(RecipePart):
-    """A cap on each source.
-
-    Attributes:
-        every_source: of each that isn't named.
-        sources: of single ones, by their names.
-    """
+    """A cap on every source, or of those that are named their own."""
 
     every_source: Decimal
     sources: Mapping[str, Decimal] = pydantic.Field(default_factory=dict)
@@ -158,12 +151,9 @@ class Recipe(RecipePart):
 
     @classmethod
     def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
-        """What sections say that can't be together, and folders that aren't there. It is asked of every recipe, also of
-        one whose keys are wrong: what isn't of its type is passed over, since its own error is told.
-
-        Args:
-            values: as they were read, not yet validated.
-            root: the data root; None where nothing is going to be built, so that no folder is looked for.
+        """What sections say that can't be together, and folders that aren't there. It is asked of every recipe as it
+        was read, also of one whose keys are wrong: what isn't of its type is passed over, since its own error is told.
+        Without a data root nothing is going to be built, and no folder is looked for.
         """
         return iter(())
 
@@ -192,13 +182,9 @@ class Recipe(RecipePart):
 
     @classmethod
     def in_file(cls, values: Mapping[str, object], path: Path, root: Path | None = None) -> Self:
-        """The recipe that a file says, as it was read.
-
-        Args:
-            root: as of `misfits`.
-        Raises:
-            UsageError: each unknown key (with the nearest known one), value out of range and misfit, with its line;
-                another name than the file's.
+        """The recipe that a file says, as it was read; the data root is as of `misfits`. Raises UsageError: each
+        unknown key (with the nearest known one), value out of range and misfit, with its line; another name than the
+        file's.
         """
         [own], system = get_args(cls.model_fields["system"].annotation), values.get("system")
         if isinstance(system, str) and system != own:
@@ -211,12 +197,8 @@ class Recipe(RecipePart):
 
 
 def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
-    """The mapping in a YAML file.
-
-    Args:
-        what: it should be.
-    Raises:
-        UsageError: no such file, or not a YAML mapping.
+    """The mapping in a YAML file, which should be what it is called here. Raises UsageError: no such file, or not a
+    YAML mapping.
     """
     try:
         values = parse_yaml(replace(RECIPE_FILE, noun=what).bytes_of(path).decode("utf-8"))
@@ -336,13 +318,8 @@ def _validated(
     root: Path | None = None,
     found: Sequence[InputError] = (),
 ) -> R:
-    """
-    Args:
-        where_of: the place of a key, or of the section that misses it.
-        root: as of `Recipe.misfits`.
-        found: what is wrong already.
-    Raises:
-        UsageError: all that is wrong.
+    """What the values say. `where_of` tells the place of a key, or of the section that misses it; `root` is as of
+    `Recipe.misfits`. Raises UsageError: all that is wrong, and what was found to be so already.
     """
     found = [*found]
     validated = None

@@ -36,10 +36,8 @@ class ExternalInputs(Protocol):
 
 
 class Demand(Protocol):
-    """A limit that a recipe sets to the counts of an artifact, judged by its manifest whenever its state is asked.
-
-    Attributes:
-        check: name of the check that asks it.
+    """A limit that a recipe sets to the counts of an artifact, judged by its manifest whenever its state is asked; and
+    the name of the check that asks it.
     """
 
     @property
