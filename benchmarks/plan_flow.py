@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.formats.arrow import column_of, repeated
+from pipeline_assets.corpus.formats.parquet import column_of, repeated
 from pipeline_assets.corpus.packing.encoded import EncodedShard
 from pipeline_assets.corpus.packing.plan_files import PlannedCorpus
 from pipeline_assets.corpus.packing.recipe import PackRecipe

@@ -18,8 +18,7 @@ import dagster as dg
 
 from pipeline_assets.corpus.markdown import plain
 from pipeline_assets.corpus.recipes.kind import Kind
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.checks import CheckResult, kept_results, record_path
+from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, kept_results, open_artifact, record_path
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import sha256_of

@@ -27,7 +27,6 @@ from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.documents import DocumentRows
 from pipeline_assets.corpus.rows.store import RowStore
-from pipeline_assets.corpus.rows.tables import table_shards
 from pipeline_assets.corpus.rows.trace import Traced, open_rows, trace_id, trace_row, trace_token
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -72,12 +71,12 @@ class Opened:
         yield from self.rows.documents()
 
     def table(self) -> pa.Table:
-        """All rows of text as one Arrow table, in memory: shard by shard, see `rows/tables.py`.
+        """All rows of text as one Arrow table, in memory: shard by shard, see `TableShard`.
 
         Raises:
             UsageError: its rows are no text.
         """
-        shards = table_shards(self.rows)
+        shards = self.rows.table_shards()
         return pa.concat_tables([rows for shard in shards for rows in shard.tables()])
 
     def trace(self, *, row: int | None = None, doc_id: str | None = None, token: int | None = None) -> list[Traced]:

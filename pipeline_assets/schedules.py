@@ -31,17 +31,15 @@ from dagster._utils.schedules import get_latest_completed_cron_tick
 
 from pipeline_assets.assets import as_failure, name_in_dagster
 from pipeline_assets.corpus.recipes.drive import run_targets
+from pipeline_assets.corpus.recipes.files import Period, forget_versions, version_of
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.versions import Period, forget_versions, version_of
-from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
-from pipeline_assets.corpus.spine.checks import CheckResult
+from pipeline_assets.corpus.spine.artifact import CheckResult, open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Name, Recipe, RecipePart, read_yaml, refuse_repeated
 from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.trust.result import Scope
-from pipeline_assets.corpus.trust.sample import Sample
+from pipeline_assets.corpus.trust.result import Sample, Scope
 from pipeline_assets.corpus.trust.verify import hold, look_at_chain
 from pipeline_assets.events import asset_key, by_kind, said
 from pipeline_assets.systems.registry import PROJECT_RECIPES, read_recipe, recipe_path

@@ -7,7 +7,6 @@ from pyarrow.types import is_struct
 
 from pipeline_assets.corpus.html_page import REPORT_HTML
 from pipeline_assets.corpus.markdown import plain, table
-from pipeline_assets.corpus.rows.tables import table_shards
 from pipeline_assets.corpus.rows.trace import preview, rows_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -68,7 +67,7 @@ def _columns(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Names and types of the columns of rows of text; those inside a struct by their path."""
     store = rows_of(artifact)
     try:
-        shards = [] if store is None else table_shards(store)
+        shards = [] if store is None else store.table_shards()
     except UsageError:  # its rows are no text
         shards = []
     columns = [

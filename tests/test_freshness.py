@@ -9,7 +9,7 @@ import pytest
 import yaml
 from materialized import resources
 
-from pipeline_assets.corpus.spine.checks import CheckResult
+from pipeline_assets.corpus.spine.artifact import CheckResult
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.schedules import Freshness, read_schedules
 from pipeline_assets.systems.registry import read_recipe

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from answers import Corpusmill, refused
 
-from pipeline_assets.corpus.rows.tables import DOCUMENT_SCHEMA
+from pipeline_assets.corpus.rows.store import DOCUMENT_SCHEMA
 from pipeline_assets.notebook import open_folder, run
 from pipeline_assets.systems.registry import read_recipe
 

@@ -16,8 +16,8 @@ from demo_variants import copy_of
 from materialized import resources
 
 from pipeline_assets.corpus.recipes.drive import run_targets
+from pipeline_assets.corpus.recipes.files import version_of
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.versions import version_of
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.schedules import WEBHOOK, alert, read_schedules

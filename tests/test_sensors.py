@@ -16,8 +16,7 @@ from materialized import NOWHERE, Materialized, external_look
 from pipeline_assets import events
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import sealed_manifest
-from pipeline_assets.corpus.spine.checks import keep_results, kept_results
+from pipeline_assets.corpus.spine.artifact import keep_results, kept_results, sealed_manifest
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.inventory import artifact_statuses
 from pipeline_assets.corpus.spine.manifest import StageVersion

@@ -10,7 +10,7 @@ import yaml
 from materialized import resources
 from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
 
-from pipeline_assets.corpus.recipes.versions import forget_versions, versions_of
+from pipeline_assets.corpus.recipes.files import forget_versions, versions_of
 from pipeline_assets.corpus.spine.artifact import open_artifact, verify
 from pipeline_assets.corpus.spine.recipe import UNPINNED
 from pipeline_assets.definitions import definitions_of

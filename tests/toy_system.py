@@ -11,8 +11,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks, w
 from pipeline_assets.corpus.normalize.raw import pin_inputs
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of, folder_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, seals_files, seals_inputs
-from pipeline_assets.corpus.rows.files import FileRows
-from pipeline_assets.corpus.rows.store import Content, Labels, Part, Row, Source
+from pipeline_assets.corpus.rows.store import Content, FileRows, Labels, Part, Row, Source
 from pipeline_assets.corpus.spine.engine import run_stage
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
 from pipeline_assets.corpus.spine.manifest import StageVersion

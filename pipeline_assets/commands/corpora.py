@@ -41,14 +41,15 @@ from pipeline_assets.corpus.spine.recipe import read_yaml
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.systems.evaluation import evaluation_targets
-from pipeline_assets.systems.packed import PACKED, packed_target
 from pipeline_assets.systems.stage_a import (
     DECONTAMINATED,
     DEDUPLICATED,
     FILTERED,
     NORMALIZED,
+    PACKED,
     REPORT,
     SIGNATURES,
+    packed_target,
     seen_store,
 )
 

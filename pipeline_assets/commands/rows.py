@@ -30,10 +30,9 @@ from pipeline_assets.corpus.spine.lineage import Lineage
 if TYPE_CHECKING:
     from pipeline_assets.corpus.dedup.decision import DocumentGroup, Member
     from pipeline_assets.corpus.document import Document
-    from pipeline_assets.corpus.rows.fates import Followed
     from pipeline_assets.corpus.rows.source_row import AnyRow
     from pipeline_assets.corpus.rows.store import Fate, Part, Row, RowStore, Source
-    from pipeline_assets.corpus.rows.trace import Traced
+    from pipeline_assets.corpus.rows.trace import Followed, Traced
 
 _FOLDER = "Folder of a Megatron split, a packed set, a corpus, or normalised rows."
 _SHOWN_CHARACTERS, _BEGINNING = 2_000, 300
@@ -97,7 +96,7 @@ def trace(
 
 def _print_records(found: "Sequence[Traced]", root: Path) -> None:
     from pipeline_assets.corpus.recipes.run import hub_of
-    from pipeline_assets.corpus.rows.record import record_of
+    from pipeline_assets.corpus.rows.source_row import record_of
 
     for one in found:
         typer.echo(record_of(one.text.source.rows[0], hub_of(root, os.environ)))
@@ -196,7 +195,7 @@ def _row_json(row: "AnyRow") -> dict[str, Any]:
 
 
 def _trace_source(wanted: "AnyRow", root: Path, as_json: bool) -> None:
-    from pipeline_assets.corpus.rows.fates import follow_source
+    from pipeline_assets.corpus.rows.trace import follow_source
 
     found = follow_source(Lineage(root), wanted)
     groups: dict[str, Any] = {"snapshots": [], "corpora": []}
@@ -297,7 +296,7 @@ def why(
 
     Example: corpusmill stage-a why wikipedia:en:12 --data out
     """
-    from pipeline_assets.corpus.rows.fates import follow_document
+    from pipeline_assets.corpus.rows.trace import follow_document
 
     if not doc_id:
         raise UsageError("the id is empty", "DOC_ID", "give the id of a document: `trace` and `peek` show ids")

@@ -29,7 +29,6 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.rehash import HashTask, Journal
 from pipeline_assets.corpus.spine.usage import Stopwatch
-from pipeline_assets.corpus.trust.sample import Sample
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.readers.held import HeldOfFolders, HeldOfHub
@@ -54,7 +53,7 @@ def verify(
     as_json: AsJson = False,
 ) -> bool:
     """Example: corpusmill verify data/megatron/healing_text_v1 --upstream"""
-    from pipeline_assets.corpus.trust.result import Scope
+    from pipeline_assets.corpus.trust.result import Sample, Scope
     from pipeline_assets.corpus.trust.result import as_json as report_of
     from pipeline_assets.corpus.trust.verify import hold, look_at_chain
 

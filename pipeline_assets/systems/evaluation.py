@@ -21,11 +21,7 @@ from pipeline_assets.corpus.spine.target import BuildResult, Target
 
 
 def evaluation_targets(section: DecontaminationSection, name: str, folder: Path) -> tuple[Target, ...]:
-    """The files of each evaluation set, each by its hash, in a folder of the set's name.
-
-    Args:
-        name: what the recipe is called.
-    """
+    """The files of each evaluation set of a recipe of this name, each by its hash, in a folder of the set's name."""
     return tuple(
         EVALUATION.target(
             name,

@@ -5,14 +5,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline_assets.corpus.megatron_audit import (
-    ids_in_range,
-    index_reads_back,
-    no_document_in_both_splits,
-    no_valid_text_in_train,
-    token_budget_met,
-    valid_fraction_is_plausible,
-)
+from pipeline_assets.corpus import megatron_audit as audit
 from pipeline_assets.corpus.megatron_split import (
     DATASET_STAGE,
     SPLIT_STAGE,
@@ -99,11 +92,9 @@ class HealingRecipe(Recipe):
         )
 
     def goals(self) -> list[Target]:
-        """What all else is made for."""
         return [self.megatron_dataset()]
 
     def revisions(self) -> list[tuple[str, str]]:
-        """Dataset and commit of everything that is read from a hub."""
         return [(self.snapshot.dataset, self.snapshot.revision)]
 
     def _described(self) -> dict[str, Any]:
@@ -182,7 +173,7 @@ MEGATRON_SPLIT = Kind(
     formats=frozenset({"megatron"}),
     rows=SplitRows,
     limit=_budget,
-    checks=(FILES, LEDGER, *map(check, (index_reads_back, ids_in_range, token_budget_met))),
+    checks=(FILES, LEDGER, *map(check, (audit.index_reads_back, audit.ids_in_range, audit.token_budget_met))),
 )
 
 
@@ -199,9 +190,9 @@ MEGATRON_DATASET = Kind(
     "Both splits under one digest: what a training run names.",
     checks=(
         FILES,
-        check(no_document_in_both_splits),
-        check(valid_fraction_is_plausible, is_blocking=False),  # by chance it fails once in a while, for ever
-        check(no_valid_text_in_train, is_blocking=False),
+        check(audit.no_document_in_both_splits),
+        check(audit.valid_fraction_is_plausible, is_blocking=False),  # by chance it fails once in a while, for ever
+        check(audit.no_valid_text_in_train, is_blocking=False),
     ),
 )
 RECIPE = HealingRecipe

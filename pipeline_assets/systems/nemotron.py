@@ -40,8 +40,7 @@ from pipeline_assets.corpus.publishing.dataset_card import card_of
 from pipeline_assets.corpus.publishing.publish import preview_publication, publish_sealed
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
-from pipeline_assets.corpus.rows.conversations import CandidateRows, ConversationRows, KeptConversations, LaidOutRows
-from pipeline_assets.corpus.rows.prompts import ComparedPrompts, DecontaminatedPrompts, PromptRows
+from pipeline_assets.corpus.rows import conversations
 from pipeline_assets.corpus.scoring.section import ScoringSection
 from pipeline_assets.corpus.scoring.subsets_recipe import SubsetsRecipe
 from pipeline_assets.corpus.spine.artifact import open_artifact
@@ -69,7 +68,6 @@ class NemotronRecipe(Recipe):
 
     @classmethod
     def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
-        """As `Recipe.misfits`."""
         yield from section_misfits(values)
         if root is not None:
             yield from folder_misfits(values, root)
@@ -80,7 +78,6 @@ class NemotronRecipe(Recipe):
         yield from remarks_on(self.datasets, self.rows, self.publish)
 
     def goals(self) -> list[Target]:
-        """What all else is made for."""
         rows, inventories, scored = list[Target](), list[Target](), dict[str, Target]()
         for section, split in self.all_splits():
             raw, asked = self._raw(section, split), list[Target]()
@@ -124,7 +121,6 @@ class NemotronRecipe(Recipe):
         return [(section, split) for section in self.datasets for split in section.splits]
 
     def revisions(self) -> list[tuple[str, str]]:
-        """Dataset and commit of everything that is read from a hub."""
         return [(section.dataset, section.revision) for section in self.datasets if section.revision is not None]
 
 
@@ -243,7 +239,7 @@ NORMALIZED_SHARDS = Kind(
 
     Each names the file, the row and the commit that it is from; rows that give no text are kept aside with reasons.""",
     formats=frozenset({"parquet"}),
-    rows=ConversationRows,
+    rows=conversations.ConversationRows,
     listing=split_pin.list_rows,
     limit=_sample,
     checks=(
@@ -273,7 +269,7 @@ PROMPTS = Kind(
 
     Invalid Harmony, next to no completion, calls that don't fit their tools, texts that were there before.""",
     formats=frozenset({"jsonl"}),
-    rows=PromptRows,
+    rows=conversations.PromptRows,
     checks=(FILES, LEDGER),
 )
 
@@ -284,7 +280,7 @@ DECONTAMINATED = Kind(
     seals_files(lambda job: decontaminate(job, PROMPTS, may_be_empty=True)),
     "Prompts of a split without items of evaluation sets; of each that held one, which, how much of it, and where.",
     formats=frozenset({"jsonl"}),
-    rows=DecontaminatedPrompts,
+    rows=conversations.DecontaminatedPrompts,
     checks=(FILES, LEDGER),
 )
 
@@ -302,7 +298,7 @@ NEAR_DUPLICATES = Kind(
     seals_files(_find_near),
     "Which prompts of a split, of a dataset or of all are alike: a decision for each, and all pairs that are near.",
     formats=frozenset({"jsonl", "parquet"}),
-    rows=ComparedPrompts,
+    rows=conversations.ComparedPrompts,
     checks=(FILES, LEDGER),
 )
 
@@ -323,7 +319,7 @@ DEDUPLICATED = Kind(
 
     Each that went is kept aside with its reason.""",
     formats=frozenset({"parquet"}),
-    rows=KeptConversations,
+    rows=conversations.KeptConversations,
     checks=(FILES, LEDGER),
 )
 
@@ -343,7 +339,7 @@ CANDIDATE_POOLS = Kind(
 
     Waits for all its splits. To take a row out changes one file of each pool that has it.""",
     formats=frozenset({"parquet"}),
-    rows=CandidateRows,
+    rows=conversations.CandidateRows,
     checks=(FILES, LEDGER, check(row_checks.pools_have_rows, is_blocking=False)),
 )
 
@@ -390,7 +386,7 @@ HF_LAYOUT = Kind(
     "The normalised rows of a dataset in one folder, as a hub has them, with its card. Waits for all its splits.",
     formats=frozenset({"parquet"}),
     labels=(CARD,),
-    rows=LaidOutRows,
+    rows=conversations.LaidOutRows,
 )
 RECIPE = NemotronRecipe
 KINDS = (

@@ -26,8 +26,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_whi
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.pairs import EncodedPairs, PairRows
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.recipe import Misfit, Recipe, section_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
@@ -50,13 +49,11 @@ class ParallelRecipe(Recipe):
 
     @classmethod
     def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
-        """As `Recipe.misfits`."""
         path = section_at(values, "source").get("path")
         if root is not None and isinstance(path, str) and not (root / path).is_dir():
             yield Misfit(("source", "path"), f"there is no folder {root / path}", "correct `path`")
 
     def goals(self) -> list[Target]:
-        """What all else is made for."""
         source = self.source
         outside = None if source.path is None else SourceFolder(Path(source.path), source.patterns())
         raw = RAW.target(self.name, source.content_of_files(), outside=outside)
@@ -68,7 +65,6 @@ class ParallelRecipe(Recipe):
         return [TOKEN_CACHE.target(self.name, content, [sample], outside=model)]
 
     def revisions(self) -> Sequence[tuple[str, str]]:
-        """Dataset and commit of what is read from a hub."""
         if self.source.dataset is None or self.source.revision is None:
             return ()
         return [(self.source.dataset, self.source.revision)]
@@ -82,11 +78,8 @@ def _pin(target: Target, run: Run) -> BuildResult:
 
 
 def _meant(target: Target, run: Run) -> list[HubFile]:
-    """The files of a hub that the patterns match, those of each split by their paths.
-
-    Raises:
-        UsageError: no revision is pinned yet, or a split has no file.
-        InputError: from the hub.
+    """The files of a hub that the patterns match, those of each split by their paths. Raises UsageError: no revision is
+    pinned yet, or a split has no file; InputError: from the hub.
     """
     recipe, hub = target.recipe, run.hub_for("this translation set")
     refuse_unpinned(recipe["dataset"], recipe["revision"], target.name.partition("/")[0])

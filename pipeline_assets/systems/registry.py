@@ -27,10 +27,8 @@ class System(Protocol):
 
 def add_system(name: str, page: str) -> None:
     """Makes a system known, before any of its recipes is read: to commands, to Dagster, and to what looks at artifacts.
-
-    Args:
-        name: `system` of its recipes, and the folder of its artifacts.
-        page: a module; it is loaded when something of the system is asked for.
+    Its name is `system` of its recipes, and the folder of its artifacts; its page is a module, loaded when something of
+    it is asked for.
     """
     SYSTEMS[name] = page
     AREAS.extend({name} - {*AREAS, "healing"})  # healing has older folders
@@ -79,24 +77,14 @@ def recipe_class(system: str) -> type[Recipe]:
 
 
 def read_recipe(path: Path, root: Path | None = None) -> Recipe:
-    """The recipe in a file, of the class that its `system` names.
-
-    Args:
-        root: the data root that it is going to be built in; its folders are looked for.
-    Raises:
-        UsageError: no such file or system, or a recipe that its class refuses.
+    """The recipe in a file, of the class that its `system` names; folders of the data root that it is going to be built
+    in are looked for. Raises UsageError: no such file or system, or a recipe that its class refuses.
     """
     return recipe_of(read_yaml(path), path, root)
 
 
 def recipe_of(values: Mapping[str, object], path: Path, root: Path | None = None) -> Recipe:
-    """What a recipe file says, of the class that its `system` names.
-
-    Args:
-        root: as of `read_recipe`.
-    Raises:
-        UsageError: no such system, or a recipe that its class refuses.
-    """
+    """What a recipe file says, of the class that its `system` names. Arguments and errors as of `read_recipe`."""
     system = values.get("system")
     if not isinstance(system, str) or system not in SYSTEMS:
         raise UsageError(f"`system` is {system!r}", path, f"write one of {', '.join(SYSTEMS)}")
@@ -138,10 +126,8 @@ def recipe_of_folders(recipes: Sequence[Recipe], root: Path) -> dict[str, str]:
 
 
 def recipe_path(name: str, root: Path) -> Path:
-    """The file of a recipe given by path, or by name: one of the data root, else of the project.
-
-    Raises:
-        UsageError: there is none of that name (with the nearest).
+    """The file of a recipe given by path, or by name: one of the data root, else of the project. Raises UsageError:
+    there is none of that name (with the nearest).
     """
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return Path(name)

@@ -35,10 +35,8 @@ _RAW = "nemotron/raw"
 def scores_of(
     recipe: str, pools: Mapping[str, Target], asked: ScoringSection, subsets: SubsetsRecipe | None
 ) -> list[Target]:
-    """The scores of splits, the report on them, and the subsets that are chosen by them.
-
-    Args:
-        pools: by split (`dataset/split`): the candidate pools of its dataset, or the files of pools that lie elsewhere.
+    """The scores of splits, the report on them, and the subsets that are chosen by them. By split (`dataset/split`)
+    come the candidate pools of its dataset, or the files of pools that lie elsewhere.
     """
     model = MODEL.target(recipe, asked.model.pinned_content(), outside=asked.model.folder())
     scores = [

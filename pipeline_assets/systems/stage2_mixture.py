@@ -27,7 +27,7 @@ from pipeline_assets.corpus.preview import preview_token_shards
 from pipeline_assets.corpus.publishing.source_notes import README, with_source_notes
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files
 from pipeline_assets.corpus.rows.documents import SourceRows
-from pipeline_assets.corpus.rows.token_shards import TokenShardRows
+from pipeline_assets.corpus.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.sampling.weights import weight_misfits
 from pipeline_assets.corpus.shards.mixture_figures import preview_inventory, preview_segments, write_mixture_figures
 from pipeline_assets.corpus.shards.recipe import (
@@ -44,8 +44,7 @@ from pipeline_assets.corpus.shards.sections import (
     TrainedTokenizer,
     licence_misfits,
 )
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Name, Recipe, section_at, sections_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile, load_tokenizer
@@ -84,7 +83,6 @@ class Stage2Recipe(Recipe):
 
     @classmethod
     def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
-        """As `Recipe.misfits`."""
         names = [str(section["source"]) for _, section in sections_at(values, "sources") if "source" in section]
         yield from source_misfits(values)
         yield from licence_misfits(values)
@@ -109,7 +107,6 @@ class Stage2Recipe(Recipe):
             yield Misfit(("name",), "there are no `sources`", "name some")
 
     def goals(self) -> list[Target]:
-        """What all else is made for."""
         kept = {source.source: self._kept(source) for source in self.sources}
         goals, corpora, shards = [*kept.values()], dict(kept), dict[str, Target]()
         trained = [self._trained(self.tokenizer, kept)] if isinstance(self.tokenizer, TrainedTokenizer) else []
@@ -173,7 +170,6 @@ class Stage2Recipe(Recipe):
             load_tokenizer(TokenizerFile(self.tokenizer.file(), root / self.tokenizer.path))
 
     def revisions(self) -> list[tuple[str, str]]:
-        """Dataset and commit of everything that is read from a hub."""
         return [(source.dataset, source.revision) for source in self.sources if isinstance(source, HubSource)]
 
 

@@ -3,8 +3,11 @@
 What is compiled is imported where it is used: most commands build nothing.
 """
 
+import datetime
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,6 +20,7 @@ from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, RemovalCaps, cap_misfits
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.verdict import FILTER_STAGE
+from pipeline_assets.corpus.formats.memmap import META
 from pipeline_assets.corpus.licences import known_tag, licence_table
 from pipeline_assets.corpus.normalize.converted import (
     NORMALIZE_STAGE,
@@ -38,23 +42,24 @@ from pipeline_assets.corpus.normalize.sources import (
     source_misfits,
     source_of,
 )
-from pipeline_assets.corpus.packing.recipe import PackSection
-from pipeline_assets.corpus.preview import preview_inputs, preview_report
+from pipeline_assets.corpus.packing import recipe as packing
+from pipeline_assets.corpus.packing.summary import deduplicated_before, draws_are_deduplicated, shares_reached
+from pipeline_assets.corpus.preview import preview_inputs, preview_packed, preview_report
 from pipeline_assets.corpus.readers.columns import LicensedColumns
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.rows.derived import DecontaminatedRows, DeduplicatedRows, FilteredRows
 from pipeline_assets.corpus.rows.documents import SourceRows
+from pipeline_assets.corpus.rows.token_rows import PackedRows
 from pipeline_assets.corpus.sampling.weights import weight_misfits
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Option, Recipe, section_at, sections_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.corpus.trust.figures import Limit
 from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
-from pipeline_assets.systems.packed import PACKED, packed_target
 
 Tags = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
@@ -84,7 +89,7 @@ class StageARecipe(Recipe):
     seen: Tags = ()
     max_removed: RemovalCaps | None = None
     decontamination: DecontaminationSection | None = None
-    pack: PackSection | None = None
+    pack: packing.PackSection | None = None
 
     @pydantic.field_validator("refuse_licences")
     @classmethod
@@ -93,7 +98,6 @@ class StageARecipe(Recipe):
 
     @classmethod
     def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
-        """As `Recipe.misfits`."""
         sources = [str(section["source"]) for _, section in sections_at(values, "sources") if "source" in section]
         yield from source_misfits(values)
         yield from cap_misfits(values, sources)
@@ -115,7 +119,6 @@ class StageARecipe(Recipe):
                 yield Misfit(location, f"there is `{'.'.join(location)}` without `dedup`", fix)
 
     def goals(self) -> list[Target]:
-        """What all else is made for."""
         up_to = self.outputs.up_to if self.outputs else None
         if up_to == "normalized":
             return [*map(self._normalized, self.sources)]
@@ -169,12 +172,7 @@ class StageARecipe(Recipe):
         if self.pack is not None and not all(target.is_sealed(root) for target in packed):
             self.pack.check_tokenizer(root)
 
-    def source(self, name: str) -> Source | None:
-        """The source of a name."""
-        return next((source for source in self.sources if source.source == name), None)
-
     def revisions(self) -> list[tuple[str, str]]:
-        """Dataset and commit of everything that is read from a hub."""
         return [(source.dataset, source.revision) for source in self.sources if isinstance(source, HubSource)]
 
     def _folder(self) -> Path:
@@ -304,14 +302,10 @@ SIGNATURES = Kind(
 )
 
 
-def _decontaminate(job: Job) -> BuildResult:
-    return decontaminate(job, NORMALIZED, FILTERED, DEDUPLICATED)
-
-
 DECONTAMINATED = Kind(
     "stage_a/decontaminated",
     DECONTAMINATION_STAGE,
-    seals_files(_decontaminate),
+    seals_files(lambda job: decontaminate(job, NORMALIZED, FILTERED, DEDUPLICATED)),
     """Documents of all sources without items of the evaluation sets; of each that had some, which, and where.
 
     Waits until every source of the recipe is filtered, all are deduplicated if it asks for that, and every evaluation
@@ -319,6 +313,57 @@ DECONTAMINATED = Kind(
     formats=frozenset({"jsonl"}),
     rows=DecontaminatedRows,
     checks=(FILES, LEDGER),
+)
+
+
+def packed_target(section: packing.PackSection, name: str, folder: Path, corpora: Sequence[Target]) -> Target:
+    """Rows of tokens, drawn of what corpora hold of each source."""
+    path, content = section.tokenizer_path, {"pack": section.rows_content()}
+    outside = None if path is None else packing.TokenizerPath(Path(path))
+    tokenizer = section.tokenizer.content()
+    return PACKED.target(name, content, corpora, folder=folder, tokenizer=tokenizer, outside=outside)
+
+
+def _pack(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
+    from pipeline_assets.corpus.packing.pack_corpus import pack_corpus
+
+    corpora, root = job.upstream_by_name(), job.run.root
+    recipe = packing.PackRecipe.from_content({**job.recipe["pack"], "tokenizer": job.target.tokenizer})
+    packing.refuse_emptied(corpora, deduplicated_before(job.upstream[0], root), recipe.weights or ())
+    packing.refuse_beyond_text(corpora, recipe)
+    path = job.target.outside.path if isinstance(job.target.outside, packing.TokenizerPath) else None
+    now, file = datetime.datetime.now(datetime.UTC), None if path is None else root / path
+    content = pack_corpus(job.building, corpus_shards(corpora), recipe, job.run.settings, now, file)
+    told = {} if path is None else {packing.TOKENIZER_FILE: str(path)}
+    return replace(content, provenance={**content.provenance, **told})
+
+
+def _packed_tokens(recipe: Mapping[str, Any]) -> Limit:
+    rows, seq_len = recipe["pack"]["num_seqs"], recipe["pack"]["seq_len"]
+    tokens = None if rows is None else rows * seq_len
+    return Limit("pack.num_seqs", tokens=tokens, passes=math.inf)  # how much of a row is padding depends on the texts
+
+
+PACKED = Kind(
+    "stage_a/packed",
+    packing.PACK_STAGE,
+    seals_files(_pack),
+    """Rows of tokens of one length, drawn of all sources by weight, and what tells where each token is from.
+
+    Waits until all that it is drawn from is there.""",
+    formats=frozenset({"numpy"}),
+    rows=PackedRows,
+    preview=preview_packed,
+    limit=_packed_tokens,
+    outside=packing.tokenizer_path,
+    labels=(META,),
+    checks=(
+        FILES,
+        LEDGER,
+        check(shares_reached, is_blocking=False),
+        check_beside(draws_are_deduplicated, is_blocking=False),
+    ),
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.reads import logged
+from pipeline_assets.corpus.spine.files import logged
 from pipeline_assets.corpus.text_selection import TextRecipe, select_shards
 
 

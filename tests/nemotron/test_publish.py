@@ -16,8 +16,7 @@ from nemotron_hub import SHIPPED
 from pipeline_assets.corpus.nemotron.pools_recipe import RULES
 from pipeline_assets.corpus.nemotron.splits import dataset_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.rows.record import record_of
-from pipeline_assets.corpus.rows.source_row import SourceRow
+from pipeline_assets.corpus.rows.source_row import SourceRow, record_of
 from pipeline_assets.corpus.rows.trace import open_rows, trace_row
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.lineage import Lineage

@@ -10,9 +10,8 @@ from nemotron_hub import SCIENCE, is_science_line, rows_of
 from rows_contract import hold_contract
 
 from pipeline_assets.corpus.rows.conversations import ConversationRows
-from pipeline_assets.corpus.rows.fates import follow_source
 from pipeline_assets.corpus.rows.source_row import SourceRow
-from pipeline_assets.corpus.rows.trace import open_rows, trace_id, trace_row
+from pipeline_assets.corpus.rows.trace import follow_source, open_rows, trace_id, trace_row
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError

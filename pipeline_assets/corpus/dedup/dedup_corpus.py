@@ -57,9 +57,15 @@ from pipeline_assets.corpus.dedup.steps import (
 from pipeline_assets.corpus.dedup.tasks import Task
 from pipeline_assets.corpus.dedup.verify import write_sets
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, fatal_row, gather_lines
-from pipeline_assets.corpus.formats.arrow import column_of, numbers, repeated
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
-from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
+from pipeline_assets.corpus.formats.parquet import (
+    column_of,
+    in_row_groups,
+    numbers,
+    read_columns,
+    repeated,
+    write_table,
+)
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.dedup.recipe import Selection
-from pipeline_assets.corpus.formats.arrow import column_of, numbers
-from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.parquet import column_of, numbers, open_parquet
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile
 

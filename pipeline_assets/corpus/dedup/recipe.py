@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 import pydantic
 
-from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.artifact import Verdict
 from pipeline_assets.corpus.spine.errors import key
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import Decimal, Misfit, Option, PerSource, RecipePart, section_at

@@ -33,7 +33,7 @@ from pipeline_assets.corpus.dedup.tasks import Task, parts, share_bytes
 from pipeline_assets.corpus.dedup.windows import FATAL, select_shard, select_windows
 from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
-from pipeline_assets.corpus.formats.arrow import numbers, table_of
+from pipeline_assets.corpus.formats.parquet import numbers, table_of
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.sealing import WORK

@@ -24,9 +24,8 @@ from pipeline_assets.corpus.dedup.decision import RULE, Decision, Outcome
 from pipeline_assets.corpus.dedup.order import KeyRange, Runs, document_numbers, include, is_member
 from pipeline_assets.corpus.dedup.seen import SeenStore, stores_of
 from pipeline_assets.corpus.document_shards import SHARDS
-from pipeline_assets.corpus.formats.arrow import column_of, numbers, table_of
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
-from pipeline_assets.corpus.formats.parquet import read_columns
+from pipeline_assets.corpus.formats.parquet import column_of, numbers, read_columns, table_of
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt

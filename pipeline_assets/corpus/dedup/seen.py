@@ -17,8 +17,7 @@ from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE, Sample
 from pipeline_assets.corpus.dedup.order import KeyRange, document_numbers, is_seen
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.verify import INDEX_SUFFIX, SETS_SUFFIX, SetsFile
-from pipeline_assets.corpus.formats.arrow import column_of, mask, numbers, strings
-from pipeline_assets.corpus.formats.parquet import read_columns
+from pipeline_assets.corpus.formats.parquet import column_of, mask, numbers, read_columns, strings
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 

@@ -24,7 +24,7 @@ from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe,
 from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, lowered, mixed, normalize
 from pipeline_assets.corpus.doc_ids import write_ids
 from pipeline_assets.corpus.document import columns_of
-from pipeline_assets.corpus.formats.arrow import column_of, numbers, strings, table_of
+from pipeline_assets.corpus.formats.parquet import column_of, numbers, strings, table_of
 from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt

@@ -51,8 +51,7 @@ from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, ID
 from pipeline_assets.corpus.dedup.tasks import Task, do, parts, share_bytes
 from pipeline_assets.corpus.dedup.verify import SETS, SetsFile, verify_pairs, write_sets
 from pipeline_assets.corpus.doc_ids import first_repeat
-from pipeline_assets.corpus.formats.arrow import mask, numbers, truths
-from pipeline_assets.corpus.formats.parquet import read_columns
+from pipeline_assets.corpus.formats.parquet import mask, numbers, read_columns, truths
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
 from pipeline_assets.corpus.spine.sealing import WORK

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.reads import Readable
+from pipeline_assets.corpus.spine.files import Readable
 
 _READ_BYTES = 1 << 16
 _STEP_BYTES = 1 << 18
@@ -128,11 +128,9 @@ def codec_of(head: bytes) -> Codec | None:
 
 def decompressed(file: Readable, codec: Codec | None, where: object, fix: str, block_bytes: int) -> Iterator[bytes]:
     """Every frame of an open file, in blocks of at least `block_bytes`, and 256 KiB more at most; the last may be
-    shorter. Without a codec the file as it is, in blocks of that size at most.
-
-    Raises:
-        InputError: it is cut off or damaged, with `where` and `fix`. Blocks may have been yielded before that shows (a
-            frame's checksum comes last): keep nothing that was made of them. A file of 0 bytes is cut off.
+    shorter. Without a codec the file as it is, in blocks of that size at most. Raises InputError: it is cut off or
+    damaged, with `where` and `fix`. Blocks may have been yielded before that shows (a frame's checksum comes last):
+    keep nothing that was made of them. A file of 0 bytes is cut off.
     """
     if codec is None:
         while block := file.read(block_bytes):

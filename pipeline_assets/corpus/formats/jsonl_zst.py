@@ -16,7 +16,7 @@ import zstandard
 from pipeline_assets.corpus.formats.compression import ZSTD, decompressed
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.reads import hashed
+from pipeline_assets.corpus.spine.files import hashed
 from pipeline_assets.corpus.spine.staging import OutputFile
 
 _PIECE_BYTES = 1 << 16  # what is made of a piece stays in the cache
@@ -28,10 +28,8 @@ def whole_lines(
     """The same bytes in blocks of at least `block_bytes` that end at a line's end; a last line without one ends the
     last block, which may be shorter.
 
-    Memory is that of one block, or of the longest line.
-
-    Raises:
-        InputError: a line is longer than `max_line_bytes`; None is no limit.
+    Memory is that of one block, or of the longest line. Raises InputError: a line is longer than `max_line_bytes`; None
+    is no limit.
     """
     pending: list[bytes] = []
     pending_bytes = line_bytes = 0

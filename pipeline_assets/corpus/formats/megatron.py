@@ -27,10 +27,8 @@ _HEADER = struct.Struct("<9sQBQQ")
 
 
 def index_bytes(lengths: NDArray[np.int32]) -> bytes:
-    """A whole `.idx` of int32 tokens, one sequence a document.
-
-    Args:
-        lengths: tokens per document, shape (documents,); may be empty.
+    """A whole `.idx` of int32 tokens, one sequence a document, by the tokens per document, shape (documents,); may be
+    empty.
     """
     sequences = len(lengths)
     pointers = (np.cumsum(lengths, dtype=np.int64) - lengths) * 4
@@ -58,10 +56,8 @@ class IndexedDataset:
 
 
 def read_indexed_dataset(prefix: Path) -> IndexedDataset:
-    """The pair `<prefix>.idx`, `<prefix>.bin`.
-
-    Raises:
-        InputError: a file is missing, the index is none, or it doesn't fit the `.bin`.
+    """The pair `<prefix>.idx`, `<prefix>.bin`. Raises InputError: a file is missing, the index is none, or it doesn't
+    fit the `.bin`.
     """
     index_path, tokens_path = prefix.with_name(prefix.name + ".idx"), prefix.with_name(prefix.name + ".bin")
     try:
@@ -85,10 +81,8 @@ def read_indexed_dataset(prefix: Path) -> IndexedDataset:
 
 
 def read_sequences(index: Path, first: int, count: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Lengths (count,) and pointers (count,) of some sequences of an `.idx`; nothing else of it is read.
-
-    Raises:
-        InputError: this is no index, or it has fewer sequences.
+    """Lengths (count,) and pointers (count,) of some sequences of an `.idx`; nothing else of it is read. Raises
+    InputError: this is no index, or it has fewer sequences.
     """
     with open(index, "rb") as file:
         header = file.read(_HEADER.size)

@@ -119,10 +119,8 @@ class PackedSet:
         return tokens
 
     def segments(self, row: int) -> list[Segment]:
-        """The documents in a row, in their order; reads the part of the index that the row is in.
-
-        Raises:
-            InputError: the index is damaged or not there, or has no such row.
+        """The documents in a row, in their order; reads the part of the index that the row is in. Raises InputError:
+        the index is damaged or not there, or has no such row.
         """
         row = range(len(self))[row]
         number = int(np.searchsorted(self._frame_rows, row, side="right")) - 1
@@ -133,9 +131,7 @@ class PackedSet:
 
     def rows_with(self, doc_id: str) -> Iterator[int]:
         """The rows that have a segment of a document with this id, ascending; reads the whole index, a frame at a time.
-
-        Raises:
-            InputError: the index is damaged or not there.
+        Raises InputError: the index is damaged or not there.
         """
         wanted = b'"doc_id":' + msgspec.json.encode(doc_id)
         for number, frame in enumerate(self.meta.index_frames):
@@ -171,13 +167,9 @@ class PackedSet:
 
 
 def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
-    """The packed set in a folder; sizes are checked, and with the manifest those of all files.
-
-    Args:
-        digest: of the set that is expected.
-    Raises:
-        InputError: a file is missing or has another size, or meta.json says nothing of the kind.
-        RetryableError: another set than is expected, or one that took the folder's place while this one was opened.
+    """The packed set in a folder, of this digest if one is expected; sizes are checked, and with the manifest those of
+    all files. Raises InputError: a file is missing or has another size, or meta.json says nothing of the kind;
+    RetryableError: another set than is expected, or one that took the folder's place while this one was opened.
     """
     folder = Path(folder)
     try:
@@ -280,11 +272,7 @@ _segments_decoder = msgspec.json.Decoder(list[Segment])
 
 
 def _lines(index: bytes | mmap.mmap | None, where: Path, frames: Sequence[Frame], number: int) -> list[bytes]:
-    """The lines of one frame.
-
-    Raises:
-        InputError: the index is damaged, or there is none.
-    """
+    """The lines of one frame. Raises InputError: the index is damaged, or there is none."""
     if index is None:
         raise InputError("there is no such file", where, _FIX)
     stop = frames[number + 1].offset if number + 1 < len(frames) else None

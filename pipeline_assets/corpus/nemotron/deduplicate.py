@@ -22,9 +22,8 @@ import pyarrow as pa
 from pipeline_assets.corpus.decontamination.evidence import read_contaminated
 from pipeline_assets.corpus.dedup.decision import Decision, read_decisions
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines
-from pipeline_assets.corpus.formats.arrow import mask, nullable, numbers
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, mask, nullable, numbers, open_parquet
 from pipeline_assets.corpus.nemotron.prompts import DroppedRow
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA, data_files
 from pipeline_assets.corpus.spine.artifact import Artifact

@@ -30,9 +30,8 @@ import pyarrow as pa
 
 from pipeline_assets.corpus import doc_ids
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines, read_rejects
-from pipeline_assets.corpus.formats.arrow import strings
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, strings
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_shard
 from pipeline_assets.corpus.nemotron.row_metadata import numbered

@@ -15,8 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.formats.arrow import mask
-from pipeline_assets.corpus.formats.parquet import read_columns
+from pipeline_assets.corpus.formats.parquet import mask, read_columns
 from pipeline_assets.corpus.html_page import REPORT_HTML, REPORT_JSON
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.nemotron.inventory import write_text

@@ -26,9 +26,8 @@ import pyarrow.parquet as pq
 import zstandard
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow import column_of, mask
 from pipeline_assets.corpus.formats.compression import ZSTD, decompressed
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, read_columns
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, column_of, mask, open_parquet, read_columns
 from pipeline_assets.corpus.licences import stated_tag
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability_pool, condition_of, rows_that_hold
 from pipeline_assets.corpus.nemotron.schema import SCHEMA, data_files

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pydantic
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow import nullable
+from pipeline_assets.corpus.formats.parquet import nullable
 from pipeline_assets.corpus.licences import known_tag
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.spine.errors import InputError

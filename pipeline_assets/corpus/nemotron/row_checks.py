@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.formats.arrow import column_of
-from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.parquet import column_of, open_parquet
 from pipeline_assets.corpus.harmony.encode import (
     AssistantLast,
     HarmonyTokens,
@@ -28,8 +27,7 @@ from pipeline_assets.corpus.nemotron.inventory import read_inventories, read_inv
 from pipeline_assets.corpus.nemotron.pools_recipe import no_row_has_all
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import data_files
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.encode import cached_encoder, is_spot_checked
 from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, Encoder

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow import column_of, mask, numbers, repeated
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.memmap import (
     BOUNDARIES,
@@ -28,6 +27,7 @@ from pipeline_assets.corpus.formats.memmap import (
     Segment,
     write_npy_header,
 )
+from pipeline_assets.corpus.formats.parquet import column_of, mask, numbers, repeated
 from pipeline_assets.corpus.packing.encoded import EncodedShard
 from pipeline_assets.corpus.packing.plan_files import (
     Drawn,

@@ -9,11 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline_assets.corpus.formats.arrow import strings
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS
-from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.spine.artifact import Artifact, sealed_manifest
-from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.formats.parquet import open_parquet, strings
+from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, sealed_manifest
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.target import Target

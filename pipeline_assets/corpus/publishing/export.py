@@ -16,13 +16,11 @@ from typing import Literal
 import msgspec
 import pyarrow as pa
 
-from pipeline_assets.corpus.formats.arrow import strings
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
-from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
+from pipeline_assets.corpus.formats.parquet import in_row_groups, strings, write_table
 from pipeline_assets.corpus.markdown import code, plain, table
 from pipeline_assets.corpus.publishing.card_metadata import DEFAULT, CardConfig, card_metadata, features_of
-from pipeline_assets.corpus.rows.store import RowStore
-from pipeline_assets.corpus.rows.tables import TableShard, table_shards
+from pipeline_assets.corpus.rows.store import RowStore, TableShard
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
@@ -56,7 +54,7 @@ def export(store: RowStore, to: To, out: Path, zstd_level: int) -> Exported:
         UsageError: it is there, or the rows are no text.
         InputError: a shard is damaged.
     """
-    shards = table_shards(store)
+    shards = store.table_shards()
     if out.exists():
         raise UsageError("it is there already", out, "give another folder, or remove it")
     building = out.with_name(f".{out.name}.building")

@@ -9,10 +9,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Literal
 
 from pipeline_assets.corpus.formats.compression import codec_of
-from pipeline_assets.corpus.spine import reads
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.corpus.spine.files import Promise, promise_file
 from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.reads import Promise
 
 Format = Literal["lines", "parquet", "text"]
 FORMATS: dict[str, Format] = {
@@ -305,5 +304,5 @@ def files_of(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
     files = [SourceFile(folder.path / entry["name"], entry["name"], entry["bytes"]) for entry in entries]
     for file, entry in zip(files, entries, strict=True):
         promise = Promise(entry["digest"].removeprefix(_SHA256), f"{manifest.name} lists", _CHANGED)
-        reads.promise(file.path, promise, is_streamed=True)
+        promise_file(file.path, promise, is_streamed=True)
     return files

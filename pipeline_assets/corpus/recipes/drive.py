@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import Artifact, copy_manifest, read_manifest
-from pipeline_assets.corpus.spine.checks import CheckResult
+from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, copy_manifest, read_manifest
 from pipeline_assets.corpus.spine.errors import DeniedError, InputError, RetryableError
 from pipeline_assets.corpus.spine.lineage import COPIES
 from pipeline_assets.corpus.spine.lock import BuilderBusy
@@ -25,11 +24,8 @@ _POLL_S = 1.0
 
 @dataclass(frozen=True)
 class Built:
-    """What a build came to.
-
-    Attributes:
-        was_current: it was sealed as asked, nothing was built.
-        checks: what they said, as far as they were asked now.
+    """What a build came to: it may have been sealed as asked, so that nothing was built; and what its checks said, as
+    far as they were asked now.
     """
 
     artifact: Artifact
@@ -38,12 +34,9 @@ class Built:
 
 
 def build(target: Target, run: Run, asks_again: bool = False) -> Built:
-    """The artifact, and what its checks say of it.
-
-    Args:
-        asks_again: whether checks that were asked of what is there are asked again.
-    Raises:
-        InputError: as its kind's `build`. A check that holds it back raises nothing: see `Target.refuse_failed`.
+    """The artifact, and what its checks say of it; those that were asked of what is there already are asked again on
+    demand. Raises InputError: as its kind's `build`. A check that holds it back raises nothing: see
+    `Target.refuse_failed`.
     """
     kind, was_current = KINDS[target.kind], target.is_sealed(run.root)
     artifact = build_alone(target, run)
@@ -58,10 +51,8 @@ def build(target: Target, run: Run, asks_again: bool = False) -> Built:
 def build_alone(target: Target, run: Run) -> Artifact:
     """The artifact, no check of it asked: what a rebuild holds against the sealed one.
 
-    Two runs may want one upstream artifact: the second waits, then finds it there.
-
-    Raises:
-        InputError: as its kind's `build`.
+    Two runs may want one upstream artifact: the second waits, then finds it there. Raises InputError: as its kind's
+    `build`.
     """
     deadline = time.monotonic() + run.wait_s
     has_spoken = False

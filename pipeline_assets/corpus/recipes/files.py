@@ -1,23 +1,31 @@
-"""Recipe files that commands write: a recipe is moved to a commit, or made from options.
+"""Recipe files that are written: a recipe is moved to a commit, made from options, or written again at new heads.
 
 `pin_recipe` changes revisions alone: comments, layout and order stay. Only here may a recipe name a branch, or no
 revision at all: everything else reads recipes that are pinned. `write_recipe_of` writes a recipe among those of the
 data root; what somebody wrote or edited by hand is never lost.
+
+A version of a recipe is the same at the heads that its datasets had on a day, or in a week: a recipe of its own,
+`NAME_YYYYMMDD.yaml`, written once, so that whoever builds it again gets the same pins. Its artifacts lie in folders of
+their own; what is as the version before has it is taken over, and no byte of it is written again.
 """
 
 import hashlib
+import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import yaml
 
+from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.complaints import RECIPE_FILE
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import InputError, TransientError, UsageError
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, UNPINNED, Recipe, read_yaml
-from pipeline_assets.systems.registry import recipe_of
+from pipeline_assets.systems.registry import read_recipe, recipe_of, recipe_path, recipes_of
 
 
 def is_commit(revision: str) -> bool:
@@ -26,11 +34,8 @@ def is_commit(revision: str) -> bool:
 
 
 def revision_in(path: Path, dataset: str) -> str:
-    """The recipe's revision of a dataset; empty where it has none.
-
-    Raises:
-        UsageError: the recipe reads another dataset, or this one at several revisions, or something else is wrong in
-            it.
+    """The recipe's revision of a dataset; empty where it has none. Raises UsageError: the recipe reads another dataset,
+    or this one at several revisions, or something else is wrong in it.
     """
     read = sorted({name for name, _ in _revisions(read_yaml(path), path)})
     if dataset not in read:
@@ -76,10 +81,8 @@ def _text(path: Path) -> str:
 
 
 def _revisions(values: Mapping[str, object], path: Path) -> list[tuple[str, str]]:
-    """Dataset and commit of all that a recipe reads from a hub, forty zeros where it names no commit.
-
-    Raises:
-        UsageError: something else is wrong in it.
+    """Dataset and commit of all that a recipe reads from a hub, forty zeros where it names no commit. Raises
+    UsageError: something else is wrong in it.
     """
     filled = {key: _filled(value) for key, value in values.items()}
     return list(recipe_of(filled, path).revisions())
@@ -146,14 +149,9 @@ R = TypeVar("R", bound=Recipe)
 def write_recipe_of(
     kind: type[R], content: Mapping[str, object], root: Path, command: str, replace: bool
 ) -> tuple[R, Path]:
-    """The recipe of this content, and its file; not written where it can't be built.
-
-    Args:
-        command: that writes it, named in its first line.
-        replace: whether what another recipe made may be replaced.
-    Raises:
-        UsageError: a section can't be what it is, another version of an artifact is sealed in its place, or the file is
-            another's.
+    """The recipe of this content, and its file, whose first line names the command that writes it; not written where it
+    can't be built. Raises UsageError: a section can't be what it is, the file is another's, or another version of an
+    artifact is sealed in its place and may not be replaced.
     """
     path = root / "recipes" / f"{content['name']}.yaml"
     recipe = kind.of(content, path)
@@ -176,10 +174,8 @@ def _marked(content: str, command: str) -> str:
 
 
 def _refuse_to_lose(path: Path, recipe: Recipe, root: Path, command: str, replace: bool) -> None:
-    """
-    Raises:
-        UsageError: the recipe in the file was written or edited by hand, or made artifacts that the new one doesn't
-            speak of.
+    """Raises UsageError: the recipe in the file was written or edited by hand, or made artifacts that the new one
+    doesn't speak of.
     """
     if replace:
         return
@@ -197,3 +193,89 @@ def _refuse_to_lose(path: Path, recipe: Recipe, root: Path, command: str, replac
     for target in type(recipe).read(path).targets():
         if target.folder not in asked and target.is_sealed(root):
             raise UsageError(f"the recipe that is there made {target.folder}, this one doesn't", path, fix)
+
+
+Period = Literal["day", "week"]
+_NAME_LINE = re.compile(r"^name:[^\n]*$", re.MULTILINE)
+_DATE = "[0-9]" * 8
+logger = logging.getLogger("corpusmill")
+
+
+@dataclass(frozen=True)
+class Version:
+    """The version of a recipe that is to be there.
+
+    Attributes:
+        path: of its recipe; of the newest one where no head moved.
+        before: the recipe of the version before it; None where there is none.
+        moved: which datasets have another commit than in that, in words.
+        unreachable: of the datasets whose head nobody tells, why: these stay where they were.
+    """
+
+    path: Path
+    before: Path | None = None
+    moved: list[str] = field(default_factory=list)
+    unreachable: dict[str, InputError] = field(default_factory=dict)
+
+
+def first_day(moment: datetime, period: Period) -> str:
+    """YYYYMMDD of the day, or of the Monday of its week."""
+    return f"{moment - timedelta(days=moment.weekday() if period == 'week' else 0):%Y%m%d}"
+
+
+def version_of(name: str, root: Path, hub: HubFiles, moment: datetime, period: Period = "day") -> Version:
+    """The version of a recipe at a moment; its recipe is written where a head moved since the last. Raises InputError:
+    the hub doesn't answer at all, or the recipe can't be changed in place.
+    """
+    base = recipe_path(name, root)
+    versions = versions_of(name, root)
+    path = root / "recipes" / f"{name}_{first_day(moment, period)}.yaml"
+    earlier = [one for one in versions if one < path]
+    if path in versions:
+        return Version(path, earlier[-1] if earlier else base)
+    newest = versions[-1] if versions else base
+    pinned, heads, unreachable = dict(read_recipe(newest).revisions()), dict[str, str](), dict[str, InputError]()
+    for dataset in dict.fromkeys(dataset for dataset, _ in read_recipe(base).revisions()):
+        try:
+            heads[dataset] = hub.resolve(dataset, "main")
+        except TransientError:
+            raise
+        except InputError as error:
+            unreachable[dataset] = error
+    if unreachable and not heads:
+        raise next(iter(unreachable.values()))
+    moved = [f"{one}: {pinned.get(one)} → {head}" for one, head in heads.items() if pinned.get(one) != head]
+    if not moved:
+        return Version(newest, unreachable=unreachable)
+    durable.make_folder(path.parent)
+    text = _NAME_LINE.sub(f"name: {path.stem}", RECIPE_FILE.bytes_of(base).decode(), count=1)
+    building = path.with_suffix(".building")
+    durable.write_durably(building, text.encode())
+    try:
+        for dataset, commit in (pinned | heads).items():
+            pin_recipe(building, dataset, commit)
+        durable.rename(building, path)
+    finally:
+        durable.remove(building)
+    return Version(path, newest, moved, unreachable)
+
+
+def versions_of(name: str, root: Path) -> list[Path]:
+    """The recipes of a recipe's versions, by date."""
+    return sorted((root / "recipes").glob(f"{name}_{_DATE}.yaml"))
+
+
+def forget_versions(name: str, root: Path, keep: int, say: Callable[[str], None] = logger.info) -> None:
+    """Removes artifacts of all but the newest versions, and none that another recipe asks for; recipes stay."""
+    old = {path.stem for path in versions_of(name, root)[: -max(keep, 1)]}
+    recipes, _ = recipes_of(root)
+    kept = {folder for recipe in recipes if recipe.name not in old for folder in _folders(recipe)}
+    for recipe in recipes:
+        for folder in _folders(recipe) - kept if recipe.name in old else ():
+            if (root / folder).exists():
+                durable.remove(root / folder)
+                say(f"removed {folder}: the newest {keep} versions are kept")
+
+
+def _folders(recipe: Recipe) -> set[Path]:
+    return {target.folder for target in recipe.targets()}

@@ -10,18 +10,19 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import (
     Artifact,
+    CheckResult,
     Damage,
+    Verdict,
+    keep_results,
     open_artifact,
     read_manifest,
     sealed_manifest,
     verify,
 )
-from pipeline_assets.corpus.spine.checks import CheckResult, Verdict, keep_results
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.files import unreplaced
+from pipeline_assets.corpus.spine.files import logged, unreplaced
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.reads import logged
 from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, ExternalInputs, Target
 from pipeline_assets.corpus.spine.usage import Stopwatch
@@ -29,6 +30,7 @@ from pipeline_assets.corpus.trust.figures import Limit, Listing, Planned, Size, 
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.rows.store import RowStore  # which loads NumPy and Arrow
+    from pipeline_assets.corpus.spine.recipe import Recipe
 
 Build = Callable[[Target, Run], Artifact]
 """Seals the artifact that a target describes, below the run's data root, where its upstream lies; one that is there as
@@ -203,10 +205,7 @@ class Kind:
 
     def ask(self, target: Target, root: Path) -> list[CheckResult]:
         """What the checks say of a sealed artifact. All of it is kept beside the artifact at once: what a crash comes
-        before is asked again.
-
-        Raises:
-            OSError: it can't be kept.
+        before is asked again. Raises OSError: it can't be kept.
         """
         try:
             artifact = open_artifact(root / target.folder)
@@ -233,7 +232,7 @@ def seals_files(make: Callable[[Job], BuildResult]) -> Build:
         named = run.naming(target.partition)
 
         def made(building: StagingDir) -> BuildResult:
-            taken = _taken_over(building, target, run)
+            taken = None if run.earlier is None else _taken_over(building, target, run.root, run.earlier)
             return with_plan(make(Job(building, target, named)), target, run) if taken is None else taken
 
         return target.build(run.root, made, run.replace, run.provenance())
@@ -241,14 +240,14 @@ def seals_files(make: Callable[[Job], BuildResult]) -> Build:
     return build
 
 
-def _taken_over(building: StagingDir, target: Target, run: Run) -> BuildResult | None:
-    """The files of an artifact that the run's earlier recipe made, linked, if it is what is asked; else None."""
+def _taken_over(building: StagingDir, target: Target, root: Path, earlier: "Recipe") -> BuildResult | None:
+    """The files of an artifact that an earlier recipe made, linked, if it is what is asked; else None."""
     try:
-        folder = run.root / run.earlier.target(target.kind, target.partition).folder if run.earlier else None
-        made = None if folder is None else open_artifact(folder).manifest
+        folder = root / earlier.target(target.kind, target.partition).folder
+        made = open_artifact(folder).manifest
     except (LookupError, InputError):
         return None
-    if folder is None or made is None or target.stale_because(run.root, made) is not None:
+    if target.stale_because(root, made) is not None:
         return None
     contents, files = {file.path: file for file in made.identity.files}, dict[str, OutputFile]()
     for stored in made.storage:
@@ -321,11 +320,7 @@ def with_plan(content: BuildResult, target: Target, run: Run) -> BuildResult:
 
 
 def forecast(target: Target, size: Size, limit: Limit | None, run: Run) -> dict[str, Planned]:
-    """Figures of an artifact, as earlier builds in the data root showed them.
-
-    Args:
-        size: what goes into it.
-    """
+    """Figures of an artifact that so much goes into, as earlier builds in the data root showed them."""
     record, tokens = run.record, None if limit is None else limit.tokens
     if limit is not None and limit.rows is not None:
         size = Size(None, limit.rows)

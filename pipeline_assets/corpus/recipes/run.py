@@ -31,11 +31,7 @@ class NumberSetting:
     at_most: int = _UNLIMITED
 
     def of(self, variables: Mapping[str, str]) -> int:
-        """What it is in an environment.
-
-        Raises:
-            UsageError: it is no whole number, or out of range.
-        """
+        """What it is in an environment. Raises UsageError: it is no whole number, or out of range."""
         value = variables.get(self.variable) or str(self.default)
         if not value.isdecimal() or not self.at_least <= int(value) <= self.at_most:
             is_limited = self.at_most < _UNLIMITED
@@ -56,10 +52,7 @@ SETTINGS = (*(setting.variable for setting in _NUMBERS), START_METHOD)
 
 
 def _start_method(variables: Mapping[str, str]) -> StartMethod:
-    """
-    Raises:
-        UsageError: there is no such method.
-    """
+    """Raises UsageError: there is no such method."""
     wanted, known = variables.get(START_METHOD) or default_start_method(), get_args(StartMethod)
     method: StartMethod | None = next((name for name in known if name == wanted), None)
     if method is None:
@@ -115,13 +108,8 @@ class Run:
         wait_s: float = 0,
         elsewhere: "Elsewhere | None" = None,
     ) -> Self:
-        """The settings that flags give, else CORPUSMILL_* variables, else defaults.
-
-        Args:
-            variables: the environment.
-            hub: None for the one that the environment names, with its cache in the data root.
-        Raises:
-            UsageError: a variable that can't be used.
+        """The settings that flags give, else CORPUSMILL_* variables, else defaults; by default the hub is the one that
+        these name, with its cache in the data root. Raises UsageError: a variable that can't be used.
         """
 
         def setting(known: NumberSetting, flag: int | None) -> int:
@@ -142,11 +130,7 @@ class Run:
         return cls(root, settings, hub or hub_of(root, variables), replace, wait_s, elsewhere=elsewhere)
 
     def hub_for(self, what: str) -> HubFiles:
-        """The hub that something is read from.
-
-        Raises:
-            ValueError: there is none.
-        """
+        """The hub that something is read from. Raises ValueError: there is none."""
         if self.hub is None:
             raise ValueError(f"{what} is read from a hub, and the run has none")
         return self.hub
@@ -167,9 +151,7 @@ class Run:
 
 
 def hub_of(root: Path, variables: Mapping[str, str]) -> HubFiles:
-    """The hub that the environment names, with its cache in a data root.
-
-    Raises:
-        UsageError: CORPUSMILL_HUB_TRIES can't be used.
+    """The hub that the environment names, with its cache in a data root. Raises UsageError: CORPUSMILL_HUB_TRIES can't
+    be used.
     """
     return HubFiles(root / CACHE_FOLDER, tries=HUB_TRIES.of(variables))

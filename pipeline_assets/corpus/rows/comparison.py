@@ -129,13 +129,8 @@ class Comparison:
 
 
 def compare(a: Artifact, b: Artifact, part_documents: int = PART_DOCUMENTS) -> Comparison:
-    """How B differs from A.
-
-    Args:
-        part_documents: how many documents' hashes are sorted at once, about.
-    Raises:
-        UsageError: they are of different kinds.
-        InputError: a file that is read is damaged.
+    """How B differs from A; so many documents' hashes, about, are sorted at once. Raises UsageError: they are of
+    different kinds; InputError: a file that is read is damaged.
     """
     one, other = a.manifest, b.manifest
     if one.kind != other.kind:

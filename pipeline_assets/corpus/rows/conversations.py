@@ -1,4 +1,6 @@
-"""Rows of Parquet files of normalised conversations: of a split, or of a dataset whose splits lie in one folder."""
+"""Rows of Parquet files of normalised conversations, of a split or of a dataset whose splits lie in one folder; and
+what they ask, as Documents, each of which leads to the row that asks it.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -6,14 +8,15 @@ from typing import Any, ClassVar
 import msgspec
 
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
-from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.parquet import find_in_file, open_parquet, row_of_file
 from pipeline_assets.corpus.harmony.encode import LOSS_MODES, loss_messages
 from pipeline_assets.corpus.harmony.message import MESSAGE, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, parse_harmony
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA
-from pipeline_assets.corpus.rows.files import FileRows, find_in_file, row_of_file
+from pipeline_assets.corpus.rows.derived import DecontaminatedRows, DeduplicatedRows
+from pipeline_assets.corpus.rows.documents import BESIDES, DocumentRows, SourceRows
 from pipeline_assets.corpus.rows.source_row import SourceListing
-from pipeline_assets.corpus.rows.store import Content, Fate, Labels, Line, Part, Row, Source, reason_of
+from pipeline_assets.corpus.rows.store import Content, Fate, FileRows, Labels, Line, Part, Row, Source, reason_of
 from pipeline_assets.corpus.scoring.scores import SCORES_FILE
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
@@ -217,3 +220,37 @@ class LaidOutRows(ConversationRows):
 
     def fate(self, part: Part) -> Fate | None:
         return self.fate_at(part.shard, part.shard_row, ["kept"])
+
+
+class _Asked(DocumentRows):
+    """Documents whose ids are those of normalised rows, behind the names of their splits."""
+
+    def origin(self, part: Part) -> Line:
+        rows = ConversationRows(self.listing(part.source).corpus, self.lineage)
+        return line_of_source(rows, part.record.meta.source_file, part.record.meta.source_row)
+
+    def id_upstream(self, part: Part) -> str:
+        return part.id.removeprefix(f"{part.source}/")
+
+
+class PromptRows(_Asked, SourceRows):
+    """What the rows of a split ask that stay whatever others say."""
+
+    labels = Labels("prompts", "prompts", "prompt", "asked", BESIDES)
+    reads_sources = False
+    kept_aside: ClassVar = {"dropped": DROPPED_FILE}
+
+    def fate(self, part: Part) -> Fate | None:
+        return fate_of_row(self, part)
+
+
+class DecontaminatedPrompts(_Asked, DecontaminatedRows):
+    """Prompts that hold no item of an evaluation set."""
+
+    labels = Labels("decontaminated", "decontaminated", "prompt", "asked", BESIDES)
+
+
+class ComparedPrompts(_Asked, DeduplicatedRows):
+    """Prompts that are nearly no other."""
+
+    labels = Labels("compared", "near_duplicates", "prompt", "asked", BESIDES)

@@ -22,8 +22,8 @@ from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.verdict import Verdict, dropped_line
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
-from pipeline_assets.corpus.rows.documents import BESIDES, DOCUMENT_DECODER, DocumentRows
-from pipeline_assets.corpus.rows.store import Fate, Labels, Part, Seen, reason_of
+from pipeline_assets.corpus.rows.documents import BESIDES, DocumentRows
+from pipeline_assets.corpus.rows.store import DOCUMENT_DECODER, Fate, Labels, Part, Seen, reason_of
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 _BESIDE = re.compile(f"^[^/]+/({EVALUATION_STAGE.name}|{SIGNATURES_STAGE.name})(/|$)")  # inputs without documents

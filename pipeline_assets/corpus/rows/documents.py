@@ -22,8 +22,7 @@ from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.lines import read_row
 from pipeline_assets.corpus.readers.parquet import SpanFile, open_row_groups
 from pipeline_assets.corpus.readers.source_folder import format_of
-from pipeline_assets.corpus.rows.files import FileRows
-from pipeline_assets.corpus.rows.store import Content, Labels, Line, Part, Row, Seen, Source
+from pipeline_assets.corpus.rows.store import DOCUMENT_DECODER, Content, FileRows, Labels, Line, Part, Row, Seen, Source
 from pipeline_assets.corpus.snapshot.drawn_lines import SpanStream, row_lines
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
@@ -74,7 +73,6 @@ class _Compared(msgspec.Struct):
     created_at: str
 
 
-DOCUMENT_DECODER = msgspec.json.Decoder(Document)
 _placed_decoder = msgspec.json.Decoder(_Placed)
 _of_row_decoder = msgspec.json.Decoder(_OfRow)
 _id_decoder = msgspec.json.Decoder(_Id)

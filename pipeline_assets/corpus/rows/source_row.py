@@ -1,14 +1,21 @@
-"""A row of a source: of a hub file at a commit, or of a file of this machine: how it is written, what lists it."""
+"""A row of a source, a hub file at a commit or a file of this machine: how it is written, what lists it, and its
+record, byte for byte.
+"""
 
+import itertools
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
-from pipeline_assets.corpus.readers.lines import file_at, place_of_line, row_words
-from pipeline_assets.corpus.readers.source_folder import folder_path, has_changed
+from pipeline_assets.corpus.formats.parquet import open_parquet, row_of_file
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.lines import file_at, line_blocks, lines_of, place_of_line, row_words
+from pipeline_assets.corpus.readers.source_folder import SourceFile, folder_path, format_of, has_changed
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage
@@ -22,11 +29,8 @@ _FILE = re.compile(r"(?P<path>.+)#(?P<row>[0-9]+)", re.DOTALL)
 
 @dataclass(frozen=True)
 class SourceRow:
-    """A row, from 0, of a hub file at a commit.
-
-    Attributes:
-        is_numbered: of JSON lines, whether `row` counts lines without blank ones, as where rows are drawn, and not
-            bytes. What is typed doesn't say.
+    """A row, from 0, of a hub file at a commit. Of JSON lines it may be numbered, without blank lines, as where rows
+    are drawn; else it counts bytes. What is typed doesn't say.
     """
 
     dataset: str
@@ -92,11 +96,8 @@ def place_told(row: AnyRow) -> str:
 
 def parse_row(text: str) -> AnyRow:
     """A row as people write it: of a hub file, or `path#row`, or `path:line` of a file of lines that is here. The path
-    is as from where they are.
-
-    Raises:
-        UsageError: it is none of them, or there is no such line.
-        InputError: the file of a line can't be read.
+    is as from where they are. Raises UsageError: it is none of them, or there is no such line; InputError: the file of
+    a line can't be read.
     """
     if _LIKE_A_HUB_FILE.match(text):
         return SourceRow.parse(text)
@@ -198,3 +199,63 @@ def rows_read(row_groups: Sequence[Mapping[str, int]]) -> list[range]:
         elif group["rows"]:
             ranges.append(range(start, stop))
     return ranges
+
+
+_BLOCK_BYTES = 1 << 22  # of a file of lines on a hub, fetched at once
+_PLAIN = frozenset({".jsonl", ".ndjson", ".json"})
+
+
+def record_of(row: AnyRow, hub: HubFiles) -> bytes:
+    """The record of a source that a row is, byte for byte: a line without its newline, or a row of Parquet as JSON. Of
+    plain lines on a hub, a few megabytes are fetched; other files whole.
+
+    Raises:
+        UsageError: its file is of another kind, or isn't what was read any more.
+        InputError: from the hub; or there is no such record.
+    """
+    name = row.path.name if isinstance(row, FileRow) else row.path
+    if format_of(name) not in ("lines", "parquet"):
+        raise UsageError("its file is neither JSON lines nor Parquet", row, "leave out --record")
+    if isinstance(row, FileRow):
+        if row.has_changed:
+            raise UsageError("its file changed since it was read", row, "restore the file")
+        return _record_in(SourceFile(row.path, name, row.path.stat().st_size), row.row)
+    file = next((one for one in hub.list_files(row.dataset, row.commit) if one.path == row.path), None)
+    if file is None:
+        raise InputError("the commit has no such file", row, "check the address")
+    if row.is_numbered and format_of(name) == "lines":
+        return _numbered_line(SourceFile(hub.fetch(row.dataset, row.commit, file).local, name, file.size), row.row)
+    if PurePosixPath(name).suffix in _PLAIN:
+        return _line_on_hub(row.dataset, row.commit, file, row.row, hub)
+    return _record_in(SourceFile(hub.fetch(row.dataset, row.commit, file).local, name, file.size), row.row)
+
+
+def _record_in(file: SourceFile, row: int) -> bytes:
+    if format_of(file.name) == "parquet":
+        with open_parquet(file.path) as opened:
+            columns = opened.schema_arrow.names
+        return json.dumps(row_of_file(file.path, row, columns), ensure_ascii=False, default=str).encode()
+    start = row if PurePosixPath(file.name).suffix in _PLAIN else 0
+    found = next((line for place, line in lines_of(line_blocks(file, start), None) if place == row), None)
+    if found is None:
+        raise InputError(f"no line begins at byte {row:,}", file.path, "check that the file is what was read")
+    return found.rstrip(b"\r\n")
+
+
+def _numbered_line(file: SourceFile, number: int) -> bytes:
+    lines = (line for _, line in lines_of(line_blocks(file, 0), None) if line.strip())
+    found = next(itertools.islice(lines, number, None), None)
+    if found is None:
+        raise InputError(f"it has no row {number:,}", file.path, "check that the file is what was read")
+    return found.rstrip(b"\r\n")
+
+
+def _line_on_hub(dataset: str, commit: str, file: HubFile, place: int, hub: HubFiles) -> bytes:
+    line = b""
+    for start in range(place - place % _BLOCK_BYTES, file.size, _BLOCK_BYTES):
+        span = hub.fetch(dataset, commit, file, start, min(start + _BLOCK_BYTES, file.size))
+        head, newline, _ = span.local.read_bytes()[max(place - start, 0) :].partition(b"\n")
+        line += head
+        if newline:
+            break
+    return line.rstrip(b"\r")

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset, read_sequences
-from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.parquet import find_in_file, open_parquet, row_of_file
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, DOCUMENTS_SCHEMA, INDEX, TOKENS
 from pipeline_assets.corpus.rows.documents import DocumentRows
-from pipeline_assets.corpus.rows.files import find_in_file, row_of_file
 from pipeline_assets.corpus.rows.store import Content, Fate, Labels, Line, Part, Row, RowStore, Seen, ids_of, reason_of
 from pipeline_assets.corpus.sampling.split import split_rule
 from pipeline_assets.corpus.spine.artifact import Artifact

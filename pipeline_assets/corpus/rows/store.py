@@ -1,22 +1,27 @@
-"""What a kind of artifact says of its rows: all that tracing, peeking, comparing and proving need to know of it."""
+"""What a kind of artifact says of its rows: all that tracing, peeking, comparing, proving and exporting ask of it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
-from pipeline_assets.corpus.formats.jsonl_zst import read_structs
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks, read_structs
+from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony.parse import ParsedMessage
 from pipeline_assets.corpus.rows.source_row import AnyRow, SourceListing, listing_of
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
@@ -232,12 +237,9 @@ class RowStore(ABC):
         return None
 
     def prove(self, shard: str, draws: Callable[[str], bool]) -> Iterator[Seen | str]:
-        """What came of each document of a Document shard that is looked at; of one that isn't right, what is wrong.
-
-        Args:
-            draws: whether a document is looked at, by its id.
-        Raises:
-            InputError, ArrowException, MsgspecError, OSError, ValueError: a file can't be read as what it should be.
+        """What came of each document of a Document shard that is drawn, by its id; of one that isn't right, what is
+        wrong. Raises InputError, ArrowException, MsgspecError, OSError, ValueError: a file can't be read as what it
+        should be.
         """
         return iter(())
 
@@ -268,6 +270,11 @@ class RowStore(ABC):
         """How a text begins, from where a reader wants to begin."""
         return text
 
+    def table_shards(self) -> "list[TableShard]":
+        """The shards as Arrow tables, in manifest order. Raises UsageError where the rows are no text."""
+        fix = "give documents (normalized, filtered, deduplicated, …) or normalised rows"
+        raise UsageError(f"this is {self.artifact.manifest.kind}, whose rows are no text", self.artifact.folder, fix)
+
 
 @dataclass(frozen=True)
 class Line:
@@ -295,3 +302,86 @@ def reason_of(reject: Reject) -> str:
 def ids_of(tokenizer: Tokenizer, text: str) -> NDArray[np.int32]:
     """A document's tokens, with its end."""
     return np.append(tokenizer.encode([text]).ids, np.int32(tokenizer.end_of_document))
+
+
+class FileRows(RowStore):
+    """Rows that lie in the files of one folder of the artifact, whose counts of rows are `files`, in manifest order."""
+
+    folder: ClassVar[str]
+
+    def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
+        super().__init__(artifact, lineage)
+        files = artifact.manifest.identity.files
+        self.files = {file.path: file.rows for file in files if file.path.startswith(self.folder)}
+
+    def __len__(self) -> int:
+        return sum(self.files.values())
+
+    def table_shards(self) -> "list[TableShard]":
+        return [TableShard(self.artifact.path(name)) for name in self.files]
+
+    def place_of(self, number: int) -> tuple[str, int]:
+        """(file, row in it) of a row. Raises UsageError where there is no such row."""
+        self.check_range("row", number, len(self))
+        for name, rows in self.files.items():
+            if number < rows:
+                return name, number
+            number -= rows
+        raise AssertionError("the range was checked")
+
+    def number_of(self, file: str, row: int) -> int:
+        """The number of a row of one file. Raises InputError where there is no such file."""
+        if file not in self.files:
+            what = f"it has no {file}, which something was made from"
+            raise InputError(what, self.artifact.folder, "run `corpusmill verify` on it, and on what was made from it")
+        names = [*self.files]
+        return sum(self.files[name] for name in names[: names.index(file)]) + row
+
+    def line(self, part: Part) -> Line:
+        """The line that a part of what was made of this names. Raises as `number_of`."""
+        return Line(self, self.number_of(part.shard, part.shard_row))
+
+    def fate_at(
+        self, file: str, row: int, lines: Sequence[str], told: Mapping[str, Any] | None = None, outcome: str = "kept"
+    ) -> Fate:
+        """The fate of what lies in a row of a file."""
+        place, number = {"shard": file, "shard_row": row}, self.number_of(file, row)
+        return Fate(self.artifact, outcome, place=place, row=number, told=told or {}, lines=lines)
+
+
+_TYPES = {str: pa.string(), int: pa.int64()}
+
+
+def _fields(struct: type[msgspec.Struct]) -> list[pa.Field]:
+    return [
+        pa.field(one.name, pa.struct(_fields(Meta)) if one.type is Meta else _TYPES[one.type], nullable=False)
+        for one in msgspec.structs.fields(struct)
+    ]
+
+
+# Texts of more than 2 GiB may lie in one table.
+DOCUMENT_SCHEMA = pa.schema(_fields(Document)).set(0, pa.field("text", pa.large_string(), nullable=False))
+DOCUMENT_DECODER = msgspec.json.Decoder(Document)
+
+
+@dataclass(frozen=True)
+class TableShard:
+    """A shard of rows: of Documents in lines, or a Parquet file, whose schema is that of all shards of its artifact."""
+
+    file: Path
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        is_lines = self.file.name.endswith(SUFFIX)
+        return DOCUMENT_SCHEMA if is_lines else pq.read_schema(self.file).remove_metadata()
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Its rows, in order, in pieces that fit in memory. Raises InputError where the file is damaged."""
+        if self.file.name.endswith(SUFFIX):
+            for block in read_line_blocks(self.file):
+                documents = msgspec.to_builtins(DOCUMENT_DECODER.decode_lines(block))
+                yield pa.Table.from_pylist(documents, schema=self.schema)
+        else:
+            with open_parquet(self.file) as parquet:
+                for group in range(parquet.num_row_groups):
+                    yield parquet.read_row_group(group).cast(self.schema)

@@ -1,28 +1,38 @@
-"""Rows of tokens of one length, each with parts of several documents, whose texts lie upstream."""
+"""Rows of tokens of one length, each with parts of several documents, whose texts lie upstream: those of packed sets,
+with padding at their ends, and those of token shards, one document after the other.
+"""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pydantic
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
+from pipeline_assets.corpus.document_shards import shard_rows
+from pipeline_assets.corpus.formats.memmap import DOCUMENTS, PackedSet, Segment, open_packed
+from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe
+from pipeline_assets.corpus.packing.summary import DrawnLine, drawn_lines
 from pipeline_assets.corpus.rows.documents import DocumentRows
 from pipeline_assets.corpus.rows.source_row import input_for_source
-from pipeline_assets.corpus.rows.store import Content, Line, Part, Row, RowStore
+from pipeline_assets.corpus.rows.store import Content, Fate, Labels, Line, Part, Row, RowStore, reason_of
+from pipeline_assets.corpus.shards.shard_corpus import IN_REMAINDER
+from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 
 class TokenRows(RowStore):
-    """Rows of tokens.
-
-    Attributes:
-        seq_len: tokens in a row, its padding counted.
-    """
+    """Rows of `seq_len` tokens, padding counted."""
 
     holds_tokens = holds_several = True
 
@@ -75,3 +85,163 @@ class TokenRows(RowStore):
     @cached_property
     def _corpora(self) -> dict[str, DocumentRows]:
         return {}
+
+
+class PackedRows(TokenRows):
+    """The rows of one packed set, mapped."""
+
+    labels = Labels("packed", "packed", "segment")
+
+    @cached_property
+    def packed(self) -> PackedSet:
+        return open_packed(self.artifact.folder, self.artifact.manifest.digest)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        identity = self.artifact.manifest.identity
+        recipe = PackRecipe.from_content({**identity.recipe["pack"], "tokenizer": identity.tokenizer}).tokenizer
+        return self.load_tokenizer(recipe, Path(self.packed.meta.tokenizer_path))
+
+    @property
+    def seq_len(self) -> int:
+        return self.packed.meta.seq_len
+
+    def tokens_of(self, row: int) -> NDArray[np.int32]:
+        return self.packed[row]
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+    def at(self, number: int) -> Row:
+        self.check_range("row", number, len(self))
+        segments, firsts = self.packed.segments(number), self.packed.boundaries(number)[:, 0].tolist()
+        lines = self._lines(segments)
+        parts = (
+            Part(one.doc_id, one.source, line.shard, line.row, "", first, one.start, one.length)
+            for one, first, line in zip(segments, firsts, lines, strict=True)
+        )
+        return self.row_of(number, parts)
+
+    def _lines(self, segments: list[Segment]) -> list[DrawnLine]:
+        """A line of documents.parquet of each segment's document."""
+        lines = drawn_lines(self.artifact, {segment.doc_id for segment in segments})
+        found = {(line.source, line.doc_id): line for line in lines}
+        try:
+            return [found[segment.source, segment.doc_id] for segment in segments]
+        except KeyError as error:
+            what = f"documents.parquet has no line for {error}, which the index has"
+            raise InputError(what, self.artifact.folder, "run `corpusmill verify` on it") from None
+
+    def find(self, row_id: str) -> list[int]:
+        return list(self.packed.rows_with(row_id))
+
+    def draws(self, doc_id: str, source: str) -> list[DrawnLine]:
+        """The times that a document was drawn."""
+        return [line for line in drawn_lines(self.artifact, [doc_id]) if line.source == source]
+
+    def figures(self, part: Part) -> Mapping[str, Any]:
+        return {"draws": [asdict(draw) | {"told": draw.told} for draw in self.draws(part.id, part.source)]}
+
+    def fate(self, part: Part) -> Fate | None:
+        draws = self.draws(part.id, part.source)
+        told: dict[str, Any] = {"draws": [asdict(draw) for draw in draws], "reject": None}
+        if draws:
+            words = [draw.words for draw in draws]
+            return Fate(self.artifact, "drawn", "; ".join(words), told=told, lines=words)
+        reject = self.reject_of(f"{part.source}/{part.shard}", part.shard_row)
+        if reject is not None:
+            told["reject"] = msgspec.to_builtins(reject)
+            return Fate(self.artifact, "rejected", str(reject), told=told, lines=[f"rejected  {reject}"])
+        why = "its source had given its share before its turn came"
+        return Fate(self.artifact, "not_drawn", why, told=told, lines=[f"not drawn: {why}"])
+
+    def missing(self, row_id: str) -> tuple[str, str]:
+        return f"no document with doc_id {row_id!r} was drawn", "`corpusmill stage-a why` tells what became of it"
+
+
+_tokenizer_recipe: pydantic.TypeAdapter[AnyTokenizerRecipe] = pydantic.TypeAdapter(AnyTokenizerRecipe)
+
+
+class TokenShardRows(TokenRows):
+    """The rows of a corpus' token shards. Of its inputs, that which has the Documents is named after their source, or
+    is the first one.
+    """
+
+    labels = Labels("token shards", "token_shards", "part")
+
+    @cached_property
+    def shards(self) -> TokenShards:
+        return open_shards(self.artifact.folder, self.artifact.manifest.digest)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        told = self.artifact.manifest.identity.decisions["tokenizer"]
+        return self.load_tokenizer(_tokenizer_recipe.validate_python(dict(told)))
+
+    @property
+    def seq_len(self) -> int:
+        return self.shards.seq_len
+
+    def tokens_of(self, row: int) -> NDArray[Any]:
+        return self.shards[row]
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    def at(self, number: int) -> Row:
+        self.check_range("row", number, len(self))
+        parts = (
+            Part(one.doc_id, one.source, one.shard, one.shard_row, "", one.column, one.start, one.tokens)
+            for one in self.shards.documents_of(number)
+        )
+        return self.row_of(number, parts)
+
+    def find(self, row_id: str) -> list[int]:
+        rows: set[int] = set()
+        for line in self._lines(row_id):
+            first, last = self._token_range(line)
+            rows |= {*range(first // self.seq_len, last // self.seq_len + 1)}
+        return sorted(rows)
+
+    def _token_range(self, line: dict[str, Any]) -> tuple[int, int]:
+        """The first and the last token of a document in the rows."""
+        return line["start"], min(line["start"] + line["tokens"], len(self) * self.seq_len) - 1
+
+    def _lines(self, doc_id: str) -> Iterator[dict[str, Any]]:
+        """Those of documents.parquet of one id; a row group is in memory at a time."""
+        import pyarrow.compute as pc
+
+        with open_parquet(self.artifact.path(DOCUMENTS)) as file:
+            for group in range(file.num_row_groups):
+                is_wanted = pc.equal(file.read_row_group(group, columns=["doc_id"])["doc_id"], doc_id)
+                if pc.any(is_wanted).as_py():
+                    lines: pa.Table = file.read_row_group(group).filter(is_wanted)
+                    yield from lines.to_pylist()
+
+    def fate(self, part: Part) -> Fate | None:
+        if not self._is_of_corpus(part):
+            return None
+        for line in self._lines(part.id):
+            if (line["shard"], line["row"]) == (part.shard, part.shard_row):
+                first, last = self._token_range(line)
+                number = first // self.seq_len
+                place = {"sequence": number, "first_token": first, "last_token": last}
+                return Fate(self.artifact, "in_rows", place=place, row=number)
+        for reject in self.rejects():
+            if (reject.file.partition("/")[2], reject.row) == (part.shard, part.shard_row):
+                return Fate(self.artifact, "rejected", reason_of(reject))
+        return Fate(self.artifact, IN_REMAINDER, "it lies behind the last whole row")
+
+    def _is_of_corpus(self, part: Part) -> bool:
+        """Whether a part is of the corpus that was sharded: of no other source, nor of what made the tokenizer."""
+        identity = self.artifact.manifest.identity
+        if part.source != identity.recipe.get("source", part.source):
+            return False
+        if not identity.upstream:
+            return True
+        corpus = self.lineage.locate(input_for_source(self.artifact.manifest, part.source)["digest"])
+        return part.shard in shard_rows(corpus)
+
+    def missing(self, row_id: str) -> tuple[str, str]:
+        fix = "`corpusmill stage-a why` tells what became of it"
+        return f"no row has a document with doc_id {row_id!r}", fix

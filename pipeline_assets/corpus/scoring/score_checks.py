@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
 
 _LARGE = 0.05  # nats a token
 

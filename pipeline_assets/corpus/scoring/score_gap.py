@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow import mask, no_rows, numbers, truths
+from pipeline_assets.corpus.formats.parquet import mask, no_rows, numbers, truths
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.scoring.scores import ScoredSplit, places_by_name
 from pipeline_assets.corpus.spine.files import rank

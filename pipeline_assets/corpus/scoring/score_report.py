@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow import mask, numbers, truths
+from pipeline_assets.corpus.formats.parquet import mask, numbers, truths
 from pipeline_assets.corpus.html_page import REPORT_HTML, REPORT_JSON
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.nemotron.inventory import write_text

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow import nullable
-from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
+from pipeline_assets.corpus.formats.parquet import in_row_groups, nullable, read_columns, write_table
 from pipeline_assets.corpus.scoring.launcher import Launcher, LocalLauncher, ScoreJob, launched
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, device_here
 from pipeline_assets.corpus.scoring.score_shard import NOT_FINITE, Scorer, score_shard

@@ -19,9 +19,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow import repeated, table_of
 from pipeline_assets.corpus.formats.memmap import write_npy_header
-from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns, write_table
+from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns, repeated, table_of, write_table
 from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony

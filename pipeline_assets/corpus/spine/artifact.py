@@ -1,16 +1,32 @@
-"""Sealed artifacts: a folder whose last-written file is `manifest.json`. Opened, listed and verified here."""
+"""Sealed artifacts: a folder whose last-written file is `manifest.json`. Opened, listed and verified here, with the
+record of what checks say of one.
+
+The record is `.NAME.checks.json` beside the artifact's folder NAME, a name that no artifact can have. It is of one
+digest: of another content that lies there by now it says nothing. A record that can't be read, or that is none of ours,
+counts as none: then the checks are asked again.
+"""
 
 import functools
 import os
 import shlex
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipeline_assets.corpus.spine import durable, reads
+import msgspec
+
+from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.corpus.spine.files import REBUILD, file_sha256, unreadable, unreplaced
+from pipeline_assets.corpus.spine.files import (
+    REBUILD,
+    OwnFile,
+    Promise,
+    file_sha256,
+    promise_file,
+    unreadable,
+    unreplaced,
+)
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, LabelsOf, Manifest, StoredFile, seal_holds
 
 _UNSEALED = "it isn't the bytes that were sealed, though its identity is"
@@ -29,16 +45,14 @@ class Artifact:
 
     def path(self, name: str) -> Path:
         """The file `name` of the manifest's storage. A build that asks for it reads it, so it is held against its hash.
-
-        Raises:
-            InputError: the manifest names no such file; a build asks, and the file is not as it was sealed.
+        Raises InputError: the manifest names no such file; a build asks, and the file is not as it was sealed.
         """
         stored = next((file for file in self.manifest.storage if file.path == name), None)
         if stored is None:
             known = ", ".join(file.path for file in self.manifest.storage[:5]) or "no files"
             raise InputError(f"holds no file {name!r}", self.folder, f"it holds {known}")
-        promise = reads.Promise(stored.sha256, "sealed with", mending(self.folder))
-        reads.promise(self.folder / name, promise, is_streamed=name.endswith(_STREAMED))
+        promise = Promise(stored.sha256, "sealed with", mending(self.folder))
+        promise_file(self.folder / name, promise, is_streamed=name.endswith(_STREAMED))
         return self.folder / name
 
     def members(self) -> list[Manifest]:
@@ -48,10 +62,8 @@ class Artifact:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a sealed folder; None where nothing is sealed.
-
-    Raises:
-        InputError: there is one, but it is no manifest or was edited.
+    """The manifest of a sealed folder; None where nothing is sealed. Raises InputError: there is one, but it is no
+    manifest or was edited.
     """
     path = folder / FILE_NAME
     try:
@@ -78,13 +90,9 @@ def copy_manifest(artifact: Artifact, copy: Path) -> None:
 
 
 def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
-    """A sealed artifact, ready to read.
-
-    Args:
-        digest: what the caller expects; the folder may have been replaced since it looked.
-    Raises:
-        InputError: nothing sealed there, another digest, or a file missing, of another size or no plain file.
-        RetryableError: it was replaced while its sizes were looked at.
+    """A sealed artifact, ready to read; of this digest, if the caller expects one: the folder may have been replaced
+    since it looked. Raises InputError: nothing sealed there, another digest, or a file missing, of another size or no
+    plain file; RetryableError: it was replaced while its sizes were looked at.
     """
     with unreplaced(folder):
         manifest = read_manifest(folder)
@@ -109,11 +117,8 @@ class Damage:
 
 
 def sealed_manifest(folder: Path) -> Manifest:
-    """The manifest of a folder that should be an artifact.
-
-    Raises:
-        UsageError: nothing is sealed there.
-        InputError: the manifest itself was edited.
+    """The manifest of a folder that should be an artifact. Raises UsageError: nothing is sealed there; InputError: the
+    manifest itself was edited.
     """
     if not folder.is_dir():
         what = "this is a file" if folder.exists() else "there is no such folder"
@@ -127,13 +132,8 @@ def sealed_manifest(folder: Path) -> Manifest:
 def verify(folder: Path, labels_of: LabelsOf = lambda kind: ()) -> Iterator[StoredFile | Damage]:
     """Reads every file again: yields it when it is as sealed, else what is wrong with it.
 
-    Files that the manifest doesn't name are damage too. A folder that is an artifact inside this one is verified with
-    it.
-
-    Args:
-        labels_of: names of the labels that artifacts of a kind have.
-    Raises:
-        InputError: nothing is sealed there, or the manifest itself was edited.
+    Files that are neither named by the manifest nor labels of the kind are damage too. A folder that is an artifact
+    inside this one is verified with it. Raises InputError: nothing is sealed there, or the manifest itself was edited.
     """
     manifest = sealed_manifest(folder)
     for item in present_files(folder, manifest, labels_of):
@@ -229,3 +229,70 @@ def _hash_complaint(folder: Path, file: StoredFile) -> str | None:
     except OSError as error:
         return unreadable(error)
     return None if actual == file.sha256 else f"sha256 is {actual}, sealed with {file.sha256}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether something holds, in words, and the numbers behind it. It doesn't apply where the question is none; a
+    failure that is slight is a warning at most, even of a blocking check.
+    """
+
+    holds: bool
+    because: str
+    numbers: Mapping[str, int | float | str] = field(default_factory=dict)
+    applies: bool = True
+    is_slight: bool = False
+
+
+SCHEMA = "corpusmill/checks/1"
+
+
+class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one check said, and the numbers behind it. One that is `blocking` holds back an artifact that fails it; else
+    a failure is a warning. It doesn't apply where the question is none.
+    """
+
+    name: str
+    passed: bool
+    blocking: bool
+    because: str
+    numbers: dict[str, int | float | str] = {}
+    applies: bool = True
+
+    @property
+    def holds_back(self) -> bool:
+        return self.blocking and not self.passed
+
+    @property
+    def word(self) -> str:
+        """Passed, or how bad it is."""
+        return "passed" if self.passed else "FAILED" if self.blocking else "WARNING"
+
+
+class _Record(msgspec.Struct, frozen=True):
+    schema: str
+    digest: str
+    results: tuple[CheckResult, ...]
+
+
+_FILE = OwnFile("record of checks", 1 << 20, "delete it: the checks are asked again", _Record)
+
+
+def keep_results(folder: Path, digest: str, results: Sequence[CheckResult]) -> None:
+    """Writes what all checks said of the artifact that is sealed in a folder, in place of what they said before."""
+    record = msgspec.json.encode(_Record(SCHEMA, digest, tuple(results)))
+    durable.write_durably(record_path(folder), msgspec.json.format(record, indent=1) + b"\n")
+
+
+def kept_results(folder: Path, digest: str) -> tuple[CheckResult, ...] | None:
+    """What checks said of the artifact with this digest; None where they were not asked."""
+    try:
+        record = _FILE.read(record_path(folder))
+    except (FileNotFoundError, InputError):
+        return None
+    return record.results if (record.schema, record.digest) == (SCHEMA, digest) else None
+
+
+def record_path(folder: Path) -> Path:
+    """Where what checks said of the artifact in a folder is kept."""
+    return folder.with_name(f".{folder.name}.checks.json")

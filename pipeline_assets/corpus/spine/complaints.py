@@ -21,9 +21,7 @@ def explained(
     error: pydantic.ValidationError, recipe: type[pydantic.BaseModel], where_of: Callable[[Sequence[int | str]], object]
 ) -> list[InputError]:
     """The complaints of pydantic, a line each that names the key; a misspelt key is told once, and not as missing too.
-
-    Args:
-        where_of: the place of a key, or of the section that misses it.
+    `where_of` tells the place of a key, or of the section that misses it.
     """
     complaints = error.errors(include_url=False)
     misspelt = {

@@ -57,10 +57,7 @@ def explain(error: OSError, path: Path) -> InputError:
 
 @contextlib.contextmanager
 def refusing_strange_places(path: Path) -> Iterator[None]:
-    """
-    Raises:
-        UsageError: the block can't make `path` in a folder that is there: a file system without files of ours.
-    """
+    """Raises UsageError: the block can't make `path` in a folder that is there: a file system without files of ours."""
     try:
         yield
     except FileNotFoundError:
@@ -83,10 +80,7 @@ def boot() -> str:
 
 class DurableFile:
     """A file being written under a temporary name; it takes its own name, durable, when the block ends without error.
-
-    Attributes:
-        bytes_written: so far.
-        sha256: hex digest of what was written so far.
+    Bytes and sha256 are those of what was written so far.
     """
 
     def __init__(self, path: Path) -> None:

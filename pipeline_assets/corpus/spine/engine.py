@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from typing import Generic, TypeAlias, TypeVar
 
-from pipeline_assets.corpus.spine import durable, reads
+from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.spine.files import refuse_broken
 from pipeline_assets.corpus.spine.fork_server import Starter, starter
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir
@@ -85,10 +86,8 @@ def settings_for(building: StagingDir, settings: RunSettings, sizes: Collection[
     largest shard. Beside one alone that is nothing: there workers only find the row that kills, which is worth their
     start where the shard is large.
 
-    A row that kills its worker kills such a build. The next one finds the folder begun, and the row by workers.
-
-    Args:
-        sizes: bytes of each shard, compressed; of text, divide by `TIMES_PACKED`.
+    A row that kills its worker kills such a build. The next one finds the folder begun, and the row by workers. Sizes
+    are the bytes of each shard, compressed; of text, divide by `TIMES_PACKED`.
     """
     largest = max(sizes, default=0)
     is_small = sum(sizes) - largest < settings.inline_bytes and largest < _LARGE_SHARD * settings.inline_bytes
@@ -160,7 +159,7 @@ def adopting(
     try:
         for shard in shards:
             receipt = finished.get(shard.name) or next(fresh)
-            reads.refuse_broken(receipt.reads)
+            refuse_broken(receipt.reads)
             add = progress.add_done_before if shard.name in finished else progress.add
             add(1, {name: receipt.counts[name] for name in _SHOWN if name in receipt.counts})
             yield receipt
@@ -171,7 +170,7 @@ def adopting(
 def _read_right(receipt: Receipt) -> bool:
     """Whether what a finished shard was made of is what the build was promised; else it is run again."""
     try:
-        reads.refuse_broken(receipt.reads)
+        refuse_broken(receipt.reads)
     except InputError:
         return False
     return True
@@ -236,10 +235,8 @@ class _Pool(Generic[S]):
         return [busy[connection] for connection in wait(list(busy))] if busy else []  # type: ignore[index]
 
     def _again(self, shard: S) -> Receipt:
-        """A shard whose worker died: once more as it is, then without the rows that kill.
-
-        Raises:
-            InputError: it dies without the rows that kill too, or on neither half of its rows, or on too many rows.
+        """A shard whose worker died: once more as it is, then without the rows that kill. Raises InputError: it dies
+        without the rows that kill too, or on neither half of its rows, or on too many rows.
         """
         fatal: frozenset[int] = frozenset()
         while len(fatal) <= _MAX_FATAL_ROWS:

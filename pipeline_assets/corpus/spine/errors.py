@@ -39,11 +39,8 @@ def no_option(name: str) -> None:
 
 
 def named(text: str, option_of: OptionOf = no_option, within: str = "") -> str:
-    """A text whose keys are named as its reader knows them.
-
-    Args:
-        option_of: the option for a key; None where there is none.
-        within: the section, with a dot, whose keys the reader writes.
+    """A text whose keys are named as its reader knows them: by the option for a key, where there is one; else without
+    `within`, the section, with a dot, whose keys the reader writes.
     """
 
     def words(mark: re.Match[str]) -> str:
@@ -76,11 +73,8 @@ class InputError(Exception):
         self.what, self.where, self.fix = map(named, self.args)
 
     def name_keys(self, file: object = None, option_of: OptionOf = no_option, within: str = "") -> None:
-        """Names recipe keys by options, and settles how the others are called.
-
-        Args:
-            file: that has the keys for which there is no option; None where the message says it.
-            option_of, within: as of `named`.
+        """Names recipe keys by options, as `named` does, and settles how the others are called: of the `file` that has
+        them, where the message doesn't say it.
         """
         what, where, fix = self.args
         place = _KEY.match(where)
@@ -115,10 +109,8 @@ class UsageError(InputError):
 
 
 def install_hint(extra: str) -> str:
-    """The command that installs an optional part of the program. No package index has it: its own folder does.
-
-    Args:
-        extra: as `pyproject.toml` names it.
+    """The command that installs an optional part of the program, by its name in `pyproject.toml`. No package index has
+    it: its own folder does.
     """
     return f"in the project's folder run .venv/bin/python -m pip install -c constraints.txt -e '.[{extra}]'"
 

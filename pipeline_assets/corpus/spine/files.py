@@ -1,9 +1,14 @@
-"""Files as they are read: hashed in blocks; in their shape, where the project wrote them; of one folder, held open.
+"""Files as they are read: hashed in blocks; in their shape, where the project wrote them; of one folder, held open; by
+a build, held against the hashes that its inputs were sealed or listed with, before it is sealed.
 
 Own files are the small ones that the project writes and reads back: manifests, locks, plans, receipts, tickets,
 recipes. Between the two anything can have happened to one: an edit, a bad disk, a folder, a link or a device in its
 place. So each is read in one way: without waiting, up to the size that such a file may have, and into the shape that it
 should have. What isn't so is one line.
+
+Of the files that a build reads, one that is read from its beginning to its end is hashed as it is read, by the process
+that reads it: `hashed`. One that is looked into anywhere is hashed before: `promise_file`. One that was read in part is
+hashed whole in the end, by `logged`. So no flipped bit of an input travels downstream under a good digest.
 """
 
 import contextlib
@@ -13,10 +18,11 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Generic, TypeVar
+from typing import Any, BinaryIO, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -84,11 +90,8 @@ class OwnFile(Generic[T]):
     may_be_link: bool = False
 
     def read(self, path: Path) -> T:
-        """What the file says.
-
-        Raises:
-            FileNotFoundError, NotADirectoryError: nothing is there.
-            InputError: what is there is no such file.
+        """What the file says. Raises FileNotFoundError, NotADirectoryError: nothing is there; InputError: what is there
+        is no such file.
         """
         return self.parse(self.bytes_of(path), path)
 
@@ -121,11 +124,7 @@ class OwnFile(Generic[T]):
             return False
 
     def parse(self, data: bytes, where: Path) -> T:
-        """What the bytes of such a file say.
-
-        Raises:
-            InputError: they aren't JSON of its shape.
-        """
+        """What the bytes of such a file say. Raises InputError: they aren't JSON of its shape."""
         try:
             value = msgspec.json.decode(data)
         except (ValueError, RecursionError) as error:
@@ -135,11 +134,7 @@ class OwnFile(Generic[T]):
         return self.shaped(value, self.shape, where)
 
     def shaped(self, value: Any, shape: type[Part], where: Path) -> Part:
-        """A part of what the file says.
-
-        Raises:
-            InputError: it isn't of the shape.
-        """
+        """A part of what the file says. Raises InputError: it isn't of the shape."""
         try:
             return msgspec.convert(value, shape)
         except msgspec.ValidationError as error:
@@ -169,11 +164,7 @@ def _excess(value: object) -> str | None:
 
 
 class HeldFolder:
-    """A folder as `held` opened it.
-
-    Attributes:
-        path: where it lay then; a folder that is replaced lies elsewhere, until it is removed.
-    """
+    """A folder as `held` opened it, and where it lay then; one that is replaced lies elsewhere, until it is removed."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path, self._descriptor = path, descriptor
@@ -185,11 +176,7 @@ class HeldFolder:
         return view if view.is_dir() else self.path
 
     def open(self, name: str) -> BinaryIO:
-        """A file of the folder, for reading.
-
-        Raises:
-            OSError: it has none of this name, or it can't be read.
-        """
+        """A file of the folder, for reading. Raises OSError: it has none of this name, or it can't be read."""
         return open(name, "rb", opener=functools.partial(os.open, dir_fd=self._descriptor))
 
     def size(self, name: str) -> int | None:
@@ -213,12 +200,7 @@ _AGAIN = "run the same command again"
 @contextlib.contextmanager
 def held(folder: Path, fix: str = _AGAIN) -> Iterator[HeldFolder]:
     """Holds a folder while the block reads it; what the block found counts only if nothing took its place meanwhile.
-
-    Args:
-        fix: what to do where something did.
-    Raises:
-        OSError: there is no such folder.
-        RetryableError: another one took its place meanwhile.
+    Raises OSError: there is no such folder; RetryableError, with this fix: another one took its place meanwhile.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -238,10 +220,7 @@ def held(folder: Path, fix: str = _AGAIN) -> Iterator[HeldFolder]:
 @contextlib.contextmanager
 def unreplaced(folder: Path) -> Iterator[None]:
     """The block reads files of a folder by their paths, one after the other: all of them are of one folder. Where there
-    is no folder, the block says so.
-
-    Raises:
-        RetryableError: another one took its place meanwhile.
+    is no folder, the block says so. Raises RetryableError: another one took its place meanwhile.
     """
     with contextlib.ExitStack() as holding:
         with contextlib.suppress(OSError):
@@ -252,3 +231,118 @@ def unreplaced(folder: Path) -> Iterator[None]:
 def was_replaced(folder: Path, fix: str = _AGAIN) -> RetryableError:
     """Another folder took the place of the one that was opened, or none is there any more."""
     return RetryableError("it was replaced while it was read", folder, fix)
+
+
+_THREADS = 4  # sha256 lets the others run
+
+
+class Readable(Protocol):
+    """An open file."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, `size` at most; none at the end."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """The hash that a file should have, by what it was promised (`sealed with`), and what to do where it has another
+    one.
+    """
+
+    sha256: str
+    said: str
+    fix: str
+
+
+class _Log:
+    """The files that one build reads, by path: what they should be, and which of them are known to be so."""
+
+    def __init__(self) -> None:
+        self.promises: dict[str, Promise] = {}
+        self.kept: set[str] = set()
+
+
+_log: _Log | None = None
+_gathered: dict[str, str] | None = None
+
+
+@contextlib.contextmanager
+def logged() -> Iterator[None]:
+    """The block is a build, in this process. Promised files that nobody read whole are hashed at its end. Raises
+    InputError: a file is not as promised, or is gone.
+    """
+    global _log
+    former, _log = _log, (log := _Log())
+    try:
+        yield
+        left = [path for path in log.promises if path not in log.kept]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for path, sha256 in zip(left, pool.map(_sha256, left), strict=True):
+                refuse_broken({path: sha256})
+    finally:
+        _log = former
+
+
+@contextlib.contextmanager
+def gathered() -> Iterator[dict[str, str]]:
+    """The hashes of files that are read whole in the block, by path: what a worker tells of its shard."""
+    global _gathered
+    former, _gathered = _gathered, {}
+    try:
+        yield _gathered
+    finally:
+        _gathered = former
+
+
+def promise_file(path: Path, promise: Promise, is_streamed: bool) -> None:
+    """From now on the build that is made in this process, if one is, reads a file. One that is streamed is hashed by
+    its readers as they read it, else it is hashed here. Raises InputError: it has another hash.
+    """
+    if _log is not None:
+        _log.promises[str(path)] = promise
+        if not is_streamed and str(path) not in _log.kept:
+            refuse_broken({str(path): _sha256(str(path))})
+
+
+def refuse_broken(reads: Mapping[str, str]) -> None:
+    """Notes hashes of files that the build in this process, if one is made, read whole, by path. Raises InputError: a
+    file is not as promised.
+    """
+    if _log is None:
+        return
+    for path, sha256 in reads.items():
+        promise = _log.promises.get(path)
+        if promise is not None and sha256 != promise.sha256:
+            raise InputError(f"sha256 is {sha256}, {promise.said} {promise.sha256}", path, promise.fix)
+        _log.kept.add(path)
+
+
+def _sha256(path: str) -> str:
+    try:
+        return file_sha256(Path(path))
+    except OSError as error:
+        raise RetryableError(unreadable(error), path, "give it back, then run the same command") from None
+
+
+def hashed(file: Readable, path: Path) -> Readable:
+    """An open file, at its beginning, that is hashed while a build reads it to its end."""
+    return file if _log is None and _gathered is None else _Hashed(file, path)
+
+
+class _Hashed:
+    """A file that notes its hash once its end was read."""
+
+    def __init__(self, file: Readable, path: Path) -> None:
+        self._file, self._path = file, path
+        self._hash = hashlib.sha256()
+
+    def read(self, size: int, /) -> bytes:
+        data = self._file.read(size)
+        self._hash.update(data)
+        if not data:
+            found = {str(self._path): self._hash.hexdigest()}
+            if _gathered is None:
+                refuse_broken(found)
+            else:
+                _gathered.update(found)
+        return data

@@ -70,11 +70,7 @@ class _Server:
         self._started = start_process("fork" if _is_alone() else "spawn", _serve, name=NAME)
 
     def load(self, stage: _Load) -> None:
-        """
-        Raises:
-            InputError: as the warm-up raised it.
-            EOFError, ConnectionError: the server died.
-        """
+        """Raises InputError: as the warm-up raised it; EOFError, ConnectionError: the server died."""
         self._started.connection.send(stage)
         failure = self._started.connection.recv()
         if isinstance(failure, Failure):
@@ -84,11 +80,7 @@ class _Server:
         self.loaded.add(stage.number)
 
     def fork(self, number: int) -> Started:
-        """A worker of a stage that is loaded.
-
-        Raises:
-            EOFError, ConnectionError: the server died.
-        """
+        """A worker of a stage that is loaded. Raises EOFError, ConnectionError: the server died."""
         control = self._started.connection
         ours, theirs = multiprocessing.Pipe()
         with theirs:
@@ -132,12 +124,8 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def starter(method: StartMethod, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> Starter:
-    """A function that starts a worker of a stage. A fork server that was killed is started again, once.
-
-    Args:
-        growth_bytes: see `RunSettings`.
-    Raises:
-        InputError: from the function: as the warm-up raised it, or the fork server was killed twice.
+    """A function that starts a worker of a stage. A fork server that was killed is started again, once. The function
+    raises InputError: as the warm-up raised it, or the fork server was killed twice.
     """
     if method == "forkserver":
         return functools.partial(_start_forked, _Load(next(_numbers), work, warm_up, growth_bytes))

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline_assets.corpus.spine.artifact import Artifact, readable_manifest
-from pipeline_assets.corpus.spine.checks import CheckResult
+from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, readable_manifest
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage, Listed
 from pipeline_assets.corpus.spine.lock import Builder, owner_of
@@ -97,11 +96,7 @@ class Orphan:
 
 @dataclass(frozen=True)
 class OrphanBuild:
-    """A build, or what is left of one, of an artifact that no recipe asks for.
-
-    Attributes:
-        folder: the artifact's, were it finished.
-    """
+    """A build, or what is left of one, of an artifact that no recipe asks for, whose folder would be this."""
 
     folder: Path
     unfinished: Unfinished
@@ -126,11 +121,7 @@ def artifact_statuses(root: Path, targets: Sequence[Target]) -> list[ArtifactSta
 
 
 def orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
-    """Sealed artifacts that no target names, by folder.
-
-    Args:
-        targets: of every known recipe.
-    """
+    """Sealed artifacts that no target of any known recipe names, by folder."""
     asked = {lineage.root / target.folder for target in targets}
     found = [Orphan(folder, damage=error.what) for folder, error in lineage.unreadable.items() if folder not in asked]
     for folder, one in lineage.sealed.items():
@@ -149,9 +140,8 @@ def orphan_builds(lineage: Lineage, targets: Sequence[Target]) -> list[OrphanBui
 
 
 def _status(root: Path, target: Target, upstream: Mapping[str, State], is_unsettled: bool) -> ArtifactStatus:
-    """
-    Args:
-        is_unsettled: whether a build, or what is left of one, lies beside it; folders of thousands are listed once.
+    """`is_unsettled` tells whether a build, or what is left of one, lies beside it; folders of thousands are listed
+    once.
     """
     place = root / target.folder
     unfinished = _unfinished(place, root, target) if is_unsettled else None

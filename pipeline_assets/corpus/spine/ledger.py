@@ -17,10 +17,8 @@ _SHOWN = 5
 
 
 class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
-    """Rows in = rows out + merged + dropped by reason + rejected by reason.
-
-    Attributes:
-        merged: rows that became a part of another row's document, as answers do.
+    """Rows in = rows out + merged + dropped by reason + rejected by reason. Merged are rows that became a part of
+    another row's document, as answers do.
     """
 
     rows_in: Count = 0

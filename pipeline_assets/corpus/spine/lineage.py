@@ -83,11 +83,8 @@ _decoder = msgspec.json.Decoder(Listed)
 
 
 def listed(path: Path | str) -> Listed:
-    """What the manifest in a file says, in short. One whose seal doesn't hold is read to the end.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: nothing is there.
-        InputError: it is no manifest, or was edited.
+    """What the manifest in a file says, in short. One whose seal doesn't hold is read to the end. Raises
+    FileNotFoundError, NotADirectoryError: nothing is there; InputError: it is no manifest, or was edited.
     """
     data = MANIFEST_FILE.bytes_of(path)
     if not seal_holds(data):
@@ -168,12 +165,8 @@ class Lineage:
         return None if places is None else Path(next((one for one in places if one[1] == name), places[0])[0])
 
     def locate(self, digest: str, name: str | None = None) -> Artifact:
-        """The sealed artifact with this digest, wherever below the data root it lies.
-
-        Args:
-            name: which to take where several have the digest.
-        Raises:
-            InputError: there is none, or one of its files is missing or of another size.
+        """The sealed artifact with this digest, wherever below the data root it lies; where several have it, the one of
+        this name. Raises InputError: there is none, or one of its files is missing or of another size.
         """
         place = self.place_of(digest, name)
         if place is not None:
@@ -243,11 +236,8 @@ def root_of(folder: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that a manifest contradicts.
-
-    Attributes:
-        where: the file or folder.
-        artifact: digest of the artifact whose manifest does; empty for a manifest that can't be read.
+    """Something that a manifest contradicts: the file or folder, and the digest of the artifact whose manifest does;
+    empty for a manifest that can't be read.
     """
 
     where: Path
@@ -278,13 +268,9 @@ class Chain:
 
 
 def chain_of(folder: Path, root: Path | None) -> Chain:
-    """The chain of the artifact in a folder.
-
-    Args:
-        root: the data root below which upstream artifacts are found by their digests; None asks for no upstream, so
-            for the artifact and its members.
-    Raises:
-        InputError: nothing is sealed in the folder, or its manifest was edited.
+    """The chain of the artifact in a folder. Upstream artifacts are found by their digests below a data root; without
+    one, the chain is the artifact and its members. Raises InputError: nothing is sealed in the folder, or its manifest
+    was edited.
     """
     lineage = None if root is None else Lineage(root)
     chain = Chain(lineage)

@@ -38,9 +38,7 @@ _NO_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, 
 
 class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
     """The process that holds the lock on an artifact, as its lock file says; one with an odd value counts as empty.
-
-    Attributes:
-        since_s: in seconds since 1970.
+    Since when is in seconds since 1970.
     """
 
     fence: Annotated[int, msgspec.Meta(ge=0, le=1 << 48)] = 0
@@ -69,10 +67,7 @@ class Lock:
     _descriptor: int
 
     def check(self) -> None:
-        """
-        Raises:
-            RetryableError: the lock file was replaced, or has a higher number, so another builder may be at work.
-        """
+        """Raises RetryableError: the lock file was replaced, or has a higher number: another builder may be at work."""
         try:
             is_ours = os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path))
         except FileNotFoundError:
@@ -99,14 +94,10 @@ os.register_at_fork(after_in_child=_drop_in_child)
 
 @contextmanager
 def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
-    """Holds the lock on building `target`, a folder that need not exist; its fence is above all former ones.
-
-    Args:
-        fence_above: the highest number seen outside the lock file, which may have been deleted.
-    Raises:
-        BuilderBusy: another builder holds it (says which process, where, since when).
-        RetryableError: what lies there is no lock file, or another user's.
-        UsageError: no file can be made where it lies.
+    """Holds the lock on building `target`, a folder that need not exist. Its fence is above all former ones, those in
+    the lock file, which may have been deleted, and those seen outside of it. Raises BuilderBusy: another builder holds
+    it (says which process, where, since when); RetryableError: what lies there is no lock file, or another user's;
+    UsageError: no file can be made where it lies.
     """
     durable.make_folder(target.parent)
     path = _lock_path(target)
@@ -179,11 +170,8 @@ def _flocked(path: Path, target: Path) -> int:
 
 
 def _opened(path: Path) -> int:
-    """A descriptor of the lock file, which is made where nothing lies.
-
-    Raises:
-        RetryableError: it is another user's, or no plain file of one name, so that a line in it would change something
-            else.
+    """A descriptor of the lock file, which is made where nothing lies. Raises RetryableError: it is another user's, or
+    no plain file of one name, so that a line in it would change something else.
     """
     durable.step("create", path)
     try:

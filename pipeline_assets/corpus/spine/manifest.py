@@ -26,11 +26,9 @@ _ALLOWED = "canonical JSON holds dicts with text keys, lists, text, whole number
 def canonical_json(value: object) -> bytes:
     """UTF-8 JSON with keys sorted by code point and no spaces: one value, one byte string, on every machine.
 
-    Floats are refused, not rounded: a fraction belongs in a decimal string, which says exactly what was meant.
-
-    Raises:
-        TypeError: a float, bytes, a key that is not text, or any other type.
-        UnicodeEncodeError: text with a lone surrogate, which UTF-8 can't hold.
+    Floats are refused, not rounded: a fraction belongs in a decimal string, which says exactly what was meant. Raises
+    TypeError: a float, bytes, a key that is not text, or any other type; UnicodeEncodeError: text with a lone
+    surrogate, which UTF-8 can't hold.
     """
     _refuse_others(value)
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -127,11 +125,7 @@ class Identity:
 
     @property
     def ledger(self) -> Ledger:
-        """Of the rows that came in.
-
-        Raises:
-            InputError: its kind has none.
-        """
+        """Of the rows that came in. Raises InputError: its kind has none."""
         return msgspec.convert(self.counts["ledger"], Ledger)
 
     @property
@@ -171,10 +165,8 @@ class Manifest:
         return self.identity.digest
 
     def storage_complaints(self, labels_of: LabelsOf | None = None) -> Iterator[str]:
-        """Entries of `storage`, which no digest covers, that don't fit the content that the digest names.
-
-        Args:
-            labels_of: names of the files beside the content that artifacts of a kind have; None where nobody can tell.
+        """Entries of `storage`, which no digest covers, that don't fit the content that the digest names, nor are
+        labels: files beside the content that artifacts of a kind have. None of these is known where nobody can tell.
         """
         content = {file.path: file for file in self.identity.files}
         stored = {file.path: file for file in self.storage}
@@ -206,10 +198,8 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: Path) -> "Manifest":
-        """The manifest that `to_bytes` wrote.
-
-        Raises:
-            InputError: not a manifest, its digest is not that of its identity, or it names a file outside its folder.
+        """The manifest that `to_bytes` wrote. Raises InputError: not a manifest, its digest is not that of its
+        identity, or it names a file outside its folder.
         """
         written = MANIFEST_FILE.parse(data, where)
         if written.schema != SCHEMA:

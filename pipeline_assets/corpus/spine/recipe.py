@@ -78,19 +78,15 @@ class RecipePart(pydantic.BaseModel):
 
     @classmethod
     def of(cls, content: Mapping[str, object], where: object) -> Self:
-        """The section that a mapping says.
-
-        Raises:
-            UsageError: an unknown key (with the nearest known one), or a value out of range.
+        """The section that a mapping says. Raises UsageError: an unknown key (with the nearest known one), or a value
+        out of range.
         """
         return _validated(cls, content, lambda location: where)
 
     @classmethod
     def from_content(cls, content: Mapping[str, object]) -> Self:
-        """The section that `content` wrote down.
-
-        Raises:
-            UsageError: this program reads no such section: an unknown key, a missing one, a value out of range.
+        """The section that `content` wrote down. Raises UsageError: this program reads no such section: an unknown key,
+        a missing one, a value out of range.
         """
         try:
             return cls.of(content, "the recipe in the manifest")
@@ -104,10 +100,8 @@ class RecipePart(pydantic.BaseModel):
 
 @dataclass(frozen=True)
 class Misfit:
-    """What is wrong with a recipe though each of its keys may be right.
-
-    Attributes:
-        location: of the key to correct, from the top of the recipe; positions in lists count from 0.
+    """What is wrong with a recipe though each of its keys may be right, and the location of the key to correct, from
+    the top of the recipe; positions in lists count from 0.
     """
 
     location: tuple[int | str, ...]
@@ -116,12 +110,7 @@ class Misfit:
 
 
 class PerSource(RecipePart):
-    """A cap on each source.
-
-    Attributes:
-        every_source: of each that isn't named.
-        sources: of single ones, by their names.
-    """
+    """A cap on every source, or of those that are named their own."""
 
     every_source: Decimal
     sources: Mapping[str, Decimal] = pydantic.Field(default_factory=dict)
@@ -154,10 +143,7 @@ class Recipe(RecipePart):
         return self._targets
 
     def target(self, kind: str, partition: str | None = None) -> Target:
-        """
-        Raises:
-            LookupError: the recipe asks for no such artifact.
-        """
+        """Raises LookupError: the recipe asks for no such artifact."""
         for target in self.targets():
             if (target.kind, target.partition) == (kind, partition):
                 return target
@@ -165,12 +151,9 @@ class Recipe(RecipePart):
 
     @classmethod
     def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
-        """What sections say that can't be together, and folders that aren't there. It is asked of every recipe, also of
-        one whose keys are wrong: what isn't of its type is passed over, since its own error is told.
-
-        Args:
-            values: as they were read, not yet validated.
-            root: the data root; None where nothing is going to be built, so that no folder is looked for.
+        """What sections say that can't be together, and folders that aren't there. It is asked of every recipe as it
+        was read, also of one whose keys are wrong: what isn't of its type is passed over, since its own error is told.
+        Without a data root nothing is going to be built, and no folder is looked for.
         """
         return iter(())
 
@@ -182,10 +165,8 @@ class Recipe(RecipePart):
 
     def check_local_files(self, root: Path) -> None:
         """Looks at the files of this machine that only a late step reads, before anything is built for it below a data
-        root; at none where that step's artifact is current.
-
-        Raises:
-            InputError, UsageError: one can't be used: what is built would be of no use.
+        root; at none where that step's artifact is current. Raises InputError, UsageError: one can't be used: what is
+        built would be of no use.
         """
 
     def revisions(self) -> Sequence[tuple[str, str]]:
@@ -194,22 +175,16 @@ class Recipe(RecipePart):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The recipe in a YAML file.
-
-        Raises:
-            UsageError: no such file, not YAML, an unknown key (with the nearest known one), or a value out of range.
+        """The recipe in a YAML file. Raises UsageError: no such file, not YAML, an unknown key (with the nearest known
+        one), or a value out of range.
         """
         return cls.in_file(read_yaml(path), path)
 
     @classmethod
     def in_file(cls, values: Mapping[str, object], path: Path, root: Path | None = None) -> Self:
-        """The recipe that a file says, as it was read.
-
-        Args:
-            root: as of `misfits`.
-        Raises:
-            UsageError: each unknown key (with the nearest known one), value out of range and misfit, with its line;
-                another name than the file's.
+        """The recipe that a file says, as it was read; the data root is as of `misfits`. Raises UsageError: each
+        unknown key (with the nearest known one), value out of range and misfit, with its line; another name than the
+        file's.
         """
         [own], system = get_args(cls.model_fields["system"].annotation), values.get("system")
         if isinstance(system, str) and system != own:
@@ -222,12 +197,8 @@ class Recipe(RecipePart):
 
 
 def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
-    """The mapping in a YAML file.
-
-    Args:
-        what: it should be.
-    Raises:
-        UsageError: no such file, or not a YAML mapping.
+    """The mapping in a YAML file, which should be what it is called here. Raises UsageError: no such file, or not a
+    YAML mapping.
     """
     try:
         values = parse_yaml(replace(RECIPE_FILE, noun=what).bytes_of(path).decode("utf-8"))
@@ -277,20 +248,15 @@ def sections_at(values: object, *keys: str) -> list[tuple[int, Mapping[str, Any]
 
 
 def refuse_repeated(names: Sequence[str], what: str, fix: str) -> None:
-    """
-    Raises:
-        ValueError: a name is there twice.
-    """
+    """Raises ValueError: a name is there twice."""
     repeated = next((name for name, times in Counter(names).items() if times > 1), None)
     if repeated is not None:
         raise ValueError(f"{what} {repeated}: {fix}")
 
 
 def parse_yaml(text: str) -> object:
-    """The value that a YAML text says.
-
-    Raises:
-        ValueError: it says none; or one nested too deep, or that names its parts so often that it grows without bound.
+    """The value that a YAML text says. Raises ValueError: it says none; or one nested too deep, or that names its parts
+    so often that it grows without bound.
     """
     try:
         _refuse_depth(text)
@@ -327,9 +293,8 @@ def _refuse_depth(text: str) -> None:
 
 
 def _refuse_growth(node: yaml.Node) -> None:
-    """
-    Raises:
-        ValueError: written out, without anchors, it would have too many values, too many levels, or a huge number.
+    """Raises ValueError: written out, without anchors, it would have too many values, too many levels, or a huge
+    number.
     """
     waiting = [(node, 0)]
     for _ in range(_MOST_VALUES):
@@ -353,13 +318,8 @@ def _validated(
     root: Path | None = None,
     found: Sequence[InputError] = (),
 ) -> R:
-    """
-    Args:
-        where_of: the place of a key, or of the section that misses it.
-        root: as of `Recipe.misfits`.
-        found: what is wrong already.
-    Raises:
-        UsageError: all that is wrong.
+    """What the values say. `where_of` tells the place of a key, or of the section that misses it; `root` is as of
+    `Recipe.misfits`. Raises UsageError: all that is wrong, and what was found to be so already.
     """
     found = [*found]
     validated = None

@@ -127,9 +127,7 @@ class Journal:
 
 def state_of(path: Path) -> list[Any]:
     """What can be told of a file without reading it, for a key: absolute path, size, time of its last change, inode.
-
-    Raises:
-        OSError: it isn't there.
+    Raises OSError: it isn't there.
     """
     stat = os.stat(path)
     return [str(path.absolute()), stat.st_size, stat.st_mtime_ns, stat.st_ino]
@@ -204,11 +202,9 @@ class HashResult:
 
 def rehash(tasks: Sequence[HashTask], journal: Journal, threads: int, progress: Progress) -> Iterator[HashResult]:
     """A result for each task, those known from the journal first, then as they are done; large files are begun first.
+    The progress counts the bytes of all.
 
     What was damaged is always read again. Closing the iterator calls the rest off.
-
-    Args:
-        progress: counts the bytes of all tasks as they are read or known.
     """
     fresh = []
     for task in tasks:
@@ -249,11 +245,8 @@ def _key(task: HashTask) -> Key:
 
 
 def _hash(task: HashTask, journal: Journal, count: Callable[[int], None], stop: threading.Event) -> HashResult:
-    """
-    Args:
-        count: is told how many more bytes are done.
-    Raises:
-        CancelledError: the reading was called off.
+    """The result of a task; `count` is told how many more bytes are done. Raises CancelledError: the reading was called
+    off.
     """
     digest = hashlib.sha256() if task.algorithm == "sha256" else hashlib.sha1(usedforsecurity=False)
     if task.algorithm == "git-sha1":

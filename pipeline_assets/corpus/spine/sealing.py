@@ -93,11 +93,7 @@ def _is_past_building(folder: Path) -> bool:
 
 
 def recover_locked(target: Path) -> None:
-    """As `recover`, by a builder that holds the lock.
-
-    Raises:
-        InputError: something that was never sealed lies there.
-    """
+    """As `recover`, by a builder that holds the lock. Raises InputError: something that was never sealed lies there."""
     _refuse_foreign(target)
     for folder in filter(_is_past_building, building_folders(target)):
         builder = _builder(folder)

@@ -26,10 +26,8 @@ _THREADS = 4  # sha256 lets the others run
 
 @dataclass(frozen=True)
 class OutputFile:
-    """A finished file of a building folder: how it is stored and what it says.
-
-    Attributes:
-        start: where the bytes begin in a file that other shards write too; None where the file is this shard's own.
+    """A finished file of a building folder: how it is stored and what it says; of one that other shards write too,
+    where the bytes start.
     """
 
     path: str
@@ -60,10 +58,8 @@ class OutputFile:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What one finished shard left: its files, what it counted, what it has to say. `counts` add up, `notes` don't.
-
-    Attributes:
-        reads: sha256 of each file that the shard read from its beginning to its end, by path.
+    """What one finished shard left: its files, what it counted, what it has to say, and the sha256 of each file that it
+    read from its beginning to its end, by path. `counts` add up, `notes` don't.
     """
 
     files: Sequence[OutputFile]
@@ -101,10 +97,8 @@ class BuildFolder:
     folder: Path
 
     def path(self, name: str) -> Path:
-        """Where to write the file `name`; its folder is made.
-
-        Raises:
-            InputError: another builder took the building folder over, which then has another name.
+        """Where to write the file `name`; its folder is made. Raises InputError: another builder took the building
+        folder over, which then has another name.
         """
         path = self.folder / name
         if not path.parent.is_dir():
@@ -152,10 +146,8 @@ class StagingDir(BuildFolder):
     def seal(
         self, kind: str, name: str, identity: Identity, stored: Sequence[StoredFile], provenance: Mapping[str, Any]
     ) -> Artifact:
-        """The finished artifact, in its place.
-
-        Raises:
-            InputError: the lock was lost, or a file is not there with its size.
+        """The finished artifact, in its place. Raises InputError: the lock was lost, or a file is not there with its
+        size.
         """
         self.lock.check()
         manifest = Manifest(kind, name, identity, list(stored), {**provenance, BUILDER: self.lock.fence})
@@ -183,12 +175,9 @@ class StagingDir(BuildFolder):
 
 @contextmanager
 def open_building(target: Path, plan: Mapping[str, Any]) -> Iterator[StagingDir]:
-    """The building folder for `target`, alone: recovered after a crash, with the shards of an equal plan adopted.
-
-    Args:
-        plan: what is being built; a folder with another plan is thrown away.
-    Raises:
-        InputError: another process builds the same target, or something that was never sealed lies there.
+    """The building folder for `target`, alone: recovered after a crash, with the shards of an equal plan adopted; a
+    folder with another plan is thrown away. Raises InputError: another process builds the same target, or something
+    that was never sealed lies there.
     """
     with locked(target, sealing.highest_number(target)) as lock:
         sealing.recover_locked(target)
@@ -210,10 +199,8 @@ def seal_in_place(
     is_sealed: Callable[[], bool] = lambda: False,
 ) -> Artifact:
     """An artifact whose content is its members, folders that lie in `target`, or files from elsewhere: its manifest is
-    all that is written.
-
-    Args:
-        is_sealed: asked under the lock, whether another builder was faster: what it sealed may be read already.
+    all that is written. `is_sealed` is asked under the lock, whether another builder was faster: what it sealed may be
+    read already.
     """
     durable.make_folder(target)
     with locked(target, sealing.highest_number(target)) as lock:

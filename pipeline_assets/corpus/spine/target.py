@@ -6,11 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest, readable_manifest
-from pipeline_assets.corpus.spine.checks import CheckResult, Verdict, kept_results
+from pipeline_assets.corpus.spine.artifact import (
+    Artifact,
+    CheckResult,
+    Verdict,
+    kept_results,
+    open_artifact,
+    read_manifest,
+    readable_manifest,
+)
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, RetryableError, UsageError, bare, key, named
+from pipeline_assets.corpus.spine.files import logged
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
-from pipeline_assets.corpus.spine.reads import logged
 from pipeline_assets.corpus.spine.sealing import recover
 from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir, open_building, seal_in_place
 from pipeline_assets.corpus.spine.usage import PeakMemory, Stopwatch, folder_bytes
@@ -29,10 +36,8 @@ class ExternalInputs(Protocol):
 
 
 class Demand(Protocol):
-    """A limit that a recipe sets to the counts of an artifact, judged by its manifest whenever its state is asked.
-
-    Attributes:
-        check: name of the check that asks it.
+    """A limit that a recipe sets to the counts of an artifact, judged by its manifest whenever its state is asked; and
+    the name of the check that asks it.
     """
 
     @property
@@ -92,11 +97,7 @@ class Target:
         return self.kind.partition("/")[0]
 
     def inputs(self, root: Path) -> list[dict[str, str]]:
-        """Upstream artifacts with the digests that they have now.
-
-        Raises:
-            InputError: one is not sealed.
-        """
+        """Upstream artifacts with the digests that they have now. Raises InputError: one is not sealed."""
         upstream = ((target.role, open_artifact(root / target.folder)) for target in self.upstream)
         return [{"name": role, "digest": artifact.manifest.digest} for role, artifact in upstream]
 
@@ -106,9 +107,7 @@ class Target:
 
     def plan(self, root: Path) -> dict[str, Any]:
         """All that the bytes depend on: shards of a build that was interrupted are adopted by an equal plan alone.
-
-        Raises:
-            InputError: an upstream artifact is not sealed.
+        Raises InputError: an upstream artifact is not sealed.
         """
         return self.asked() | {"inputs": self.inputs(root)}
 
@@ -175,10 +174,7 @@ class Target:
         return state == "current" and kept_results(root / self.folder, digest) is not None
 
     def refuse_failed(self, root: Path) -> None:
-        """
-        Raises:
-            InputError: a check holds it back.
-        """
+        """Raises InputError: a check holds it back."""
         state, reason = self.state(root)
         if state == "failed":
             raise InputError(reason, root / self.folder, "it stays, and nothing is made of it until that passes")
@@ -266,10 +262,8 @@ class Target:
             target.refuse_failed(root)
 
     def refuse_to_overwrite(self, root: Path, replace: bool) -> None:
-        """
-        Raises:
-            UsageError: another artifact is sealed in its place and `replace` is False, or one of another kind.
-            InputError: a damaged one is.
+        """Raises UsageError: another artifact is sealed in its place and `replace` is False, or one of another kind;
+        InputError: a damaged one is.
         """
         state, reason = self._state(root)
         sealed = read_manifest(root / self.folder) if state == "stale" else None

@@ -203,10 +203,8 @@ def folder_bytes(folder: Path) -> int:
 
 
 class StepTimer:
-    """Seconds of the parts of a build, one after the other, and what was counted meanwhile.
-
-    Args:
-        counter: tells how many of something there have been; bytes fetched, say.
+    """Seconds of the parts of a build, one after the other, and what a counter, of bytes fetched, say, counted
+    meanwhile.
     """
 
     def __init__(self, counter: Callable[[], int] = lambda: 0) -> None:
@@ -227,10 +225,8 @@ _PROJECT = Path(__file__).parents[3]
 
 
 class Stopwatch:
-    """Started at the beginning of a build; tells its provenance at the end.
-
-    Attributes:
-        command: what was typed, and an id that all builds of that process share; None in a process of the UI.
+    """Started at the beginning of a build; tells its provenance at the end. The command is what was typed, and an id
+    that all builds of that process share; None in a process of the UI.
     """
 
     command: ClassVar[Mapping[str, str] | None] = None

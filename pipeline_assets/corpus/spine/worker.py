@@ -23,7 +23,7 @@ from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from pipeline_assets.corpus.spine.durable import explain
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.reads import gathered
+from pipeline_assets.corpus.spine.files import gathered
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.usage import resident_bytes
 
@@ -253,11 +253,8 @@ def start_process(method: str, target: Callable[..., None], *arguments: object, 
 
 
 def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None) -> None:
-    """A worker's life: jobs in, receipts or failures out, until the pipe closes or the parent is gone.
-
-    Args:
-        growth_bytes: once it holds so much more memory than at its start, it ends: the next one starts small. None
-            where starting costs more than memory.
+    """A worker's life: jobs in, receipts or failures out, until the pipe closes or the parent is gone; or until it
+    holds so much more memory than at its start: the next one starts small. None where starting costs more than memory.
     """
     at_start = resident_bytes()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

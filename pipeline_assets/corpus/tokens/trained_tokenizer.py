@@ -13,8 +13,7 @@ import pydantic
 
 from pipeline_assets.corpus.sampling.weights import Weights
 from pipeline_assets.corpus.shards.mixture_figures import MIXTURES
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
 from pipeline_assets.corpus.spine.durable import make_folder, write_durably
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.recipe import Option

@@ -194,12 +194,9 @@ class TrackRecord:
     def forecast(
         self, kind: str, partition: str | None, workers: int, size: Size, tokens: int | None = None
     ) -> dict[str, Planned]:
-        """Figures of an artifact of this kind, in proportion to those of earlier ones: of its partition, where there
-        are any. Memory is the most that one took, whatever its size. None where nothing of the kind was built.
-
-        Args:
-            size: what goes into it.
-            tokens: that are asked of it; what it will hold goes by them.
+        """Figures of an artifact of this kind that so much goes into, in proportion to those of earlier ones: of its
+        partition, where there are any. What it will hold goes by the tokens that are asked of it. Memory is the most
+        that one took, whatever its size. None where nothing of the kind was built.
         """
         planned = {}
         every = self._builds.get(kind, ())

@@ -215,12 +215,9 @@ class RecipePlan:
 
 
 def plan_recipe(held: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
-    """
-    Args:
-        held: the state of the recipe's artifacts, as `artifact_statuses` tells it; what is there costs nothing.
-    Raises:
-        InputError: from the hub, which is asked only of what is to be built.
-        UsageError: no file or column as the recipe names it; nothing is sealed where something is said to be.
+    """The plan of a recipe whose artifacts are held as `artifact_statuses` tells; what is there costs nothing. Raises
+    InputError: from the hub, which is asked only of what is to be built; UsageError: no file or column as the recipe
+    names it, or nothing is sealed where something is said to be.
     """
     hub = run.hub_for("a recipe")
     before, walk = hub.traffic.bytes, _Walk(run)

@@ -64,13 +64,9 @@ class Scratch:
 
 @contextlib.contextmanager
 def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator[Scratch]:
-    """The scratch folder of a rebuild, alone.
-
-    Args:
-        ticket: what is rebuilt and with what; a folder that was begun under another ticket is thrown away, since its
-            shards would be those of another program.
-    Raises:
-        InputError: another process does the same rebuild.
+    """The scratch folder of a rebuild, alone. The ticket says what is rebuilt and with what: a folder that was begun
+    under another one is thrown away, since its shards would be those of another program. Raises InputError: another
+    process does the same rebuild.
     """
     kept = root / FOLDER / name
     folder = kept.with_name(name + _UNFINISHED)

@@ -29,19 +29,15 @@ from pipeline_assets.corpus.spine.files import file_sha256, held, was_replaced
 from pipeline_assets.corpus.spine.lineage import Finding, chain_of
 from pipeline_assets.corpus.spine.rehash import HashResult, HashTask, Journal, Key, rehash, state_of
 from pipeline_assets.corpus.spine.usage import Progress
-from pipeline_assets.corpus.trust.result import Proven, Scope, ShardProof, Verification
-from pipeline_assets.corpus.trust.sample import Sample
+from pipeline_assets.corpus.trust.result import Proven, Sample, Scope, ShardProof, Verification
 from pipeline_assets.systems.registry import labels_of
 
 _QUIET_S = 2.0
 
 
 def look_at_chain(folder: Path, scope: Scope) -> Verification:
-    """What manifests, names and sizes tell; what is to be read are hash tasks.
-
-    Raises:
-        InputError: nothing is sealed in the folder, or its manifest was edited.
-        RetryableError: an artifact was gone while it was looked through.
+    """What manifests, names and sizes tell; what is to be read are hash tasks. Raises InputError: nothing is sealed in
+    the folder, or its manifest was edited; RetryableError: an artifact was gone while it was looked through.
     """
     started_at = datetime.datetime.now(datetime.UTC)
     chain = chain_of(folder, scope.root)

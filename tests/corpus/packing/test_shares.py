@@ -7,7 +7,7 @@ import pytest
 from pack_build import Made, documents_of, pack_documents
 
 from pipeline_assets.corpus.packing.summary import shares_reached
-from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.artifact import Verdict
 
 Judged = Callable[..., Verdict]
 

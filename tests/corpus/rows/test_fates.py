@@ -17,9 +17,9 @@ import pytest
 from stage_a_build import build, only, recipe_with
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
-from pipeline_assets.corpus.rows.fates import Followed, follow_document, follow_source
 from pipeline_assets.corpus.rows.source_row import SourceRow, rows_read
 from pipeline_assets.corpus.rows.store import Fate, Source
+from pipeline_assets.corpus.rows.trace import Followed, follow_document, follow_source
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage

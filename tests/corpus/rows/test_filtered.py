@@ -12,8 +12,7 @@ from pipeline_assets.corpus.filters import language
 from pipeline_assets.corpus.rows.trace import open_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.rehash import Journal
-from pipeline_assets.corpus.trust.result import Proven, Scope
-from pipeline_assets.corpus.trust.sample import Sample
+from pipeline_assets.corpus.trust.result import Proven, Sample, Scope
 from pipeline_assets.corpus.trust.verify import hold, look_at_chain
 
 ENGLISH = "The ministers met on Tuesday to discuss the budget, and nobody was surprised by what they had to say."

@@ -13,10 +13,9 @@ from stage_a_build import NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_dedup, with_pack
 from word_tokenizer import write_tokenizer
 
-from pipeline_assets.corpus.rows.fates import follow_document
-from pipeline_assets.corpus.rows.packed import PackedRows
 from pipeline_assets.corpus.rows.source_row import FileRow
-from pipeline_assets.corpus.rows.trace import Traced, open_rows, peek, trace_id, trace_row, trace_token
+from pipeline_assets.corpus.rows.token_rows import PackedRows
+from pipeline_assets.corpus.rows.trace import Traced, follow_document, open_rows, peek, trace_id, trace_row, trace_token
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage

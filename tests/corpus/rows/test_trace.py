@@ -14,9 +14,8 @@ from stage_a_build import build, local_source, recipe_of
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
 from pipeline_assets.corpus.rows.documents import read_document
-from pipeline_assets.corpus.rows.fates import follow_source
 from pipeline_assets.corpus.rows.splits import SplitRows
-from pipeline_assets.corpus.rows.trace import open_rows, trace_id, trace_row, trace_token
+from pipeline_assets.corpus.rows.trace import follow_source, open_rows, trace_id, trace_row, trace_token
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage

@@ -18,7 +18,7 @@ from wrong_tokenizer import wrong_gigatoken
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.packing.encoded import EncodedCorpus, EncodedShard
 from pipeline_assets.corpus.rows.store import Part
-from pipeline_assets.corpus.rows.token_shards import TokenShardRows
+from pipeline_assets.corpus.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.shards.recipe import ShardsRecipe
 from pipeline_assets.corpus.shards.shard_corpus import Piece, TokenShard, shard_corpus, token_shards, write_shard
 from pipeline_assets.corpus.spine.artifact import Artifact

@@ -30,8 +30,7 @@ from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.usage import Progress
 from pipeline_assets.corpus.spine.worker import WHOLE, Window
-from pipeline_assets.corpus.trust.result import Scope
-from pipeline_assets.corpus.trust.sample import Sample
+from pipeline_assets.corpus.trust.result import Sample, Scope
 from pipeline_assets.corpus.trust.verify import proofs
 from resources.loopback_hub import LoopbackHub
 

@@ -10,7 +10,7 @@ from refusals import refusal
 from word_artifact import build_words
 from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing
 
-from pipeline_assets.corpus.spine.checks import CheckResult, Verdict, keep_results, kept_results
+from pipeline_assets.corpus.spine.artifact import CheckResult, Verdict, keep_results, kept_results
 from pipeline_assets.corpus.spine.inventory import artifact_statuses
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.target import BuildResult

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.spine import reads
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.reads import Promise, gathered, hashed, logged
+from pipeline_assets.corpus.spine.files import Promise, gathered, hashed, logged, promise_file
 
 HONEST = b"one two three"
 PROMISE = Promise(hashlib.sha256(HONEST).hexdigest(), "sealed with", "build it again")
@@ -32,7 +31,7 @@ def test_a_file_that_is_looked_into_anywhere_is_hashed_before(file: Path) -> Non
     file.write_bytes(b"one twp three")
 
     with pytest.raises(InputError) as refused, logged():
-        reads.promise(file, PROMISE, is_streamed=False)
+        promise_file(file, PROMISE, is_streamed=False)
         pytest.fail("it is looked into")
 
     assert str(refused.value) == f"{file}: sha256 is {OTHER}, sealed with {PROMISE.sha256}; build it again"
@@ -40,7 +39,7 @@ def test_a_file_that_is_looked_into_anywhere_is_hashed_before(file: Path) -> Non
 
 def test_a_streamed_file_is_hashed_as_it_is_read_to_its_end(file: Path) -> None:
     with logged():
-        reads.promise(file, PROMISE, is_streamed=True)
+        promise_file(file, PROMISE, is_streamed=True)
         read_through(file)
         file.unlink()  # nothing is left to be hashed
 
@@ -49,7 +48,7 @@ def test_a_streamed_file_with_another_hash_is_refused_at_its_end(file: Path) -> 
     file.write_bytes(b"one twp three")
 
     with pytest.raises(InputError) as refused, logged():
-        reads.promise(file, PROMISE, is_streamed=True)
+        promise_file(file, PROMISE, is_streamed=True)
         read_through(file)
         pytest.fail("it was read")
 
@@ -60,14 +59,14 @@ def test_a_file_that_was_read_in_part_is_hashed_whole_in_the_end(file: Path) -> 
     file.write_bytes(b"one twp three")
 
     with pytest.raises(InputError, match=OTHER), logged():
-        reads.promise(file, PROMISE, is_streamed=True)
+        promise_file(file, PROMISE, is_streamed=True)
         with open(file, "rb") as opened:
             hashed(opened, file).read(3)
 
 
 def test_a_file_that_is_gone_in_the_end_is_one_line(file: Path) -> None:
     with pytest.raises(InputError) as refused, logged():
-        reads.promise(file, PROMISE, is_streamed=True)
+        promise_file(file, PROMISE, is_streamed=True)
         file.unlink()
 
     assert str(refused.value) == (

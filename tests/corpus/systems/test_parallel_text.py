@@ -17,9 +17,8 @@ from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.rows.fates import follow_source
 from pipeline_assets.corpus.rows.source_row import SourceRow
-from pipeline_assets.corpus.rows.trace import open_rows, trace_row
+from pipeline_assets.corpus.rows.trace import follow_source, open_rows, trace_row
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.inventory import artifact_statuses

@@ -17,8 +17,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.rows.record import record_of
-from pipeline_assets.corpus.rows.source_row import place_told
+from pipeline_assets.corpus.rows.source_row import place_told, record_of
 from pipeline_assets.corpus.rows.trace import open_rows, trace_row
 from pipeline_assets.corpus.shards.token_shards import open_shards
 from pipeline_assets.corpus.spine.artifact import Artifact

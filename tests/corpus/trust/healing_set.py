@@ -7,8 +7,7 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import sealed_manifest
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.rehash import Journal
-from pipeline_assets.corpus.trust.result import Scope, Verification
-from pipeline_assets.corpus.trust.sample import Sample
+from pipeline_assets.corpus.trust.result import Sample, Scope, Verification
 from pipeline_assets.corpus.trust.verify import hold, look_at_chain
 from pipeline_assets.systems.healing import HealingRecipe
 

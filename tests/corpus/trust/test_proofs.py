@@ -22,8 +22,7 @@ from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.spine.artifact import Artifact, sealed_manifest
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.rehash import Journal
-from pipeline_assets.corpus.trust.result import Scope, ShardProof
-from pipeline_assets.corpus.trust.sample import Sample
+from pipeline_assets.corpus.trust.result import Sample, Scope, ShardProof
 from pipeline_assets.corpus.trust.verify import proofs
 
 Json = dict[str, object]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.trust.sample import Sample
+from pipeline_assets.corpus.trust.result import Sample
 
 SIZES = st.dictionaries(st.text(max_size=5), st.integers(0, 1000), max_size=30)
 SHARES = st.fractions(min_value=Fraction(1, 1000), max_value=1)

@@ -20,8 +20,7 @@ from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.trust import verify as reader
-from pipeline_assets.corpus.trust.result import Scope, Verification, as_json
-from pipeline_assets.corpus.trust.sample import Sample
+from pipeline_assets.corpus.trust.result import Sample, Scope, Verification, as_json
 from pipeline_assets.corpus.trust.verify import hold, look_at_chain
 
 SET = Path("megatron", "pages_v1")
