@@ -25,17 +25,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from measure import machine_line
 
-from pipeline_assets.corpus.parallel_text.cursor import new_cursor
-from pipeline_assets.corpus.parallel_text.encoder import encode
-from pipeline_assets.corpus.parallel_text.order import Order, pad_waste
+from pipeline_assets.corpus.parallel_text.batches import Order, pad_waste
+from pipeline_assets.corpus.parallel_text.draw import SeenUids, draw, materialize, new_cursor
 from pipeline_assets.corpus.parallel_text.pairs import Languages, PairFilters, canonical
 from pipeline_assets.corpus.parallel_text.rows import Rows, TranslationFile
-from pipeline_assets.corpus.parallel_text.sample_manifest import SampleSource
-from pipeline_assets.corpus.parallel_text.sample_recipe import SampleRecipe
-from pipeline_assets.corpus.parallel_text.sampler import draw
-from pipeline_assets.corpus.parallel_text.seen_uids import SeenUids
-from pipeline_assets.corpus.parallel_text.token_cache import open_cache
-from pipeline_assets.corpus.parallel_text.write_sample import materialize
+from pipeline_assets.corpus.parallel_text.sample import SampleRecipe, SampleSource
+from pipeline_assets.corpus.parallel_text.token_cache import encode, open_cache
 
 FR_EN = Languages(src="fr", tgt="en")
 FILTERS = PairFilters()

@@ -18,9 +18,8 @@ import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.score_shard import Scorer
-from pipeline_assets.corpus.scoring.score_split import score_split, scoring_here
+from pipeline_assets.corpus.scoring.score_split import score_split, scoring_here, select_rows
 from pipeline_assets.corpus.scoring.scores import SCORES_FILE
-from pipeline_assets.corpus.scoring.selection import select_rows
 from pipeline_assets.corpus.scoring.token_rows import EncodedRow, encode_row
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.staging import open_building

@@ -118,9 +118,7 @@ HOMES = {
     "torch": lambda module: module.startswith(
         (
             "pipeline_assets.corpus.batching",
-            "pipeline_assets.corpus.parallel_text.dataset",
             "pipeline_assets.corpus.parallel_text.loader",
-            "pipeline_assets.corpus.parallel_text.overfit",
             "pipeline_assets.corpus.scoring",
             "modal_jobs",
         )

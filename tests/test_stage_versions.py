@@ -25,8 +25,7 @@ from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.scoring.made_model import write_made_model
-from pipeline_assets.corpus.scoring.model_pin import ModelFolder
+from pipeline_assets.corpus.scoring.model_pin import ModelFolder, write_made_model
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.manifest import sha256_of

@@ -103,7 +103,7 @@ def hub_source(
         InputError: from the hub.
     """
     from pipeline_assets.corpus.readers.parquet import read_footer
-    from pipeline_assets.corpus.snapshot.drawn_lines import head_columns
+    from pipeline_assets.corpus.snapshot.draw import head_columns
     from pipeline_assets.corpus.snapshot.plan import is_lines
 
     where = f"{dataset}@{commit}"

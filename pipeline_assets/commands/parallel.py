@@ -9,8 +9,8 @@ from pipeline_assets.commands.build import OutDir, StrictFlags, build_recipe
 from pipeline_assets.commands.named import commit_of, folder_named, name_of
 from pipeline_assets.commands.sections import Content, Section
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, counted, tell
-from pipeline_assets.corpus.parallel_text.pair_model import NO_MODEL, EncodeRecipe, load_model
-from pipeline_assets.corpus.parallel_text.sample_recipe import SampleRecipe
+from pipeline_assets.corpus.parallel_text.sample import SampleRecipe
+from pipeline_assets.corpus.parallel_text.token_cache import NO_MODEL, EncodeRecipe, load_model
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
@@ -97,8 +97,8 @@ def encode(
 
 def inspect(recipe: RecipeOf, data: Root = Path("data"), as_json: AsJson = False) -> None:
     """Example: corpusmill parallel inspect wmt14-fr-en --data out"""
-    from pipeline_assets.corpus.parallel_text.order import Order, pad_waste
-    from pipeline_assets.corpus.parallel_text.sample_manifest import MANIFEST, read_sample
+    from pipeline_assets.corpus.parallel_text.batches import Order, pad_waste
+    from pipeline_assets.corpus.parallel_text.sample import MANIFEST, read_sample
     from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 
     wanted = ParallelRecipe.read(recipe_path(recipe, data))
@@ -129,10 +129,9 @@ def overfit(
 ) -> bool:
     """Example: corpusmill parallel overfit wmt14-fr-en --data out"""
     try:
-        from pipeline_assets.corpus.parallel_text.dataset import PairDataset
-        from pipeline_assets.corpus.parallel_text.loader import PairLoader
-        from pipeline_assets.corpus.parallel_text.order import Order
-        from pipeline_assets.corpus.parallel_text.overfit import overfit as learn
+        from pipeline_assets.corpus.parallel_text.batches import Order
+        from pipeline_assets.corpus.parallel_text.loader import PairDataset, PairLoader
+        from pipeline_assets.corpus.parallel_text.loader import overfit as learn
     except ImportError as error:
         from pipeline_assets.corpus.spine.errors import not_installed
 

@@ -20,11 +20,10 @@ from pipeline_assets.corpus.readers.source_folder import has_files, list_files
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.scoring.model_pin import ModelFolder
+from pipeline_assets.corpus.scoring.model_pin import ModelFolder, ScoringSection
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, device_here
-from pipeline_assets.corpus.scoring.score_checks import scored_words
-from pipeline_assets.corpus.scoring.section import ScoringSection
-from pipeline_assets.corpus.scoring.subsets_recipe import SubsetsRecipe
+from pipeline_assets.corpus.scoring.scores import scored_words
+from pipeline_assets.corpus.scoring.subset_rules import SubsetsRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage, root_of

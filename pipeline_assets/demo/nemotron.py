@@ -21,7 +21,7 @@ from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.scoring.made_model import write_made_model
+from pipeline_assets.corpus.scoring.model_pin import write_made_model
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import read_yaml

@@ -41,8 +41,8 @@ from pipeline_assets.corpus.publishing.publish import preview_publication, publi
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.rows import conversations
-from pipeline_assets.corpus.scoring.section import ScoringSection
-from pipeline_assets.corpus.scoring.subsets_recipe import SubsetsRecipe
+from pipeline_assets.corpus.scoring.model_pin import ScoringSection
+from pipeline_assets.corpus.scoring.subset_rules import SubsetsRecipe
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import Misfit, Recipe
 from pipeline_assets.corpus.spine.target import BuildResult, Target

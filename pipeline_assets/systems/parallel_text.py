@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
-from pipeline_assets.corpus.parallel_text.pair_model import ENCODE_STAGE, EncodeRecipe
-from pipeline_assets.corpus.parallel_text.pairs import canonical
-from pipeline_assets.corpus.parallel_text.sample_manifest import MANIFEST, MANIFEST_META, SampleSource, read_sample
-from pipeline_assets.corpus.parallel_text.sample_recipe import SAMPLE_STAGE, SampleRecipe
-from pipeline_assets.corpus.parallel_text.sections import EncodeSection, PairSource
-from pipeline_assets.corpus.parallel_text.token_cache import open_cache
+from pipeline_assets.corpus.parallel_text.pairs import PairSource, canonical
+from pipeline_assets.corpus.parallel_text.sample import (
+    MANIFEST,
+    MANIFEST_META,
+    SAMPLE_STAGE,
+    SampleRecipe,
+    SampleSource,
+    read_sample,
+)
+from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_STAGE, EncodeRecipe, EncodeSection, open_cache
 from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, pin_of_folder, pin_of_hub, pinned_files, refuse_unpinned
@@ -130,8 +134,8 @@ RAW = Kind(
 
 
 def _sample(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.parallel_text.draw import write_sample
     from pipeline_assets.corpus.parallel_text.rows import TranslationFile
-    from pipeline_assets.corpus.parallel_text.write_sample import write_sample
 
     [listed], [pin], run = job.target.upstream, job.upstream, job.run
     recipe, identity = SampleRecipe.from_content(job.recipe["sample"]), pin.manifest.identity
@@ -169,7 +173,7 @@ def _list_fetched(target: Target, run: Run) -> Listing:
 
 def _memory(target: Target, run: Run) -> Planned | None:
     """Of the hashes of all pairs, where each is looked at once."""
-    from pipeline_assets.corpus.parallel_text.seen_uids import stream_set_bytes
+    from pipeline_assets.corpus.parallel_text.draw import stream_set_bytes
 
     if target.recipe["sample"]["duplicates"] != "stream" or (rows := _rows(target.upstream[0], run)) is None:
         return None
@@ -209,7 +213,7 @@ SAMPLE = Kind(
 
 
 def _encode(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.parallel_text.encoder import write_cache
+    from pipeline_assets.corpus.parallel_text.token_cache import write_cache
 
     [sample], outside = job.upstream, job.target.outside
     model = job.run.root / outside.path if isinstance(outside, TokenizerPath) else None

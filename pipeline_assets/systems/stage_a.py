@@ -52,7 +52,7 @@ from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check,
 from pipeline_assets.corpus.rows.derived import DecontaminatedRows, DeduplicatedRows, FilteredRows
 from pipeline_assets.corpus.rows.documents import SourceRows
 from pipeline_assets.corpus.rows.token_rows import PackedRows
-from pipeline_assets.corpus.sampling.weights import weight_misfits
+from pipeline_assets.corpus.sampling import weight_misfits
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Option, Recipe, section_at, sections_at

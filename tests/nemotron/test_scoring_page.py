@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def scored(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Typed]]:
     """A folder where every command of the page was typed, and what each answered."""
-    pytest.importorskip("pipeline_assets.corpus.scoring.made_model")
+    pytest.importorskip("pipeline_assets.corpus.scoring.model_pin")
     pytest.importorskip("transformers", reason="the extra `scoring` is not installed")
     folder = tmp_path_factory.mktemp("scoring")
     # Typed again below, where a command has less time, it finds all that is there.

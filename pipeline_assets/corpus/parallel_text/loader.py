@@ -1,25 +1,78 @@
-"""Padded batches of pairs in torch, which go on in the middle of an epoch; `order` says which pairs come when."""
+"""Padded batches of pairs in torch, which go on in the middle of an epoch; `batches` says which pairs come when."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
-from pipeline_assets.corpus.parallel_text.dataset import EncodedPair, PairDataset
-from pipeline_assets.corpus.parallel_text.order import Order
-from pipeline_assets.corpus.parallel_text.padding import causal, padded, without_source
-from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_FIX
+from pipeline_assets.corpus.parallel_text.batches import Order
+from pipeline_assets.corpus.parallel_text.pairs import Split
+from pipeline_assets.corpus.parallel_text.token_cache import (
+    ENCODE_FIX,
+    IGNORED,
+    Side,
+    causal,
+    open_cache,
+    padded,
+    without_source,
+)
 from pipeline_assets.corpus.spine.errors import InputError
 
 Mask = Literal["causal", "padding"]
+_WIDTH, _HEADS, _LAYERS = 64, 4, 2
+
+
+class EncodedPair(TypedDict):
+    """Ids, int64 (length,), each side closed by </s>."""
+
+    ids: torch.Tensor
+    length: int
+
+
+class PairDataset(Dataset[EncodedPair]):
+    """Pairs in the manifest's order. Workers of a loader, forked or spawned, map the files for themselves.
+
+    Args:
+        split: None for all.
+        side: `pair` for src </s> tgt </s>.
+        experiment_id: that the cache must have; None for any.
+        manifest: of which it must have been made; None for any.
+    Raises:
+        InputError: there is no such cache; names the command that makes it.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        split: Split | None = "train",
+        side: Side = "pair",
+        experiment_id: str | None = None,
+        manifest: Path | str | None = None,
+    ) -> None:
+        self.cache = open_cache(folder, experiment_id, manifest)
+        self.split, self.side, self.rows = split, side, self.cache.rows(split)
+        self.lengths = self.cache.lengths(side)[self.rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> EncodedPair:
+        ids = torch.from_numpy(self.cache.row(int(self.rows[place]), self.side).astype(np.int64))
+        return {"ids": ids, "length": len(ids)}
+
+    def uid(self, place: int) -> str:
+        """Of the pair, as the manifest has it."""
+        return bytes(self.cache.uids[self.rows[place]]).decode()
 
 
 class Batch(TypedDict):
-    """tokens and targets, int64 (batch, seq_len), as `padding.Padded` has them; attn_mask, bool: (batch, seq_len,
+    """tokens and targets, int64 (batch, seq_len), as `Padded` has them; attn_mask, bool: (batch, seq_len,
     seq_len), as `causal`, or (batch, 1, seq_len), what is no padding; places, int64 (batch,), in the dataset.
     """
 
@@ -129,3 +182,38 @@ class PairLoader:
         """What the batches depend on."""
         data = {"experiment_id": self._dataset.cache.meta.experiment_id, "split": self._dataset.split}
         return data | {"side": self._dataset.side} | asdict(self._order)
+
+
+class TinyTransformer(nn.Module):
+    """Ids (B, T) to logits (B, T, vocabulary), each token seeing those that its mask allows."""
+
+    def __init__(self, vocabulary: int, seq_len: int) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(vocabulary, _WIDTH), nn.Embedding(seq_len, _WIDTH)
+        layer = nn.TransformerEncoderLayer(_WIDTH, _HEADS, 4 * _WIDTH, dropout=0.0, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, _LAYERS, enable_nested_tensor=False)
+        self.out = nn.Linear(_WIDTH, vocabulary)
+
+    def forward(self, tokens: torch.Tensor, attn_mask: torch.Tensor) -> torch.Tensor:
+        """
+        Args:
+            attn_mask: bool (B, T, T), True where a token may look.
+        """
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        blocked = ~attn_mask.repeat_interleave(_HEADS, dim=0)
+        logits: torch.Tensor = self.out(self.layers(self.tokens(tokens) + self.places(places), mask=blocked))
+        return logits
+
+
+def overfit(batch: Batch, vocabulary: int, steps: int, seed: int = 0) -> Iterator[float]:
+    """The loss of each step on one batch, whose mask is causal: cross entropy in nats, a token on average."""
+    torch.manual_seed(seed)
+    model = TinyTransformer(vocabulary, batch["tokens"].shape[1])
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(steps):
+        logits = model(batch["tokens"], batch["attn_mask"])
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten(), ignore_index=IGNORED)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        yield loss.item()

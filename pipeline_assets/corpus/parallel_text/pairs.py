@@ -7,12 +7,12 @@ around it. What is kept is the text as it came.
 import hashlib
 import re
 import unicodedata
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 import pydantic
 
-from pipeline_assets.corpus.spine.recipe import Option, RecipePart
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Option, RecipePart
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
@@ -82,3 +82,42 @@ def pair_uid(languages: Languages, src: str, tgt: str) -> str:
     """The first 128 bits of the sha256 of the JSON list of both codes and both canonical texts, as hex digits."""
     told = msgspec.json.encode([languages.src, languages.tgt, src, tgt])
     return hashlib.sha256(told).hexdigest()[:_UID_DIGITS]
+
+
+class PairSource(RecipePart):
+    """A translation set: of a hub at a commit, or a folder of files of the same layout.
+
+    Attributes:
+        path: the folder, absolute or below the data root; None of a hub.
+        splits: of the set, in the order in which they are read.
+        files: patterns of paths in it, in which `{split}` stands for each split in turn.
+    """
+
+    dataset: str | None = None
+    revision: Annotated[str, pydantic.Field(pattern=COMMIT_PATTERN)] | None = None
+    path: str | None = None
+    splits: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)] = ("train", "validation")
+    files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+
+    @pydantic.field_validator("splits")
+    @classmethod
+    def _are_different(cls, splits: tuple[str, ...]) -> tuple[str, ...]:
+        if len({*splits}) < len(splits):
+            raise ValueError("a split is there twice: name each once")
+        return splits
+
+    @pydantic.model_validator(mode="after")
+    def _lies_somewhere(self) -> Self:
+        on_hub = self.dataset is not None and self.revision is not None
+        if on_hub == (self.path is not None):
+            raise ValueError("give `dataset` and `revision` of a hub, or the `path` of a folder here")
+        return self
+
+    def patterns(self) -> tuple[str, ...]:
+        """Of all splits, in order."""
+        return tuple(pattern.replace("{split}", split) for split in self.splits for pattern in self.files)
+
+    def content_of_files(self) -> dict[str, Any]:
+        """What decides which files are read."""
+        of_hub = {} if self.path is not None else {"dataset": self.dataset, "revision": self.revision}
+        return {**of_hub, "files": list(self.patterns())}

@@ -3,27 +3,126 @@
 src.ids.npy, tgt.ids.npy          ids of all pairs in the manifest's order, one after the other, each closed by </s>
 src.offsets.npy, tgt.offsets.npy  int64 (pairs + 1,): the first id of each pair, and the end
 splits.npy, uids.npy              uint8 (pairs,), a place in `SPLITS`; S32 (pairs,)
-<split>/tokens.npy, targets.npy, attn_mask.npy    where `seq_len` is fixed, see `padding.Padded`: all of a split
+<split>/tokens.npy, targets.npy, attn_mask.npy    where `seq_len` is fixed, see `Padded`: all of a split
 """
 
 import hashlib
+import io
+import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 import msgspec
 import numpy as np
+import pydantic
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.files import OwnFile
+from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split, canonical
+from pipeline_assets.corpus.parallel_text.sample import Sample, read_sample
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
+from pipeline_assets.corpus.spine.files import OwnFile, file_sha256
+from pipeline_assets.corpus.spine.manifest import StageVersion, sha256_of
+from pipeline_assets.corpus.spine.recipe import Option, Share
+from pipeline_assets.corpus.spine.staging import StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.tokens.families import SentencePieceModel, parse_sentencepiece
+from pipeline_assets.corpus.tokens.tokenizer import Sha256, read_pinned
+from pipeline_assets.corpus.tokens.train_sentencepiece import UnigramRecipe, VocabularyTooLargeError, train_unigram
 
+ENCODE_STAGE = StageVersion("parallel_tokens", 1)
+_STEP, NO_MODEL = 100, "give a SentencePiece .model"
+logger = logging.getLogger("corpusmill")
 ENCODE_META, MODEL = "ENCODE.meta.json", "spm.model"
 ENCODE_FIX = "run `corpusmill parallel encode`"
 _MEND = "make it again: an artifact by `corpusmill rebuild --put-back`"
 Side = Literal["src", "tgt", "pair"]
+IGNORED = -100  # what losses of torch pass over
+_NORMALIZATION = "NFKC and strip, then the model's own"
+
+
+class EncodeRecipe(UnigramRecipe):
+    """How a sample becomes ids.
+
+    Attributes:
+        vocab_size: pieces of a trained model, at most. Where the text allows fewer, it is as many as it allows, rounded
+            down to a multiple of 100.
+        model_sha256: of a model that is given; None trains one.
+        seq_len: tokens of a pair, at most; a longer one is cut, see `cut_lengths`. None cuts none.
+    """
+
+    vocab_size: Annotated[int, Option("Pieces of a trained model, at most.")] = pydantic.Field(default=8000, ge=8)
+    character_coverage: Share = "1"
+    byte_fallback: bool = True
+    model_sha256: Sha256 | None = None
+    seq_len: Annotated[int | None, Option("Cut pairs to so many tokens, and pad.", default=None)] = pydantic.Field(
+        default=None, ge=4
+    )
+
+
+def model_data(lines: Sequence[str], recipe: EncodeRecipe, given: Path | None) -> bytes:
+    """The model file.
+
+    Raises:
+        UsageError: a model is given, and none is pinned, or none is given, and one is.
+        InputError: the one that is given isn't the pinned one; or from `train_unigram`.
+    """
+    if given is None and recipe.model_sha256 is None:
+        return _trained(lines, recipe)
+    if given is None or recipe.model_sha256 is None:
+        what = "a model is pinned, and none is given" if given is None else "a model is given, and none is pinned"
+        raise UsageError(what, bare("model_sha256"), "give both the model's file and its sha256, or neither")
+    return read_pinned(given, recipe.model_sha256, "give the path of a SentencePiece .model file")
+
+
+def _trained(lines: Sequence[str], recipe: EncodeRecipe) -> bytes:
+    try:
+        return train_unigram(lines, recipe).model
+    except VocabularyTooLargeError as error:
+        pieces = error.most // _STEP * _STEP or error.most
+        logger.info("the train split allows %d pieces, of %d: %d are trained", error.most, recipe.vocab_size, pieces)
+        return train_unigram(lines, recipe.model_copy(update={"vocab_size": pieces})).model
+
+
+def load_model(data: bytes, where: Path) -> SentencePieceModel:
+    """The model, which must have a piece that ends a sequence. Raises InputError where it is none, or has none."""
+    library = parse_sentencepiece(data, where)
+    if library.eos_id() < 0:
+        raise InputError("it has no piece that ends a sequence", where, "give a model that has </s>")
+    return SentencePieceModel(library, library.eos_id())
+
+
+def char_coverage(model: SentencePieceModel, texts: Sequence[str]) -> str:
+    """Of all characters that are no blanks the share that have a piece of their own, a decimal string."""
+    characters = Counter("".join(texts))
+    counts = {one: count for one, count in characters.items() if not one.isspace()}
+    library = model.library
+    known = sum(count for one, count in counts.items() if not library.is_unknown(library.piece_to_id(one)))
+    return f"{known / max(sum(counts.values()), 1):.6f}"
+
+
+class EncodeSection(EncodeRecipe):
+    """How a sample becomes ids, and where a model that is given lies.
+
+    Attributes:
+        model: absolute, or below the data root; changes no byte, since `model_sha256` says what it is.
+    """
+
+    model: str | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _is_pinned(self) -> Self:
+        if (self.model is None) != (self.model_sha256 is None):
+            raise ValueError("give both `model` and `model_sha256`, or neither: then one is trained")
+        return self
+
+    def cache_content(self) -> dict[str, Any]:
+        """What bytes depend on: of a model that is given, nothing that would train one."""
+        mine = {"model_sha256", "seq_len"} if self.model_sha256 else EncodeRecipe.model_fields.keys()
+        return {key: value for key, value in self.content().items() if key in mine}
 
 
 class EncodeMeta(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,3 +233,144 @@ def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: P
         what = f"it was encoded of a manifest of sha256 {meta.manifest_sha256}, that of {manifest} is {found}"
         raise InputError(what, folder, ENCODE_FIX)
     return cache
+
+
+class Padded(NamedTuple):
+    """Sequences as a batch, each array of shape (batch, seq_len).
+
+    Attributes:
+        tokens: ids, then padding.
+        targets: the id after each token; `IGNORED` where there is none.
+        attn_mask: whether it is a token, and no padding.
+    """
+
+    tokens: NDArray[Any]
+    targets: NDArray[Any]
+    attn_mask: NDArray[Any]
+
+
+def padded(sequences: Sequence[NDArray[Any]], seq_len: int, pad_id: int) -> Padded:
+    """Sequences of at most seq_len + 1 ids."""
+    tokens, targets = (np.full((len(sequences), seq_len), fill, np.int64) for fill in (pad_id, IGNORED))
+    for row, ids in enumerate(sequences):
+        tokens[row, : len(ids) - 1], targets[row, : len(ids) - 1] = ids[:-1], ids[1:]
+    return Padded(tokens, targets, targets != IGNORED)
+
+
+def without_source(batch: Padded, eos_id: int) -> NDArray[Any]:
+    """Targets, ignored up to the </s> that closes the source side: the first target is the first token after it."""
+    return np.where(np.cumsum(batch.tokens == eos_id, axis=1) > 0, batch.targets, IGNORED)
+
+
+def causal(attn_mask: NDArray[Any]) -> NDArray[np.bool_]:
+    """May a token attend to another? (batch, seq_len) → (batch, seq_len, seq_len): to itself and to tokens before it.
+    Padding attends to the tokens before it, so that no softmax is over nothing.
+    """
+    before: NDArray[np.bool_] = np.tri(attn_mask.shape[1], dtype=bool)
+    masks: NDArray[np.bool_] = before & attn_mask[:, None, :]
+    return masks
+
+
+def write_cache(building: StagingDir, manifest: Path, recipe: EncodeRecipe, model: Path | None = None) -> BuildResult:
+    """The files of a token cache.
+
+    Args:
+        model: where the recipe pins one.
+    Raises:
+        UsageError, InputError: from `read_sample`, `model_data` and `load_model`.
+    """
+    files, meta = _encoded(read_sample(manifest), recipe, model)
+    written = [replace(building.write(name, data), rows=sum(meta.pairs.values())) for name, data in files.items()]
+    told = msgspec.to_builtins(meta)
+    counts = {name: told.pop(name) for name in ("pairs", "tokens", "truncated")}
+    return BuildResult(written, counts, told)
+
+
+def encode(manifest_path: Path | str, spm_model: Path | str | None, out_dir: Path | str, **recipe: object) -> Path:
+    """For notebooks: the cache of a sample in a folder of its own.
+
+    Args:
+        spm_model: None trains one. A cache that is there is made again by its own model only.
+        recipe: keys of `EncodeRecipe`.
+    Raises:
+        UsageError, InputError: as `write_cache`.
+    """
+    out_dir, spm_model = Path(out_dir), None if spm_model is None else Path(spm_model)
+    if spm_model is not None and not spm_model.is_file():
+        raise UsageError("there is no such file", spm_model, NO_MODEL)
+    if spm_model is not None and "model_sha256" not in recipe:
+        is_there = (out_dir / ENCODE_META).exists()
+        recipe["model_sha256"] = open_cache(out_dir).meta.sha256 if is_there else file_sha256(spm_model)
+    files, _ = _encoded(read_sample(Path(manifest_path)), EncodeRecipe.of(recipe, "encode"), spm_model)
+    durable.remove(out_dir / ENCODE_META)  # it comes last: a cache is whole, or none
+    for name, data in files.items():
+        durable.make_folder((out_dir / name).parent)
+        durable.write_durably(out_dir / name, data)
+    return out_dir
+
+
+def cut_lengths(src: NDArray[Any], tgt: NDArray[Any], seq_len: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """What stays of the sides of pairs, so that each has at most seq_len + 1 ids, of which seq_len are tokens and the
+    last is a target alone. Neither side is cut below half of that to make room for the other.
+    """
+    room = seq_len + 1
+    kept = np.where(src + tgt > room, np.minimum(src, np.maximum(room // 2, room - tgt)), src)
+    return kept, np.minimum(tgt, room - kept)
+
+
+def _encoded(sample: Sample, recipe: EncodeRecipe, model_file: Path | None) -> tuple[dict[str, bytes], EncodeMeta]:
+    """The files of a cache, the description last."""
+    src, tgt = ([canonical(getattr(pair, side)) for pair in sample.pairs] for side in ("src_text", "tgt_text"))
+    splits = np.array([SPLITS.index(pair.split) for pair in sample.pairs], np.uint8)
+    lines = [side[row] for side in (src, tgt) for row in np.flatnonzero(splits == SPLITS.index("train"))]
+    data = model_data(lines, recipe, model_file)
+    model = load_model(data, model_file or Path(MODEL))
+    eos, dtype = model.end_of_document, np.dtype("<u2" if model.vocabulary_size <= 1 << 16 else "<i4")
+    runs = [model.encode(side).closed_by(eos) for side in (src, tgt)]
+    lengths = np.array([one.lengths for one in runs])
+    kept = lengths if recipe.seq_len is None else np.array(cut_lengths(lengths[0], lengths[1], recipe.seq_len))
+    arrays: dict[str, NDArray[Any]] = {"splits": splits, "uids": np.array([pair.uid for pair in sample.pairs], "S")}
+    sides = []
+    for name, run, counts in zip(("src", "tgt"), runs, kept, strict=True):
+        sides.append([np.append(ids[: n - 1], eos).astype(dtype) for ids, n in zip(run.each(), counts, strict=True)])
+        arrays |= {
+            f"{name}.ids": np.concatenate(sides[-1]),
+            f"{name}.offsets": np.append(0, np.cumsum(counts, dtype="<i8")),
+        }
+    for split in SPLITS if recipe.seq_len is not None else ():
+        pairs = [np.append(sides[0][row], sides[1][row]) for row in np.flatnonzero(splits == SPLITS.index(split))]
+        tokens, targets, attn_mask = padded(pairs, recipe.seq_len or 0, model.padding)
+        arrays |= {f"{split}/tokens": tokens.astype("<i4"), f"{split}/targets": targets.astype("<i4")}
+        arrays[f"{split}/attn_mask"] = attn_mask
+    made_by = {"manifest_sha256": sample.meta.manifest_sha256, "normalization": _NORMALIZATION}
+    made_by["sha256"] = hashlib.sha256(data).hexdigest()
+    meta = EncodeMeta(
+        **made_by,
+        spm_model=MODEL,
+        vocab_size=model.vocabulary_size,
+        vocab_size_asked=recipe.vocab_size if model_file is None else None,
+        char_coverage=char_coverage(model, [*src, *tgt]),
+        byte_fallback=any(map(model.library.is_byte, range(model.vocabulary_size))),
+        experiment_id=sha256_of({**made_by, "seq_len": recipe.seq_len})[:16],
+        src=sample.meta.src,
+        tgt=sample.meta.tgt,
+        seq_len=recipe.seq_len,
+        truncated=_by_split(splits[(kept < lengths).any(axis=0)]),
+        pairs=_by_split(splits),
+        tokens={"src": int(kept[0].sum()), "tgt": int(kept[1].sum())},
+        eos_id=eos,
+        pad_id=model.padding,
+        dtype=dtype.name,
+    )
+    files = {MODEL: data, **{f"{name}.npy": _npy(array) for name, array in arrays.items()}}
+    return {**files, ENCODE_META: msgspec.json.format(msgspec.json.encode(meta), indent=1) + b"\n"}, meta
+
+
+def _by_split(splits: NDArray[np.uint8]) -> dict[str, int]:
+    return {split: int((splits == place).sum()) for place, split in enumerate(SPLITS)}
+
+
+def _npy(array: NDArray[Any]) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, version=(1, 0), allow_pickle=False)
+    return file.getvalue()

@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from pipeline_assets.corpus.parallel_text.pair_model import load_model
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS
-from pipeline_assets.corpus.parallel_text.sample_manifest import MANIFEST, SampledPair, read_sample
-from pipeline_assets.corpus.parallel_text.token_cache import MODEL, TokenCache, open_cache
+from pipeline_assets.corpus.parallel_text.sample import MANIFEST, SampledPair, read_sample
+from pipeline_assets.corpus.parallel_text.token_cache import MODEL, TokenCache, load_model, open_cache
 from pipeline_assets.corpus.rows.store import Content, Fate, Labels, Line, Part, Row, RowStore, Source
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.ledger import Reject

@@ -1,10 +1,17 @@
-"""Which language model builds use: its files pinned by hash, and a folder that holds these and no others."""
+"""Which language model builds use: its files pinned by hash, and a folder that holds these and no others.
+
+Its files are its configs, those of its tokenizer, its weights in safetensors. Weights in other formats, folders and
+pages beside them are left out, and named. A model that runs code of its own, or whose weights are a pickle, which can,
+is refused.
+"""
 
 import contextlib
+import json
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -23,21 +30,112 @@ from pipeline_assets.corpus.readers.source_folder import (
     open_source,
 )
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.scoring.model_files import ModelFiles, choose_files
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.token_rows import TOKENIZER_FILE, load_model_tokenizer
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, not_installed
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, UNPINNED, Option, RecipePart
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, UNPINNED, Option, RecipePart, section_at
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SIZE
 from pipeline_assets.corpus.trust.figures import Listing
 
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+_BESIDE = (
+    *(CONFIG, "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *("added_tokens.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"),
+    *("vocab.json", "vocab.txt", "merges.txt", "chat_template.*"),
+)
+_MOST_JSON_BYTES = 1 << 28  # an index of 100,000 tensors has 10 MB
+_WHOLE = "give the whole model"
+_ANOTHER = "give a model that transformers reads: config.json, and weights in safetensors"
 MODEL_STAGE = StageVersion("scoring_model", 1)
 DEFAULT_MODEL = "unsloth/gpt-oss-120b"
+_WIDTH = 16
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """The files of a model that loading it takes, sorted, and what a manifest says of it."""
+
+    names: tuple[str, ...]
+    decisions: Mapping[str, Any]
+
+
+def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: str) -> ModelFiles:
+    """The files that loading a model takes.
+
+    Args:
+        sizes: bytes of all files that are there, by path.
+        read: gives the content of one; that of the config is asked for, and of the index of the weights.
+        where: the model, for errors.
+    Raises:
+        InputError: a file is missing, or can't be read; no weights are in safetensors; it runs code of its own.
+    """
+
+    def mapping(name: str) -> dict[str, Any]:
+        """What a JSON file says, by Python's parser: configs of state space models have `Infinity`."""
+        if sizes[name] > _MOST_JSON_BYTES:
+            raise InputError(f"{name} has more than {_MOST_JSON_BYTES:,} bytes", where, _WHOLE)
+        with contextlib.suppress(ValueError, RecursionError):
+            if isinstance(value := json.loads(read(name)), dict):
+                return value
+        raise InputError(f"{name} is no JSON, or no mapping", where, _WHOLE)
+
+    if CONFIG not in sizes:
+        raise InputError(f"it has no {CONFIG}", where, _ANOTHER)
+    config, top = mapping(CONFIG), {name for name in sizes if "/" not in name}
+    code = sorted(name for name in top if name.endswith(".py")) or [f"`auto_map` in {CONFIG}"] * ("auto_map" in config)
+    if code:
+        fix = "give a model whose architecture transformers has itself"
+        raise InputError(f"it runs code of its own ({code[0]}), and no code of a model is run here", where, fix)
+    beside = {name for name in top if any(fnmatchcase(name, pattern) for pattern in _BESIDE)}
+    chosen = beside | _weights(sizes.keys(), mapping, where)
+    left_out = sorted(name for name in sizes.keys() - chosen if "/." not in f"/{name}")
+    return ModelFiles(tuple(sorted(chosen)), {**_said_by(config), "left_out": left_out})
+
+
+def _weights(names: Set[str], mapping: Callable[[str], dict[str, Any]], where: str) -> set[str]:
+    """The one file of the weights, which transformers prefers; else their index, and all that it names."""
+    if WEIGHTS in names:
+        return {WEIGHTS}
+    if INDEX not in names:
+        pickles = sorted(name for name in names if fnmatchcase(name, "pytorch_model*.bin"))
+        if pickles:
+            what = f"its weights are a pickle ({pickles[0]}), which can run code when it is read"
+            raise InputError(what, where, "convert them to safetensors, or give a revision that has these")
+        raise InputError(f"it has neither {WEIGHTS} nor {INDEX}", where, _ANOTHER)
+    shards = {str(name) for name in section_at(mapping(INDEX), "weight_map").values()}
+    unfit = sorted(name for name in shards if name not in names or not name.endswith(".safetensors"))
+    if unfit or not shards:
+        what = f"{unfit[0]}, and there is no such file in safetensors" if unfit else "no file"
+        raise InputError(f"{INDEX} names {what}", where, _WHOLE)
+    return {INDEX, *shards}
+
+
+def _said_by(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a config says of its model, None where it doesn't."""
+    said = {**section_at(config, "text_config"), **config}  # the first is of a model that sees or hears too
+    architectures = config.get("architectures")
+    return {
+        "architecture": _text(architectures[0]) if isinstance(architectures, list) and architectures else None,
+        "model_type": _text(config.get("model_type")),
+        "dtype": _text(said.get("dtype", said.get("torch_dtype"))),
+        "quantization": _text(section_at(config, "quantization_config").get("quant_method")),
+        "vocabulary_size": _count(said.get("vocab_size")),
+        "max_positions": _count(said.get("max_position_embeddings", said.get("n_positions"))),
+    }
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value.isprintable() else None
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 < value < 1 << 63 else None
 
 
 class ModelSection(RecipePart):
@@ -237,3 +335,42 @@ def model_folder_of(manifest: Manifest, root: Path) -> ModelFolder | None:
     """The folder that a pin was made of, its path absolute; None for one of a hub."""
     path = folder_path(manifest, root)
     return None if path is None else ModelFolder(path)
+
+
+class ScoringSection(ScoringRecipe):
+    """The same, and which model scores: an artifact of its own."""
+
+    model: ModelSection
+
+    def content_of(self, split: str) -> dict[str, Any]:
+        """What the scores of a split depend on, beside the model and the rows."""
+        return {"split": split, "scoring": {name: value for name, value in self.content().items() if name != "model"}}
+
+
+def write_made_model(folder: Path, seed: int = 0) -> Path:
+    """A tiny Llama over o200k Harmony, 13 MB, in a folder, to try scoring out: its scores mean nothing. The same bytes
+    each time; one that is there is left as it is.
+
+    Raises:
+        UsageError: torch or transformers is not installed.
+    """
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        raise not_installed(error, "scoring") from None
+    if not (folder / "model.safetensors").is_file():
+        config = transformers.LlamaConfig(
+            vocab_size=VOCABULARY_SIZE,
+            hidden_size=_WIDTH,
+            intermediate_size=2 * _WIDTH,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            max_position_embeddings=131_072,
+            tie_word_embeddings=True,
+            initializer_range=0.2,  # so that texts differ
+        )
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    return folder

@@ -6,20 +6,161 @@ Gimelshein 2018, "Online normalizer calculation for softmax"), so that blocks st
 `BUFFER_BYTES` of a GPU. A row's sum is float64.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from pipeline_assets.corpus.scoring.batch_journal import BatchJournal
-from pipeline_assets.corpus.scoring.batches import Batch, packed, padded
-from pipeline_assets.corpus.scoring.language_model import LanguageModel, LmHead
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
 
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.scoring.remote_shard import BatchJournal
+
+PADDING = 0.05  # of a padded batch at most
+_HAS_FLOAT32_SUMS = hasattr(torch.ops.aten.mm, "dtype")  # out_dtype, from torch 2.10 on
 BUFFER_BYTES = 1 << 30  # of logits
 _ON_CPU = 256, 2048  # positions and words of a block: 2 MiB of logits
 _GPU_POSITIONS = 4096
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows that go through the model together: planned from their lengths alone, so that equal rows make equal batches.
+
+    Attributes:
+        rows: their numbers.
+        tokens: with padding.
+    """
+
+    rows: Sequence[int]
+    tokens: int
+
+    def halves(self, lengths: Sequence[int]) -> "list[Batch]":
+        """Its rows in two, padded or packed as it was; of one row there are none."""
+        middle = len(self.rows) // 2
+        is_padded = self.tokens != sum(lengths[row] for row in self.rows)
+        parts = [part for part in (self.rows[:middle], self.rows[middle:]) if len(part) < len(self.rows)]
+        return [Batch(part, _tokens([lengths[row] for row in part], is_padded)) for part in parts]
+
+
+def packed(lengths: NDArray[np.int64], batch_tokens: int, batch_rows: int | None = None) -> list[Batch]:
+    """Rows in their order, one behind the other, as many as fit; a longer one is alone.
+
+    Args:
+        lengths: tokens of each row, shape (rows,).
+        batch_rows: of a batch at most; None for any number.
+    """
+    return _greedy(range(len(lengths)), lengths, batch_tokens, batch_rows, is_padded=False)
+
+
+def padded(lengths: NDArray[np.int64], batch_tokens: int, batch_rows: int | None = None) -> list[Batch]:
+    """Rows by length, the longest first, as many as fit with less than `PADDING` of padding; a longer one is alone."""
+    order = np.argsort(-lengths, kind="stable").tolist()
+    return _greedy(order, lengths, batch_tokens, batch_rows, is_padded=True)
+
+
+def _greedy(
+    order: Sequence[int], lengths: NDArray[np.int64], batch_tokens: int, batch_rows: int | None, is_padded: bool
+) -> list[Batch]:
+    batches, of, filled = list[list[int]](), lengths.tolist(), 0
+    for row in order:
+        current = batches[-1] if batches else []
+        tokens = of[current[0]] * (len(current) + 1) if current and is_padded else filled + of[row]
+        is_wasteful = tokens - (filled + of[row]) >= PADDING * tokens
+        if not current or tokens > batch_tokens or (is_padded and is_wasteful) or len(current) == batch_rows:
+            batches.append([])
+            filled = 0
+        batches[-1].append(row)
+        filled += of[row]
+    return [Batch(rows, _tokens([of[row] for row in rows], is_padded)) for rows in batches]
+
+
+def _tokens(lengths: Sequence[int], is_padded: bool) -> int:
+    return max(lengths) * len(lengths) if is_padded else sum(lengths)
+
+
+@dataclass(frozen=True)
+class LmHead:
+    """Hidden states to logits.
+
+    Attributes:
+        weight: shape (words, width).
+        bias: shape (words,).
+        scale: that logits are multiplied by.
+        cap: c in c · tanh(logit / c), as Gemma has it.
+    """
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None = None
+    scale: float = 1.0
+    cap: float | None = None
+
+    def logits(self, hidden: torch.Tensor, first: int, stop: int) -> torch.Tensor:
+        """Of words from `first` up to `stop`, float32 from float32 sums, shape (positions, words)."""
+        block = self.weight[first:stop].T
+        if block.dtype == torch.float32 or not (block.is_cuda and _HAS_FLOAT32_SUMS):
+            found = hidden.float() @ block.float()
+        else:
+            found = torch.mm(hidden, block, out_dtype=torch.float32)
+        if self.bias is not None:
+            found += self.bias[first:stop].float()
+        if self.scale != 1.0:
+            found *= self.scale
+        return found if self.cap is None else torch.tanh(found / self.cap) * self.cap
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A model, ready to score rows.
+
+    Attributes:
+        is_packed: whether rows lie one behind the other, without padding; else a batch is padded at its end.
+        is_alone: whether a batch is one row, since positions would go by the longest (RoPE of the type `longrope`).
+        max_tokens: of a row; None where the model's config doesn't say.
+        facts: what is recorded of it: architecture, attention, experts, precision.
+    """
+
+    network: Any
+    head: LmHead
+    is_packed: bool
+    is_alone: bool
+    max_tokens: int | None
+    facts: Mapping[str, Any]
+
+    def hidden_states(self, rows: Sequence[NDArray[np.int32]], batch_tokens: int) -> torch.Tensor:
+        """The last hidden states of all tokens, row after row, without those of padding, shape (tokens, width).
+
+        Args:
+            batch_tokens: of the batch, padding included.
+        """
+        lengths = [len(row) for row in rows]
+        if self.is_packed:
+            return self._packed(rows, lengths)
+        ids = torch.zeros((len(rows), batch_tokens // len(rows)), dtype=torch.int64)
+        is_token = torch.zeros(ids.shape, dtype=torch.bool)
+        for number, row in enumerate(rows):
+            ids[number, : len(row)] = torch.from_numpy(row.astype(np.int64))
+            is_token[number, : len(row)] = True
+        # Padding comes behind all tokens: a causal model's tokens don't see it, whatever the mask.
+        states = self.network.base_model(input_ids=ids.to(self.network.device), use_cache=False).last_hidden_state
+        return torch.as_tensor(states)[is_token.to(states.device)]
+
+    def _packed(self, rows: Sequence[NDArray[np.int32]], lengths: Sequence[int]) -> torch.Tensor:
+        device = self.network.device
+        bounds = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=device)
+        states = self.network.base_model(
+            input_ids=torch.from_numpy(np.concatenate(rows).astype(np.int64))[None].to(device),
+            position_ids=torch.cat([torch.arange(length) for length in lengths])[None].to(device),
+            use_cache=False,
+            cu_seq_lens_q=bounds,
+            cu_seq_lens_k=bounds,
+            max_length_q=max(lengths),
+            max_length_k=max(lengths),
+        ).last_hidden_state
+        return torch.as_tensor(states)[0]
 
 
 @dataclass(frozen=True)
@@ -51,7 +192,7 @@ def score_rows(
     rows: Sequence[TokenRow],
     batch_tokens: int,
     batch_rows: int | None = None,
-    journal: BatchJournal | None = None,
+    journal: "BatchJournal | None" = None,
 ) -> Scored:
     """The NLL of each row.
 

@@ -7,7 +7,7 @@ import heapq
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,26 +17,32 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.parquet import mask, numbers, truths
-from pipeline_assets.corpus.html_page import REPORT_HTML, REPORT_JSON
+from pipeline_assets.corpus.html_page import (
+    REPORT_HTML,
+    REPORT_JSON,
+    Cells,
+    escaped,
+    figure,
+    page,
+    plot,
+    small_plot,
+    table,
+)
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.nemotron.inventory import write_text
-from pipeline_assets.corpus.nemotron.pool_page import CORRECTNESS, correctness_range, length_range
-from pipeline_assets.corpus.scoring.score_page import (
-    BIN_EDGES,
-    QUANTILES,
-    Likelihood,
-    ScoredRow,
-    ScoreReport,
-    Scores,
-    page_of,
-)
+from pipeline_assets.corpus.nemotron.pool_page import CORRECTNESS, correctness_range, length_range, text_bars
 from pipeline_assets.corpus.scoring.scores import ScoredSplit, places_by_name
+from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.usage import Progress
 
+QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
+BIN_EDGES = tuple(number / 10 for number in range(128))
+_SHOWN_SHARE = 0.99  # of rows in bars of their own: one row far off would squeeze all others into a few
 SCORE_REPORT_STAGE = StageVersion("nemotron_score_report", 1)
 _NUMBERS = ["nll_mean", "nll_sum", "completion_token_count", "completion_bytes"]
 _COLUMNS = [*_NUMBERS, "id", "tokens", "truncated", "tokens_lost", "reason"]
@@ -48,6 +54,187 @@ _GROUPS: Mapping[str, tuple[str, Callable[[Any], str], Callable[[str], Any]]] = 
     "correctness": ("meta_correctness", correctness_range, CORRECTNESS.index),
     "lengths": ("tokens", length_range, int),
 }
+
+
+class Likelihood(msgspec.Struct, frozen=True):
+    """How likely the model finds the completions of rows with a score.
+
+    Attributes:
+        nll_sum: nats.
+        nll: nll_sum / completion_tokens, nats a token; None without tokens.
+        bits_per_byte: nll_sum / ln 2 / completion_bytes; None without bytes.
+        perplexity: exp(nll); None where that is no finite number.
+        quantiles: of `nll_mean`, exact: `QUANTILES`, between two ranks on the straight line; none without rows.
+        bins: rows by `nll_mean` in nats a token: bin k from `BIN_EDGES[k]` on, the last with all above; empty ones
+            after the highest row are left out.
+    """
+
+    rows: int
+    completion_tokens: int
+    completion_bytes: int
+    nll_sum: float
+    nll: float | None
+    bits_per_byte: float | None
+    perplexity: float | None
+    quantiles: list[float]
+    bins: list[int]
+
+
+class ScoredRow(msgspec.Struct, frozen=True):
+    """A row that is told by itself."""
+
+    split: str
+    id: str
+    nll_mean: float
+    tokens: int | None
+
+
+class Scores(msgspec.Struct, frozen=True):
+    """The scores of a split, or of all.
+
+    Attributes:
+        rows, truncated, tokens_lost: with a score or without.
+        without_score: rows by the reason.
+        scored, domains, correctness, lengths: rows with a score: all, by `meta_domain`, by the ranges of `CORRECTNESS`,
+            by the largest power of two that `tokens` reaches.
+        highest, lowest: rows by `nll_mean`, the furthest first.
+        model, how_sure: as the manifest of the scores has them.
+    """
+
+    rows: int
+    truncated: int
+    tokens_lost: int
+    without_score: dict[str, int]
+    scored: Likelihood
+    domains: dict[str, Likelihood]
+    correctness: dict[str, Likelihood]
+    lengths: dict[str, Likelihood]
+    highest: list[ScoredRow]
+    lowest: list[ScoredRow]
+    model: dict[str, Any] = {}
+    how_sure: dict[str, Any] = {}
+
+
+class ScoreReport(msgspec.Struct, frozen=True):
+    """What `report.json` says."""
+
+    schema: str
+    total: Scores
+    splits: dict[str, Scores]
+    quantiles: tuple[float, ...] = QUANTILES
+    bin_edges: tuple[float, ...] = BIN_EDGES
+
+
+_REPORT_FILE = OwnFile("report", 256 << 20, REBUILD, ScoreReport)
+
+_NOTE = """<p class='note'>NLL: negative log-likelihood of the completion, in nats a token; of rows together it is
+weighted by tokens, and PPL, perplexity, is its exponential. Quantiles and plots are of the rows' own means; bars are
+0.1 nats wide, the last one of a plot holds all above.</p>"""
+
+_DENSE = " class='shades'"
+
+_MEANS = ("NLL", "bits/byte", "PPL")
+
+_LINE = ("", "rows", "tokens", *_MEANS, "min", "5 %", "25 %", "median", "75 %", "95 %", "max")
+
+
+def page_of(report: ScoreReport) -> str:
+    """The page: a table of splits, then all splits, then each."""
+    sections = {"All splits": report.total, **report.splits} if len(report.splits) > 1 else report.splits
+    parts = [
+        _splits({**report.splits, "all": report.total}, sorted(report.total.without_score)),
+        _said_of_scores(report.splits),
+        _NOTE,
+        *(_section(name, of, is_open=number == 0) for number, (name, of) in enumerate(sections.items())),
+    ]
+    return page("Scores of completions", parts)
+
+
+def _splits(splits: Mapping[str, Scores], reasons: Sequence[str]) -> str:
+    head = ["split", "rows", "scored", "completion tokens", *_MEANS, "truncated", "tokens lost"]
+    rows: list[Cells] = []
+    for name, of in splits.items():
+        lost = [of.truncated, of.tokens_lost, *(of.without_score.get(reason, 0) for reason in reasons)]
+        rows.append([name, of.rows, of.scored.rows, of.scored.completion_tokens, *_means(of.scored), *lost])
+    return figure("Splits", table([*head, *(reason.replace("_", " ") for reason in reasons)], rows, kind=_DENSE))
+
+
+def _said_of_scores(splits: Mapping[str, Scores]) -> str:
+    """What manifests say of the model and of how sure scores are, each once."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, of in splits.items():
+        for part, said in (("model", of.model), ("how sure scores are", of.how_sure)):
+            for key, value in said.items():
+                shown = "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+                names.setdefault((part, key.replace("_", " "), shown), []).append(name)
+    rows = [[*said, "all" if len(of) == len(splits) else ", ".join(of)] for said, of in names.items()]
+    return table(["", "", "", "splits"], rows, numbers_from=4) if rows else ""
+
+
+def _section(title: str, of: Scores, is_open: bool) -> str:
+    shown = "".join(_inside(of)) if of.scored.rows else "<p class='note'>No row has a score.</p>"
+    return f"<details{' open' if is_open else ''}><summary><h2>{escaped(title)}</h2></summary>{shown}</details>"
+
+
+def _inside(of: Scores) -> Iterator[str]:
+    """Plot, quantiles by group, and the rows that stand out."""
+    shown = _shown_bins(of.scored.bins)
+    bars = [(count, label, f"{count:,} rows from {label}") for count, label in _bars(of.scored.bins, shown)]
+    yield figure(f"{of.scored.rows:,} rows by NLL, from the nats a token under each bar on", plot(bars))
+    rows = [_line("all", of.scored, shown), *(_line(name, one, shown) for name, one in _groups(of))]
+    yield figure("By what rows are", table([*_LINE, f"{bars[0][1]} to {bars[-1][1]}"], rows, kind=_DENSE))
+    for caption, found in (("Highest NLL", of.highest), ("Lowest NLL", of.lowest)):
+        lines = [[one.split, one.id, f"{one.nll_mean:.3f}", f"{one.tokens or 0:,}"] for one in found]
+        yield figure(caption, table(["split", "id", "NLL", "tokens"], lines, numbers_from=2, kind=_DENSE))
+
+
+def _groups(of: Scores) -> Iterator[tuple[str, Likelihood]]:
+    """Rows by what they are, each group with its name."""
+    for word, groups in (("domain", of.domains), ("correctness", of.correctness), ("tokens from", of.lengths)):
+        yield from ((f"{word} {name}", one) for name, one in groups.items())
+
+
+def _line(name: str, of: Likelihood, shown: range) -> Cells:
+    quantiles = (f"{quantile:.3f}" for quantile in of.quantiles)
+    counts = [count for count, _ in _bars(of.bins, shown)]
+    return [name, of.rows, of.completion_tokens, *_means(of), *quantiles, small_plot(counts)]
+
+
+def _means(of: Likelihood) -> list[str]:
+    return ["" if one is None else f"{one:,.3f}" for one in (of.nll, of.bits_per_byte, of.perplexity)]
+
+
+def _shown_bins(bins: Sequence[int]) -> range:
+    """From the first bin with rows to the one that nearly all rows have reached."""
+    first = next(number for number, count in enumerate(bins) if count)
+    return range(first, int(np.searchsorted(np.cumsum(bins), _SHOWN_SHARE * sum(bins))) + 1)
+
+
+def _bars(bins: Sequence[int], shown: range) -> list[tuple[int, str]]:
+    """Rows and the label of each bin that is shown, the last with all above."""
+    padded, last = [*bins, *[0] * len(BIN_EDGES)], shown[-1]
+    labelled = [(padded[number], f"{BIN_EDGES[number]:.1f}") for number in shown]
+    return [*labelled[:-1], (sum(padded[last:]), f"{BIN_EDGES[last]:.1f}+")]
+
+
+def preview_scores(report: Artifact) -> list[dict[str, str]]:
+    """A line for all rows, for each group of these, and for each split: rows, means, and rows by NLL as bars."""
+    told = _REPORT_FILE.read(report.path(REPORT_JSON))
+    shown = [_previewed("all", told.total.scored)] if len(told.splits) > 1 else []
+    shown += [_previewed(name, one) for name, one in _groups(told.total)]
+    return shown + [_previewed(name, of.scored, of.rows) for name, of in told.splits.items()]
+
+
+def _previewed(name: str, of: Likelihood, rows: int | None = None) -> dict[str, str]:
+    """
+    Args:
+        rows: with a score or without, where some have none.
+    """
+    bars = _bars(of.bins, _shown_bins(of.bins)) if of.rows else []
+    plotted = f"{bars[0][1]} {text_bars([count for count, _ in bars])} {bars[-1][1]}" if bars else ""
+    counted = f"{of.rows:,}" if rows in (None, of.rows) else f"{of.rows:,} of {rows:,}"
+    means = dict(zip(_MEANS, _means(of), strict=True))
+    return {"rows of": name, "scored": counted, **means, "rows by NLL": plotted}
 
 
 def report_on_scores(building: StagingDir, splits: Sequence[ScoredSplit], settings: RunSettings) -> BuildResult:

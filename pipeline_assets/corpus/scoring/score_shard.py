@@ -1,5 +1,6 @@
 """One score shard, in a worker: rows of a pool → tokens → NLL → a Parquet file."""
 
+import contextlib
 import functools
 import math
 import time
@@ -13,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, column_of, nullable, open_parquet
-from pipeline_assets.corpus.scoring.batch_journal import BatchJournal
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
+from pipeline_assets.corpus.scoring.remote_shard import BatchJournal
 from pipeline_assets.corpus.scoring.scores import SCORES
-from pipeline_assets.corpus.scoring.selection import ASKED, LOSS_RULE, naming_unreadable
 from pipeline_assets.corpus.scoring.token_rows import (
     TOKENIZER_FILE,
     EncodedRow,
@@ -34,11 +34,14 @@ from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.scoring.language_model import LanguageModel  # which loads torch
+    from pipeline_assets.corpus.scoring.nll import LanguageModel  # which loads torch
+    from pipeline_assets.corpus.scoring.remote_shard import BatchJournal
 
 NOT_FINITE = "not_finite"
 OUT_OF_MEMORY = "out_of_memory"
 _UNLIMITED = 1 << 31
+ASKED = ("id", "text", "loss_mode")  # columns that a pool needs
+LOSS_RULE = "loss_rule"  # one that it may have
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def _tokenizer_digest(scorer: Scorer) -> str:
 
 
 def score_shard(
-    job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scorer, journal: BatchJournal | None = None
+    job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scorer, journal: "BatchJournal | None" = None
 ) -> Receipt:
     """A file of scores, without percentiles. Counts: `documents`, `tokens`, `completion_tokens`, `truncated`,
     `tokens_lost`, `unscored/<reason>`, `batches`, `halved_batches` (they didn't fit into memory).
@@ -142,12 +145,14 @@ def score_shard(
     found = iter(scored.rows)
     lines = [
         {"id": row_id, "pool_file": job.pool_file, "pool_row": number, "tokenizer_digest": _tokenizer_digest(scorer)}
+        | {"truncated": one.tokens_lost > 0, "tokens_lost": one.tokens_lost}
         | (_unscored(one) if isinstance(one, Unscored) else _scored(one, next(found)))
         for row_id, number, one in zip(ids, job.row_numbers, encoded, strict=True)
     ]
     name = f"{WORK}/scored/{job.name}.parquet"
     with ParquetOutput(folder.path(name), SCORES) as output:
-        output.write(_table(lines))
+        columns = [nullable([line.get(field.name) for line in lines], field.type) for field in SCORES]
+        output.write(pa.Table.from_arrays(columns, schema=SCORES))
     counts = _counts(lines) | {"halved_batches": scored.halved}
     seconds = _gpus(recipe) * (time.monotonic() - started)
     notes = {"model": dict(model.facts), "made_by": made_by(recipe), "gpu_seconds": seconds}
@@ -177,22 +182,13 @@ def _rows_of(job: ScoreJob) -> Iterator[Mapping[str, Any]]:
 
 
 def _unscored(row: Unscored) -> dict[str, Any]:
-    return {
-        "reason": row.reason,
-        "tokens": row.tokens,
-        "truncated": row.tokens_lost > 0,
-        "tokens_lost": row.tokens_lost,
-        "completion_token_count": 0,
-        "completion_bytes": 0,
-    }
+    return {"reason": row.reason, "tokens": row.tokens, "completion_token_count": 0, "completion_bytes": 0}
 
 
 def _scored(row: EncodedRow, found: Any) -> dict[str, Any]:
     count = int(row.tokens.counts.sum())
     told = {
         "tokens": len(row.tokens.ids),
-        "truncated": row.tokens_lost > 0,
-        "tokens_lost": row.tokens_lost,
         "completion_token_count": count,
         "completion_bytes": row.completion_bytes,
         "batch": found.batch,
@@ -208,11 +204,6 @@ def _scored(row: EncodedRow, found: Any) -> dict[str, Any]:
         "ppl": math.exp(mean) if mean < 700 else math.inf,
         "bits_per_byte": found.nll_sum / math.log(2) / row.completion_bytes if row.completion_bytes else None,
     }
-
-
-def _table(lines: Sequence[Mapping[str, Any]]) -> pa.Table:
-    columns = [nullable([line.get(field.name) for line in lines], field.type) for field in SCORES]
-    return pa.Table.from_arrays(columns, schema=SCORES)
 
 
 def _counts(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -237,3 +228,17 @@ def made_by(recipe: ScoringRecipe) -> dict[str, str]:
     if recipe.device == "cuda":
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     return {"torch": str(torch.__version__), "transformers": str(transformers.__version__), "device": device}
+
+
+@contextlib.contextmanager
+def naming_unreadable(path: Path) -> Iterator[None]:
+    """Rows of a pool are read in the block.
+
+    Raises:
+        InputError: in place of what pyarrow raises where the file is damaged.
+    """
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        what = f"its rows can't be read ({' '.join(str(error).split())[:120]})"
+        raise InputError(what, path, "the file is damaged: write it again") from None

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import hashlib
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,22 +13,132 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.parquet import in_row_groups, nullable, read_columns, write_table
+from pipeline_assets.corpus.formats.parquet import in_row_groups, nullable, open_parquet, read_columns, write_table
 from pipeline_assets.corpus.scoring.launcher import Launcher, LocalLauncher, ScoreJob, launched
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, device_here
-from pipeline_assets.corpus.scoring.score_shard import NOT_FINITE, Scorer, score_shard
+from pipeline_assets.corpus.scoring.score_shard import (
+    ASKED,
+    LOSS_RULE,
+    NOT_FINITE,
+    Scorer,
+    naming_unreadable,
+    score_shard,
+)
 from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, percentiles
-from pipeline_assets.corpus.scoring.selection import Selection
 from pipeline_assets.corpus.spine.engine import RunSettings, adopting
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, key
-from pipeline_assets.corpus.spine.ledger import Ledger
+from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 
+_HASH_BYTES = 16
 _AGAIN_ROWS = 1, 16  # of the batches in which rows are scored again
 _COVERED = 0.95  # of rows that were scored again: the error bar is as far as so many are off
 _MOST_NOT_FINITE = 0.01  # of rows
 _READ = ["nll_mean", "pool_file", "pool_row"]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Rows that are scored.
+
+    Attributes:
+        rows: their numbers by file, ascending, shape (rows,).
+        counts: `rows` of all pools, `dropped/repeated_id` (an earlier row has the id: pools overlap),
+            `dropped/not_sampled`.
+    """
+
+    rows: Mapping[str, NDArray[np.int64]]
+    counts: Mapping[str, int]
+
+    @property
+    def distinct(self) -> int:
+        """Rows of all pools, each id once."""
+        return self.counts["rows"] - self.counts.get(dropped_key("repeated_id"), 0)
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.rows.values()))
+
+    def text_bytes(self, files: Mapping[str, Path]) -> int:
+        """What their texts hold, in proportion to their number: footers tell it of each file."""
+        found = 0.0
+        for name, rows in self.rows.items():
+            with open_parquet(files[name]) as file:
+                place, size = file.schema_arrow.names.index("text"), 0
+                for group in map(file.metadata.row_group, range(file.num_row_groups)):
+                    size += group.column(place).total_uncompressed_size
+                found += size * len(rows) / max(file.metadata.num_rows, 1)
+        return round(found)
+
+
+def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
+    """The first row of each id, in the order of the files; of more than `max_rows` those whose ids have the lowest
+    hashes. Memory: 16 bytes a row, and what sorting them takes.
+
+    Raises:
+        InputError: a file is no Parquet, or damaged; it lacks a column that is needed, or one is of another type; a row
+            has no id; or there is no row.
+    """
+    hashes = {name: _id_hashes(path) for name, path in files.items()}
+    together = np.concatenate([np.empty(0, f"V{_HASH_BYTES}"), *hashes.values()])
+    if not len(together):
+        raise InputError(
+            "there is no row in the pools of this split", next(iter(files.values())), "give some that have"
+        )
+    _, first = np.unique(together, return_index=True)  # in the order of the hashes
+    is_chosen = np.zeros(len(together), bool)
+    is_chosen[first[:max_rows]] = True
+    ends = np.cumsum([len(of_file) for of_file in hashes.values()])
+    parts = np.split(is_chosen, ends[:-1])
+    rows = {name: np.flatnonzero(part) for name, part in zip(files, parts, strict=True)}
+    counts = {"rows": len(together), dropped_key("repeated_id"): len(together) - len(first)}
+    counts[dropped_key("not_sampled")] = len(first) - int(is_chosen.sum())
+    return Selection(rows, {name: count for name, count in counts.items() if count})
+
+
+def _id_hashes(path: Path) -> NDArray[np.void]:
+    """The first bytes of the sha256 of each id, shape (rows,)."""
+    found: list[bytes] = []
+    try:
+        opened = open_parquet(path)
+    except (OSError, ValueError) as error:
+        what = f"this is no Parquet ({' '.join(str(error).split())[:120]})"
+        fix = "give pools as Parquet: polars.read_ndjson(FILE).write_parquet(FILE) makes that of JSON lines"
+        if path.suffix == ".parquet":
+            what, fix = "it is cut short or damaged, or no Parquet", f"fetch or write it again; {fix}"
+        raise InputError(what, path, fix) from None
+    with opened as file:
+        missing = [name for name in ASKED if name not in file.schema_arrow.names]
+        if missing:
+            fix = (
+                f"a pool needs the columns {', '.join(ASKED)}; this file has {', '.join(file.schema_arrow.names[:12])}"
+            )
+            raise InputError(f"it has no column {', '.join(missing)}", path, fix)
+        _refuse_other_types(file.schema_arrow, path)
+        with naming_unreadable(path):
+            for batch in file.iter_batches(columns=["id"], use_threads=False):
+                ids = batch.column("id").to_pylist()
+                if None in ids:
+                    row = len(found) + ids.index(None)
+                    raise InputError(f"row {row:,} has no id", path, "give every row an id: scores are told by it")
+                found += (hashlib.sha256(str(one).encode()).digest()[:_HASH_BYTES] for one in ids)
+    return np.frombuffer(b"".join(found), f"V{_HASH_BYTES}")
+
+
+def _refuse_other_types(schema: pa.Schema, path: Path) -> None:
+    """
+    Raises:
+        InputError: a column that is read is no text; whole numbers are good as ids.
+    """
+    for name in (*ASKED, LOSS_RULE):
+        if name not in schema.names:
+            continue
+        kind = schema.field(name).type
+        values = kind.value_type if pa.types.is_dictionary(kind) else kind
+        is_text = pa.types.is_string(values) or pa.types.is_large_string(values) or pa.types.is_string_view(values)
+        if not (is_text or pa.types.is_null(values) or (name == "id" and pa.types.is_integer(values))):
+            raise InputError(f"its column {name} is {kind}, and no text", path, "write that column as text")
 
 
 def scoring_here(
@@ -75,32 +186,24 @@ def score_split(
     how_sure = scored.how_sure([building.path(one.files[0].path) for one in rescored], recipe.rescored)
     counts = total_counts(receipts)
     unscored = {name.partition("/")[2]: count for name, count in counts.items() if name.startswith("unscored/")}
+    # How long GPUs worked, those that a model is spread over added up; nothing of a CPU.
+    gpu_seconds = sum(one.notes["gpu_seconds"] for one in [*receipts, *rescored])
+    pool_bytes = sum(path.stat().st_size for path in files.values())
+    loaded_as = {"dtype": recipe.dtype_of_device, "device": recipe.device, "threads": recipe.threads}
     told = ("documents", "tokens", "completion_tokens", "truncated", "tokens_lost", "batches", "halved_batches")
     return BuildResult(
         [scored.write(building)],
         {"ledger": Ledger.of({**selection.counts, "documents": counts["documents"]}).to_json()}
         | {name: counts.get(name, 0) for name in told}
         | {"unscored": unscored, "millinats": scored.millinats()},
-        {"model": {"name": model, **_loaded_as(recipe), **_only(receipts, "model", building)}} | {"how_sure": how_sure},
+        {"model": {"name": model, **loaded_as, **_only(receipts, "model", building)}, "how_sure": how_sure},
         provenance={
             "scored_by": _only(receipts, "made_by", building),
-            "took_in": _took_in(files, selection),
-            **_gpu_seconds([*receipts, *rescored]),
+            "took_in": {"bytes": round(pool_bytes * selection.size / selection.distinct), "rows": selection.size},
+            **({"gpu_seconds": round(gpu_seconds, 3)} if gpu_seconds else {}),
             **launcher.provenance(),
         },
     )
-
-
-def _took_in(files: Mapping[str, Path], selection: Selection) -> dict[str, int]:
-    """What was worked on: of a sample its rows, and their share of the pools' bytes."""
-    size, rows = sum(path.stat().st_size for path in files.values()), selection.size
-    return {"bytes": round(size * rows / selection.distinct), "rows": rows}
-
-
-def _gpu_seconds(receipts: Sequence[Receipt]) -> dict[str, float]:
-    """How long GPUs worked, those that a model is spread over added up; nothing of a CPU."""
-    seconds = sum(one.notes["gpu_seconds"] for one in receipts)
-    return {"gpu_seconds": round(seconds, 3)} if seconds else {}
 
 
 def _jobs(files: Mapping[str, Path], selection: Selection, shard_rows: int) -> Iterator[ScoreJob]:
@@ -136,10 +239,6 @@ def _watched(receipts: Iterator[Receipt], rows: int, weights: object) -> Iterato
             fix = "look at the model's weights, or take bfloat16 in place of float16"
             raise InputError(what, weights, fix)
         yield receipt
-
-
-def _loaded_as(recipe: ScoringRecipe) -> dict[str, Any]:
-    return {"dtype": recipe.dtype_of_device, "device": recipe.device, "threads": recipe.threads}
 
 
 def _only(receipts: Sequence[Receipt], note: str, building: StagingDir) -> Any:

@@ -1,7 +1,7 @@
 """The training subsets of scored rows.
 
     subset_<rule>/<dataset>/<split>-00000-of-0000N.parquet   rows, `SUBSET_SCHEMA`, in the order of the scores
-    tokens/<rule>/…                                          the same rows as tokens, see `token_files`
+    tokens/<rule>/…                                          the same rows as tokens, see `token_rows`
 
 Two passes. First scores and the columns that conditions ask: of each row some numbers are held. Then chosen rows are
 read with all their columns, for each rule: memory is that of a row group of a pool, and of a file of the subset.
@@ -24,9 +24,8 @@ from pipeline_assets.corpus.nemotron.pools_recipe import rows_that_hold
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import scores
 from pipeline_assets.corpus.scoring.scores import SCORES, ScoredSplit
-from pipeline_assets.corpus.scoring.subset_choice import choose, in_band, near_a_boundary, turns
-from pipeline_assets.corpus.scoring.subsets_recipe import SubsetsRecipe
-from pipeline_assets.corpus.scoring.token_files import write_token_files
+from pipeline_assets.corpus.scoring.subset_rules import SubsetsRecipe, choose, in_band, near_a_boundary, turns
+from pipeline_assets.corpus.scoring.token_rows import write_token_files
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError

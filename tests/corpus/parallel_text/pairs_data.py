@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.parallel_text.rows import TranslationFile
-from pipeline_assets.corpus.parallel_text.sample_manifest import SampleSource
+from pipeline_assets.corpus.parallel_text.sample import SampleSource
 
 REAL = Path(__file__).parents[4] / "shared" / "data" / "parallel"
 SOURCE = SampleSource(dataset="wmt/wmt14", revision="a" * 40, splits=("train", "validation"))

@@ -12,13 +12,21 @@ from hypothesis import strategies as st
 from pairs_data import SOURCE, real_or_made_rows, translation_lines
 from refusals import refusal
 
-from pipeline_assets.corpus.parallel_text.encoder import cut_lengths, encode, write_cache
-from pipeline_assets.corpus.parallel_text.padding import IGNORED, causal, numpy_batches, padded, without_source
-from pipeline_assets.corpus.parallel_text.pair_model import EncodeRecipe
+from pipeline_assets.corpus.parallel_text.batches import numpy_batches
+from pipeline_assets.corpus.parallel_text.draw import materialize
 from pipeline_assets.corpus.parallel_text.pairs import canonical
-from pipeline_assets.corpus.parallel_text.sample_manifest import read_sample
-from pipeline_assets.corpus.parallel_text.token_cache import open_cache
-from pipeline_assets.corpus.parallel_text.write_sample import materialize
+from pipeline_assets.corpus.parallel_text.sample import read_sample
+from pipeline_assets.corpus.parallel_text.token_cache import (
+    IGNORED,
+    EncodeRecipe,
+    causal,
+    cut_lengths,
+    encode,
+    open_cache,
+    padded,
+    without_source,
+    write_cache,
+)
 from pipeline_assets.corpus.spine.staging import open_building
 
 SPLITS = ("train", "val", "test")

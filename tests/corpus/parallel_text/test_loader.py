@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from pairs_data import REAL, SOURCE, real_or_made_rows, translation_lines
 from refusals import refusal
 
-from pipeline_assets.corpus.parallel_text.dataset import PairDataset
-from pipeline_assets.corpus.parallel_text.encoder import encode
-from pipeline_assets.corpus.parallel_text.loader import PairLoader
-from pipeline_assets.corpus.parallel_text.order import Order, pad_waste
-from pipeline_assets.corpus.parallel_text.padding import IGNORED, padded, without_source
-from pipeline_assets.corpus.parallel_text.sample_manifest import read_sample
-from pipeline_assets.corpus.parallel_text.write_sample import materialize
+from pipeline_assets.corpus.parallel_text.batches import Order, pad_waste
+from pipeline_assets.corpus.parallel_text.draw import materialize
+from pipeline_assets.corpus.parallel_text.loader import PairDataset, PairLoader
+from pipeline_assets.corpus.parallel_text.sample import read_sample
+from pipeline_assets.corpus.parallel_text.token_cache import IGNORED, encode, padded, without_source
 
 
 @pytest.fixture(scope="module")

@@ -26,17 +26,17 @@ from pairs_data import (
 )
 from refusals import refusal
 
+from pipeline_assets.corpus.parallel_text.draw import SeenUids, materialize, stream_set_bytes, write_sample
 from pipeline_assets.corpus.parallel_text.pairs import Languages, Pair, canonical, pair_uid
 from pipeline_assets.corpus.parallel_text.rows import Rows, Sides, TranslationFile
-from pipeline_assets.corpus.parallel_text.sample_manifest import (
+from pipeline_assets.corpus.parallel_text.sample import (
     MANIFEST_META,
     Sample,
+    SampleRecipe,
+    SplitShares,
+    assign_splits,
     read_sample,
 )
-from pipeline_assets.corpus.parallel_text.sample_recipe import SampleRecipe
-from pipeline_assets.corpus.parallel_text.seen_uids import SeenUids, stream_set_bytes
-from pipeline_assets.corpus.parallel_text.splits import SplitShares, assign_splits
-from pipeline_assets.corpus.parallel_text.write_sample import materialize, write_sample
 from pipeline_assets.corpus.rows.store import read_rejects
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import UsageError

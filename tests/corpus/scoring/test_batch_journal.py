@@ -4,7 +4,7 @@ from pathlib import Path
 
 from crash_points import steps_of
 
-from pipeline_assets.corpus.scoring.batch_journal import BatchJournal
+from pipeline_assets.corpus.scoring.remote_shard import BatchJournal
 
 
 def test_a_batch_is_durable_before_it_is_told_and_known_to_who_goes_on(tmp_path: Path) -> None:

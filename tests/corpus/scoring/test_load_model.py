@@ -15,8 +15,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import WORDS, change_config, save_model
 
 from pipeline_assets.corpus.scoring import load_model as loading
-from pipeline_assets.corpus.scoring.attention import BY_ROWS
-from pipeline_assets.corpus.scoring.load_model import LoadedAs, check_quantisation, load_model
+from pipeline_assets.corpus.scoring.load_model import BY_ROWS, LoadedAs, check_quantisation, load_model
 from pipeline_assets.corpus.scoring.nll import score_rows
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
 from pipeline_assets.corpus.spine.errors import InputError, UsageError

@@ -12,10 +12,8 @@ from reference import reference_model, reference_nll
 from tiny_models import MODELS, PACKED, WORDS
 
 from pipeline_assets.corpus.scoring import nll
-from pipeline_assets.corpus.scoring.batches import PADDING, packed, padded
-from pipeline_assets.corpus.scoring.language_model import LanguageModel, LmHead
 from pipeline_assets.corpus.scoring.load_model import LoadedAs, load_model
-from pipeline_assets.corpus.scoring.nll import score_rows, token_nll
+from pipeline_assets.corpus.scoring.nll import PADDING, LanguageModel, LmHead, packed, padded, score_rows, token_nll
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
 
 CPU = LoadedAs("cpu", "float32")

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring import score_split
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
-from pipeline_assets.corpus.scoring.made_model import write_made_model
+from pipeline_assets.corpus.scoring.model_pin import write_made_model
 from pipeline_assets.corpus.scoring.score_shard import score_shard
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings

@@ -7,9 +7,8 @@ from reference import reference_model, reference_nll
 from rows_made import SETTINGS, normalised
 from smollm2 import smollm2
 
-from pipeline_assets.corpus.scoring.language_model import LanguageModel
 from pipeline_assets.corpus.scoring.load_model import LoadedAs, load_model
-from pipeline_assets.corpus.scoring.nll import score_rows
+from pipeline_assets.corpus.scoring.nll import LanguageModel, score_rows
 from pipeline_assets.corpus.scoring.token_rows import EncodedRow, TokenRow, encode_row, load_model_tokenizer
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from rows_made import encoder
 from subsets_made import HARD, Row, ids_in, rows_in, scored, subsets_of, talk
 
 from pipeline_assets.corpus.harmony.encode import LOSS_MODES, AssistantAll, AssistantLast
-from pipeline_assets.corpus.scoring.token_files import ROWS
+from pipeline_assets.corpus.scoring.token_rows import ROWS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from refusals import refusal
 from shards_build import numbered_rows, seal_rows
@@ -88,6 +88,7 @@ def test_each_segment_is_read_by_its_own_mixture(corpora: dict[str, Artifact]) -
 def test_no_row_is_in_two_segments_and_shares_are_exact(
     tmp_path_factory: pytest.TempPathFactory, corpora: dict[str, Artifact], asked: list[tuple[int, int]]
 ) -> None:
+    assume(sum(tokens // 4 for tokens, _ in asked) <= 20)  # the rows of the smaller corpus
     sections = [
         {"name": f"s{number}", "tokens": tokens, "weights": {"a": f"0.{part:02d}", "b": f"0.{100 - part:02d}"}}
         for number, (tokens, part) in enumerate(asked)

@@ -12,7 +12,7 @@ import pytest
 from parallel_build import DATASET, INLINE, SIZES, build, content_of, of_folder, of_hub, pairs, write_hub, write_set
 from refusals import refusal
 
-from pipeline_assets.corpus.parallel_text.sample_manifest import MANIFEST, read_sample
+from pipeline_assets.corpus.parallel_text.sample import MANIFEST, read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes import drive

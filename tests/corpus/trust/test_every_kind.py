@@ -9,7 +9,7 @@ from crash_points import steps_of
 from healing_set import contents_of, verify
 
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.scoring.made_model import write_made_model
+from pipeline_assets.corpus.scoring.model_pin import write_made_model
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.target import Target

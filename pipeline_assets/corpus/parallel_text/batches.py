@@ -1,16 +1,21 @@
-"""In which batches pairs come: seeded, dealt to ranks, of like lengths where that is asked for.
+"""Which pairs come in which batch: seeded, dealt to ranks, of like lengths where that is asked for; without torch.
 
 An epoch is a list of steps, the same for all ranks; a step has a batch for each. So over all ranks a split comes once
 an epoch, to the pair, and every rank has as many batches, but where fewer pairs than ranks are there for them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.packing.mixture import hashed_order
+from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split
+from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_FIX, Padded, causal, open_cache, without_source
+from pipeline_assets.corpus.spine.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -65,3 +70,26 @@ def pad_waste(lengths: NDArray[np.int64], batches: Sequence[NDArray[np.int64]]) 
     """
     tokens = sum(int((lengths[batch] - 1).sum()) for batch in batches)
     return 1 - tokens / sum(len(batch) * int(lengths[batch].max() - 1) for batch in batches)
+
+
+def numpy_batches(
+    folder: Path | str, split: Split, batch: int, seed: int, epoch: int = 0, ignore_source: bool = False
+) -> Iterator[dict[str, NDArray[Any]]]:
+    """Batches of a fixed-length cache for trainers without torch, each pair once, in an order of seed and epoch: tokens
+    and targets (batch, seq_len), attn_mask (batch, seq_len, seq_len) as `causal` has it. The last may be smaller.
+
+    Raises:
+        InputError: there is no cache, or it has no fixed length.
+        ValueError: no such split, or no pair a batch.
+    """
+    cache = open_cache(folder)
+    if cache.meta.seq_len is None:
+        raise InputError("its pairs have no fixed length", folder, f"{ENCODE_FIX} with --seq-len")
+    if split not in SPLITS or batch < 1:
+        raise ValueError(f"split is {split!r}, batch {batch}: give one of {', '.join(SPLITS)}, and 1 or more")
+    arrays = Padded(*(np.load(Path(folder) / split / f"{name}.npy", mmap_mode="r") for name in Padded._fields))
+    order = hashed_order(len(arrays.tokens), seed, "epoch", epoch)
+    for first in range(0, len(order), batch):
+        rows = Padded(*(array[order[first : first + batch]] for array in arrays))
+        targets = without_source(rows, cache.meta.eos_id) if ignore_source else rows.targets
+        yield {"tokens": rows.tokens, "targets": targets, "attn_mask": causal(rows.attn_mask)}

@@ -1,0 +1,188 @@
+"""A sample: how it is asked for, its splits, and its files.
+
+manifest.jsonl        a line a pair, sorted by split (train, val, test), then by uid
+MANIFEST.meta.json    how it was drawn; it has a time in it, so it is a label
+
+A text, on whichever side, is in one split: pairs that share one, or are linked by such pairs, are a group. Groups are
+dealt the largest first, then by the sha256 of seed and pair, each to the split that lacks most; so sizes are exact
+unless a group is larger than what its split lacks.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import msgspec
+import pydantic
+
+from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Languages, Pair, PairFilters, Split, canonical
+from pipeline_assets.corpus.parallel_text.reservoir import Algorithm
+from pipeline_assets.corpus.sampling import largest_remainders
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.files import OwnFile, rank
+from pipeline_assets.corpus.spine.ledger import Ledger
+from pipeline_assets.corpus.spine.manifest import StageVersion, sha256_of
+from pipeline_assets.corpus.spine.recipe import Option, RecipePart, RejectShare
+
+SAMPLE_STAGE = StageVersion("parallel_sample", 2)
+MANIFEST, MANIFEST_META = "manifest.jsonl", "MANIFEST.meta.json"
+_DRAW_AGAIN = "draw the sample: `corpusmill parallel sample`"
+
+
+class SplitShares(RecipePart):
+    """What of the sample goes to each split, as parts of their sum."""
+
+    train: int = pydantic.Field(default=96, ge=1)
+    val: int = pydantic.Field(default=12, ge=0)
+    test: int = pydantic.Field(default=12, ge=0)
+
+    def sizes(self, pairs: int) -> dict[Split, int]:
+        """Pairs of each split, by largest remainder; of equal ones the first."""
+        parts = self.train, self.val, self.test
+        weights = [Fraction(part, sum(parts)) for part in parts]
+        return dict(zip(SPLITS, largest_remainders(weights, pairs), strict=True))
+
+
+def assign_splits(pairs: Sequence[Pair], shares: SplitShares, seed: int) -> list[Split]:
+    """The split of each pair."""
+    linked: dict[str, str] = {}  # each text to another of its group, the last one to itself
+
+    def last(text: str) -> str:
+        while linked.setdefault(text, text) != text:
+            linked[text] = text = linked[linked[text]]
+        return text
+
+    sides = [(canonical(pair.src_text), canonical(pair.tgt_text)) for pair in pairs]
+    for src, tgt in sides:
+        linked[last(src)] = last(tgt)
+    # Not of where they stand: a set that is stored otherwise is split as before. Equal pairs are in one group anyhow.
+    ranks = [rank(str(seed), "split", pair.uid) for pair in pairs]
+    groups: dict[str, list[int]] = {}
+    for number in sorted(range(len(pairs)), key=ranks.__getitem__):
+        groups.setdefault(last(sides[number][0]), []).append(number)
+    lacks, split_of = shares.sizes(len(pairs)), dict[int, Split]()
+    for group in sorted(groups.values(), key=len, reverse=True):  # stable: groups came by the rank of their first
+        split = max(SPLITS, key=lacks.__getitem__)
+        lacks[split] -= len(group)
+        split_of |= dict.fromkeys(group, split)
+    return [split_of[number] for number in range(len(pairs))]
+
+
+class SampleRecipe(RecipePart):
+    """How pairs are drawn. All of it changes bytes.
+
+    Attributes:
+        filters: None draws of all rows that have both languages.
+        duplicates: what becomes of pairs whose canonical texts are equal. `within` keeps one of them in the reservoir,
+            so that what comes often has more chances; `stream` looks at the first alone, by a set of
+            `stream_set_bytes`; `keep` looks at all.
+        weight: of a row, for `es_weighted`: `chars`, those of both sides, or `column:NAME`.
+        splits: how the sample is split, see `splits`.
+        max_reject_fraction: more bad rows than this stop the build.
+    """
+
+    languages: Languages = Languages()
+    k: Annotated[int, Option("Pairs to draw.")] = pydantic.Field(default=120, ge=1)
+    seed: Annotated[int, Option("Of the draw and of the split.")] = pydantic.Field(default=42, ge=0)
+    algorithm: Algorithm = "l"
+    weight: str | None = pydantic.Field(default=None, pattern="^(chars|column:.+)$")
+    filters: PairFilters | None = PairFilters()
+    duplicates: Literal["within", "stream", "keep"] = "within"
+    splits: SplitShares = SplitShares()
+    max_reject_fraction: RejectShare = "0.001"
+
+    @pydantic.model_validator(mode="after")
+    def _has_its_weight(self) -> Self:
+        if (self.weight is not None) != (self.algorithm == "es_weighted"):
+            raise ValueError("`weight` is given for `es_weighted`, and for no other algorithm")
+        return self
+
+    @property
+    def weight_column(self) -> str | None:
+        """None where weights aren't a column."""
+        return self.weight.partition(":")[2] or None if self.weight else None
+
+    @property
+    def filters_sha256(self) -> str:
+        """Of what decides which rows are drawn from."""
+        return sha256_of({name: self.content()[name] for name in ("languages", "filters", "duplicates")})
+
+
+class SampledPair(Pair, frozen=True, kw_only=True):
+    """A line of the manifest: a pair, its split, and what it was drawn by."""
+
+    split: Split
+    revision: str
+    seed: int
+    k: int
+    filters_sha256: str
+
+
+class SampleSource(msgspec.Struct, frozen=True, kw_only=True):
+    """What is drawn from: splits of a hub dataset at a commit."""
+
+    dataset: str
+    revision: str
+    splits: tuple[str, ...]
+
+
+class SampleMeta(SampleSource, frozen=True, kw_only=True):
+    """What MANIFEST.meta.json says.
+
+    Attributes:
+        src, tgt, k, …: as `SampleRecipe` has them.
+        rows_seen: of the dataset, looked at or passed over; the ledger tells what became of them.
+        split_sizes: pairs of the sample's own splits.
+        manifest_sha256: of manifest.jsonl.
+    """
+
+    src: str
+    tgt: str
+    k: int
+    seed: int
+    algorithm: str
+    filters: dict[str, int | bool] | None
+    duplicates: str
+    weight: str | None
+    filters_sha256: str
+    rows_seen: int
+    ledger: Ledger
+    split_sizes: dict[Split, int]
+    manifest_sha256: str
+    sampled_at: str
+
+    def to_bytes(self) -> bytes:
+        return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample as it is read back."""
+
+    meta: SampleMeta
+    pairs: Sequence[SampledPair]
+
+
+_META_FILE: OwnFile[SampleMeta] = OwnFile("description of a sample", 1 << 24, _DRAW_AGAIN, SampleMeta)
+
+_line = msgspec.json.Decoder(SampledPair)
+
+
+def read_sample(manifest: Path) -> Sample:
+    """The sample that a manifest.jsonl lists.
+
+    Raises:
+        InputError: it isn't there, or was edited since it was drawn.
+    """
+    try:
+        data, meta = manifest.read_bytes(), _META_FILE.read(manifest.with_name(MANIFEST_META))
+    except FileNotFoundError as error:
+        raise InputError("there is no such file", error.filename, _DRAW_AGAIN) from None
+    found = hashlib.sha256(data).hexdigest()
+    if found != meta.manifest_sha256:
+        what = f"it was edited since it was drawn: sha256 is {found}, {MANIFEST_META} says {meta.manifest_sha256}"
+        raise InputError(what, manifest, f"restore it, or {_DRAW_AGAIN}")
+    return Sample(meta, [_line.decode(line) for line in data.splitlines()])
