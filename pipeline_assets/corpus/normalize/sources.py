@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal, get_args
 
 import pydantic
 
-from pipeline_assets.corpus import licence_texts
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.licences import known_tag, licence_table
+from pipeline_assets.corpus.licences import known_tag, licence_table, licence_texts_fingerprint
 from pipeline_assets.corpus.readers.columns import ColumnMap, LicensedColumns, Patterns
 from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows, is_named
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, list_files
@@ -79,7 +78,7 @@ class SourceSection(RecipePart):
         """What the bytes of its Documents depend on."""
         content = {key: value for key, value in self.content().items() if key not in _NOT_OF_THE_ROWS}
         if content.get("license_files") is not None:
-            content[_LICENCE_TEXTS] = licence_texts.fingerprint()
+            content[_LICENCE_TEXTS] = licence_texts_fingerprint()
         return content | {"shard_text_bytes": shard_text_bytes}
 
 
