@@ -32,7 +32,7 @@ from pipeline_assets.corpus.spine.usage import Stopwatch
 from pipeline_assets.corpus.trust.sample import Sample
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.readers.held import HeldOfFolders, HeldOfHub
+    from pipeline_assets.corpus.readers.raw_pin import HeldOfFolders, HeldOfHub
     from pipeline_assets.corpus.trust.result import Proven, Verification
 
 logger = logging.getLogger("corpusmill")

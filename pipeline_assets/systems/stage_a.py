@@ -25,7 +25,6 @@ from pipeline_assets.corpus.normalize.converted import (
     write_group_manifest,
 )
 from pipeline_assets.corpus.normalize.files import convert_files, pages_add_up
-from pipeline_assets.corpus.normalize.raw import list_inputs, pin_inputs
 from pipeline_assets.corpus.normalize.sources import (
     FileSource,
     HubSource,
@@ -35,6 +34,8 @@ from pipeline_assets.corpus.normalize.sources import (
     check_languages,
     folder_misfits,
     inputs_of,
+    list_inputs,
+    pin_inputs,
     source_misfits,
     source_of,
 )

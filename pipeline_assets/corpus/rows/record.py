@@ -5,8 +5,7 @@ import json
 from pathlib import PurePosixPath
 
 from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.readers.lines import line_blocks, lines_of
 from pipeline_assets.corpus.readers.source_folder import SourceFile, format_of
 from pipeline_assets.corpus.rows.files import row_of_file

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_files import HubFile
 from pipeline_assets.corpus.readers.parquet import RowGroup
 from pipeline_assets.corpus.spine.files import rank
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart

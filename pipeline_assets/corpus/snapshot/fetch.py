@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import starmap
 from typing import Any
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, check_whole
-from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span, check_whole
 from pipeline_assets.corpus.readers.raw_pin import hub_entry, in_order
 from pipeline_assets.corpus.sampling.row_groups import Piece
 from pipeline_assets.corpus.snapshot.drawn_lines import block_ranges

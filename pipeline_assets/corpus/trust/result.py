@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline_assets.corpus.readers.held import CHANGED, CURE, HeldOfFolders, HeldOfHub
+from pipeline_assets.corpus.readers.raw_pin import CHANGED, CURE, HeldOfFolders, HeldOfHub
 from pipeline_assets.corpus.rows.store import Seen
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.lineage import Chain, Finding
