@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.decontamination.evidence import Summary, summary_of
+from pipeline_assets.corpus.decontamination.recipe import Summary, summary_of
 from pipeline_assets.corpus.dedup.decision import Group, read_groups
 from pipeline_assets.corpus.doc_ids import first_repeat
 from pipeline_assets.corpus.document import Document
@@ -41,6 +41,7 @@ from pipeline_assets.corpus.rows.store import read_rejects
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir
@@ -49,6 +50,7 @@ from pipeline_assets.corpus.tokens.encode import load_tokenizers
 
 REPORT_STAGE = StageVersion("report", 7)
 ATTRIBUTION = "ATTRIBUTION"
+_REPORT_FILE: OwnFile[dict[str, Any]] = OwnFile("report", 256 << 20, REBUILD, dict[str, Any])
 _EXAMPLES = 3  # of each reason of a source, the first ones
 _EXAMPLE_CHARACTERS = 400
 _document_decoder = msgspec.json.Decoder(Document)
@@ -450,3 +452,12 @@ def _numbers(counts: Counts) -> dict[str, Any]:
 
 def _write(building: StagingDir, name: str, text: str) -> OutputFile:
     return building.write(name, (text.rstrip("\n") + "\n").encode())
+
+
+def preview_report(report: Artifact) -> list[dict[str, str]]:
+    """What each source holds."""
+    sources = _REPORT_FILE.read(report.path(REPORT_JSON))["sources"]
+    return [
+        {"source": name, **{key: f"{counts[key]:,}" for key in ("documents", "tokens", "utf8_bytes")}}
+        for name, counts in sources.items()
+    ]

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.decontamination.recipe import (
     EvaluationRecipe,
 )
 from pipeline_assets.corpus.normalize.sources import list_inputs, pin_inputs
-from pipeline_assets.corpus.preview import preview_inputs
+from pipeline_assets.corpus.readers.raw_pin import preview_inputs
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
 from pipeline_assets.corpus.recipes.kind import Job, Kind, seals_inputs
 from pipeline_assets.corpus.spine.artifact import open_artifact

@@ -21,8 +21,12 @@ from pipeline_assets.corpus.packing.recipe import (
     refuse_emptied,
     tokenizer_path,
 )
-from pipeline_assets.corpus.packing.summary import deduplicated_before, draws_are_deduplicated, shares_reached
-from pipeline_assets.corpus.preview import preview_packed
+from pipeline_assets.corpus.packing.summary import (
+    deduplicated_before,
+    draws_are_deduplicated,
+    preview_packed,
+    shares_reached,
+)
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files
 from pipeline_assets.corpus.rows.packed import PackedRows
 from pipeline_assets.corpus.spine.target import BuildResult, Target

@@ -19,9 +19,15 @@ from pipeline_assets.corpus.parallel_text.sample_manifest import MANIFEST, MANIF
 from pipeline_assets.corpus.parallel_text.sample_recipe import SAMPLE_STAGE, SampleRecipe
 from pipeline_assets.corpus.parallel_text.sections import EncodeSection, PairSource
 from pipeline_assets.corpus.parallel_text.token_cache import open_cache
-from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.readers.hub_files import HubFile
-from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, pin_of_folder, pin_of_hub, pinned_files, refuse_unpinned
+from pipeline_assets.corpus.readers.raw_pin import (
+    RAW_STAGE,
+    pin_of_folder,
+    pin_of_hub,
+    pinned_files,
+    preview_inputs,
+    refuse_unpinned,
+)
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_while_read, folder_of, format_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run

@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceSteps, report_on
-from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE
-from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
+from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceSteps, preview_report, report_on
+from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE, DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, RemovalCaps, cap_misfits
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
@@ -40,9 +39,8 @@ from pipeline_assets.corpus.normalize.sources import (
     source_of,
 )
 from pipeline_assets.corpus.packing.recipe import PackSection
-from pipeline_assets.corpus.preview import preview_inputs, preview_report
 from pipeline_assets.corpus.readers.columns import LicensedColumns
-from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE
+from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, preview_inputs
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.rows.derived import DecontaminatedRows, DeduplicatedRows, FilteredRows

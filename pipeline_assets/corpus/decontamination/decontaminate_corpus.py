@@ -17,7 +17,6 @@ import msgspec
 import numpy as np
 
 from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationSet
-from pipeline_assets.corpus.decontamination.evidence import CONTAMINATED_FILE, ContaminatedLine
 from pipeline_assets.corpus.decontamination.item_index import (
     Contamination,
     ItemIndex,
@@ -25,7 +24,7 @@ from pipeline_assets.corpus.decontamination.item_index import (
     load_index,
     write_index,
 )
-from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe
+from pipeline_assets.corpus.decontamination.recipe import CONTAMINATED_FILE, ContaminatedLine, DecontaminationRecipe
 from pipeline_assets.corpus.dedup.corpus_shard import (
     CorpusShard,
     DocumentFields,

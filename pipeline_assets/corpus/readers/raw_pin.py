@@ -20,6 +20,7 @@ from pipeline_assets.corpus.readers.source_folder import (
     folder_path,
     open_source,
 )
+from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.files import unreadable
@@ -31,6 +32,7 @@ from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.usage import Progress
 
 RAW_STAGE = StageVersion("raw", 1)
+_SHOWN_FILES = 5
 F = TypeVar("F")
 T = TypeVar("T")
 
@@ -112,6 +114,12 @@ def pin_of_folder(
         raise RetryableError("files changed while they were hashed", folder.path, "let nothing write there, run again")
     counts = {"files": len(files), "bytes": size}
     return BuildResult([], counts, decisions or {}, outside=inputs, provenance=provenance)
+
+
+def preview_inputs(raw: Artifact) -> list[dict[str, str]]:
+    """The first files of a raw source."""
+    files = raw.manifest.identity.inputs[:_SHOWN_FILES]
+    return [{"file": file["name"], "bytes": f"{file['bytes']:,}", "digest": file["digest"]} for file in files]
 
 
 def in_order(work: Callable[[F], T], items: Iterable[F], threads: int) -> Iterator[T]:

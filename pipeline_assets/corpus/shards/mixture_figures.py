@@ -1,4 +1,4 @@
-"""Figures of a mixture for people: what its inventory and its segments hold, and copies of them under names of its own.
+"""Figures of a mixture for people: what its shards, inventory and segments hold, and copies of these under own names.
 
 mixtures/<recipe>_shards.json       records, sequences, shards, tokens and tokens per licence of each corpus, and of all
 mixtures/<recipe>_full_shards.json  the inventory: every shard with its rows and sha256
@@ -14,6 +14,17 @@ from pipeline_assets.corpus.spine.durable import make_folder, write_durably
 
 INVENTORY_JSON, INVENTORY_MD, SEGMENTS_JSON = "inventory.json", "inventory.md", "segments.json"
 MIXTURES = "mixtures"  # the folder of figures, among the artifacts of a recipe
+_SHOWN_LICENCES = 5
+
+
+def preview_token_shards(shards: Artifact) -> list[dict[str, str]]:
+    """What licences its tokens have, the most frequent first."""
+    counts = shards.manifest.identity.counts
+    by_licence = sorted(counts["license_tokens"].items(), key=lambda item: (-item[1], item[0]))
+    return [
+        {"licence": tag, "of the tokens": f"{tokens / counts['tokens']:.2%}", "tokens": f"{tokens:,}"}
+        for tag, tokens in by_licence[:_SHOWN_LICENCES]
+    ]
 
 
 def preview_inventory(inventory: Artifact) -> list[dict[str, str]]:
