@@ -1,4 +1,4 @@
-"""When a document counts as contaminated by an item of an evaluation set, what becomes of it, and the line that says so.
+"""When a document counts as contaminated by an item of an evaluation set, what becomes of it, and which line says so.
 
 Documents and items are compared by their normalised words, see `dedup.words`. An item's n-grams are its different runs
 of `ngram_words` words; an item of fewer words has one, itself. A document is contaminated by an item if it holds enough

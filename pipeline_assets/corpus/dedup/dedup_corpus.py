@@ -7,6 +7,8 @@ of it if both had been deduplicated together, the store's documents first; and n
 that was killed goes on where it was.
 """
 
+import contextlib
+import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +19,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.dedup.candidates import load_faiss
+from pipeline_assets.corpus.dedup import candidates, sketches, verify
+from pipeline_assets.corpus.dedup.candidates import ExactCopies, find_exact, load_faiss, propose
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, add_by_source, corpus_shards
 from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, Group, Sample
 from pipeline_assets.corpus.dedup.order import (
@@ -31,8 +34,16 @@ from pipeline_assets.corpus.dedup.order import (
     save,
     sorted_pairs,
 )
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.dedup.resolution import SAMPLES, ExactCopies, LargeGroup, NearDuplicates, largest_groups
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
+from pipeline_assets.corpus.dedup.resolution import (
+    SAMPLES,
+    LargeGroup,
+    NearDuplicates,
+    largest_groups,
+    resolve_clusters,
+    write_decisions,
+    write_kept,
+)
 from pipeline_assets.corpus.dedup.seen import (
     BANDS_FILE,
     BITS_FILE,
@@ -44,25 +55,16 @@ from pipeline_assets.corpus.dedup.seen import (
     seen_samples,
     stores_of,
 )
-from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, IDS, sketch_shard
-from pipeline_assets.corpus.dedup.steps import (
-    DedupRun,
-    find_exact,
-    find_near,
-    open_run,
-    sketch_corpus,
-    write_decisions,
-    write_kept,
-)
-from pipeline_assets.corpus.dedup.tasks import Task
-from pipeline_assets.corpus.dedup.verify import write_sets
+from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, IDS, sketch_corpus, sketch_shard
+from pipeline_assets.corpus.dedup.steps import DedupRun, Task, do
+from pipeline_assets.corpus.dedup.verify import find_edges, write_sets
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, fatal_row, gather_lines
 from pipeline_assets.corpus.formats.arrow import column_of, numbers, repeated
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject
 from pipeline_assets.corpus.spine.sealing import WORK
@@ -112,22 +114,50 @@ def dedup_corpus(
         fix = f"deduplicate at most {MAX_DOCUMENTS:,} at a time"
         raise InputError(f"{documents:,} documents", "the corpus", fix)
     with open_run(building, shards, recipe, settings, stores) as dedup:
-        sketches = sketch_corpus(dedup)
-        exact = find_exact(dedup, sketches) if recipe.mode != "near" else ExactCopies()
-        near = find_near(dedup, sketches, recipe.near, exact) if recipe.near is not None else NearDuplicates()
-        decisions = write_decisions(dedup, sketches, exact, near)
+        sketched = sketch_corpus(dedup)
+        exact = find_exact(dedup, sketched) if recipe.mode != "near" else ExactCopies()
+        near = find_near(dedup, sketched, recipe.near, exact) if recipe.near is not None else NearDuplicates()
+        decisions = write_decisions(dedup, sketched, exact, near)
         groups = largest_groups(documents, exact, near)
-        kept = write_kept(dedup, sketches, decisions, groups)
+        kept = write_kept(dedup, sketched, decisions, groups)
     files = [
         *(receipt.files[0] for receipt in kept),
         gather_lines(building, (decision.files[0] for decision in decisions), DECISIONS_FILE, settings.zstd_level),
         *([publish_edges(building, near.edges, stores)] if recipe.near is not None else []),
         _write_groups(dedup, groups, kept),
-        _write_rejects(building, shards, sketches, settings.zstd_level),
+        _write_rejects(building, shards, sketched, settings.zstd_level),
     ]
-    of_sketches = total_counts(sketches)
+    of_sketches = total_counts(sketched)
     comparisons = {"without_words": of_sketches["without_words"], "short": of_sketches["short"], **near.counts}
-    return BuildResult(files, _counts(shards, sketches, decisions, kept) | {"comparisons": comparisons}, {})
+    return BuildResult(files, _counts(shards, sketched, decisions, kept) | {"comparisons": comparisons}, {})
+
+
+@contextlib.contextmanager
+def open_run(
+    building: StagingDir,
+    shards: Sequence[CorpusShard],
+    recipe: DedupRecipe,
+    settings: RunSettings,
+    seen: Sequence[SeenStore] = (),
+) -> Iterator[DedupRun]:
+    """A deduplication of these shards; its workers end with the block."""
+    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
+    with run_stages(do, settings, functools.partial(_load_kernels, recipe)) as run_stage:
+        yield DedupRun(building, shards, recipe, settings, run_stage, seen)
+
+
+def _load_kernels(recipe: DedupRecipe) -> None:
+    sketches.load_kernels(recipe)
+    if recipe.near is not None:
+        candidates.load_kernels()
+        verify.load_kernels()
+
+
+def find_near(dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies) -> NearDuplicates:
+    """All near duplicates that bands or sketches propose, out of the sketches of the corpus and its texts."""
+    proposed = propose(dedup, sketched, recipe, exact)
+    written, edges = find_edges(dedup, proposed, recipe)
+    return resolve_clusters(dedup, dedup.runs(edges), exact, total_counts([*proposed, *written, *edges]))
 
 
 def publish_edges(building: StagingDir, runs: Runs, seen: Sequence[SeenStore]) -> OutputFile:
@@ -162,11 +192,11 @@ def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[
 
 
 def _write_rejects(
-    building: StagingDir, shards: Sequence[CorpusShard], sketches: Sequence[Receipt], zstd_level: int
+    building: StagingDir, shards: Sequence[CorpusShard], sketched: Sequence[Receipt], zstd_level: int
 ) -> OutputFile:
     rejects = [
         Reject(f"{shard.source}/{shard.path}", row, KILLED_WORKER).to_json()
-        for shard, sketch in zip(shards, sketches, strict=True)
+        for shard, sketch in zip(shards, sketched, strict=True)
         for row in sketch.notes[FATAL]
     ]
     return write_rows(building.path(REJECTS_FILE), REJECTS_FILE, rejects, zstd_level)
@@ -174,7 +204,7 @@ def _write_rejects(
 
 def _counts(
     shards: Sequence[CorpusShard],
-    sketches: Sequence[Receipt],
+    sketched: Sequence[Receipt],
     decisions: Sequence[Receipt],
     kept: Sequence[Receipt],
 ) -> dict[str, Any]:
@@ -188,7 +218,7 @@ def _counts(
                 "text_bytes": sketch.counts["bytes"] - documents.counts["dropped_bytes"],
                 "shards": 1,
             }
-            for shard, sketch, decision, documents in zip(shards, sketches, decisions, kept, strict=True)
+            for shard, sketch, decision, documents in zip(shards, sketched, decisions, kept, strict=True)
         ),
     )
     total = sum(by_source.values(), Counter[str]())
@@ -227,27 +257,23 @@ def sign_corpus(
     recipe = DedupRecipe.from_content(recipe.content() | first_ones)
     shards = corpus_shards({deduplicated.manifest.name: deduplicated})
     with open_run(building, shards, recipe, settings) as run:
-        sketches = run.run("sketch", (Task.of(sketch_shard, shard, recipe) for shard in shards))
-        _refuse_fatal_rows(shards, sketches)
+        sketched = run.run("sketch", (Task.of(sketch_shard, shard, recipe) for shard in shards))
+        for shard, sketch in zip(shards, sketched, strict=True):
+            if sketch.notes[FATAL]:
+                raise fatal_row(sketch.notes[FATAL][0], "reads", shard.file)
         files = [
-            _write(run, DOCUMENTS_FILE, _DOCUMENTS, _documents(run, sketches)),
-            _write(run, HASHES_FILE, _HASHES, map(_by_hash, _ranges(run, sketches, HASHES))),
+            _write(run, DOCUMENTS_FILE, _DOCUMENTS, _documents(run, sketched)),
+            _write(run, HASHES_FILE, _HASHES, map(_by_hash, _ranges(run, sketched, HASHES))),
         ]
         if recipe.near is not None and recipe.near.minhash is not None:
-            files.append(_write(run, BANDS_FILE, _BANDS, map(_by_key, _ranges(run, sketches, BANDS))))
+            files.append(_write(run, BANDS_FILE, _BANDS, map(_by_key, _ranges(run, sketched, BANDS))))
         elif recipe.near is not None:
-            files.append(_write(run, BITS_FILE, _BITS, map(_numbered, run.runs(sketches, BITS))))
+            files.append(_write(run, BITS_FILE, _BITS, map(_numbered, run.runs(sketched, BITS))))
         if recipe.near is not None:
             files += _write_sets(run, recipe.near.proposer.shingle_words)
     by_source = add_by_source(shards, ({"documents": shard.rows} for shard in shards))
     in_order = [{"source": source, **counts} for source, counts in by_source.items()]
     return BuildResult(files, {"documents": sum(shard.rows for shard in shards), "sources": in_order}, {})
-
-
-def _refuse_fatal_rows(shards: Sequence[CorpusShard], sketches: Sequence[Receipt]) -> None:
-    for shard, sketch in zip(shards, sketches, strict=True):
-        if sketch.notes[FATAL]:
-            raise fatal_row(sketch.notes[FATAL][0], "reads", shard.file)
 
 
 def _write(run: DedupRun, name: str, kinds: Mapping[str, pa.DataType], parts: Iterable[_Columns]) -> OutputFile:
@@ -257,15 +283,15 @@ def _write(run: DedupRun, name: str, kinds: Mapping[str, pa.DataType], parts: It
     return write_table(run.building.path(name), name, in_row_groups(tables, schema), schema)
 
 
-def _documents(run: DedupRun, sketches: Sequence[Receipt]) -> Iterator[_Columns]:
-    for shard, sketch in zip(run.shards, sketches, strict=True):
+def _documents(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[_Columns]:
+    for shard, sketch in zip(run.shards, sketched, strict=True):
         for ids in map(read_columns, run.runs([sketch], IDS)):
             yield ids["doc_id"], repeated(shard.source, ids.num_rows)
 
 
-def _ranges(run: DedupRun, sketches: Sequence[Receipt], area: str) -> Iterator[pa.Table]:
+def _ranges(run: DedupRun, sketched: Sequence[Receipt], area: str) -> Iterator[pa.Table]:
     """All rows of an area, in ranges that fit into memory."""
-    runs = run.runs(sketches, area)
+    runs = run.runs(sketched, area)
     return (part.table() for part in even_ranges(runs, rows_of(runs), run.share_bytes // _ROW_BYTES))
 
 

@@ -38,7 +38,7 @@ from pipeline_assets.corpus.dedup.order import (
     sorted_pairs,
     write_run,
 )
-from pipeline_assets.corpus.dedup.tasks import Task, parts, share_bytes
+from pipeline_assets.corpus.dedup.steps import Task, parts, share_bytes
 from pipeline_assets.corpus.dedup.words import POLYNOMIAL
 from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE, Sample
 from pipeline_assets.corpus.dedup.order import KeyRange, document_numbers, is_seen
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.dedup.verify import INDEX_SUFFIX, SETS_SUFFIX, SetsFile
 from pipeline_assets.corpus.formats.arrow import column_of, mask, numbers, strings
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -24,7 +23,7 @@ from pipeline_assets.corpus.spine.errors import UsageError
 
 DOCUMENTS_FILE, HASHES_FILE = "documents.parquet", "hashes.parquet"
 BANDS_FILE, BITS_FILE = "bands.parquet", "sketches.parquet"
-SETS_AREA = "shingles"
+SETS_AREA, SETS_SUFFIX, INDEX_SUFFIX = "shingles", ".sets", ".index"
 
 
 class SeenRun(NamedTuple):
@@ -32,6 +31,14 @@ class SeenRun(NamedTuple):
 
     path: Path
     first_number: int
+
+
+class SetsFile(NamedTuple):
+    """Sets of one shard, and the entries of their index; `offset` is added to the numbers there."""
+
+    offset: int
+    sets: Path
+    entries: Path
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from plain_windows import plain_repeats
 
 from pipeline_assets.corpus.dedup import repeated_windows
 from pipeline_assets.corpus.dedup.repeated_windows import ShardRepeats, find_repeats, load_kernels
-from pipeline_assets.corpus.dedup.tasks import do
+from pipeline_assets.corpus.dedup.steps import do
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
