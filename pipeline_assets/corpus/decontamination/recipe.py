@@ -15,9 +15,10 @@ import pydantic
 
 from pipeline_assets.corpus.dedup.recipe import above_zero
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import key
-from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.recipe import Decimal, Name, Option, RecipePart, refuse_repeated
 
 EVALUATION_STAGE, DECONTAMINATION_STAGE = StageVersion("evaluation", 1), StageVersion("decontaminate", 1)
@@ -128,6 +129,32 @@ class EvaluationSource(EvaluationRecipe):
 
     name: Annotated[Name, Option("NAME=PATH of a set: file, folder, pattern; repeatable.", "evaluation")]
     path: str
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """A set and its files.
+
+    Attributes:
+        listing: lists the files by their hashes.
+        folder: where they lie now, its path absolute.
+    """
+
+    recipe: EvaluationRecipe
+    listing: Manifest
+    folder: SourceFolder
+
+    @property
+    def name(self) -> str:
+        return self.recipe.name
+
+    def files(self) -> list[SourceFile]:
+        """The files that are listed, in order.
+
+        Raises:
+            InputError: they are gone, or not as they were.
+        """
+        return files_of(self.folder, self.listing)
 
 
 class DecontaminationSection(DecontaminationRecipe):

@@ -35,9 +35,8 @@ from pipeline_assets.corpus.dedup.order import (
     write_run,
 )
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, NearRecipe
-from pipeline_assets.corpus.dedup.seen import SeenRun, with_seen
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES
-from pipeline_assets.corpus.dedup.steps import DedupRun, Task, parts
+from pipeline_assets.corpus.dedup.steps import DedupRun, SeenRun, Task, parts, with_seen
 from pipeline_assets.corpus.formats.arrow import column_of, numbers, table_of
 from pipeline_assets.corpus.spine.errors import UsageError, bare, install_hint
 from pipeline_assets.corpus.spine.sealing import WORK

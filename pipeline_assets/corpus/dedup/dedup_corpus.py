@@ -9,8 +9,9 @@ that was killed goes on where it was.
 
 import contextlib
 import functools
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +23,14 @@ import pyarrow as pa
 from pipeline_assets.corpus.dedup import candidates, sketches, verify
 from pipeline_assets.corpus.dedup.candidates import ExactCopies, find_exact, load_faiss, propose
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, add_by_source, corpus_shards
-from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, Group, Sample
+from pipeline_assets.corpus.dedup.decision import (
+    DECISIONS_FILE,
+    EDGES_FILE,
+    GROUPS_FILE,
+    SIGNATURES_STAGE,
+    Group,
+    Sample,
+)
 from pipeline_assets.corpus.dedup.order import (
     MAX_DOCUMENTS,
     Runs,
@@ -44,19 +52,18 @@ from pipeline_assets.corpus.dedup.resolution import (
     write_decisions,
     write_kept,
 )
-from pipeline_assets.corpus.dedup.seen import (
-    BANDS_FILE,
-    BITS_FILE,
-    DOCUMENTS_FILE,
-    HASHES_FILE,
-    SETS_AREA,
+from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, IDS, sketch_corpus, sketch_shard
+from pipeline_assets.corpus.dedup.steps import (
+    INDEX_SUFFIX,
+    SETS_SUFFIX,
+    DedupRun,
+    SeenRun,
     SeenStore,
-    open_seen,
-    seen_samples,
+    SetsFile,
+    Task,
+    do,
     stores_of,
 )
-from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, IDS, sketch_corpus, sketch_shard
-from pipeline_assets.corpus.dedup.steps import DedupRun, Task, do
 from pipeline_assets.corpus.dedup.verify import find_edges, write_sets
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, fatal_row, gather_lines
 from pipeline_assets.corpus.formats.arrow import column_of, numbers, repeated
@@ -65,7 +72,7 @@ from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, 
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stages, settings_for
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, total_counts
@@ -175,6 +182,15 @@ def _published(run: Path, seen: Sequence[SeenStore]) -> pa.Table:
     return pa.table([*ids, *as_they_are, *alike], schema=EDGE_SCHEMA)
 
 
+def _seen_samples(store: SeenStore, wanted: Collection[int]) -> Iterator[tuple[int, Sample]]:
+    """(number in the corpus, document) of those that are of a store."""
+    own = [number for number in wanted if 0 <= number - store.first_number < store.documents]
+    if own:
+        rows = read_columns(store.listed, ["doc_id", "source"]).take(column_of(np.array(own) - store.first_number))
+        for number, row in zip(own, rows.to_pylist(), strict=True):
+            yield number, Sample(row["doc_id"], row["source"], "", store.name)
+
+
 def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[Receipt]) -> OutputFile:
     samples = {
         shard.first_number + int(row): Sample(doc_id, shard.source, beginning)
@@ -182,7 +198,7 @@ def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[
         for row, (doc_id, beginning) in receipt.notes[SAMPLES].items()
     }
     for store in dedup.seen:
-        samples.update(seen_samples(store, [group.kept for group in groups]))
+        samples.update(_seen_samples(store, [group.kept for group in groups]))
     rows = [
         Group(group.gone, samples[group.kept], tuple(samples[number] for number in group.members)) for group in groups
     ]
@@ -232,7 +248,9 @@ def _counts(
     }
 
 
-_MEMBERS = f"{WORK}/members.set"
+_DOCUMENTS_FILE, _HASHES_FILE = "documents.parquet", "hashes.parquet"
+_BANDS_FILE, _BITS_FILE = "bands.parquet", "sketches.parquet"
+_SETS_AREA, _MEMBERS = "shingles", f"{WORK}/members.set"
 _ROW_BYTES = 120  # of memory for a row: as read, as sorted, as written
 _DOCUMENTS = {"doc_id": pa.string(), "source": pa.string()}
 _HASHES = {"high": pa.uint64(), "low": pa.uint64(), "order": pa.uint64(), "doc_id": pa.string()}
@@ -262,13 +280,13 @@ def sign_corpus(
             if sketch.notes[FATAL]:
                 raise fatal_row(sketch.notes[FATAL][0], "reads", shard.file)
         files = [
-            _write(run, DOCUMENTS_FILE, _DOCUMENTS, _documents(run, sketched)),
-            _write(run, HASHES_FILE, _HASHES, map(_by_hash, _ranges(run, sketched, HASHES))),
+            _write(run, _DOCUMENTS_FILE, _DOCUMENTS, _documents(run, sketched)),
+            _write(run, _HASHES_FILE, _HASHES, map(_by_hash, _ranges(run, sketched, HASHES))),
         ]
         if recipe.near is not None and recipe.near.minhash is not None:
-            files.append(_write(run, BANDS_FILE, _BANDS, map(_by_key, _ranges(run, sketched, BANDS))))
+            files.append(_write(run, _BANDS_FILE, _BANDS, map(_by_key, _ranges(run, sketched, BANDS))))
         elif recipe.near is not None:
-            files.append(_write(run, BITS_FILE, _BITS, map(_numbered, run.runs(sketched, BITS))))
+            files.append(_write(run, _BITS_FILE, _BITS, map(_numbered, run.runs(sketched, BITS))))
         if recipe.near is not None:
             files += _write_sets(run, recipe.near.proposer.shingle_words)
     by_source = add_by_source(shards, ({"documents": shard.rows} for shard in shards))
@@ -315,6 +333,68 @@ def _write_sets(run: DedupRun, shingle_words: int) -> Iterator[OutputFile]:
     members = no_documents(run.documents)
     include(members, np.arange(run.documents, dtype=np.uint64))
     all_of_them = save(members, run.building.path(_MEMBERS))
-    tasks = (Task.of(write_sets, shard, all_of_them, shingle_words, SETS_AREA) for shard in run.shards)
+    tasks = (Task.of(write_sets, shard, all_of_them, shingle_words, _SETS_AREA) for shard in run.shards)
     for receipt in run.run("shingle", tasks):
         yield from receipt.files
+
+
+def open_seen(stores: Mapping[str, Artifact], recipe: DedupRecipe) -> list[SeenStore]:
+    """Signature stores, in the order in which their documents come.
+
+    Raises:
+        UsageError: something else than a store, or one that this recipe's documents can't be compared to.
+    """
+    for store in stores.values():
+        _refuse_other_signatures(store, recipe)
+    documents = (store.manifest.identity.counts["documents"] for store in stores.values())
+    firsts = itertools.accumulate(documents, initial=0)
+    return [_opened(name, store, first) for (name, store), first in zip(stores.items(), firsts, strict=False)]
+
+
+def _opened(name: str, store: Artifact, first: int) -> SeenStore:
+    counts, paths = store.manifest.identity.counts, [entry.path for entry in store.manifest.identity.files]
+    firsts = itertools.accumulate((one["documents"] for one in counts["sources"]), initial=first)
+    bands, sketches = (
+        SeenRun(store.path(path), first) if path in paths else None for path in (_BANDS_FILE, _BITS_FILE)
+    )
+    return SeenStore(
+        name,
+        first,
+        counts["documents"],
+        store.path(_DOCUMENTS_FILE),
+        SeenRun(store.path(_HASHES_FILE), first),
+        bands,
+        sketches,
+        tuple(
+            SetsFile(first, store.path(path), store.path(path.removesuffix(SETS_SUFFIX) + INDEX_SUFFIX))
+            for path in paths
+            if path.endswith(SETS_SUFFIX)
+        ),
+        tuple((number, one["source"]) for number, one in zip(firsts, counts["sources"], strict=False)),
+    )
+
+
+def _refuse_other_signatures(store: Artifact, recipe: DedupRecipe) -> None:
+    stage, again = store.manifest.identity.stage, "make one of that corpus with stage-a signatures"
+    if stage.name != SIGNATURES_STAGE.name:
+        raise UsageError(f"this is a {store.manifest.kind}, no signature store", store.folder, again)
+    if stage != SIGNATURES_STAGE:
+        what = f"its signatures are of version {stage.version}, this program's of {SIGNATURES_STAGE.version}"
+        raise UsageError(what, store.folder, again)
+    has, needs = _parameters(store.manifest.identity.recipe["signatures"]), _parameters(recipe.signatures())
+    if recipe.near is None:
+        has = needs | {"scope": has["scope"]}
+    if has != needs:
+        differing = [key for key in has if key in needs and has[key] != needs[key]]
+        whose = (", ".join(f"{key} {one[key] or 'none'}" for key in differing) for one in (has, needs))
+        what = "its signatures can't be compared with this run's: the store has {}; this run {}".format(*whose)
+        fix = "run with those of the store, or deduplicate its corpus with these and sign it again (stage-a signatures)"
+        raise UsageError(what, store.folder, fix)
+
+
+def _parameters(signatures: Mapping[str, Any]) -> dict[str, Any]:
+    """Scope and proposer, and what the proposer was told; those of two stores that differ in nothing else differ in a
+    key that both have.
+    """
+    proposer = next((name for name in signatures if name != "scope"), None)
+    return {"scope": signatures["scope"], "proposer": proposer, **(signatures[proposer] if proposer else {})}

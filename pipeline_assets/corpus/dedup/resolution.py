@@ -32,9 +32,8 @@ from pipeline_assets.corpus.dedup.order import (
     no_documents,
     write_run,
 )
-from pipeline_assets.corpus.dedup.seen import SeenStore, stores_of
 from pipeline_assets.corpus.dedup.sketches import FATAL, IDS
-from pipeline_assets.corpus.dedup.steps import DedupRun, Task
+from pipeline_assets.corpus.dedup.steps import DedupRun, SeenStore, Task, stores_of
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.arrow import column_of, mask, numbers, table_of
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter

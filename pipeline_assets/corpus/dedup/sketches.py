@@ -231,7 +231,9 @@ def _sketch(
     own = np.array(rows, np.uint64) + np.uint64(shard.first_number)
     own = orders(own, recipe.selection, text_bytes, qualities)
     doc_ids = strings([document.doc_id for document in documents])
-    salt = _salt_of(shard.source) if recipe.scope == "per-source" else np.uint64(0)
+    salt = np.uint64(0)
+    if recipe.scope == "per-source":
+        salt = np.uint64(int.from_bytes(hashlib.sha256(shard.source.encode()).digest()[:8]))
     counts["documents"] += len(rows)
     counts["bytes"] += int(text_bytes.sum())
     counts["with_quality"] += int((~np.isnan(qualities)).sum())
@@ -332,10 +334,6 @@ def load_kernels(recipe: DedupRecipe) -> None:
         signed = signatures(batch, recipe.near.proposer)
         if recipe.near.minhash is not None:
             band_keys(signed, recipe.near.minhash.bands, np.uint64(0))
-
-
-def _salt_of(source: str) -> np.uint64:
-    return np.uint64(int.from_bytes(hashlib.sha256(source.encode()).digest()[:8]))
 
 
 def _hashes(batch: NormalizedBatch, texts: Sequence[bytes]) -> NDArray[np.uint64]:

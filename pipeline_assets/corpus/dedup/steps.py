@@ -1,24 +1,28 @@
-"""What the steps of a deduplication share: their run, and the tasks that they give its workers, which say themselves
-what is done.
+"""What the steps of a deduplication share: their run, the tasks that they give its workers, and the documents that were
+seen before.
 
 Each step is over files: sketches → exact copies → pairs → edges → decisions → documents. What is worked on at a time
 are shards of the corpus, or ranges of what is sorted. Ranges depend on how much memory there is; what they add up to
 doesn't.
+
+Documents that were seen before are in a signature store, from which later ones are told without reading a text again.
+They come before all others in the order, whatever others are selected by, and none of them goes.
 """
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from pathlib import Path
+from typing import NamedTuple, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-from pipeline_assets.corpus.dedup.order import Runs, include, no_documents
+from pipeline_assets.corpus.dedup.order import KeyRange, Runs, document_numbers, include, is_seen, no_documents
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.dedup.seen import SeenStore
-from pipeline_assets.corpus.formats.arrow import numbers
+from pipeline_assets.corpus.formats.arrow import mask, numbers, strings
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage
 from pipeline_assets.corpus.spine.sealing import WORK
@@ -56,6 +60,73 @@ def share_bytes(settings: RunSettings) -> int:
 def parts(settings: RunSettings) -> int:
     """Into how many parts work is cut at least, so that all workers have some."""
     return 4 * settings.workers if settings.workers > 1 else 1
+
+
+SETS_SUFFIX, INDEX_SUFFIX = ".sets", ".index"
+
+
+class SeenRun(NamedTuple):
+    """A run of a signature store, whose documents have numbers from 0 there, and from `first_number` in a corpus."""
+
+    path: Path
+    first_number: int
+
+
+class SetsFile(NamedTuple):
+    """Sets of one shard, and the entries of their index; `offset` is added to the numbers there."""
+
+    offset: int
+    sets: Path
+    entries: Path
+
+
+@dataclass(frozen=True)
+class SeenStore:
+    """A signature store whose documents come before those of a corpus.
+
+    Attributes:
+        first_number: the number of its first document in the corpus.
+        hashes, bands, sketches: runs, as `sketch_shard` writes them; None where there are none.
+        sets: of all its documents.
+        sources: (number of the first document, source), for each source that they are of.
+    """
+
+    name: str
+    first_number: int
+    documents: int
+    listed: Path
+    hashes: SeenRun
+    bands: SeenRun | None
+    sketches: SeenRun | None
+    sets: tuple[SetsFile, ...]
+    sources: tuple[tuple[int, str], ...]
+
+
+def with_seen(of: KeyRange, seen: Sequence[SeenRun]) -> pa.Table:
+    """A range of a corpus, and after it those rows of the same range of stores that have one of its keys.
+
+    Args:
+        of: its first column is the key, and one is the `order`, as those of the stores' runs.
+    """
+    own = of.table()
+    if not own.num_rows:
+        return own
+    keys = np.sort(numbers(own.column(0)))
+    parts = [own]
+    for path, first_number in seen:
+        table = KeyRange(of.low, of.high, (path,), first_number).table()
+        values = numbers(table.column(0))
+        is_own = keys[np.minimum(np.searchsorted(keys, values), len(keys) - 1)] == values
+        parts.append(pa.table(table.filter(mask(is_own)).columns, schema=own.schema))
+    return pa.concat_tables(parts)
+
+
+def stores_of(orders: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa.StringArray:
+    """The name of the store that each document stands in, or null."""
+    bounds = np.array([store.first_number + store.documents for store in seen], np.uint64)
+    places = np.searchsorted(bounds, document_numbers(orders), side="right")
+    places_or_null = [mask(is_seen(orders)).buffers()[1], pa.py_buffer(places)]
+    return strings([store.name for store in seen]).take(pa.Array.from_buffers(pa.int64(), len(orders), places_or_null))
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,8 @@ from pipeline_assets.corpus.dedup.order import (
     write_run,
 )
 from pipeline_assets.corpus.dedup.recipe import NearRecipe
-from pipeline_assets.corpus.dedup.seen import INDEX_SUFFIX, SETS_SUFFIX, SetsFile
 from pipeline_assets.corpus.dedup.sketches import shingle_sets
-from pipeline_assets.corpus.dedup.steps import DedupRun, Task, parts
+from pipeline_assets.corpus.dedup.steps import INDEX_SUFFIX, SETS_SUFFIX, DedupRun, SetsFile, Task, parts
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.formats.arrow import column_of, numbers, strings, table_of
 from pipeline_assets.corpus.spine.durable import DurableFile

@@ -181,13 +181,11 @@ def convert_local(
         _refuse_missing_text(building, list(named.values()), columns.text, files)
     missing = columns_without_values(columns, counts) if columns else []
     decisions = {WITHOUT_VALUES: missing} if missing else {}
-    is_expected = functools.partial(_is_of_an_empty_file, recipe)
-    return Converted(named, derive_id, decisions, is_expected, words=reject_words(files))
 
+    def is_of_an_empty_file(reject: Reject) -> bool:
+        return recipe.format_of(reject.file) == "text" and (reject.reason, reject.detail) == ("empty_text", "")
 
-def _is_of_an_empty_file(recipe: LocalRecipe, reject: Reject) -> bool:
-    """Whether it is a text file that has no byte: there is nothing in it that could be bad."""
-    return recipe.format_of(reject.file) == "text" and (reject.reason, reject.detail) == ("empty_text", "")
+    return Converted(named, derive_id, decisions, is_of_an_empty_file, words=reject_words(files))
 
 
 def _refuse_missing_text(
