@@ -53,8 +53,7 @@ def items(folder: Path) -> list[str]:
 
 def corpusmill(folder: Path, workers: int) -> Found:
     """The real stage: listing of the items and corpus → documents that stay, and evidence, sealed."""
-    from pipeline_assets.corpus.decontamination.evidence import read_contaminated
-    from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
+    from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection, read_contaminated
     from pipeline_assets.corpus.recipes.drive import build
     from pipeline_assets.corpus.recipes.run import Run
     from pipeline_assets.corpus.spine.artifact import open_artifact

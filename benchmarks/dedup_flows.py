@@ -61,11 +61,13 @@ def shingles(text: str) -> set[str]:
 
 def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
     """Shards → verified edges and decisions on disk, exact copies too: all but writing the documents that stay."""
+    from pipeline_assets.corpus.dedup.candidates import find_exact
     from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
     from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE
-    from pipeline_assets.corpus.dedup.dedup_corpus import publish_edges
+    from pipeline_assets.corpus.dedup.dedup_corpus import find_near, open_run, publish_edges
     from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-    from pipeline_assets.corpus.dedup.steps import find_exact, find_near, open_run, sketch_corpus, write_decisions
+    from pipeline_assets.corpus.dedup.resolution import write_decisions
+    from pipeline_assets.corpus.dedup.sketches import sketch_corpus
     from pipeline_assets.corpus.document_shards import gather_lines
     from pipeline_assets.corpus.spine.engine import RunSettings
     from pipeline_assets.corpus.spine.staging import open_building

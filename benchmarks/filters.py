@@ -28,7 +28,7 @@ from filter_flows import lines, shards
 from measure import Measured, machine_line, measure
 from plain_filters import ENGLISH_WEB, plain_verdict
 
-from pipeline_assets.corpus.dedup.windows import select_windows
+from pipeline_assets.corpus.dedup.repeated_windows import select_windows
 from pipeline_assets.corpus.document import Document, DocumentText
 from pipeline_assets.corpus.filters.judge import apply_filters
 from pipeline_assets.corpus.filters.verdict import Candidate

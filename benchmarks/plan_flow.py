@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus.formats.parquet import column_of, repeated
-from pipeline_assets.corpus.packing.encoded import EncodedShard
-from pipeline_assets.corpus.packing.plan_files import PlannedCorpus
+from pipeline_assets.corpus.packing.plan_files import EncodedShard, PlannedCorpus
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.worker import WHOLE

@@ -17,7 +17,7 @@ from forged import flip
 from stage_a_build import build, notes_recipe, step
 from stage_a_sources import write_notes
 
-from pipeline_assets.corpus.readers.held import CHANGED
+from pipeline_assets.corpus.readers.raw_pin import CHANGED
 from pipeline_assets.corpus.spine.rehash import Journal
 
 PROJECT = Path(__file__).parents[1]

@@ -31,7 +31,7 @@ from pipeline_assets.corpus.spine.rehash import HashTask, Journal
 from pipeline_assets.corpus.spine.usage import Stopwatch
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.readers.held import HeldOfFolders, HeldOfHub
+    from pipeline_assets.corpus.readers.raw_pin import HeldOfFolders, HeldOfHub
     from pipeline_assets.corpus.trust.result import Proven, Verification
 
 logger = logging.getLogger("corpusmill")

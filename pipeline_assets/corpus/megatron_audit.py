@@ -14,7 +14,6 @@ from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
 from pipeline_assets.corpus.sampling import SPLITS, Split
-from pipeline_assets.corpus.sampling.split import SPLITS, Split
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, RANKS
 

@@ -15,7 +15,6 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.corpus.formats.megatron import index_bytes
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, column_of, numbers, repeated
 from pipeline_assets.corpus.sampling import RULE, Split, describe_split, documents_that_fit, split_budget
-from pipeline_assets.corpus.sampling.split import RULE, Split
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile, write_durably
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for

@@ -15,6 +15,7 @@ from pipeline_assets.corpus.spine.recipe import RecipePart, Share
 from pipeline_assets.corpus.spine.target import BuildResult
 
 SELECTION_STAGE = StageVersion("text_selection", 2)
+_SHOWN_SHARDS = 5
 
 
 class SelectionRecipe(RecipePart):
@@ -69,3 +70,12 @@ def select_shards(corpus: Artifact, recipe: TextRecipe) -> BuildResult:
 def selected_shards(selection: Manifest) -> Sequence[FileContent]:
     """The shards that a text manifest names, in manifest order."""
     return [FileContent(**shard) for shard in selection.identity.decisions["shards"]]
+
+
+def preview_selection(selection: Artifact) -> list[dict[str, str]]:
+    """The first shards of a text manifest."""
+    shards = selection.manifest.identity.decisions["shards"][:_SHOWN_SHARDS]
+    return [
+        {"shard": shard["path"], "documents": f"{shard['rows']:,}", "sha256": shard["content_sha256"]}
+        for shard in shards
+    ]

@@ -5,15 +5,15 @@ What is compiled is imported where it is used: most commands build nothing.
 
 from pathlib import Path
 
-from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationSet
 from pipeline_assets.corpus.decontamination.recipe import (
     EVALUATION_STAGE,
     DecontaminationRecipe,
     DecontaminationSection,
     EvaluationRecipe,
+    EvaluationSet,
 )
-from pipeline_assets.corpus.normalize.raw import list_inputs, pin_inputs
-from pipeline_assets.corpus.preview import preview_inputs
+from pipeline_assets.corpus.normalize.sources import list_inputs, pin_inputs
+from pipeline_assets.corpus.readers.raw_pin import preview_inputs
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
 from pipeline_assets.corpus.recipes.kind import Job, Kind, seals_inputs
 from pipeline_assets.corpus.spine.artifact import open_artifact

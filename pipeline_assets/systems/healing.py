@@ -13,7 +13,6 @@ from pipeline_assets.corpus.megatron_split import (
     build_split,
     describe_dataset,
 )
-from pipeline_assets.corpus.preview import preview_selection
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_manifest_only
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.documents import SnapshotRows
@@ -29,6 +28,7 @@ from pipeline_assets.corpus.text_selection import (
     SELECTION_STAGE,
     SelectionRecipe,
     TextRecipe,
+    preview_selection,
     select_shards,
     selected_shards,
 )

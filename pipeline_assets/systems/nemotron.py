@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE
-from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
+from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE, DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.nemotron import row_checks, split_pin
@@ -35,10 +34,10 @@ from pipeline_assets.corpus.nemotron.sections import (
 )
 from pipeline_assets.corpus.nemotron.splits import by_dataset, dataset_of, partition_key
 from pipeline_assets.corpus.normalize.sources import folder_misfits
-from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.publishing.dataset_card import card_of
 from pipeline_assets.corpus.publishing.publish import preview_publication, publish_sealed
 from pipeline_assets.corpus.readers.hub_configs import CARD
+from pipeline_assets.corpus.readers.raw_pin import preview_inputs
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.rows import conversations
 from pipeline_assets.corpus.scoring.model_pin import ScoringSection

@@ -23,9 +23,15 @@ from pipeline_assets.corpus.parallel_text.sample import (
     read_sample,
 )
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_STAGE, EncodeRecipe, EncodeSection, open_cache
-from pipeline_assets.corpus.preview import preview_inputs
-from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, pin_of_folder, pin_of_hub, pinned_files, refuse_unpinned
+from pipeline_assets.corpus.readers.hub_files import HubFile
+from pipeline_assets.corpus.readers.raw_pin import (
+    RAW_STAGE,
+    pin_of_folder,
+    pin_of_hub,
+    pinned_files,
+    preview_inputs,
+    refuse_unpinned,
+)
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_while_read, folder_of, format_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run

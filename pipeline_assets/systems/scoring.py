@@ -8,8 +8,8 @@ from typing import Any
 
 from pipeline_assets.corpus.nemotron import split_pin
 from pipeline_assets.corpus.nemotron.pools import pooled_split
-from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.readers import raw_pin
+from pipeline_assets.corpus.readers.raw_pin import preview_inputs
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.conversations import SubsetRows

@@ -23,13 +23,17 @@ from pipeline_assets.corpus.normalize.sources import (
     source_of,
 )
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
-from pipeline_assets.corpus.preview import preview_token_shards
 from pipeline_assets.corpus.publishing.source_notes import README, with_source_notes
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files
 from pipeline_assets.corpus.rows.documents import SourceRows
 from pipeline_assets.corpus.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.sampling import weight_misfits
-from pipeline_assets.corpus.shards.mixture_figures import preview_inventory, preview_segments, write_mixture_figures
+from pipeline_assets.corpus.shards.mixture_figures import (
+    preview_inventory,
+    preview_segments,
+    preview_token_shards,
+    write_mixture_figures,
+)
 from pipeline_assets.corpus.shards.recipe import (
     INVENTORY_STAGE,
     SEGMENTS_STAGE,

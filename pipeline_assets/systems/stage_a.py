@@ -13,9 +13,8 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceSteps, report_on
-from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE
-from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
+from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceSteps, preview_report, report_on
+from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE, DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, RemovalCaps, cap_misfits
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
@@ -29,7 +28,6 @@ from pipeline_assets.corpus.normalize.converted import (
     write_group_manifest,
 )
 from pipeline_assets.corpus.normalize.files import convert_files, pages_add_up
-from pipeline_assets.corpus.normalize.raw import list_inputs, pin_inputs
 from pipeline_assets.corpus.normalize.sources import (
     FileSource,
     HubSource,
@@ -39,14 +37,20 @@ from pipeline_assets.corpus.normalize.sources import (
     check_languages,
     folder_misfits,
     inputs_of,
+    list_inputs,
+    pin_inputs,
     source_misfits,
     source_of,
 )
 from pipeline_assets.corpus.packing import recipe as packing
-from pipeline_assets.corpus.packing.summary import deduplicated_before, draws_are_deduplicated, shares_reached
-from pipeline_assets.corpus.preview import preview_inputs, preview_packed, preview_report
+from pipeline_assets.corpus.packing.summary import (
+    deduplicated_before,
+    draws_are_deduplicated,
+    preview_packed,
+    shares_reached,
+)
 from pipeline_assets.corpus.readers.columns import LicensedColumns
-from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE
+from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, preview_inputs
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.rows.derived import DecontaminatedRows, DeduplicatedRows, FilteredRows

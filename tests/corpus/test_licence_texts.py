@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.licence_texts import licence_of_text
-from pipeline_assets.corpus.licences import Licensed, licence_table
+from pipeline_assets.corpus.licences import Licensed, licence_of_text, licence_table
 
 MIT = """\
 Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated

@@ -5,8 +5,8 @@ from html.parser import HTMLParser
 
 import pytest
 
+from pipeline_assets.corpus.corpus_report import Example, Report, SourceLedger
 from pipeline_assets.corpus.profile import LENGTH_BINS, Counts, Group
-from pipeline_assets.corpus.reports import Example, Report, SourceLedger
 from pipeline_assets.corpus.spine.ledger import Ledger
 
 

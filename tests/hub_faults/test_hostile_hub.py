@@ -11,9 +11,8 @@ from fault_cases import GET, LISTING, TWO_ROW_GROUPS, ProxiedHub, Reading, read
 from healing_build import DATASET, FILE
 
 from pipeline_assets.corpus.readers import hub_files as hub_files_module
-from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.readers.hub_http import LEAST_BYTES, without_drip
-from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from resources.loopback_faults import ALWAYS, Fault, FaultKind
 from resources.loopback_http import Answer, Ask, Origin, json_answer

@@ -8,8 +8,7 @@ import pytest
 from fault_cases import EVERYTHING, GET, TWO_ROW_GROUPS, ProxiedHub, Reading, read
 from healing_build import DATASET, FILE, write_pages
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.hub_listing import keep_listing, read_listing
+from pipeline_assets.corpus.readers.hub_files import HubFiles, keep_listing, read_listing
 from pipeline_assets.corpus.spine.errors import InputError
 from resources.loopback_faults import Fault, FaultKind
 from resources.loopback_http import Answer, json_answer

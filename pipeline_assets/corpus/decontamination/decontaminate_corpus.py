@@ -16,8 +16,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationSet
-from pipeline_assets.corpus.decontamination.evidence import CONTAMINATED_FILE, ContaminatedLine
 from pipeline_assets.corpus.decontamination.item_index import (
     Contamination,
     ItemIndex,
@@ -25,7 +23,12 @@ from pipeline_assets.corpus.decontamination.item_index import (
     load_index,
     write_index,
 )
-from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe
+from pipeline_assets.corpus.decontamination.recipe import (
+    CONTAMINATED_FILE,
+    ContaminatedLine,
+    DecontaminationRecipe,
+    EvaluationSet,
+)
 from pipeline_assets.corpus.dedup.corpus_shard import (
     CorpusShard,
     DocumentFields,

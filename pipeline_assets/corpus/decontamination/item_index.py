@@ -1,4 +1,4 @@
-"""The items of evaluation sets by their n-grams, and which documents hold enough of them.
+"""The items of evaluation sets, read from their files, by their n-grams; and which documents hold enough of them.
 
 Items with the same normalised words are one item, with several names. Memory: about 60 bytes for each n-gram, their
 words with them; while it is made, twice as much. On disk it is an array a file, mapped into memory, so that all workers
@@ -7,7 +7,7 @@ of a machine share one copy.
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationSet, read_items
 from pipeline_assets.corpus.decontamination.ngrams import (
     Found,
     NgramTable,
@@ -29,17 +28,111 @@ from pipeline_assets.corpus.decontamination.ngrams import (
     verify,
     words_of,
 )
-from pipeline_assets.corpus.decontamination.recipe import CutRecipe, DecontaminationRecipe
+from pipeline_assets.corpus.decontamination.recipe import (
+    CutRecipe,
+    DecontaminationRecipe,
+    EvaluationColumns,
+    EvaluationRecipe,
+    EvaluationSet,
+)
 from pipeline_assets.corpus.dedup.order import is_first
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, normalize
+from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, another_column, find_column
+from pipeline_assets.corpus.readers.lines import row_words
+from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local
+from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.errors import InputError, key
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import grouped_by_size
 
 _FOLDER = f"{WORK}/items"
 _READ_ITEMS = 1024
+_WHOLE_FILE = 1 << 62
+_TEXT_FILE = EvaluationColumns(text=("text",), item="row", id=None)
+
+
+class EvaluationItem(NamedTuple):
+    """A text of an evaluation set; where each column is an item, the id ends with `:` and the column."""
+
+    id: str
+    text: str
+
+
+def read_items(evaluation: EvaluationSet) -> Iterator[EvaluationItem]:
+    """Every item, in the order of files and rows.
+
+    Raises:
+        UsageError: a column that isn't there, or holds no text.
+        InputError: a file that is not as it was, or can't be read, or one of its rows: no item may be missing.
+    """
+    for file in evaluation.files():
+        yield from _read_file(file, evaluation.recipe)
+
+
+def _read_file(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[EvaluationItem]:
+    columns = recipe.columns or _TEXT_FILE
+    names = [*columns.text, *([columns.id] if columns.id is not None else [])]
+    missing, first_row = set(names), dict[str, Any]()
+    for number, (place, row) in enumerate(_rows(file, recipe)):
+        if isinstance(row, Fault):
+            what = f"{row_words(file.name, place, file)} can't be read ({row.reason}{row.detail and f': {row.detail}'})"
+            raise InputError(what, file.path, "correct the row: no item may be missing")
+        first_row = first_row or row
+        missing -= {name for name in missing if find_column(row, name) is not None}
+        yield from _items_of(row, number, place, file, columns)
+    for name in names if first_row else []:
+        if name in missing:
+            what = f"set {recipe.name} has no column `{name}`; its first row has {', '.join(first_row)}"
+            raise UsageError(what, file.path, another_column("text" if name in columns.text else "id"))
+
+
+def _rows(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+    of_readers = None
+    if recipe.columns is not None:
+        of_readers = LicensedColumns(text=recipe.columns.text[0], id=recipe.columns.id, created_at=None, license=None)
+    local = LocalRecipe(
+        source=recipe.name,
+        domain="evaluation",
+        license_tag="unknown",
+        files=recipe.files,
+        columns=of_readers,
+        text_unit=recipe.text_unit,
+    )
+    for piece in plan_local([file], local, _WHOLE_FILE):
+        yield from piece_rows(piece, local)
+
+
+def _items_of(
+    row: dict[str, Any], number: int, place: int, file: SourceFile, columns: EvaluationColumns
+) -> Iterator[EvaluationItem]:
+    texts = {name: text for name in columns.text if (text := _text(row, name, place, file)) is not None}
+    row_id = _value(row, columns.id) if columns.id is not None else None
+    item_id = f"{file.name}:{number}" if row_id is None or row_id == "" else str(row_id)
+    if columns.item == "row" or not texts:
+        yield EvaluationItem(item_id, "\n".join(texts.values()))
+    else:
+        yield from (EvaluationItem(f"{item_id}:{name}", text) for name, text in texts.items())
+
+
+def _text(row: dict[str, Any], name: str, place: int, file: SourceFile) -> str | None:
+    """
+    Raises:
+        UsageError: the column holds something else than text.
+    """
+    value = _value(row, name)
+    texts: Sequence[object] = value if isinstance(value, list) else [value]
+    for text in texts:
+        if text is not None and not isinstance(text, str):
+            what = f"`{name}` of {row_words(file.name, place, file)} holds {type(text).__name__}, not text"
+            raise UsageError(what, file.path, f"set {key('columns.text', IN_RECIPE)} to columns of text")
+    return "\n".join(text for text in texts if isinstance(text, str)) if any(texts) else None
+
+
+def _value(row: dict[str, Any], name: str) -> object:
+    at = find_column(row, name)
+    return None if at is None else at.value
 
 
 class Items(NamedTuple):

@@ -1,20 +1,29 @@
-"""When a document counts as contaminated by an item of an evaluation set, and what becomes of it.
+"""When a document counts as contaminated by an item of an evaluation set, what becomes of it, and which line says so.
 
 Documents and items are compared by their normalised words, see `dedup.words`. An item's n-grams are its different runs
 of `ngram_words` words; an item of fewer words has one, itself. A document is contaminated by an item if it holds enough
 of these n-grams, wherever they stand in it.
 """
 
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
+import msgspec
 import pydantic
 
 from pipeline_assets.corpus.dedup.recipe import above_zero
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of
+from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import key
-from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.recipe import Decimal, Name, Option, RecipePart, refuse_repeated
 
-EVALUATION_STAGE = StageVersion("evaluation", 1)
+EVALUATION_STAGE, DECONTAMINATION_STAGE = StageVersion("evaluation", 1), StageVersion("decontaminate", 1)
+CONTAMINATED_FILE = f"contaminated{SUFFIX}"
+_SAMPLES = 3  # of each evaluation set
 
 
 class CutRecipe(RecipePart):
@@ -122,6 +131,32 @@ class EvaluationSource(EvaluationRecipe):
     path: str
 
 
+@dataclass(frozen=True)
+class EvaluationSet:
+    """A set and its files.
+
+    Attributes:
+        listing: lists the files by their hashes.
+        folder: where they lie now, its path absolute.
+    """
+
+    recipe: EvaluationRecipe
+    listing: Manifest
+    folder: SourceFolder
+
+    @property
+    def name(self) -> str:
+        return self.recipe.name
+
+    def files(self) -> list[SourceFile]:
+        """The files that are listed, in order.
+
+        Raises:
+            InputError: they are gone, or not as they were.
+        """
+        return files_of(self.folder, self.listing)
+
+
 class DecontaminationSection(DecontaminationRecipe):
     """Which documents are contaminated, and by which evaluation sets, in the order in which items are named."""
 
@@ -138,3 +173,80 @@ class DecontaminationSection(DecontaminationRecipe):
         rules = {key: value for key, value in self.content().items() if key != "evaluation"}
         sets = [{key: value for key, value in one.content().items() if key != "path"} for one in self.evaluation]
         return {"decontamination": rules, "evaluation": sets}
+
+
+class ContaminatedLine(msgspec.Struct, frozen=True):
+    """A contaminated document, and its place in the corpus that was decontaminated.
+
+    Attributes:
+        action: what became of it.
+        reason: `contaminated`; `few_words_left` of a document that is dropped as cutting leaves too little of it.
+        evaluation_set, item: the item of whose n-grams it holds most, as a fraction; the first of several.
+        overlap: that fraction, `shared_ngrams` of `item_ngrams`.
+        items: how many items contaminate it, by evaluation set; one that has the same words as another counts too.
+        spans: characters of its text, from and to: what is cut out of it, or would have been, or the matching words of
+            a document that the recipe drops.
+        excerpt: where the item is first found in it.
+        shard: in the source's own artifact, or in that of all sources where they were deduplicated.
+    """
+
+    doc_id: str
+    action: Literal["dropped", "cut"]
+    reason: str
+    evaluation_set: str
+    item: str
+    overlap: float
+    shared_ngrams: int
+    item_ngrams: int
+    items: dict[str, int]
+    spans: list[tuple[int, int]]
+    excerpt: str
+    source: str
+    shard: str
+    row: int
+
+    def __str__(self) -> str:
+        every = ", ".join(f"{count:,} of {name}" for name, count in self.items.items())
+        ngrams = f"{self.shared_ngrams:,} of its {self.item_ngrams:,} n-grams"
+        return f"{self.evaluation_set} {self.item}: {ngrams}; items in all: {every}"
+
+
+_decoder = msgspec.json.Decoder(ContaminatedLine)
+
+
+def read_contaminated(decontaminated: Artifact) -> Iterator[ContaminatedLine]:
+    """What was found, in the order of the corpus."""
+    yield from read_structs(decontaminated.path(CONTAMINATED_FILE), _decoder)
+
+
+def evidence_on(decontaminated: Artifact, doc_id: str) -> ContaminatedLine | None:
+    """What was found in a document; None if nothing was, or it wasn't there."""
+    return next((line for line in read_contaminated(decontaminated) if line.doc_id == doc_id), None)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What became of all sources.
+
+    Attributes:
+        by_set: of each evaluation set `items`, `too_short`, …, and `contaminated_documents`, by its items; one that
+            holds items of several sets counts in each.
+        by_source: documents of each source: `in`, `out`, `dropped`, `cut`.
+        samples: the first documents that each evaluation set contaminates, in the order of the corpus.
+    """
+
+    by_set: Mapping[str, Mapping[str, int]]
+    by_source: Mapping[str, Mapping[str, int]]
+    samples: Sequence[ContaminatedLine]
+
+
+def summary_of(decontaminated: Artifact) -> Summary:
+    """The counts of its manifest, and samples of what it found."""
+    counts = decontaminated.manifest.identity.counts
+    shown = Counter[str]()
+    samples = []
+    for line in read_contaminated(decontaminated):
+        if any(shown[name] < _SAMPLES for name in line.items):
+            samples.append(line)
+            shown.update(line.items.keys())
+    return Summary(counts["evaluation"], counts["by_source"], samples)

@@ -9,6 +9,7 @@ similarity. The search is exhaustive, so what is proposed depends on the sketche
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -19,26 +20,57 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.dedup.order import (
     KeyRange,
+    Runs,
     are_members,
     distinct_pairs,
     document_numbers,
+    even_ranges,
     is_first,
     is_seen,
     load,
+    ranges,
+    rows_of,
+    save,
     sorted_pairs,
     write_run,
 )
-from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe
-from pipeline_assets.corpus.dedup.seen import SeenRun, with_seen
+from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, NearRecipe
+from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES
+from pipeline_assets.corpus.dedup.steps import DedupRun, SeenRun, Task, parts, with_seen
 from pipeline_assets.corpus.formats.parquet import column_of, numbers, table_of
 from pipeline_assets.corpus.spine.errors import UsageError, bare, install_hint
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 
-EXACT, PAIRS = f"{WORK}/exact", f"{WORK}/pairs"
+_EXACT, _PAIRS = f"{WORK}/exact", f"{WORK}/pairs"
 MAX_PAIRS = 1 << 21  # in a run: 32 MiB, and as much again three times while they are sorted
+_COPIES = f"{WORK}/copies.set"
+_HASH_BYTES, _BAND_BYTES = 250, 120  # of memory for a row: as read, as sorted, as written
+_SEEN_ROWS = 4  # as they are read, take no more than one that is sorted and paired
 logger = logging.getLogger("corpusmill")
+
+
+@dataclass(frozen=True)
+class ExactCopies:
+    """Exact copies of a corpus, in runs of `find_copies` and as a set in a file; none where they aren't looked for."""
+
+    runs: Runs = ()
+    copies: Path | None = None
+
+
+def find_exact(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
+    """All exact copies, out of the sketches of the corpus."""
+    seen = tuple(store.hashes for store in dedup.seen)
+    hashes = _even_ranges(dedup, dedup.runs(sketched, HASHES), seen, _HASH_BYTES)
+    found = dedup.runs(dedup.run("exact", (Task.of(find_copies, one, seen) for one in hashes)))
+    return ExactCopies(found, save(dedup.documents_in(found, "number"), dedup.building.path(_COPIES)))
+
+
+def _even_ranges(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRun], row_bytes: int) -> list[KeyRange]:
+    """Ranges that fit into memory. What was seen is read with them, and most of it left out at once."""
+    rows = rows_of(runs) + rows_of(run.path for run in seen) // _SEEN_ROWS
+    return even_ranges(runs, rows, dedup.share_bytes // row_bytes)
 
 
 def find_copies(hashes: KeyRange, seen: Sequence[SeenRun], window: Window, folder: BuildFolder) -> Receipt:
@@ -63,7 +95,18 @@ def find_copies(hashes: KeyRange, seen: Sequence[SeenRun], window: Window, folde
             "first_id": table["doc_id"].take(column_of(first_rows)),
         }
     )
-    return Receipt([write_run(folder, f"{EXACT}/{hashes.name}.parquet", run)], {"copies": len(copies)})
+    return Receipt([write_run(folder, f"{_EXACT}/{hashes.name}.parquet", run)], {"copies": len(copies)})
+
+
+def propose(dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies) -> list[Receipt]:
+    """Receipts of `propose_pairs`, or of `propose_neighbours`, for the whole corpus, out of its sketches."""
+    if recipe.faiss is not None:
+        tasks = _to_neighbours(dedup, dedup.runs(sketched, BITS), recipe.faiss, recipe.max_compared, exact)
+    else:
+        seen = tuple(store.bands for store in dedup.seen if store.bands is not None)
+        bands = _even_ranges(dedup, dedup.runs(sketched, BANDS), seen, _BAND_BYTES)
+        tasks = [Task.of(propose_pairs, one, seen, exact.copies, recipe.max_compared) for one in bands]
+    return dedup.run("propose", tasks)
 
 
 def propose_pairs(
@@ -119,7 +162,7 @@ def _are_still_there(orders: NDArray[np.uint64], copies: Path | None) -> NDArray
 
 def _write_pairs(folder: BuildFolder, name: str, pairs: NDArray[np.uint64]) -> OutputFile:
     later, earlier = distinct_pairs(pairs)
-    return write_run(folder, f"{PAIRS}/{name}.parquet", table_of({"later": later, "earlier": earlier}))
+    return write_run(folder, f"{_PAIRS}/{name}.parquet", table_of({"later": later, "earlier": earlier}))
 
 
 def _chunks(compared: NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -157,6 +200,26 @@ class _Sketches(NamedTuple):
     orders: NDArray[np.uint64]
     bits: NDArray[np.uint8]
     sources: NDArray[np.int64]
+
+
+def _to_neighbours(
+    dedup: DedupRun, runs: Runs, recipe: BinarySketchRecipe, max_compared: int, exact: ExactCopies
+) -> list[Task]:
+    """Blocks of documents, each with all those before it."""
+    seen = [
+        block
+        for store in dedup.seen
+        if store.sketches is not None
+        for block in ranges((store.sketches.path,), BLOCK_DOCUMENTS, store.sketches.first_number)
+    ]
+    own = ranges(runs, max(min(BLOCK_DOCUMENTS, rows_of(runs) // parts(dedup.settings)), 1))
+    sources = None
+    if dedup.recipe.scope == "per-source":
+        sources = [span for store in dedup.seen for span in store.sources]
+        sources += [(shard.first_number, shard.source) for shard in dedup.shards]
+    device = searching_device(dedup.settings.faiss_gpu)
+    rules = (exact.copies, sources, recipe, max_compared, device)
+    return [Task.of(propose_neighbours, block, (*seen, *own[:number]), *rules) for number, block in enumerate(own)]
 
 
 def propose_neighbours(

@@ -7,8 +7,11 @@ of it if both had been deduplicated together, the store's documents first; and n
 that was killed goes on where it was.
 """
 
+import contextlib
+import functools
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,9 +20,17 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.dedup.candidates import load_faiss
+from pipeline_assets.corpus.dedup import candidates, sketches, verify
+from pipeline_assets.corpus.dedup.candidates import ExactCopies, find_exact, load_faiss, propose
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, add_by_source, corpus_shards
-from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, Group, Sample
+from pipeline_assets.corpus.dedup.decision import (
+    DECISIONS_FILE,
+    EDGES_FILE,
+    GROUPS_FILE,
+    SIGNATURES_STAGE,
+    Group,
+    Sample,
+)
 from pipeline_assets.corpus.dedup.order import (
     MAX_DOCUMENTS,
     Runs,
@@ -31,31 +42,29 @@ from pipeline_assets.corpus.dedup.order import (
     save,
     sorted_pairs,
 )
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.dedup.resolution import SAMPLES, ExactCopies, LargeGroup, NearDuplicates, largest_groups
-from pipeline_assets.corpus.dedup.seen import (
-    BANDS_FILE,
-    BITS_FILE,
-    DOCUMENTS_FILE,
-    HASHES_FILE,
-    SETS_AREA,
-    SeenStore,
-    open_seen,
-    seen_samples,
-    stores_of,
-)
-from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, IDS, sketch_shard
-from pipeline_assets.corpus.dedup.steps import (
-    DedupRun,
-    find_exact,
-    find_near,
-    open_run,
-    sketch_corpus,
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
+from pipeline_assets.corpus.dedup.resolution import (
+    SAMPLES,
+    LargeGroup,
+    NearDuplicates,
+    largest_groups,
+    resolve_clusters,
     write_decisions,
     write_kept,
 )
-from pipeline_assets.corpus.dedup.tasks import Task
-from pipeline_assets.corpus.dedup.verify import write_sets
+from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, IDS, sketch_corpus, sketch_shard
+from pipeline_assets.corpus.dedup.steps import (
+    INDEX_SUFFIX,
+    SETS_SUFFIX,
+    DedupRun,
+    SeenRun,
+    SeenStore,
+    SetsFile,
+    Task,
+    do,
+    stores_of,
+)
+from pipeline_assets.corpus.dedup.verify import find_edges, write_sets
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, fatal_row, gather_lines
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.formats.parquet import (
@@ -68,8 +77,8 @@ from pipeline_assets.corpus.formats.parquet import (
 )
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stages, settings_for
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, total_counts
@@ -118,22 +127,50 @@ def dedup_corpus(
         fix = f"deduplicate at most {MAX_DOCUMENTS:,} at a time"
         raise InputError(f"{documents:,} documents", "the corpus", fix)
     with open_run(building, shards, recipe, settings, stores) as dedup:
-        sketches = sketch_corpus(dedup)
-        exact = find_exact(dedup, sketches) if recipe.mode != "near" else ExactCopies()
-        near = find_near(dedup, sketches, recipe.near, exact) if recipe.near is not None else NearDuplicates()
-        decisions = write_decisions(dedup, sketches, exact, near)
+        sketched = sketch_corpus(dedup)
+        exact = find_exact(dedup, sketched) if recipe.mode != "near" else ExactCopies()
+        near = find_near(dedup, sketched, recipe.near, exact) if recipe.near is not None else NearDuplicates()
+        decisions = write_decisions(dedup, sketched, exact, near)
         groups = largest_groups(documents, exact, near)
-        kept = write_kept(dedup, sketches, decisions, groups)
+        kept = write_kept(dedup, sketched, decisions, groups)
     files = [
         *(receipt.files[0] for receipt in kept),
         gather_lines(building, (decision.files[0] for decision in decisions), DECISIONS_FILE, settings.zstd_level),
         *([publish_edges(building, near.edges, stores)] if recipe.near is not None else []),
         _write_groups(dedup, groups, kept),
-        _write_rejects(building, shards, sketches, settings.zstd_level),
+        _write_rejects(building, shards, sketched, settings.zstd_level),
     ]
-    of_sketches = total_counts(sketches)
+    of_sketches = total_counts(sketched)
     comparisons = {"without_words": of_sketches["without_words"], "short": of_sketches["short"], **near.counts}
-    return BuildResult(files, _counts(shards, sketches, decisions, kept) | {"comparisons": comparisons}, {})
+    return BuildResult(files, _counts(shards, sketched, decisions, kept) | {"comparisons": comparisons}, {})
+
+
+@contextlib.contextmanager
+def open_run(
+    building: StagingDir,
+    shards: Sequence[CorpusShard],
+    recipe: DedupRecipe,
+    settings: RunSettings,
+    seen: Sequence[SeenStore] = (),
+) -> Iterator[DedupRun]:
+    """A deduplication of these shards; its workers end with the block."""
+    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
+    with run_stages(do, settings, functools.partial(_load_kernels, recipe)) as run_stage:
+        yield DedupRun(building, shards, recipe, settings, run_stage, seen)
+
+
+def _load_kernels(recipe: DedupRecipe) -> None:
+    sketches.load_kernels(recipe)
+    if recipe.near is not None:
+        candidates.load_kernels()
+        verify.load_kernels()
+
+
+def find_near(dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies) -> NearDuplicates:
+    """All near duplicates that bands or sketches propose, out of the sketches of the corpus and its texts."""
+    proposed = propose(dedup, sketched, recipe, exact)
+    written, edges = find_edges(dedup, proposed, recipe)
+    return resolve_clusters(dedup, dedup.runs(edges), exact, total_counts([*proposed, *written, *edges]))
 
 
 def publish_edges(building: StagingDir, runs: Runs, seen: Sequence[SeenStore]) -> OutputFile:
@@ -151,6 +188,15 @@ def _published(run: Path, seen: Sequence[SeenStore]) -> pa.Table:
     return pa.table([*ids, *as_they_are, *alike], schema=EDGE_SCHEMA)
 
 
+def _seen_samples(store: SeenStore, wanted: Collection[int]) -> Iterator[tuple[int, Sample]]:
+    """(number in the corpus, document) of those that are of a store."""
+    own = [number for number in wanted if 0 <= number - store.first_number < store.documents]
+    if own:
+        rows = read_columns(store.listed, ["doc_id", "source"]).take(column_of(np.array(own) - store.first_number))
+        for number, row in zip(own, rows.to_pylist(), strict=True):
+            yield number, Sample(row["doc_id"], row["source"], "", store.name)
+
+
 def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[Receipt]) -> OutputFile:
     samples = {
         shard.first_number + int(row): Sample(doc_id, shard.source, beginning)
@@ -158,7 +204,7 @@ def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[
         for row, (doc_id, beginning) in receipt.notes[SAMPLES].items()
     }
     for store in dedup.seen:
-        samples.update(seen_samples(store, [group.kept for group in groups]))
+        samples.update(_seen_samples(store, [group.kept for group in groups]))
     rows = [
         Group(group.gone, samples[group.kept], tuple(samples[number] for number in group.members)) for group in groups
     ]
@@ -168,11 +214,11 @@ def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[
 
 
 def _write_rejects(
-    building: StagingDir, shards: Sequence[CorpusShard], sketches: Sequence[Receipt], zstd_level: int
+    building: StagingDir, shards: Sequence[CorpusShard], sketched: Sequence[Receipt], zstd_level: int
 ) -> OutputFile:
     rejects = [
         Reject(f"{shard.source}/{shard.path}", row, KILLED_WORKER).to_json()
-        for shard, sketch in zip(shards, sketches, strict=True)
+        for shard, sketch in zip(shards, sketched, strict=True)
         for row in sketch.notes[FATAL]
     ]
     return write_rows(building.path(REJECTS_FILE), REJECTS_FILE, rejects, zstd_level)
@@ -180,7 +226,7 @@ def _write_rejects(
 
 def _counts(
     shards: Sequence[CorpusShard],
-    sketches: Sequence[Receipt],
+    sketched: Sequence[Receipt],
     decisions: Sequence[Receipt],
     kept: Sequence[Receipt],
 ) -> dict[str, Any]:
@@ -194,7 +240,7 @@ def _counts(
                 "text_bytes": sketch.counts["bytes"] - documents.counts["dropped_bytes"],
                 "shards": 1,
             }
-            for shard, sketch, decision, documents in zip(shards, sketches, decisions, kept, strict=True)
+            for shard, sketch, decision, documents in zip(shards, sketched, decisions, kept, strict=True)
         ),
     )
     total = sum(by_source.values(), Counter[str]())
@@ -208,7 +254,9 @@ def _counts(
     }
 
 
-_MEMBERS = f"{WORK}/members.set"
+_DOCUMENTS_FILE, _HASHES_FILE = "documents.parquet", "hashes.parquet"
+_BANDS_FILE, _BITS_FILE = "bands.parquet", "sketches.parquet"
+_SETS_AREA, _MEMBERS = "shingles", f"{WORK}/members.set"
 _ROW_BYTES = 120  # of memory for a row: as read, as sorted, as written
 _DOCUMENTS = {"doc_id": pa.string(), "source": pa.string()}
 _HASHES = {"high": pa.uint64(), "low": pa.uint64(), "order": pa.uint64(), "doc_id": pa.string()}
@@ -233,27 +281,23 @@ def sign_corpus(
     recipe = DedupRecipe.from_content(recipe.content() | first_ones)
     shards = corpus_shards({deduplicated.manifest.name: deduplicated})
     with open_run(building, shards, recipe, settings) as run:
-        sketches = run.run("sketch", (Task.of(sketch_shard, shard, recipe) for shard in shards))
-        _refuse_fatal_rows(shards, sketches)
+        sketched = run.run("sketch", (Task.of(sketch_shard, shard, recipe) for shard in shards))
+        for shard, sketch in zip(shards, sketched, strict=True):
+            if sketch.notes[FATAL]:
+                raise fatal_row(sketch.notes[FATAL][0], "reads", shard.file)
         files = [
-            _write(run, DOCUMENTS_FILE, _DOCUMENTS, _documents(run, sketches)),
-            _write(run, HASHES_FILE, _HASHES, map(_by_hash, _ranges(run, sketches, HASHES))),
+            _write(run, _DOCUMENTS_FILE, _DOCUMENTS, _documents(run, sketched)),
+            _write(run, _HASHES_FILE, _HASHES, map(_by_hash, _ranges(run, sketched, HASHES))),
         ]
         if recipe.near is not None and recipe.near.minhash is not None:
-            files.append(_write(run, BANDS_FILE, _BANDS, map(_by_key, _ranges(run, sketches, BANDS))))
+            files.append(_write(run, _BANDS_FILE, _BANDS, map(_by_key, _ranges(run, sketched, BANDS))))
         elif recipe.near is not None:
-            files.append(_write(run, BITS_FILE, _BITS, map(_numbered, run.runs(sketches, BITS))))
+            files.append(_write(run, _BITS_FILE, _BITS, map(_numbered, run.runs(sketched, BITS))))
         if recipe.near is not None:
             files += _write_sets(run, recipe.near.proposer.shingle_words)
     by_source = add_by_source(shards, ({"documents": shard.rows} for shard in shards))
     in_order = [{"source": source, **counts} for source, counts in by_source.items()]
     return BuildResult(files, {"documents": sum(shard.rows for shard in shards), "sources": in_order}, {})
-
-
-def _refuse_fatal_rows(shards: Sequence[CorpusShard], sketches: Sequence[Receipt]) -> None:
-    for shard, sketch in zip(shards, sketches, strict=True):
-        if sketch.notes[FATAL]:
-            raise fatal_row(sketch.notes[FATAL][0], "reads", shard.file)
 
 
 def _write(run: DedupRun, name: str, kinds: Mapping[str, pa.DataType], parts: Iterable[_Columns]) -> OutputFile:
@@ -263,15 +307,15 @@ def _write(run: DedupRun, name: str, kinds: Mapping[str, pa.DataType], parts: It
     return write_table(run.building.path(name), name, in_row_groups(tables, schema), schema)
 
 
-def _documents(run: DedupRun, sketches: Sequence[Receipt]) -> Iterator[_Columns]:
-    for shard, sketch in zip(run.shards, sketches, strict=True):
+def _documents(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[_Columns]:
+    for shard, sketch in zip(run.shards, sketched, strict=True):
         for ids in map(read_columns, run.runs([sketch], IDS)):
             yield ids["doc_id"], repeated(shard.source, ids.num_rows)
 
 
-def _ranges(run: DedupRun, sketches: Sequence[Receipt], area: str) -> Iterator[pa.Table]:
+def _ranges(run: DedupRun, sketched: Sequence[Receipt], area: str) -> Iterator[pa.Table]:
     """All rows of an area, in ranges that fit into memory."""
-    runs = run.runs(sketches, area)
+    runs = run.runs(sketched, area)
     return (part.table() for part in even_ranges(runs, rows_of(runs), run.share_bytes // _ROW_BYTES))
 
 
@@ -295,6 +339,68 @@ def _write_sets(run: DedupRun, shingle_words: int) -> Iterator[OutputFile]:
     members = no_documents(run.documents)
     include(members, np.arange(run.documents, dtype=np.uint64))
     all_of_them = save(members, run.building.path(_MEMBERS))
-    tasks = (Task.of(write_sets, shard, all_of_them, shingle_words, SETS_AREA) for shard in run.shards)
+    tasks = (Task.of(write_sets, shard, all_of_them, shingle_words, _SETS_AREA) for shard in run.shards)
     for receipt in run.run("shingle", tasks):
         yield from receipt.files
+
+
+def open_seen(stores: Mapping[str, Artifact], recipe: DedupRecipe) -> list[SeenStore]:
+    """Signature stores, in the order in which their documents come.
+
+    Raises:
+        UsageError: something else than a store, or one that this recipe's documents can't be compared to.
+    """
+    for store in stores.values():
+        _refuse_other_signatures(store, recipe)
+    documents = (store.manifest.identity.counts["documents"] for store in stores.values())
+    firsts = itertools.accumulate(documents, initial=0)
+    return [_opened(name, store, first) for (name, store), first in zip(stores.items(), firsts, strict=False)]
+
+
+def _opened(name: str, store: Artifact, first: int) -> SeenStore:
+    counts, paths = store.manifest.identity.counts, [entry.path for entry in store.manifest.identity.files]
+    firsts = itertools.accumulate((one["documents"] for one in counts["sources"]), initial=first)
+    bands, sketches = (
+        SeenRun(store.path(path), first) if path in paths else None for path in (_BANDS_FILE, _BITS_FILE)
+    )
+    return SeenStore(
+        name,
+        first,
+        counts["documents"],
+        store.path(_DOCUMENTS_FILE),
+        SeenRun(store.path(_HASHES_FILE), first),
+        bands,
+        sketches,
+        tuple(
+            SetsFile(first, store.path(path), store.path(path.removesuffix(SETS_SUFFIX) + INDEX_SUFFIX))
+            for path in paths
+            if path.endswith(SETS_SUFFIX)
+        ),
+        tuple((number, one["source"]) for number, one in zip(firsts, counts["sources"], strict=False)),
+    )
+
+
+def _refuse_other_signatures(store: Artifact, recipe: DedupRecipe) -> None:
+    stage, again = store.manifest.identity.stage, "make one of that corpus with stage-a signatures"
+    if stage.name != SIGNATURES_STAGE.name:
+        raise UsageError(f"this is a {store.manifest.kind}, no signature store", store.folder, again)
+    if stage != SIGNATURES_STAGE:
+        what = f"its signatures are of version {stage.version}, this program's of {SIGNATURES_STAGE.version}"
+        raise UsageError(what, store.folder, again)
+    has, needs = _parameters(store.manifest.identity.recipe["signatures"]), _parameters(recipe.signatures())
+    if recipe.near is None:
+        has = needs | {"scope": has["scope"]}
+    if has != needs:
+        differing = [key for key in has if key in needs and has[key] != needs[key]]
+        whose = (", ".join(f"{key} {one[key] or 'none'}" for key in differing) for one in (has, needs))
+        what = "its signatures can't be compared with this run's: the store has {}; this run {}".format(*whose)
+        fix = "run with those of the store, or deduplicate its corpus with these and sign it again (stage-a signatures)"
+        raise UsageError(what, store.folder, fix)
+
+
+def _parameters(signatures: Mapping[str, Any]) -> dict[str, Any]:
+    """Scope and proposer, and what the proposer was told; those of two stores that differ in nothing else differ in a
+    key that both have.
+    """
+    proposer = next((name for name in signatures if name != "scope"), None)
+    return {"scope": signatures["scope"], "proposer": proposer, **(signatures[proposer] if proposer else {})}

@@ -19,27 +19,31 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.dedup.candidates import ExactCopies
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, line_blocks, read_documents
 from pipeline_assets.corpus.dedup.decision import RULE, Decision, Outcome
-from pipeline_assets.corpus.dedup.order import KeyRange, Runs, document_numbers, include, is_member
-from pipeline_assets.corpus.dedup.seen import SeenStore, stores_of
+from pipeline_assets.corpus.dedup.order import (
+    KeyRange,
+    Runs,
+    are_members,
+    document_numbers,
+    include,
+    is_member,
+    no_documents,
+    write_run,
+)
+from pipeline_assets.corpus.dedup.sketches import FATAL, IDS
+from pipeline_assets.corpus.dedup.steps import DedupRun, SeenStore, Task, stores_of
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
-from pipeline_assets.corpus.formats.parquet import column_of, numbers, read_columns, table_of
+from pipeline_assets.corpus.formats.parquet import column_of, mask, numbers, read_columns, table_of
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import Window
 
 _NONE = -1
-
-
-@dataclass(frozen=True)
-class ExactCopies:
-    """Exact copies of a corpus, in runs of `find_copies` and as a set in a file; none where they aren't looked for."""
-
-    runs: Runs = ()
-    copies: Path | None = None
+_NEAR, _OF_FIRSTS = f"{WORK}/near", f"{WORK}/of_firsts.parquet"
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,18 @@ class NearDuplicates:
     of_firsts: Path | None = None
     edges: Runs = ()
     counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def resolve_clusters(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
+    """Who goes, by the edges: runs of them in the order of their ranges; `counts` of how they came about."""
+    dropped, firsts = no_documents(dedup.documents), dedup.documents_in(exact.runs, "first")
+    names, of_firsts = [], []
+    for number, table in enumerate(near_duplicates(edges, dropped)):
+        names.append(write_run(dedup.building, f"{_NEAR}/{number:05d}.parquet", table).path)
+        of_firsts.append(table.filter(mask(are_members(numbers(table["number"]), firsts))))
+    names.append(write_run(dedup.building, _OF_FIRSTS, pa.concat_tables(of_firsts).sort_by("number")).path)
+    *runs, run_of_firsts = map(dedup.building.path, names)
+    return NearDuplicates(tuple(runs), run_of_firsts, edges, counts)
 
 
 def near_duplicates(runs: Sequence[Path], dropped: NDArray[np.uint8]) -> Iterator[pa.Table]:
@@ -128,6 +144,16 @@ class _Fate(NamedTuple):
     containment: float
     copy_of: str | None
     seen_in: str | None
+
+
+def write_decisions(
+    dedup: DedupRun, sketched: Sequence[Receipt], exact: ExactCopies, near: NearDuplicates
+) -> list[Receipt]:
+    """Receipts of `decide_shard`, one a shard."""
+    rules = (exact, near, tuple(dedup.seen), dedup.settings.zstd_level)
+    ids = (dedup.runs([sketch], IDS) for sketch in sketched)
+    of_shards = zip(dedup.shards, ids, strict=True)
+    return dedup.run("decide", (Task.of(decide_shard, shard, own, *rules) for shard, own in of_shards))
 
 
 def decide_shard(
@@ -211,42 +237,6 @@ def _near(of: KeyRange, seen: Sequence[SeenStore]) -> dict[int, _Fate]:
     }
 
 
-def keep_documents(
-    shard: CorpusShard,
-    dropped: Path,
-    fatal: frozenset[int],
-    sampled: frozenset[int],
-    zstd_level: int,
-    window: Window,
-    folder: BuildFolder,
-) -> Receipt:
-    """The documents that stay, in order.
-
-    Counts: `documents`, and `dropped_bytes` of the texts that go. Notes: `samples`, ids and beginnings of the texts of
-    sampled rows, by row.
-
-    Args:
-        dropped: the file of those that go, see `decide_shard`.
-        fatal: rows that kill their worker.
-    """
-    gone = frozenset(np.fromfile(dropped, np.int64).tolist())
-    dropped_bytes = 0
-    samples: dict[str, list[str]] = {}
-    name = f"{SHARDS}/{shard.name}{SUFFIX}"
-    with JsonlZstWriter(folder.path(name), zstd_level) as writer:
-        for lines, _ in line_blocks(shard, window):
-            kept = [line + b"\n" for row, line in lines if row not in gone and row not in fatal]
-            writer.write_lines(b"".join(kept), len(kept))
-            read = [one for one in lines if one.row in gone or one.row in sampled]
-            for (row, _), document in zip(read, read_documents(read, shard), strict=True):
-                if row in gone:
-                    dropped_bytes += len(document.text.encode())
-                if row in sampled:
-                    samples[str(row)] = [document.doc_id, document.text[:_SAMPLE_CHARACTERS]]
-    counts = {"documents": writer.rows, "dropped_bytes": dropped_bytes}
-    return Receipt([writer.output(name)], counts, {SAMPLES: samples})
-
-
 GROUPS, MEMBERS = 10, 3  # so many are shown, with so many of the documents that went
 _AT_A_TIME = 1 << 24
 
@@ -320,3 +310,53 @@ def _members(runs: Sequence[Path], moves: _Moves, wanted: Sequence[int]) -> dict
         for number, gone in zip(kept[rows].tolist(), numbers(table["number"])[rows].tolist(), strict=True):
             members[number] = heapq.nsmallest(MEMBERS, [*members[number], gone])
     return members
+
+
+def write_kept(
+    dedup: DedupRun, sketched: Sequence[Receipt], decisions: Sequence[Receipt], groups: Sequence[LargeGroup]
+) -> list[Receipt]:
+    """Receipts of `keep_documents`, one a shard; samples are what is shown of groups."""
+    samples = {number for group in groups for number in (group.kept, *group.members)}
+    tasks = []
+    for shard, sketch, decision in zip(dedup.shards, sketched, decisions, strict=True):
+        rows = (number - shard.first_number for number in samples)
+        sampled = frozenset(row for row in rows if 0 <= row < shard.rows)
+        dropped, fatal = dedup.building.path(decision.files[1].path), frozenset(sketch.notes[FATAL])
+        tasks.append(Task.of(keep_documents, shard, dropped, fatal, sampled, dedup.settings.zstd_level))
+    return dedup.run("keep", tasks)
+
+
+def keep_documents(
+    shard: CorpusShard,
+    dropped: Path,
+    fatal: frozenset[int],
+    sampled: frozenset[int],
+    zstd_level: int,
+    window: Window,
+    folder: BuildFolder,
+) -> Receipt:
+    """The documents that stay, in order.
+
+    Counts: `documents`, and `dropped_bytes` of the texts that go. Notes: `samples`, ids and beginnings of the texts of
+    sampled rows, by row.
+
+    Args:
+        dropped: the file of those that go, see `decide_shard`.
+        fatal: rows that kill their worker.
+    """
+    gone = frozenset(np.fromfile(dropped, np.int64).tolist())
+    dropped_bytes = 0
+    samples: dict[str, list[str]] = {}
+    name = f"{SHARDS}/{shard.name}{SUFFIX}"
+    with JsonlZstWriter(folder.path(name), zstd_level) as writer:
+        for lines, _ in line_blocks(shard, window):
+            kept = [line + b"\n" for row, line in lines if row not in gone and row not in fatal]
+            writer.write_lines(b"".join(kept), len(kept))
+            read = [one for one in lines if one.row in gone or one.row in sampled]
+            for (row, _), document in zip(read, read_documents(read, shard), strict=True):
+                if row in gone:
+                    dropped_bytes += len(document.text.encode())
+                if row in sampled:
+                    samples[str(row)] = [document.doc_id, document.text[:_SAMPLE_CHARACTERS]]
+    counts = {"documents": writer.rows, "dropped_bytes": dropped_bytes}
+    return Receipt([writer.output(name)], counts, {SAMPLES: samples})

@@ -12,6 +12,7 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,15 +20,16 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, DocumentFields, Line, line_blocks, read_documents
-from pipeline_assets.corpus.dedup.order import orders, write_run
+from pipeline_assets.corpus.dedup.order import document_numbers, orders, write_run
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe
+from pipeline_assets.corpus.dedup.steps import DedupRun, Task
 from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, lowered, mixed, normalize
-from pipeline_assets.corpus.doc_ids import write_ids
+from pipeline_assets.corpus.doc_ids import first_repeat, write_ids
 from pipeline_assets.corpus.document import columns_of
-from pipeline_assets.corpus.formats.parquet import column_of, numbers, strings, table_of
-from pipeline_assets.corpus.spine.errors import InputError, key
+from pipeline_assets.corpus.formats.parquet import column_of, numbers, read_columns, strings, table_of, truths
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, key
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.worker import Window
 
 _FIRST, _SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
@@ -228,7 +230,9 @@ def _sketch(
     own = np.array(rows, np.uint64) + np.uint64(shard.first_number)
     own = orders(own, recipe.selection, text_bytes, qualities)
     doc_ids = strings([document.doc_id for document in documents])
-    salt = _salt_of(shard.source) if recipe.scope == "per-source" else np.uint64(0)
+    salt = np.uint64(0)
+    if recipe.scope == "per-source":
+        salt = np.uint64(int.from_bytes(hashlib.sha256(shard.source.encode()).digest()[:8]))
     counts["documents"] += len(rows)
     counts["bytes"] += int(text_bytes.sum())
     counts["with_quality"] += int((~np.isnan(qualities)).sum())
@@ -281,6 +285,46 @@ def _write(
         yield write_run(folder, f"{area}/{shard.name}.{number:05d}.parquet", table)
 
 
+def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
+    """Receipts of `sketch_shard`, one a shard.
+
+    Raises:
+        UsageError: no document has the quality column.
+        InputError: a line that is no Document, or two documents with one id.
+    """
+    sketched = dedup.run("sketch", (Task.of(sketch_shard, shard, dedup.recipe) for shard in dedup.shards))
+    counts, column = total_counts(sketched), dedup.recipe.quality_column
+    if column is not None and counts["documents"] and not counts["with_quality"]:
+        what, fix = f"no document has a `{column}`", "name a number that is in their meta"
+        raise UsageError(what, bare("dedup.quality_column"), fix)
+    _check_ids(dedup, sketched)
+    return sketched
+
+
+def _check_ids(dedup: DedupRun, sketched: Sequence[Receipt]) -> None:
+    repeat = first_repeat(dedup.runs(sketched, ID_HASHES))
+    if repeat is None:
+        return
+    runs = dedup.runs(sketched, IDS)
+    doc_id = read_columns(runs[repeat.shard])["doc_id"][repeat.row]
+    first, second, *_ = np.sort(np.concatenate([_documents_with(doc_id, run) for run in runs])).tolist()
+    what = f"{doc_id} is the id of {_place(dedup, first)} and of {_place(dedup, second)}"
+    raise InputError(what, dedup.building.target, "give every source ids of its own: normalise one again")
+
+
+def _documents_with(doc_id: pa.Scalar, run: Path) -> NDArray[np.uint64]:
+    import pyarrow.compute as pc
+
+    table = read_columns(run)
+    is_it = truths(pc.equal(table["doc_id"].combine_chunks(), doc_id))
+    return document_numbers(numbers(table["order"])[is_it])
+
+
+def _place(dedup: DedupRun, number: int) -> str:
+    shard = next(shard for shard in reversed(dedup.shards) if shard.first_number <= number)
+    return f"{shard.source}/{shard.path} row {number - shard.first_number}"
+
+
 def load_kernels(recipe: DedupRecipe) -> None:
     """Loads what `sketch_shard` keeps for the life of its process: tables, and compiled code, once on this machine."""
     lowered()
@@ -289,10 +333,6 @@ def load_kernels(recipe: DedupRecipe) -> None:
         signed = signatures(batch, recipe.near.proposer)
         if recipe.near.minhash is not None:
             band_keys(signed, recipe.near.minhash.bands, np.uint64(0))
-
-
-def _salt_of(source: str) -> np.uint64:
-    return np.uint64(int.from_bytes(hashlib.sha256(source.encode()).digest()[:8]))
 
 
 def _hashes(batch: NormalizedBatch, texts: Sequence[bytes]) -> NDArray[np.uint64]:

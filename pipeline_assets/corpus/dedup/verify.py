@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,10 +25,15 @@ from pipeline_assets.corpus.dedup.order import (
     distinct_pairs,
     document_numbers,
     load,
+    ranges,
+    rows_of,
+    save,
     sorted_pairs,
     write_run,
 )
+from pipeline_assets.corpus.dedup.recipe import NearRecipe
 from pipeline_assets.corpus.dedup.sketches import shingle_sets
+from pipeline_assets.corpus.dedup.steps import INDEX_SUFFIX, SETS_SUFFIX, DedupRun, SetsFile, Task, parts
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.formats.parquet import column_of, numbers, strings, table_of
 from pipeline_assets.corpus.spine.durable import DurableFile
@@ -37,9 +41,25 @@ from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import Window
 
-SETS, EDGES = f"{WORK}/sets", f"{WORK}/edges"
-SETS_SUFFIX, INDEX_SUFFIX = ".sets", ".index"
+_SETS, _EDGES, _COMPARED = f"{WORK}/sets", f"{WORK}/edges", f"{WORK}/compared.set"
+_PAIR_BYTES = 250  # of memory for a row: as read, as sorted, as written
+_SHINGLE_BYTES = 24  # in a set as it is read, and with others in one array
+_SETS_SHARE = 2  # sets may have half of a worker's memory
 _INDEX = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4"), ("shingles", "<u4")])
+
+
+def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe) -> tuple[list[Receipt], list[Receipt]]:
+    """Receipts of `write_sets`, one a shard, and of `verify_pairs`, in the order of their ranges."""
+    pairs = dedup.runs(proposed)
+    compared = save(dedup.documents_in(pairs, "later", "earlier"), dedup.building.path(_COMPARED))
+    words = recipe.proposer.shingle_words
+    written = dedup.run("shingle", (Task.of(write_sets, shard, compared, words, _SETS) for shard in dedup.shards))
+    own = [SetsFile(0, *dedup.runs([receipt])) for receipt in written if receipt.files]
+    sets = (*(file for store in dedup.seen for file in store.sets), *own)
+    for_sets = dedup.share_bytes // _SETS_SHARE
+    rules = (sets, recipe.threshold, for_sets // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)
+    by_later = ranges(pairs, min(for_sets // _PAIR_BYTES, -(-rows_of(pairs) // parts(dedup.settings))))
+    return written, dedup.run("verify", (Task.of(verify_pairs, one, *rules) for one in by_later))
 
 
 def write_sets(
@@ -76,14 +96,6 @@ def write_sets(
         file.write(np.array(entries, _INDEX).tobytes())
     index = OutputFile.plain(index_name, len(entries), file)
     return Receipt([sets, index], {"compared": len(entries)})
-
-
-class SetsFile(NamedTuple):
-    """Sets of one shard, and the entries of their index; `offset` is added to the numbers there."""
-
-    offset: int
-    sets: Path
-    entries: Path
 
 
 class ShingleSets:
@@ -164,7 +176,7 @@ def verify_pairs(
             _edges(block, opened, Fraction(threshold)) for block in _blocks(compared, opened, fetched_shingles)
         ).combine_chunks()
     counts = {"pairs": compared.shape[1], "edges": edges.num_rows, "capped_documents": capped}
-    return Receipt([write_run(folder, f"{EDGES}/{pairs.name}.parquet", edges)], counts)
+    return Receipt([write_run(folder, f"{_EDGES}/{pairs.name}.parquet", edges)], counts)
 
 
 def load_kernels() -> None:

@@ -202,7 +202,7 @@ def _receipts(
         return list(run_stage("filter", work, shards, building, settings, functools.partial(load_filters, recipe)))
     # What deduplicates is loaded only where it is asked to.
     from pipeline_assets.corpus.dedup.repeated_windows import find_repeats
-    from pipeline_assets.corpus.dedup.tasks import Task, do
+    from pipeline_assets.corpus.dedup.steps import Task, do
 
     with run_stages(do, settings, functools.partial(_load_all, recipe)) as run:
         found = find_repeats(run, building, shards, recipe.windows, refused_licences, settings)

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.decontamination.evidence import read_contaminated
+from pipeline_assets.corpus.decontamination.recipe import read_contaminated
 from pipeline_assets.corpus.dedup.decision import Decision, read_decisions
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs

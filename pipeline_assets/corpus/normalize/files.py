@@ -1,13 +1,15 @@
 """The stage `normalize` for files of this machine: runs of their pieces as shards, or buckets of a site's threads."""
 
 import functools
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import assert_never
 
 from pipeline_assets.corpus.document import DeriveId, Document
 from pipeline_assets.corpus.document_shards import ShardWriter, read_rejects
-from pipeline_assets.corpus.licences import licence_table
+from pipeline_assets.corpus.licences import LICENCE_TEXT_BYTES, UNKNOWN, Licensed, licence_of_text, licence_table
 from pipeline_assets.corpus.normalize.converted import (
     NO_SUCH_COLUMN,
     WITHOUT_VALUES,
@@ -21,7 +23,6 @@ from pipeline_assets.corpus.normalize.converted import (
     noting_columns,
     write_outcomes,
 )
-from pipeline_assets.corpus.normalize.licence_files import LicenceFiles
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
 from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, another_column
 from pipeline_assets.corpus.readers.lines import reject_words, row_words
@@ -32,6 +33,7 @@ from pipeline_assets.corpus.readers.source_folder import (
     SourceFolder,
     byte_ranges,
     files_of,
+    open_source,
 )
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive
 from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, plan_buckets, plan_spill, spill_rows
@@ -40,7 +42,8 @@ from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikip
 from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
 from pipeline_assets.corpus.spine.engine import TIMES_PACKED, RunSettings, run_stage, settings_for
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.corpus.spine.files import unreadable
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, dropped_key
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
@@ -112,6 +115,53 @@ def _settings_for(building: StagingDir, settings: RunSettings, shards: Sequence[
     return settings_for(building, settings, sizes)
 
 
+_SHOWN = 3
+
+
+class LicenceFiles:
+    """Licence files by their folders; one is read when a file is first asked about that it is nearest to."""
+
+    def __init__(self, files: Sequence[SourceFile]) -> None:
+        self._files: dict[PurePosixPath, list[SourceFile]] = {}
+        self._licensed: dict[PurePosixPath, Licensed] = {}
+        for file in sorted(files, key=lambda file: file.name):
+            self._files.setdefault(PurePosixPath(file.name).parent, []).append(file)
+
+    def nearest(self, name: str) -> Licensed | None:
+        """What the licence files say that lie in the folder of a file, else in the next one above it that has some;
+        None where none has.
+
+        Raises:
+            InputError: one can't be read, or is not as it was listed.
+        """
+        folder = next((above for above in PurePosixPath(name).parents if above in self._files), None)
+        if folder is None:
+            return None
+        if folder not in self._licensed:
+            self._licensed[folder] = _agreed([_licence_of(file) for file in self._files[folder]])
+        return self._licensed[folder]
+
+
+def _agreed(said: Sequence[Licensed]) -> Licensed:
+    """What all licence files of a folder say; `unknown` where they differ: they may hold together, or be a choice."""
+    if len({one.tag for one in said}) == 1:
+        return said[0]
+    shown = ", ".join(f"{one.evidence.removeprefix('file: ')} ({one.tag})" for one in said[:_SHOWN])
+    return Licensed(UNKNOWN, f"file: {shown}" + ", …" * (len(said) > _SHOWN))
+
+
+def _licence_of(file: SourceFile) -> Licensed:
+    with open_source(file) as opened:
+        try:
+            text = io.BufferedReader(opened).read(LICENCE_TEXT_BYTES + 1)  # type: ignore[type-var]
+        except OSError as error:
+            raise RetryableError(unreadable(error), file.path, "give back the file") from None
+    evidence = f"file: {file.name}"
+    if len(text) > LICENCE_TEXT_BYTES:
+        return Licensed(UNKNOWN, evidence)
+    return licence_of_text(text.decode("utf-8", errors="replace"), evidence)
+
+
 def convert_local(
     building: StagingDir, files: Sequence[SourceFile], recipe: LocalRecipe, shard_bytes: int, settings: RunSettings
 ) -> Converted:
@@ -130,13 +180,11 @@ def convert_local(
         _refuse_missing_text(building, list(named.values()), columns.text, files)
     missing = columns_without_values(columns, counts) if columns else []
     decisions = {WITHOUT_VALUES: missing} if missing else {}
-    is_expected = functools.partial(_is_of_an_empty_file, recipe)
-    return Converted(named, derive_id, decisions, is_expected, words=reject_words(files))
 
+    def is_of_an_empty_file(reject: Reject) -> bool:
+        return recipe.format_of(reject.file) == "text" and (reject.reason, reject.detail) == ("empty_text", "")
 
-def _is_of_an_empty_file(recipe: LocalRecipe, reject: Reject) -> bool:
-    """Whether it is a text file that has no byte: there is nothing in it that could be bad."""
-    return recipe.format_of(reject.file) == "text" and (reject.reason, reject.detail) == ("empty_text", "")
+    return Converted(named, derive_id, decisions, is_of_an_empty_file, words=reject_words(files))
 
 
 def _refuse_missing_text(

@@ -1,4 +1,4 @@
-"""The sources of a stage A recipe: a section each, by kind."""
+"""The sources of a stage A recipe: a section each, by kind; and the raw pins of their files, each by its hash."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,19 +7,24 @@ from typing import Annotated, Any, Literal, get_args
 
 import pydantic
 
-from pipeline_assets.corpus import licence_texts
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.licences import known_tag, licence_table
+from pipeline_assets.corpus.licences import known_tag, licence_table, licence_texts_fingerprint
 from pipeline_assets.corpus.readers.columns import ColumnMap, LicensedColumns, Patterns
+from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows, is_named
+from pipeline_assets.corpus.readers.raw_pin import pin_of_folder, refuse_unpinned
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, list_files
+from pipeline_assets.corpus.readers.stackexchange.archive import check_readable
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.snapshot.plan import list_snapshot, raw_of_hub
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Misfit, Name, Option, RecipePart, RejectShare, section_at, sections_at
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.trust.figures import Listing
 
 _LICENCE_TEXTS = "licence_texts"
 _NOT_OF_THE_ROWS = frozenset({"path", "filters"})
@@ -79,7 +84,7 @@ class SourceSection(RecipePart):
         """What the bytes of its Documents depend on."""
         content = {key: value for key, value in self.content().items() if key not in _NOT_OF_THE_ROWS}
         if content.get("license_files") is not None:
-            content[_LICENCE_TEXTS] = licence_texts.fingerprint()
+            content[_LICENCE_TEXTS] = licence_texts_fingerprint()
         return content | {"shard_text_bytes": shard_text_bytes}
 
 
@@ -275,3 +280,34 @@ def _file_misfits(place: tuple[str | int, ...], section: Mapping[str, Any], fold
 def _of_file(place: tuple[str | int, ...], error: UsageError) -> Misfit:
     what, where, fix = error.args
     return Misfit(place, f"{where}: {what}", fix)
+
+
+def pin_inputs(target: Target, run: Run) -> BuildResult:
+    """The files that a target is made of.
+
+    Raises:
+        UsageError, InputError: no revision is pinned yet; from the hub; from `pin_of_folder`; a dump can't be unpacked
+            here.
+    """
+    if target.outside is None:
+        return raw_of_hub(*_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)
+    assert isinstance(target.outside, SourceFolder)
+    if target.recipe.get("kind") == "stackexchange":
+        for file in target.outside.below(run.root).files():
+            check_readable(file.path)  # said before an hour of hashing, not after
+    return pin_of_folder(target.outside, run.root, run.settings)
+
+
+def list_inputs(target: Target, run: Run) -> Listing:
+    """The same, told before anything is read."""
+    if target.outside is None:
+        return list_snapshot(*_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)
+    assert isinstance(target.outside, SourceFolder)
+    return Listing.of_files(target.outside.below(run.root).files())
+
+
+def _sample(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]:
+    source, shard_text_bytes = source_of(target.recipe)
+    assert isinstance(source, HubSource)
+    refuse_unpinned(source.dataset, source.revision, target.name.partition("/")[0])
+    return run.hub_for("this source"), source.snapshot(shard_text_bytes)

@@ -19,13 +19,13 @@ from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document_shards import DocumentShard, gather_frames
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
-from pipeline_assets.corpus.packing.encoded import encoded_corpus
 from pipeline_assets.corpus.packing.plan_files import (
     SETTLED,
     PlanFiles,
     PlannedCorpus,
     RowRange,
     drawn_of,
+    encoded_corpus,
     row_ranges,
 )
 from pipeline_assets.corpus.packing.recipe import PackRecipe, SettledPack, refuse_unencodable

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
-from pipeline_assets.corpus.packing.encoded import EncodedShard
 from pipeline_assets.corpus.packing.mixture import (
     MAX_THINGS,
     Draws,
@@ -32,6 +31,7 @@ from pipeline_assets.corpus.packing.plan_files import (
     SETTLED,
     Drawn,
     DrawnSource,
+    EncodedShard,
     PlanFiles,
     PlannedCorpus,
     first_documents,

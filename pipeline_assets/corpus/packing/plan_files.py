@@ -1,22 +1,117 @@
-"""What there is before a row is written: the encoded shards, and the files of a plan, what is drawn and which rows it
-makes.
+"""What there is before a row is written: the shards as runs of tokens, and the files of a plan, what is drawn of them
+and which rows it makes.
 
 Documents of a corpus are numbered: sources by name, their shards, their rows. So are draws: sources, their epochs, and
 in an epoch the documents. So of a shard the draws of one epoch have numbers in a row.
 """
 
+import contextlib
+import functools
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.packing.encoded import EncodedShard
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, DocumentShard, gather_lines
+from pipeline_assets.corpus.spine.engine import RunSettings, RunStage, run_stages, settings_for
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir
+from pipeline_assets.corpus.spine.worker import Work
+from pipeline_assets.corpus.tokens.encode import DocumentTable, load_tables
+from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
+
+_GROWTH_BYTES = 128 << 20  # a tokenizer's cache of words only grows: to start it afresh more often costs a fifth more
+
+
+@dataclass(frozen=True)
+class EncodedShard:
+    """What became of a shard.
+
+    Attributes:
+        path: of the shard, in its artifact.
+        token_file: int32 ids, document after document, each with its end.
+        document_file: of `documents` lines, see `DocumentTable`.
+        rejected: texts that were not encoded.
+    """
+
+    source: str
+    path: str
+    token_file: Path
+    document_file: Path
+    documents: int
+    rejected: int = 0
+
+    @property
+    def table(self) -> DocumentTable:
+        """Its documents; the last tables are kept open, since every range of rows asks for all of them."""
+        written = self.document_file.stat()
+        return _kept_open(self.document_file, written.st_ino, written.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=128)
+def _kept_open(path: Path, inode: int, modified_ns: int) -> DocumentTable:
+    return DocumentTable(path)
+
+
+@dataclass(frozen=True)
+class EncodedCorpus:
+    """Its shards, in order, the receipts of `encode_shard`, and what runs further stages in the same workers."""
+
+    shards: tuple[EncodedShard, ...]
+    receipts: Sequence[Receipt]
+    run: RunStage[Any]
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Which libraries encoded it."""
+        return {"tokenizer_driver": sorted({str(receipt.notes["driver"]) for receipt in self.receipts})}
+
+    def gather_rejects(self, building: StagingDir, zstd_level: int) -> OutputFile:
+        """The rejects of all shards."""
+        return gather_lines(building, [receipt.files[2] for receipt in self.receipts], REJECTS_FILE, zstd_level)
+
+
+@contextlib.contextmanager
+def encoded_corpus(
+    work: Work[Any],
+    shards: Sequence[CorpusShard],
+    tokenizer: TokenizerFile,
+    building: StagingDir,
+    settings: RunSettings,
+) -> Iterator[EncodedCorpus]:
+    """Shards, in this order, encoded; the block runs what follows by the same work.
+
+    Args:
+        work: `encode_shard` for a DocumentShard, by this tokenizer; other shards are of the block's stages.
+    Raises:
+        InputError: as `encode_shard` and `load_tokenizer`. OracleDisagrees: as `encode_shard`.
+    """
+    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
+    settings = replace(settings, growth_bytes=_GROWTH_BYTES)
+    to_encode = [
+        DocumentShard(f"{number:05d}", f"{shard.source}/{shard.path}", shard.file, shard.rows)
+        for number, shard in enumerate(shards)
+    ]
+    warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
+    with run_stages(work, settings, warm_up) as run:
+        receipts = list(run(f"encode-{load_tokenizer(tokenizer).driver}", to_encode, building))
+        encoded = tuple(
+            EncodedShard(
+                shard.source,
+                shard.path,
+                building.path(receipt.files[0].path),
+                building.path(receipt.files[1].path),
+                receipt.counts["documents"],
+                receipt.counts["rows"] - receipt.counts["documents"],
+            )
+            for shard, receipt in zip(shards, receipts, strict=True)
+        )
+        yield EncodedCorpus(encoded, receipts, run)
 
 
 def first_documents(shards: Sequence[EncodedShard]) -> NDArray[np.int64]:

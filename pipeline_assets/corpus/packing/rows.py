@@ -28,10 +28,10 @@ from pipeline_assets.corpus.formats.memmap import (
     write_npy_header,
 )
 from pipeline_assets.corpus.formats.parquet import column_of, mask, numbers, repeated
-from pipeline_assets.corpus.packing.encoded import EncodedShard
 from pipeline_assets.corpus.packing.plan_files import (
     Drawn,
     DrawnSource,
+    EncodedShard,
     PlanFiles,
     RowRange,
     first_documents,

@@ -160,3 +160,17 @@ def deduplicated_before(corpus: Artifact, root: Path) -> Artifact | None:
         return Lineage(root).locate(digests[0]) if digests else None
     except InputError:
         return None
+
+
+def preview_packed(packed: Artifact) -> list[dict[str, str]]:
+    """What each source was asked for and gives."""
+    return [
+        {
+            "source": source,
+            "asked": f"{float(counts['asked_share']):.2%}",
+            "of the tokens": f"{float(counts['share']):.2%}",
+            "tokens": f"{counts['packed_tokens']:,}",
+            "epochs": f"{float(counts['epochs']):.2f}",
+        }
+        for source, counts in packed.manifest.identity.counts["by_source"].items()
+    ]

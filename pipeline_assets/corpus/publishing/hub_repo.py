@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles, check_name
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, check_name
 from pipeline_assets.corpus.readers.hub_http import Garbled, reading_answer
-from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError, UsageError
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from pipeline_assets.corpus.publishing.hub_repo import Commit, HubRepo, Item, ta
 from pipeline_assets.corpus.publishing.load_back import load_back
 from pipeline_assets.corpus.publishing.publication import Publication, pattern_of, publication_of, splits_of
 from pipeline_assets.corpus.readers.hub_configs import CARD
-from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, sha256_of

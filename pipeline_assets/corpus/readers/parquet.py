@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, check_columns, column_values, faulty_rows
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, forget
-from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span, forget
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.worker import grouped_by_size

@@ -13,8 +13,12 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.decontamination.evidence import ContaminatedLine, evidence_on, read_contaminated
-from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
+from pipeline_assets.corpus.decontamination.recipe import (
+    EVALUATION_STAGE,
+    ContaminatedLine,
+    evidence_on,
+    read_contaminated,
+)
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, corpus_shards
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE, read_decisions
 from pipeline_assets.corpus.document import Document

@@ -16,11 +16,10 @@ from pipeline_assets.corpus.document import Document, Meta, derived_doc_id
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks, read_structs
 from pipeline_assets.corpus.readers.columns import find_column
-from pipeline_assets.corpus.readers.held import covers, spans_of
-from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, Span
-from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFile, Span
 from pipeline_assets.corpus.readers.lines import read_row
 from pipeline_assets.corpus.readers.parquet import SpanFile, open_row_groups
+from pipeline_assets.corpus.readers.raw_pin import covers, spans_of
 from pipeline_assets.corpus.readers.source_folder import format_of
 from pipeline_assets.corpus.rows.store import DOCUMENT_DECODER, Content, FileRows, Labels, Line, Part, Row, Seen, Source
 from pipeline_assets.corpus.snapshot.draw import SpanStream, row_lines

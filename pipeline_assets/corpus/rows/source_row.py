@@ -12,8 +12,7 @@ from typing import Any
 
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.formats.parquet import open_parquet, row_of_file
-from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.readers.lines import file_at, line_blocks, lines_of, place_of_line, row_words
 from pipeline_assets.corpus.readers.source_folder import SourceFile, folder_path, format_of, has_changed
 from pipeline_assets.corpus.spine.artifact import Artifact

@@ -29,7 +29,18 @@ _BEGINNING = """# Stage-2 mixtures
 Written by `corpusmill stage2 docs` from `manifests/`, not by hand. How it is done is told in [stage 2](stage2.md).
 """
 Content = dict[str, Any]
+_SHOWN_LICENCES = 5
 _SAME = ("dtype", "seq_len", "vocabulary_size")
+
+
+def preview_token_shards(shards: Artifact) -> list[dict[str, str]]:
+    """What licences its tokens have, the most frequent first."""
+    counts = shards.manifest.identity.counts
+    by_licence = sorted(counts["license_tokens"].items(), key=lambda item: (-item[1], item[0]))
+    return [
+        {"licence": tag, "of the tokens": f"{tokens / counts['tokens']:.2%}", "tokens": f"{tokens:,}"}
+        for tag, tokens in by_licence[:_SHOWN_LICENCES]
+    ]
 
 
 def preview_inventory(inventory: Artifact) -> list[dict[str, str]]:

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, write_npy_header
 from pipeline_assets.corpus.formats.memmap import DTYPE as RUN_DTYPE
 from pipeline_assets.corpus.formats.parquet import column_of, in_row_groups, repeated, write_table
-from pipeline_assets.corpus.packing.encoded import EncodedCorpus, EncodedShard, encoded_corpus
+from pipeline_assets.corpus.packing.plan_files import EncodedCorpus, EncodedShard, encoded_corpus
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
 from pipeline_assets.corpus.packing.rows import license_tokens
 from pipeline_assets.corpus.shards.recipe import Dtype, ShardsRecipe

@@ -19,8 +19,7 @@ from typing import Any, BinaryIO
 
 from pipeline_assets.corpus.formats.compression import codec_of, decompressed
 from pipeline_assets.corpus.readers.columns import Fault, another_column, find_column
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, check_whole, forget
-from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span, check_whole, forget
 from pipeline_assets.corpus.readers.lines import placed_lines, read_row, refuse_document
 from pipeline_assets.corpus.readers.parquet import RowGroup
 from pipeline_assets.corpus.readers.raw_pin import in_order

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.errors import InputError

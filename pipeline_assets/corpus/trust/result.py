@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pipeline_assets.corpus.readers.held import CHANGED, CURE, HeldOfFolders, HeldOfHub
+from pipeline_assets.corpus.readers.raw_pin import CHANGED, CURE, HeldOfFolders, HeldOfHub
 from pipeline_assets.corpus.rows.store import Seen
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError

@@ -19,8 +19,8 @@ import msgspec
 import pyarrow as pa
 
 from pipeline_assets.corpus.formats.parquet import content_sha256
-from pipeline_assets.corpus.readers.held import held_of_folders, held_of_hub
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
+from pipeline_assets.corpus.readers.raw_pin import held_of_folders, held_of_hub
 from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.rows.trace import rows_of
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_files, read_manifest

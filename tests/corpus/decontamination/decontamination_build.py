@@ -8,9 +8,15 @@ import msgspec
 from made_corpus import lines_of, seal_corpus
 
 from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
-from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationSet
-from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE, ContaminatedLine, read_contaminated
-from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE, DecontaminationRecipe, EvaluationRecipe
+from pipeline_assets.corpus.decontamination.recipe import (
+    DECONTAMINATION_STAGE,
+    EVALUATION_STAGE,
+    ContaminatedLine,
+    DecontaminationRecipe,
+    EvaluationRecipe,
+    EvaluationSet,
+    read_contaminated,
+)
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.readers.raw_pin import pin_of_folder
 from pipeline_assets.corpus.readers.source_folder import SourceFolder

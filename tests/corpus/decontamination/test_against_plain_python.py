@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from plain_decontamination import PlainFate, fate, ngrams_of_items
 
 from pipeline_assets.corpus.decontamination import decontaminate_corpus, item_index
-from pipeline_assets.corpus.decontamination.evidence import ContaminatedLine
+from pipeline_assets.corpus.decontamination.recipe import ContaminatedLine
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, normalize
 
 WORDS = ["a", "b", "Ä", "日本", "İx", "ß", "c_", "1"]

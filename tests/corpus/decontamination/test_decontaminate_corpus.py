@@ -9,7 +9,7 @@ from decontamination_build import decontaminate, evidence_of, items_set, recipe,
 from made_corpus import lines_of
 
 from pipeline_assets.corpus.decontamination import decontaminate_corpus as corpus_stage
-from pipeline_assets.corpus.decontamination.evidence import ContaminatedLine, read_contaminated
+from pipeline_assets.corpus.decontamination.recipe import ContaminatedLine, read_contaminated
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError

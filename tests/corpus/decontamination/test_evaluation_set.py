@@ -12,9 +12,8 @@ import pytest
 import zstandard
 from decontamination_build import evaluation_set, items_set, listed, recipe, rows_set
 
-from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationItem, EvaluationSet, read_items
-from pipeline_assets.corpus.decontamination.item_index import write_index
-from pipeline_assets.corpus.decontamination.recipe import EvaluationRecipe
+from pipeline_assets.corpus.decontamination.item_index import EvaluationItem, read_items, write_index
+from pipeline_assets.corpus.decontamination.recipe import EvaluationRecipe, EvaluationSet
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.staging import BuildFolder
 

@@ -27,8 +27,8 @@ from made_corpus import numbered
 from plain_dedup import PlainDocument
 
 from pipeline_assets.corpus.dedup.decision import EDGES_FILE, Sample, read_groups
+from pipeline_assets.corpus.dedup.dedup_corpus import open_seen
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.dedup.seen import open_seen
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_windows import plain_hash, plain_windows
 
-from pipeline_assets.corpus.dedup.windows import select_windows
+from pipeline_assets.corpus.dedup.repeated_windows import select_windows
 
 
 def selected(texts: list[bytes], window_bytes: int = 256, every: int = 64) -> list[list[int]]:

@@ -12,7 +12,7 @@ import pytest
 from refusals import refusal
 from stage_a_build import INLINE, build, local_source, recipe_of
 
-from pipeline_assets.corpus.dedup import windows
+from pipeline_assets.corpus.dedup import repeated_windows
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.filters.language import detector
 from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
@@ -186,14 +186,14 @@ def test_workers_have_no_part_in_which_documents_repeat_earlier_ones(filtered: F
 def test_a_row_that_kills_who_looks_for_windows_is_rejected_and_no_filter_reads_it(
     filtered: Filtered, monkeypatch: pytest.MonkeyPatch, rejects_of: Read
 ) -> None:
-    select = windows.select_windows
+    select = repeated_windows.select_windows
 
-    def select_or_die(texts: Sequence[bytes], *settings: int) -> windows.Selected:
+    def select_or_die(texts: Sequence[bytes], *settings: int) -> repeated_windows.Selected:
         if any(b"deadly" in text for text in texts):
             os.kill(os.getpid(), signal.SIGKILL)
         return select(texts, *settings)
 
-    monkeypatch.setattr(windows, "select_windows", select_or_die)
+    monkeypatch.setattr(repeated_windows, "select_windows", select_or_die)
 
     found = filtered("one", "deadly", "two", "one", engine=RunSettings(2, "fork"), windows={})
 

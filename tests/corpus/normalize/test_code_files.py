@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stage_a_build import build, digests, ledger, notes_recipe
 
-from pipeline_assets.corpus import licence_texts
-from pipeline_assets.corpus.licences import Licensed, licence_table
-from pipeline_assets.corpus.normalize.licence_files import LicenceFiles
+from pipeline_assets.corpus.licences import LICENCE_TEXT_BYTES, Licensed, licence_table, licence_texts_fingerprint
+from pipeline_assets.corpus.normalize.files import LicenceFiles
 from pipeline_assets.corpus.normalize.sources import LocalSource, source_of
 from pipeline_assets.corpus.readers.local import LocalRecipe
 from pipeline_assets.corpus.readers.source_folder import SourceFile
@@ -151,7 +150,7 @@ def test_a_licence_file_is_never_a_document(normalized: Normalized, documents_of
 
 
 def test_a_text_that_is_too_long_for_a_licence_is_unknown(normalized: Normalized, documents_of: Read) -> None:
-    files = {"LICENSE": MIT + "\n" * licence_texts.LICENCE_TEXT_BYTES, "a.py": "a = 1\n"}
+    files = {"LICENSE": MIT + "\n" * LICENCE_TEXT_BYTES, "a.py": "a = 1\n"}
 
     assert licences(documents_of(normalized("notes", files, **LICENSED))) == {"a.py": ("unknown", "file: LICENSE")}
 
@@ -216,7 +215,7 @@ def test_keys_that_are_not_used_are_not_in_what_bytes_depend_on(tmp_path: Path) 
     plain, named = source.rows_content(1), code.rows_content(1)
 
     assert named.keys() - plain.keys() == {"text_endings", "license_files", "licence_texts"}
-    assert named["licence_texts"] == licence_texts.fingerprint()
+    assert named["licence_texts"] == licence_texts_fingerprint()
     found, _ = source_of(named | {"licences": licence_table().fingerprint})
     assert found.rows_content(1) == named
 

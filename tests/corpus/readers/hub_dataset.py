@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
-from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
 from pipeline_assets.corpus.spine import durable
 from resources.loopback_hub import LoopbackHub
 

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from hub_dataset import BIG, CARD, DATASET, LARGE, NOWHERE, Published
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, check_whole
-from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span, check_whole
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from resources.loopback_hub import LoopbackHub
@@ -315,7 +314,7 @@ FETCH = """
 import json, sys
 from pathlib import Path
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_files import HubFile
 cache, endpoint, commit, file = sys.argv[1:]
 hub = HubFiles(Path(cache), endpoint, tries=2, wait_s=0.01)
 sys.stdin.readline()

@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numbered_pages import large_pages
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
-from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
 from pipeline_assets.corpus.readers.parquet import (
     Footer,
     RowGroup,

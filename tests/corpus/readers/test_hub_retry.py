@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from hub_dataset import CARD, DATASET, LARGE, NOWHERE, Published
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from resources.loopback_http import Answer, Ask, Origin, json_answer
 from resources.loopback_hub import LoopbackHub

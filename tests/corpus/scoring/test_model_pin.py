@@ -14,9 +14,8 @@ from typing import Any, Literal
 import pytest
 from safetensors.numpy import load_file
 
-from pipeline_assets.corpus.preview import preview_inputs
-from pipeline_assets.corpus.readers.held import held_of_hub
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
+from pipeline_assets.corpus.readers.raw_pin import held_of_hub, preview_inputs
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.kind import Job, Kind, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run

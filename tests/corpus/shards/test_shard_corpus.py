@@ -16,7 +16,7 @@ from word_tokenizer import write_tokenizer
 from wrong_tokenizer import wrong_gigatoken
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-from pipeline_assets.corpus.packing.encoded import EncodedCorpus, EncodedShard
+from pipeline_assets.corpus.packing.plan_files import EncodedCorpus, EncodedShard
 from pipeline_assets.corpus.rows.store import Part
 from pipeline_assets.corpus.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.shards.recipe import ShardsRecipe

@@ -14,8 +14,7 @@ from healing_build import recipe_of as healing_recipe
 from stage_a_build import ledger, normalize, only, recipe_with
 
 from pipeline_assets.corpus.normalize.sources import HubSource
-from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
-from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFile, HubFiles
 from pipeline_assets.corpus.rows.documents import SnapshotRows
 from pipeline_assets.corpus.snapshot import draw
 from pipeline_assets.corpus.snapshot.convert import convert_shard

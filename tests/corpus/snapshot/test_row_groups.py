@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_files import HubFile
 from pipeline_assets.corpus.readers.parquet import RowGroup
 from pipeline_assets.corpus.snapshot.draw import choose_pieces
 from pipeline_assets.corpus.snapshot.recipe import Amount

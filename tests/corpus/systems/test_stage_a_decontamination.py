@@ -11,8 +11,7 @@ from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
 from pipeline_assets.commands.corpora import decontaminated_target
 from pipeline_assets.corpus.decontamination import decontaminate_corpus
-from pipeline_assets.corpus.decontamination.evidence import read_contaminated
-from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
+from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection, read_contaminated
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings

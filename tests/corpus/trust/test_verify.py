@@ -13,7 +13,7 @@ from healing_set import verify
 from interrupted import interrupted
 from sealed_sets import seal_set
 
-from pipeline_assets.corpus.readers.held import CURE
+from pipeline_assets.corpus.readers.raw_pin import CURE
 from pipeline_assets.corpus.recipes.kind import files_match_manifest
 from pipeline_assets.corpus.spine import artifact, durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
