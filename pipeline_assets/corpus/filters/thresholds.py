@@ -11,20 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, eight_bytes_at_each, inner
+from pipeline_assets.corpus.filters.bits import BLOCK
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, count_phrases, lines_with_phrases
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
 from pipeline_assets.corpus.filters.repetition import Scratch, count_repetition, scratch_for
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
-from pipeline_assets.corpus.filters.words import (
-    CharacterClasses,
-    Count,
-    Words,
-    character_classes,
-    count_characters,
-    find_lines,
-    find_words,
-    room_for,
-)
+from pipeline_assets.corpus.filters.words import Count, Words, classes_of_characters, find_words, room_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import RecipePart
 
@@ -148,7 +140,7 @@ def first_violation(counts: NDArray[np.int64], limits: Limits) -> int:
     return -1
 
 
-_PADDING = bytes(16)  # compiled code reads a few bytes beyond the last document
+_PADDING = bytes(BLOCK)  # compiled code reads beyond the last document
 _MAX_TEXT_BYTES = 2**31 - 1
 
 
@@ -183,7 +175,7 @@ def _count(
     text: NDArray[np.uint8],
     eights: NDArray[np.uint64],
     offsets: NDArray[np.int64],
-    classes: CharacterClasses,
+    of_code_point: NDArray[np.uint16],
     words: Words,
     scratch: Scratch,
     before_repetition: Limits,
@@ -197,10 +189,7 @@ def _count(
     """
     for document in range(len(offsets) - 1):
         start = offsets[document]
-        own = text[start : offsets[document + 1]]
-        count_characters(own, counts[document])
-        find_words(own, classes, words, counts[document])
-        find_lines(own, classes, words, counts[document])
+        find_words(text, start, offsets[document + 1] - start, of_code_point, words, counts[document])
         if counts_repetition and first_violation(counts[document], before_repetition) < 0:
             count_repetition(eights[start:], words, scratch, counts[document])
 
@@ -221,7 +210,7 @@ class ThresholdFilter(Filter):
     """Length, characters, Gopher's quality and repetition, boilerplate: what the recipe sets of them."""
 
     def __init__(self, recipe: FilterRecipe) -> None:
-        self._classes = character_classes()
+        self._of_code_point = classes_of_characters()
         self._thresholds = thresholds_of(recipe)
         self._limits = limits_of(self._thresholds)
         self._before_repetition = limits_of(thresholds_before_repetition(recipe))
@@ -260,15 +249,15 @@ class ThresholdFilter(Filter):
         counts = np.zeros((len(batch.offsets) - 1, len(Count)), np.int64)
         if self._stop_words is not None:
             counts[:, Count.STOP_WORDS], _ = count_phrases(
-                batch.text, batch.offsets, self._stop_words, self._classes.of_code_point, self._enough_stop_words
+                batch.text, batch.offsets, self._stop_words, self._of_code_point, self._enough_stop_words
             )
         longest = int(np.diff(batch.offsets).max(initial=0))
         words, scratch = self._room if longest <= _COMMON_BYTES else (room_for(longest), scratch_for(longest))
         text, eights, offsets = batch.text, eight_bytes_at_each(batch.text), batch.offsets
         repeats = self._counts_repetition
-        _count(text, eights, offsets, self._classes, words, scratch, before_repetition, repeats, counts)
+        _count(text, eights, offsets, self._of_code_point, words, scratch, before_repetition, repeats, counts)
         return counts
 
     def _boilerplate_lines(self, batch: Batch, wanted: NDArray[np.bool_]) -> NDArray[np.int64]:
         assert self._boilerplate is not None
-        return lines_with_phrases(batch.text, batch.offsets, self._boilerplate, self._classes.of_code_point, wanted)[1]
+        return lines_with_phrases(batch.text, batch.offsets, self._boilerplate, self._of_code_point, wanted)[1]
