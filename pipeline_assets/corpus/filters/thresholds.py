@@ -3,6 +3,7 @@
 A batch of documents is counted by one call of compiled code.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -14,7 +15,7 @@ from pipeline_assets.corpus.compiled import compiled, eight_bytes_at_each, inner
 from pipeline_assets.corpus.filters.bits import BLOCK
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, count_phrases, lines_with_phrases
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
-from pipeline_assets.corpus.filters.repetition import Scratch, count_repetition, scratch_for
+from pipeline_assets.corpus.filters.repetition import LeastLimits, Scratch, count_repetition, scratch_for
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.words import Count, Words, classes_of_characters, find_words, room_for
 from pipeline_assets.corpus.spine.errors import InputError
@@ -180,6 +181,7 @@ def _count(
     scratch: Scratch,
     before_repetition: Limits,
     counts_repetition: bool,
+    least_repetition: LeastLimits,
     counts: NDArray[np.int64],
 ) -> None:
     """Adds to `counts`, shape (documents, kinds), what the words, lines and paragraphs of each document tell.
@@ -191,7 +193,7 @@ def _count(
         start = offsets[document]
         find_words(text, start, offsets[document + 1] - start, of_code_point, words, counts[document])
         if counts_repetition and first_violation(counts[document], before_repetition) < 0:
-            count_repetition(eights[start:], words, scratch, counts[document])
+            count_repetition(eights[start:], words, scratch, least_repetition, counts[document])
 
 
 @compiled
@@ -201,6 +203,13 @@ def first_failed(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]
     for document in range(len(counts)):
         failed[document] = first_violation(counts[document], limits)
     return failed
+
+
+def _least_repetition(thresholds: Sequence[Threshold]) -> LeastLimits:
+    limits = {threshold.numerator: threshold.limit for threshold in thresholds}
+    top = [limits[gram] for gram in limits if Count.TOP_2_GRAM <= gram <= Count.TOP_4_GRAM]
+    duplicate = [limits[gram] for gram in limits if Count.DUPLICATE_5_GRAMS <= gram <= Count.DUPLICATE_10_GRAMS]
+    return LeastLimits(float(min(top, default=math.inf)), float(min(duplicate, default=math.inf)))
 
 
 _COMMON_BYTES = 4 << 20  # of the longest document of most batches
@@ -215,6 +224,7 @@ class ThresholdFilter(Filter):
         self._limits = limits_of(self._thresholds)
         self._before_repetition = limits_of(thresholds_before_repetition(recipe))
         self._counts_repetition = recipe.repetition is not None
+        self._least_repetition = _least_repetition(self._thresholds)
         self._room = room_for(_COMMON_BYTES), scratch_for(_COMMON_BYTES)
         quality, boilerplate = recipe.gopher_quality, recipe.boilerplate
         self._enough_stop_words = quality.min_stop_words or 0 if quality else 0
@@ -229,7 +239,7 @@ class ThresholdFilter(Filter):
         if not self._thresholds:
             return
         batch = batch_of([candidate.text for candidate in candidates])
-        counts = self._counts(batch, self._before_repetition)
+        counts = self._counts(batch, self._before_repetition, self._least_repetition)
         if self._boilerplate is not None:
             is_within = first_failed(counts, self._limits) < 0
             counts[:, Count.BOILERPLATE_LINES] = self._boilerplate_lines(batch, is_within)
@@ -240,12 +250,12 @@ class ThresholdFilter(Filter):
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """What each threshold of the recipe is held against in a document."""
         batch = batch_of([candidate.text])
-        counts = self._counts(batch, limits_of([]))
+        counts = self._counts(batch, limits_of([]), LeastLimits(-1.0, -1.0))
         if self._boilerplate is not None:
             counts[:, Count.BOILERPLATE_LINES] = self._boilerplate_lines(batch, np.ones(1, np.bool_))
         return [threshold.measure(counts[0]) for threshold in self._thresholds]
 
-    def _counts(self, batch: Batch, before_repetition: Limits) -> NDArray[np.int64]:
+    def _counts(self, batch: Batch, before_repetition: Limits, least: LeastLimits) -> NDArray[np.int64]:
         counts = np.zeros((len(batch.offsets) - 1, len(Count)), np.int64)
         if self._stop_words is not None:
             counts[:, Count.STOP_WORDS], _ = count_phrases(
@@ -255,7 +265,7 @@ class ThresholdFilter(Filter):
         words, scratch = self._room if longest <= _COMMON_BYTES else (room_for(longest), scratch_for(longest))
         text, eights, offsets = batch.text, eight_bytes_at_each(batch.text), batch.offsets
         repeats = self._counts_repetition
-        _count(text, eights, offsets, self._of_code_point, words, scratch, before_repetition, repeats, counts)
+        _count(text, eights, offsets, self._of_code_point, words, scratch, before_repetition, repeats, least, counts)
         return counts
 
     def _boilerplate_lines(self, batch: Batch, wanted: NDArray[np.bool_]) -> NDArray[np.int64]:

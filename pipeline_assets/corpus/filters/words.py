@@ -89,6 +89,12 @@ def wide(number: np.integer) -> int:
 
 
 @inner
+def place(number: np.integer) -> np.uint64:
+    """The number as an index: of an unsigned one compiled code doesn't ask whether it counts from the end."""
+    return np.uint64(number)
+
+
+@inner
 def read_character(text: NDArray[np.uint8], at: int, of_code_point: NDArray[np.uint16]) -> tuple[int, int]:
     """Bits of the character that begins at `at`, and how many bytes it has."""
     first = wide(text[at])
