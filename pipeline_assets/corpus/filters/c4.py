@@ -44,7 +44,7 @@ from pipeline_assets.corpus.filters.words import (
     SPACE,
     SPACES,
     TERMINAL,
-    ascii_ranges,
+    byte_ranges,
     character_before,
     classes_of_characters,
     read_character,
@@ -260,8 +260,8 @@ class C4Filter(Filter):
             recipe.terminal_punctuation is not None,
             recipe.min_words_per_line or 0,
             recipe.max_word_characters or 0,
-            ascii_ranges(kinds == TERMINAL),
-            ascii_ranges(kinds & CLOSER != 0),
+            byte_ranges(kinds == TERMINAL),
+            byte_ranges(kinds & CLOSER != 0),
             self._of_code_point,
         )
         self._line_phrases = build_automaton([(phrase, Scope.ANYWHERE) for phrase in recipe.remove_lines_with])

@@ -141,7 +141,7 @@ def first_violation(counts: NDArray[np.int64], limits: Limits) -> int:
     return -1
 
 
-_PADDING = bytes(BLOCK)  # compiled code reads beyond the last document
+_PADDING = bytes(2 * BLOCK)  # compiled code reads beyond the last document
 _MAX_TEXT_BYTES = 2**31 - 1
 
 

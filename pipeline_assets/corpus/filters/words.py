@@ -54,11 +54,11 @@ def classes_of_characters(terminal: str = "") -> NDArray[np.uint16]:
     return bits
 
 
-def ascii_ranges(is_in_class: Iterable[bool]) -> NDArray[np.uint8]:
-    """The ASCII characters of a class as `bits.bytes_in` takes them."""
-    places = np.flatnonzero(np.fromiter(is_in_class, np.bool_, 128))
+def byte_ranges(is_in_class: Iterable[bool]) -> NDArray[np.uint8]:
+    """The bytes of a class as `bits.bytes_in` takes them, given those of which each is or isn't in it, from 0 on."""
+    places = np.flatnonzero(np.fromiter(is_in_class, np.bool_))
     firsts = places[np.diff(places, prepend=-2) > 1]
-    lasts = places[np.diff(places, append=129) > 1]
+    lasts = places[np.diff(places, append=257) > 1]
     return np.stack([firsts, lasts - firsts], axis=1).astype(np.uint8)
 
 
@@ -120,7 +120,7 @@ def character_before(text: NDArray[np.uint8], at: int) -> int:
 
 LINE_FEED, HASH, DOT = 0x0A, 0x23, 0x2E
 SPACES, _LETTERS, _SYMBOLS = (
-    ascii_ranges(_bits(character) & bit != 0 for character in range(128)) for bit in (SPACE, LETTER, SYMBOL)
+    byte_ranges(_bits(character) & bit != 0 for character in range(128)) for bit in (SPACE, LETTER, SYMBOL)
 )
 
 

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from pipeline_assets.corpus.filters.words import CLOSER, LETTER, SPACE, SYMBOL, TERMINAL, WORD, ascii_ranges, classes_of_characters
+from pipeline_assets.corpus.filters.words import CLOSER, LETTER, SPACE, SYMBOL, TERMINAL, WORD, byte_ranges, classes_of_characters
 
 CLASSED = 0x40000
 
@@ -40,8 +40,8 @@ def test_the_characters_that_may_end_a_line_are_those_of_the_recipe() -> None:
 def test_a_byte_is_in_a_range_of_a_class_if_its_character_is_in_the_class(bit: int) -> None:
     is_in_class = classes_of_characters(".?~\x7f")[:128] & bit != 0
 
-    ranges = ascii_ranges(is_in_class)
+    ranges = byte_ranges(is_in_class)
 
     found = [byte for first, beyond in ranges.tolist() for byte in range(first, first + beyond + 1)]
     assert found == np.flatnonzero(is_in_class).tolist()
-    assert len(ascii_ranges([False] * 128)) == 0
+    assert len(byte_ranges([False] * 128)) == 0
