@@ -65,10 +65,14 @@ def scratch_for(longest: int) -> Scratch:
 
 
 class LeastLimits(NamedTuple):
-    """The lowest limits on top n-grams and on duplicate ones: a document within them need not be counted further. -1
-    counts all.
+    """Limits on copied lines and paragraphs, and the lowest ones on top n-grams and on duplicate ones: what can't be
+    beyond them need not be counted. -1 counts all.
     """
 
+    lines: float
+    line_characters: float
+    paragraphs: float
+    paragraph_characters: float
     top: float
     duplicate: float
 
@@ -88,9 +92,11 @@ def count_repetition(
         _number_words(eights, words, scratch, number, seed)
         left = _keep_repeated_words(eights, words, scratch, number)
         seed = _mixed(seed) | ONE
-    lines = _count_copies(words.lines, counts[Count.LINES], words, scratch)
+    limits = least.lines, least.line_characters
+    lines = _count_copies(words.lines, counts[Count.LINES], number, limits, words, scratch)
     counts[Count.DUPLICATE_LINES], counts[Count.DUPLICATE_LINE_CHARACTERS] = lines
-    paragraphs = _count_copies(words.paragraphs, counts[Count.PARAGRAPHS], words, scratch)
+    limits = least.paragraphs, least.paragraph_characters
+    paragraphs = _count_copies(words.paragraphs, counts[Count.PARAGRAPHS], number, limits, words, scratch)
     counts[Count.DUPLICATE_PARAGRAPHS], counts[Count.DUPLICATE_PARAGRAPH_CHARACTERS] = paragraphs
     _count_grams(left, words, scratch, least, counts)
 
@@ -180,19 +186,31 @@ def _keep_repeated_words(eights: NDArray[np.uint64], words: Words, scratch: Scra
 
 
 @inner
-def _count_copies(firsts: NDArray[np.int32], number: int, words: Words, scratch: Scratch) -> tuple[int, int]:
-    """How many lines or paragraphs are copies of an earlier one, and how many characters their words have. Only what
-    has no word that occurs once is looked at.
+def _count_copies(
+    firsts: NDArray[np.int32],
+    items: int,
+    number: int,
+    limits: tuple[float, float],
+    words: Words,
+    scratch: Scratch,
+) -> tuple[int, int]:
+    """How many lines or paragraphs are copies of an earlier one, and how many characters their words have; zeros where
+    that can't be beyond the limits. Only what has no word that occurs once is compared.
     """
     grams, keys, slots, before = scratch.grams, scratch.keys, scratch.slots, scratch.repeated_before
-    mask = NONE
-    copies = characters = 0
-    for item in range(number):
+    most = most_characters = copies = characters = 0
+    for item in range(place(items)):
+        start, stop = place(firsts[item]), place(firsts[item + ONE])
+        is_repeated = before[stop] - before[start] == firsts[item + ONE] - firsts[item]
+        most += is_repeated
+        most_characters += is_repeated * wide(words.characters[stop] - words.characters[start])
+    if most < 2 or (most / items <= limits[0] and most_characters / wide(words.characters[number]) <= limits[1]):
+        return 0, 0
+    mask = _emptied(slots, most)
+    for item in range(items):
         start, stop = wide(firsts[item]), wide(firsts[item + 1])
-        if before[place(stop)] - before[place(start)] < stop - start:
+        if before[stop] - before[start] < stop - start:
             continue
-        if mask == NONE:
-            mask = _emptied(slots, number)
         key = np.uint64(0)
         for word in range(start, stop):
             key = (key ^ np.uint64(grams[word])) * _GOLDEN

@@ -205,11 +205,21 @@ def first_failed(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]
     return failed
 
 
+_COUNTING_ALL = LeastLimits(*[-1.0] * len(LeastLimits._fields))
+
+
 def _least_repetition(thresholds: Sequence[Threshold]) -> LeastLimits:
-    limits = {threshold.numerator: threshold.limit for threshold in thresholds}
-    top = [limits[gram] for gram in limits if Count.TOP_2_GRAM <= gram <= Count.TOP_4_GRAM]
-    duplicate = [limits[gram] for gram in limits if Count.DUPLICATE_5_GRAMS <= gram <= Count.DUPLICATE_10_GRAMS]
-    return LeastLimits(float(min(top, default=math.inf)), float(min(duplicate, default=math.inf)))
+    limits = {threshold.numerator: float(threshold.limit) for threshold in thresholds}
+
+    def least(first: Count, last: Count) -> float:
+        return min((limits[count] for count in limits if first <= count <= last), default=math.inf)
+
+    copied = (count for count in Count if Count.DUPLICATE_LINES <= count <= Count.DUPLICATE_PARAGRAPH_CHARACTERS)
+    return LeastLimits(
+        *(least(count, count) for count in copied),
+        least(Count.TOP_2_GRAM, Count.TOP_4_GRAM),
+        least(Count.DUPLICATE_5_GRAMS, Count.DUPLICATE_10_GRAMS),
+    )
 
 
 _COMMON_BYTES = 4 << 20  # of the longest document of most batches
@@ -250,7 +260,7 @@ class ThresholdFilter(Filter):
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """What each threshold of the recipe is held against in a document."""
         batch = batch_of([candidate.text])
-        counts = self._counts(batch, limits_of([]), LeastLimits(-1.0, -1.0))
+        counts = self._counts(batch, limits_of([]), _COUNTING_ALL)
         if self._boilerplate is not None:
             counts[:, Count.BOILERPLATE_LINES] = self._boilerplate_lines(batch, np.ones(1, np.bool_))
         return [threshold.measure(counts[0]) for threshold in self._thresholds]
