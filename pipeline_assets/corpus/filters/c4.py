@@ -36,7 +36,7 @@ from pipeline_assets.corpus.filters.bits import (
 )
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, count_phrases, lines_with_phrases
 from pipeline_assets.corpus.filters.recipe import C4Recipe
-from pipeline_assets.corpus.filters.thresholds import Batch, batch_of
+from pipeline_assets.corpus.filters.thresholds import Batch, batch_of, documents_with
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.words import (
     CLOSER,
@@ -285,14 +285,14 @@ class C4Filter(Filter):
         for reason, phrases, automaton in self._unwanted:
             _, found = count_phrases(batch.text, batch.offsets, automaton, self._of_code_point, 1)
             checks.append(_Check(reason, found, None, found >= 0, (*phrases, None)))  # -1 is None
-        if self._recipe.remove_citations and _remove_citations(candidates):
+        if self._recipe.remove_citations and _remove_citations(candidates, batch):
             batch = batch_of([candidate.text for candidate in candidates])
         kept = self._kept_lines(batch)
         least = self._recipe.min_sentences
         if least is not None:
             checks.append(_Check(FEW_SENTENCES, kept.sentences, least, kept.sentences < least))
         if self._recipe.remove_lines:
-            _remove_lines(candidates, kept)
+            _remove_lines(candidates, batch, kept)
         if self._recipe.remove_lines or self._recipe.remove_citations:
             left = kept.lines - kept.removed.sum(axis=1) * self._recipe.remove_lines
             checks.append(_Check(LINES_LEFT, left, 1, left < 1))
@@ -323,20 +323,20 @@ class _Check(NamedTuple):
         return Measurement(self.reason, value, self.limit, bool(self.is_failed[document]))
 
 
-def _remove_citations(candidates: Sequence[Candidate]) -> bool:
-    """Takes the markers from the texts; whether there was one."""
+def _remove_citations(candidates: Sequence[Candidate], batch: Batch) -> int:
+    """Takes the markers from the texts; how many there were."""
     total = 0
-    for candidate in candidates:
-        if b"[" in candidate.text:
-            candidate.text, removed = _CITATION.subn(b"", candidate.text)
-            candidate.count("removed/citation", removed)
-            total += removed
-    return total > 0
+    for document in np.flatnonzero(documents_with(batch.text, batch.offsets, ord("["))).tolist():
+        candidate = candidates[document]
+        candidate.text, removed = _CITATION.subn(b"", candidate.text)
+        candidate.count("removed/citation", removed)
+        total += removed
+    return total
 
 
-def _remove_lines(candidates: Sequence[Candidate], kept: KeptLines) -> None:
+def _remove_lines(candidates: Sequence[Candidate], batch: Batch, kept: KeptLines) -> None:
     text, offsets = kept.text.tobytes(), kept.offsets.tolist()
-    for document, candidate in enumerate(candidates):
-        candidate.text = text[offsets[document] : offsets[document + 1]]
+    for document in np.flatnonzero(np.diff(kept.offsets) < np.diff(batch.offsets)).tolist():
+        candidates[document].text = text[offsets[document] : offsets[document + 1]]
     for document, reason in np.argwhere(kept.removed).tolist():
         candidates[document].count(f"removed_lines/{REMOVED[reason]}", int(kept.removed[document, reason]))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.filters.bits import BLOCK, ONE, bytes_between, first_bit
 from pipeline_assets.corpus.filters.recipe import MaskingRecipe
-from pipeline_assets.corpus.filters.thresholds import batch_of
+from pipeline_assets.corpus.filters.thresholds import batch_of, documents_with
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.words import DOT
 
@@ -62,11 +62,14 @@ class Masking(Filter):
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
         """Masks the addresses of each document, and counts them."""
-        for candidate in candidates if self._recipe.emails else ():
-            if b"@" in candidate.text:
-                _mask(candidate, MASKED_EMAIL, list(_emails(candidate.text)), EMAIL_MASKS)
-        for candidate in _with_ips(candidates) if self._recipe.public_ips else ():
-            _mask(candidate, MASKED_IP, list(_public_ips(candidate.text)), IP_MASKS)
+        batch = batch_of([candidate.text for candidate in candidates])
+        if self._recipe.emails:
+            for document in np.flatnonzero(documents_with(batch.text, batch.offsets, ord("@"))).tolist():
+                spans = list(_emails(candidates[document].text))
+                _mask(candidates[document], MASKED_EMAIL, spans, EMAIL_MASKS)
+        if self._recipe.public_ips:  # no mask of an e-mail address has a digit
+            for document in np.flatnonzero(_documents_with_numbers(batch.text, batch.offsets)).tolist():
+                _mask(candidates[document], MASKED_IP, list(_public_ips(candidates[document].text)), IP_MASKS)
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """Masks too; there is nothing that it drops for."""
@@ -114,15 +117,11 @@ def _start(text: bytes, free: int, at: int) -> int | None:
     return found.start() if found else None
 
 
-def _with_ips(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Documents that may have an address: RE2 takes ten times as long to find none."""
-    batch = batch_of([candidate.text for candidate in candidates])
-    return [candidates[document] for document in np.flatnonzero(_have_numbers(batch.text, batch.offsets)).tolist()]
-
-
 @compiled
-def _have_numbers(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which documents have three dots with one to three digits between two, and a digit behind the last."""
+def _documents_with_numbers(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which documents have three dots with one to three digits between two, and a digit behind the last: that takes a
+    tenth of what RE2 takes to find no address.
+    """
     found = np.zeros(len(offsets) - 1, np.bool_)
     for document in range(len(found)):
         end = offsets[document + 1]

@@ -18,7 +18,9 @@ from pipeline_assets.corpus.filters.bits import (
     ONE,
     bytes_between,
     bytes_in,
+    eight_bytes,
     first_bit,
+    inlined,
     run_through,
 )
 from pipeline_assets.corpus.filters.words import (
@@ -36,7 +38,7 @@ from pipeline_assets.corpus.filters.words import (
 _WINDOW, _STEP = 4, 4  # bytes that are looked up, one time in so many
 _LONG = _WINDOW + _STEP - 1  # a phrase of so many bytes has a whole window that is looked up, wherever it stands
 _FOLD = 0x20  # what parts the cases of an ASCII letter
-TWO = np.uint64(2)
+_HALF, _SEVEN = np.uint64(32), np.uint64(7)
 _FOLDS, _HASH = np.uint64(0x20202020), np.uint64(0x9E3779B1)
 _WORD_BITS = np.uint64(2**32 - 1)
 _FEWEST_WINDOWS, _MOST_WINDOWS = 12, 24  # bits
@@ -55,8 +57,8 @@ class Automaton(NamedTuple):
 
     Attributes:
         next_state: by state and byte, shape (states, 256), int32; state 0 has matched nothing.
-        windows: by the hash of four bytes without their case: 1 where a phrase of seven bytes or more has them among
-            its first seven. A power of two of uint8.
+        windows: by the hash of four bytes without their case, of the phrases of seven bytes or more that have them
+            among their first seven: a bit for the last three bits of the byte that follows. A power of two of uint8; empty without such phrases.
         shift: of a hash, to an index of `windows`.
         short_firsts, short_seconds: of shorter phrases, the first and the second byte, as `bytes_in` takes them.
         line_firsts: of phrases that are whole lines, the first byte.
@@ -164,12 +166,16 @@ def _least_bytes(phrase: str) -> int:
 
 def _windows(graph: _Phrases) -> tuple[NDArray[np.uint8], np.uint64]:
     """The tables `windows` and `shift` for phrases that are long."""
-    found: set[bytes] = set()
+    found: set[bytes] = set()  # windows, and the byte that follows; of one at a phrase's end any may
 
     def walk(nodes: Iterable[_Node], path: bytes) -> None:
-        if len(path) == _LONG:
-            found.update(path[start : start + _WINDOW] for start in range(_STEP))
+        if len(path) == _LONG and any(map(graph.is_whole, nodes)):
+            found.update(path[-_WINDOW:] + bytes([any_byte]) for any_byte in range(8))
+        if len(path) > _LONG:
+            found.update(path[start : start + _WINDOW + 1] for start in range(_STEP))
             return
+        if len(path) == _LONG:
+            found.update(path[start : start + _WINDOW + 1] for start in range(_STEP - 1))
         steps: dict[int, set[_Node]] = {}
         graph.add_steps(nodes, steps)
         for byte, after in _folded(steps).items():
@@ -178,9 +184,10 @@ def _windows(graph: _Phrases) -> tuple[NDArray[np.uint8], np.uint64]:
     for byte, nodes in _folded(graph.beginnings).items():
         walk(nodes, bytes([byte]))
     bits = min(max(_FEWEST_WINDOWS, (32 * len(found)).bit_length()), _MOST_WINDOWS)
-    windows, shift = np.zeros(1 << bits, np.uint8), np.uint64(32 - bits)
-    for four in found:
-        windows[(int.from_bytes(four, "little") * int(_HASH) & int(_WORD_BITS)) >> int(shift)] = 1
+    windows, shift = np.zeros(1 << bits if found else 0, np.uint8), np.uint64(32 - bits)
+    for window in found:
+        four = int.from_bytes(window[:_WINDOW], "little")
+        windows[(four * int(_HASH) & int(_WORD_BITS)) >> int(shift)] |= 1 << (window[_WINDOW] & 7)
     return windows, shift
 
 
@@ -203,7 +210,7 @@ def _first_bytes(phrases: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.
     return tuple(byte_ranges(byte in bytes_ for byte in range(256)) for bytes_ in (graph.beginnings, seconds))
 
 
-@inner
+@inlined
 def _beginnings(
     text: NDArray[np.uint8], at: int, automaton: Automaton, line_begins: np.uint64
 ) -> tuple[np.uint64, np.uint64]:
@@ -211,13 +218,12 @@ def _beginnings(
     and behind them.
     """
     found = NONE
-    for step in range(BLOCK // _STEP):
-        first = place(at + _STEP * step + _STEP - 1)
-        four = np.uint64(text[first]) | np.uint64(text[first + ONE]) << np.uint64(8)
-        four |= np.uint64(text[first + TWO]) << np.uint64(16) | np.uint64(text[first + TWO + ONE]) << np.uint64(24)
-        hashed = ((four | _FOLDS) * _HASH & _WORD_BITS) >> automaton.shift
-        found |= np.uint64(automaton.windows[hashed]) << np.uint64(_STEP * step)
-    found *= np.uint64((1 << _STEP) - 1)
+    if len(automaton.windows) > 0:
+        for step in range(BLOCK // _STEP):
+            eight = eight_bytes(text, at + _STEP * step + _STEP - 1)
+            next_bytes = np.uint64(automaton.windows[((eight | _FOLDS) * _HASH & _WORD_BITS) >> automaton.shift])
+            found |= (next_bytes >> (eight >> _HALF & _SEVEN) & ONE) << np.uint64(_STEP * step)
+        found *= np.uint64((1 << _STEP) - 1)
     if len(automaton.short_firsts) > 0:
         found |= bytes_in(text, at, automaton.short_firsts) & bytes_in(text, at + 1, automaton.short_seconds)
     if len(automaton.line_firsts) > 0:
@@ -229,7 +235,7 @@ def _beginnings(
     return found, line_begins
 
 
-@inner
+@inlined
 def _read_on(text: NDArray[np.uint8], at: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
     """Reads on from `at`, in `state`, until phrases end or none is begun; the byte behind, and the state."""
     while at < end:

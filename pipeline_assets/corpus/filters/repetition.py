@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import inner
-from pipeline_assets.corpus.filters.bits import ALL, NONE, ONE
+from pipeline_assets.corpus.filters.bits import ALL, NONE, ONE, inlined
 from pipeline_assets.corpus.filters.words import Count, Words, place, wide
 
 _GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
@@ -118,7 +118,7 @@ def _emptied(slots: NDArray[np.int32], entries: int) -> np.uint64:
     return np.uint64(size - 1)
 
 
-@inner
+@inlined
 def _find(word: int, key: np.uint64, mask: np.uint64, scratch: Scratch) -> int:
     """Enters a word under its key, which `keys` has; the first word with this key."""
     keys, slots = scratch.keys, scratch.slots

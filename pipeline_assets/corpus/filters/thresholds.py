@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, eight_bytes_at_each, inner
-from pipeline_assets.corpus.filters.bits import BLOCK
+from pipeline_assets.corpus.filters.bits import BLOCK, NONE, below, bytes_between
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, count_phrases, lines_with_phrases
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
 from pipeline_assets.corpus.filters.repetition import LeastLimits, Scratch, count_repetition, scratch_for
@@ -169,6 +169,17 @@ def batch_of(texts: Sequence[bytes]) -> Batch:
         raise InputError(f"a text of {lengths.max():,} bytes", f"document {int(lengths.argmax())} of a block", fix)
     text = np.frombuffer(b"".join([*texts, _PADDING]), np.uint8)
     return Batch(text, np.concatenate(([0], np.cumsum(lengths))))
+
+
+@compiled
+def documents_with(text: NDArray[np.uint8], offsets: NDArray[np.int64], byte: int) -> NDArray[np.bool_]:
+    """Which documents have a byte."""
+    found = np.zeros(len(offsets) - 1, np.bool_)
+    for document in range(len(found)):
+        end = offsets[document + 1]
+        for at in range(offsets[document], end, BLOCK):
+            found[document] |= bytes_between(text, at, byte, 0) & below(end - at) != NONE
+    return found
 
 
 @compiled
