@@ -118,6 +118,7 @@ def character_before(text: NDArray[np.uint8], at: int) -> int:
     return at
 
 
+_AT_ONCE = 4
 LINE_FEED, HASH, DOT = 0x0A, 0x23, 0x2E
 SPACES, _LETTERS, _SYMBOLS = (
     byte_ranges(_bits(character) & bit != 0 for character in range(128)) for bit in (SPACE, LETTER, SYMBOL)
@@ -174,7 +175,7 @@ class Words(NamedTuple):
 
 def room_for(longest: int) -> Words:
     """Arrays for documents of up to `longest` bytes. Pages that no document fills are never touched."""
-    words = longest // 2 + 2
+    words = longest // 2 + 2 + _AT_ONCE
     return Words(*(np.empty(words, np.int32) for _ in Words._fields))
 
 
@@ -200,12 +201,12 @@ def find_words(
     characters[0] = words.lines[0] = words.paragraphs[0] = 0
     was_word = letterless = spilled = NONE
     for at in range(0, size + 1, BLOCK):
-        place, own, inside = begin + at, below(size - at), NONE
-        word = own & ~bytes_in(text, place, SPACES)
-        letters = word & bytes_in(text, place, _LETTERS)
-        high = word & bytes_between(text, place, 0x80, 0x7F)
+        first_byte, own, inside = begin + at, below(size - at), NONE
+        word = own & ~bytes_in(text, first_byte, SPACES)
+        letters = word & bytes_in(text, first_byte, _LETTERS)
+        high = word & bytes_between(text, first_byte, 0x80, 0x7F)
         if high:
-            inside = word & bytes_between(text, place, 0x80, 0x3F)
+            inside = word & bytes_between(text, first_byte, 0x80, 0x3F)
             high_bytes += count_bits(high)
             inside_bytes += count_bits(inside)
             word &= ~spilled
@@ -214,16 +215,16 @@ def find_words(
             while high:
                 bit = first_bit(high)
                 high &= high - ONE
-                bits, width = read_character(text, place + bit, of_code_point)
+                bits, width = read_character(text, first_byte + bit, of_code_point)
                 if bits & SPACE:
                     word &= ~(below(width) << np.uint64(bit))
                     spilled = below(width) >> ONE >> np.uint64(BLOCK - 1 - bit)
                 letters |= np.uint64(bits >> 1 & 1) << np.uint64(bit)
                 symbols += bits >> 2 & 1
                 counts[Count.ELLIPSES] += bits & COUNTED != 0
-        symbols += count_bits(word & bytes_in(text, place, _SYMBOLS))
-        counts[Count.HASHES] += count_bits(word & bytes_between(text, place, HASH, 0))
-        dotted = word & bytes_between(text, place, DOT, 0)
+        symbols += count_bits(word & bytes_in(text, first_byte, _SYMBOLS))
+        counts[Count.HASHES] += count_bits(word & bytes_between(text, first_byte, HASH, 0))
+        dotted = word & bytes_between(text, first_byte, DOT, 0)
         if dotted & (dotted << ONE | np.uint64(last_dot == at - 1)):
             while dotted:
                 dot = at + first_bit(dotted)
@@ -238,7 +239,7 @@ def find_words(
         start, end, character = word & ~before, before & ~word, word & ~inside
         reached, letterless = run_through(word & ~letters, start, letterless)
         alphabetic += count_bits(reached & letters)
-        fed = own & bytes_between(text, place, LINE_FEED, 0)
+        fed = own & bytes_between(text, first_byte, LINE_FEED, 0)
         while fed:
             next_word = begun + count_bits(start & below(first_bit(fed)))
             fed &= fed - ONE
@@ -250,16 +251,19 @@ def find_words(
             if feeds == 2:
                 words.paragraphs[paragraphs] = line
                 paragraphs += 1
-        while start:
-            starts[begun] = at + first_bit(start)
-            start &= start - ONE
-            begun += 1
-        while end:
-            bit = first_bit(end)
-            end &= end - ONE
-            ends[ended] = at + bit
-            ended += 1
-            characters[ended] = seen + count_bits(character & below(bit))
+        begins, stops = count_bits(start), count_bits(end)
+        for first in range(0, begins, _AT_ONCE):
+            for one in range(_AT_ONCE):
+                starts[place(begun + first + one)] = at + first_bit(start)
+                start &= start - ONE
+        begun += begins
+        for first in range(0, stops, _AT_ONCE):
+            for one in range(_AT_ONCE):
+                bit = first_bit(end)
+                end &= end - ONE
+                ends[place(ended + first + one)] = at + bit
+                characters[place(ended + first + one + 1)] = seen + count_bits(character & below(bit))
+        ended += stops
         seen += count_bits(character)
     lines -= words.lines[lines - 1] == begun  # what follows the last line feed
     paragraphs -= words.paragraphs[paragraphs - 1] == begun
