@@ -1,7 +1,7 @@
 """Sixty-four bytes of a text at once: a number that has a bit for each byte, set where the byte is of some class.
 
-Counting bytes is then counting bits, and what depends on the bytes before is an addition, whose carry runs through them.
-Vectors are LLVM's own, so it is the same on every processor.
+Counting bytes is then counting bits. What depends on the bytes before is an addition, whose carry runs through them.
+Vectors are LLVM's own: all is the same on every processor.
 """
 
 from collections.abc import Callable
@@ -18,14 +18,15 @@ from pipeline_assets.corpus.compiled import inner
 F = TypeVar("F", bound=Callable[..., object])
 BLOCK = 64  # bytes; as many beyond the last document are read
 NONE, ONE, ALL, HIGHEST = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1), np.uint64(63)
+_INLINED: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False, "forceinline": True}
 _IS_PLAIN = vars(config)["DISABLE_JIT"]
 
 
 def inlined(function: F) -> F:
-    """As `compiled.inner`, for a small function in a hot loop: it is never called. Each array that a call takes is seven
-    numbers to pass.
+    """As `compiled.inner`, and never called: an array is seven numbers to pass, which in a hot loop take longer than a
+    small function.
     """
-    return cast(F, numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, forceinline=True)(function))
+    return cast(F, numba.njit(**_INLINED)(function))
 
 
 def _bytes_between(typing_context: Any, text: Any, at: Any, first: Any, beyond: Any) -> Any:
@@ -92,9 +93,7 @@ bytes_between = cast(
 """Which of the 64 bytes at a place are a certain one, or one of so many beyond it."""
 eight_bytes = cast(
     Callable[[NDArray[np.uint8], int], np.uint64],
-    (lambda text, at: text[at : at + 8].copy().view(np.uint64)[0])
-    if _IS_PLAIN
-    else extending.intrinsic(_eight_bytes),
+    (lambda text, at: text[at : at + 8].copy().view(np.uint64)[0]) if _IS_PLAIN else extending.intrinsic(_eight_bytes),
 )
 """The eight bytes at a place as a number, the first one lowest."""
 count_bits = cast(

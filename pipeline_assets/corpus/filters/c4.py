@@ -300,9 +300,7 @@ class C4Filter(Filter):
 
     def _kept_lines(self, batch: Batch) -> KeptLines:
         wanted = np.full(len(batch.offsets) - 1, len(self._recipe.remove_lines_with) > 0)
-        inside, _ = lines_with_phrases(
-            batch.text, batch.offsets, self._line_phrases, self._of_code_point, wanted
-        )
+        inside, _ = lines_with_phrases(batch.text, batch.offsets, self._line_phrases, self._of_code_point, wanted)
         kept = np.empty_like(batch.text)
         eights, eights_out = eight_bytes_at_each(batch.text), eight_bytes_at_each(kept, writeable=True)
         return _keep_lines(batch.text, eights, batch.offsets, inside, self._rules, kept, eights_out)

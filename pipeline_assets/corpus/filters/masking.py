@@ -41,7 +41,7 @@ _OCTET = rb"(?:25[0-5]|2[0-4][0-9]|[01]?[0-9][0-9]?)"
 _BYTES = re2.Options()
 _BYTES.encoding = re2.Options.Encoding.LATIN1
 _IP = re2.compile(rb"(?:%b\.){3}%b" % (_OCTET, _OCTET), _BYTES)
-_DIGIT = np.uint8(ord("0"))
+_ZERO, _NINE = ord("0"), ord("9")
 _LITERAL = rb"\[(?:%b\.){3}(?:%b|[A-Za-z0-9-]*[A-Za-z0-9]:)\]" % (_OCTET, _OCTET)
 _DOMAIN = re2.compile(rb"(?:%b\.)+%b|%b" % (_LABEL, _LABEL, _LITERAL), _BYTES)
 _DOT_ATOM_BYTES = bytes(byte for byte in range(128) if re.match(_ATOM + rb"|\.", bytes([byte])))
@@ -126,16 +126,16 @@ def _documents_with_numbers(text: NDArray[np.uint8], offsets: NDArray[np.int64])
     for document in range(len(found)):
         end = offsets[document + 1]
         for block in range(offsets[document], end, BLOCK):
-            dots = bytes_between(text, block, DOT, 0) & bytes_between(text, block + 1, _DIGIT, 9)
+            dots = bytes_between(text, block, DOT, 0) & bytes_between(text, block + 1, _ZERO, 9)
             while dots and not found[document]:
                 at = block + first_bit(dots)
                 dots &= dots - ONE
                 numbers = 0
-                while at < end - 1 and text[at] == DOT and text[at + 1] - _DIGIT <= np.uint8(9):
+                while at < end - 1 and text[at] == DOT and _ZERO <= text[at + 1] <= _NINE:
                     numbers += 1
                     at += 2
                     for _ in range(2):
-                        at += at < end and text[at] - _DIGIT <= np.uint8(9)
+                        at += at < end and _ZERO <= text[at] <= _NINE
                 found[document] |= numbers > 2
     return found
 

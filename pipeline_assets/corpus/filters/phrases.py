@@ -6,7 +6,7 @@ where the text has one.
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,6 @@ from pipeline_assets.corpus.filters.words import (
     WORD,
     byte_ranges,
     character_before,
-    place,
     read_character,
     wide,
 )
@@ -58,7 +57,8 @@ class Automaton(NamedTuple):
     Attributes:
         next_state: by state and byte, shape (states, 256), int32; state 0 has matched nothing.
         windows: by the hash of four bytes without their case, of the phrases of seven bytes or more that have them
-            among their first seven: a bit for the last three bits of the byte that follows. A power of two of uint8; empty without such phrases.
+            among their first seven: a bit for the last three bits of the byte that follows. uint8; a power of two of
+            them, none without such phrases.
         shift: of a hash, to an index of `windows`.
         short_firsts, short_seconds: of shorter phrases, the first and the second byte, as `bytes_in` takes them.
         line_firsts: of phrases that are whole lines, the first byte.
@@ -207,15 +207,18 @@ def _first_bytes(phrases: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.
         graph.add_steps(nodes, seconds)
         if any(map(graph.is_whole, nodes)):
             seconds.update({byte: set() for byte in range(256)})
-    return tuple(byte_ranges(byte in bytes_ for byte in range(256)) for bytes_ in (graph.beginnings, seconds))
+    firsts, seconds_ = (byte_ranges(byte in steps for byte in range(256)) for steps in (graph.beginnings, seconds))
+    return firsts, seconds_
 
 
 @inlined
 def _beginnings(
     text: NDArray[np.uint8], at: int, automaton: Automaton, line_begins: np.uint64
 ) -> tuple[np.uint64, np.uint64]:
-    """At which of 64 bytes a phrase may begin; and whether a line does with the next byte that is no blank, before these
-    and behind them.
+    """At which of 64 bytes a phrase may begin.
+
+    Args:
+        line_begins: 1 where the next byte that is no blank begins a line; what it is behind them is returned too.
     """
     found = NONE
     if len(automaton.windows) > 0:

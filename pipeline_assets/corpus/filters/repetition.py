@@ -14,13 +14,13 @@ lets an n-gram that occurs once be the top one, and after a duplicate n-gram ski
 12 words it counts 10. Here the paper is followed: all 12.
 
 Nothing is hashed away: an n-gram is a pair of (n-1)-grams, and those are numbers. Only where both occur twice can the
-pair do so; each level looks at what is left of the one below, which in most text is little. Words in a copied n-gram are
-in copied shorter ones too, so levels end where no longer n-gram can go beyond its limit.
+pair do so; each level looks at what is left of the one below, which in most text is little. What a copied n-gram
+covers, shorter ones do too: levels end where no longer n-gram can be beyond its limit.
 
-Loops that take both ways in turn are written without branches: a wrong guess of the processor costs as much as the rest.
+Loops that would take both ways in turn have no branches: a wrong guess of the processor costs as much as the rest.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from pipeline_assets.corpus.filters.words import Count, Words, place, wide
 
 _GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _HALF, _SHIFT = np.uint64(32), np.uint64(29)
-_EIGHT, _BITS = np.uint64(8), np.uint64(64)
+_EIGHT = cast(int, np.uint64(8))
 _LONGEST_TOP_GRAM, _LONGEST_GRAM = 4, 10
 
 
@@ -128,23 +128,26 @@ def _find(word: int, key: np.uint64, mask: np.uint64, scratch: Scratch) -> int:
         slot = (slot + ONE) & mask
         first = np.int32(word) if slots[slot] < 0 else slots[slot]
     slots[slot] = first
-    return first
+    return wide(first)
+
+
+@inlined
+def _last_eight(size: int) -> tuple[int, np.uint64]:
+    """Where in a word its last eight bytes begin, and which of the eight, and of its first eight, are of the word."""
+    return max(size, _EIGHT) - _EIGHT, ALL >> (_EIGHT - min(size, _EIGHT)) * _EIGHT
 
 
 @inner
-def _number_words(
-    eights: NDArray[np.uint64], words: Words, scratch: Scratch, number: int, seed: np.uint64
-) -> None:
+def _number_words(eights: NDArray[np.uint64], words: Words, scratch: Scratch, number: int, seed: np.uint64) -> None:
     """Fills grams and counts for single words, by keys that two words may share."""
     starts, ends, keys, grams, counts = words.starts, words.ends, scratch.keys, scratch.grams, scratch.counts
     for word in range(place(number)):
         start, size = place(starts[word]), place(ends[word] - starts[word])
-        last = start + max(size, _EIGHT) - _EIGHT
-        own = ALL >> (_BITS - _EIGHT * min(size, _EIGHT))
-        key = _mixed(eights[start] & own ^ (eights[last] & own) * seed + size)
-        at = start + _EIGHT
+        last, own = _last_eight(size)
+        key = _mixed(eights[start] & own ^ (eights[start + last] & own) * seed + size)
+        at = _EIGHT
         while at < last:
-            key = _mixed(key ^ eights[at])
+            key = _mixed(key ^ eights[start + at])
             at += _EIGHT
         keys[word] = key
     mask = _emptied(scratch.slots, number)
@@ -174,8 +177,7 @@ def _keep_repeated_words(eights: NDArray[np.uint64], words: Words, scratch: Scra
         word = place(repeated[index])
         first = place(grams[word])
         start, other, size = place(starts[word]), place(starts[first]), place(ends[word] - starts[word])
-        last = max(size, _EIGHT) - _EIGHT
-        own = ALL >> (_BITS - _EIGHT * min(size, _EIGHT))
+        last, own = _last_eight(size)
         unlike |= place(ends[first]) - other ^ size
         unlike |= (eights[start] ^ eights[other] | eights[start + last] ^ eights[other + last]) & own
         at = _EIGHT

@@ -225,9 +225,11 @@ def _least_repetition(thresholds: Sequence[Threshold]) -> LeastLimits:
     def least(first: Count, last: Count) -> float:
         return min((limits[count] for count in limits if first <= count <= last), default=math.inf)
 
-    copied = (count for count in Count if Count.DUPLICATE_LINES <= count <= Count.DUPLICATE_PARAGRAPH_CHARACTERS)
     return LeastLimits(
-        *(least(count, count) for count in copied),
+        least(Count.DUPLICATE_LINES, Count.DUPLICATE_LINES),
+        least(Count.DUPLICATE_LINE_CHARACTERS, Count.DUPLICATE_LINE_CHARACTERS),
+        least(Count.DUPLICATE_PARAGRAPHS, Count.DUPLICATE_PARAGRAPHS),
+        least(Count.DUPLICATE_PARAGRAPH_CHARACTERS, Count.DUPLICATE_PARAGRAPH_CHARACTERS),
         least(Count.TOP_2_GRAM, Count.TOP_4_GRAM),
         least(Count.DUPLICATE_5_GRAMS, Count.DUPLICATE_10_GRAMS),
     )

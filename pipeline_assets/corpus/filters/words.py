@@ -45,8 +45,8 @@ _CLASSED = 0x40000  # above it Unicode has no letter, mark or symbol, only priva
 
 
 def classes_of_characters(terminal: str = "") -> NDArray[np.uint16]:
-    """Bits of each code point below 0x40000: classes by this Python's Unicode data, and TERMINAL for the characters that
-    may end a line.
+    """Bits of each code point below 0x40000: its classes by this Python's Unicode data, and TERMINAL where it may end a
+    line.
     """
     bits = _unicode_bits().copy()
     for characters, bit in ((BULLETS, BULLET), ("#.…", COUNTED), (terminal, TERMINAL)):
@@ -89,9 +89,9 @@ def wide(number: np.integer) -> int:
 
 
 @inner
-def place(number: np.integer) -> np.uint64:
+def place(number: int | np.integer) -> int:
     """The number as an index: of an unsigned one compiled code doesn't ask whether it counts from the end."""
-    return np.uint64(number)
+    return np.uint64(number)  # type: ignore[return-value]
 
 
 @inner

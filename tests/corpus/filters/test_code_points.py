@@ -6,7 +6,16 @@ import sys
 import numpy as np
 import pytest
 
-from pipeline_assets.corpus.filters.words import CLOSER, LETTER, SPACE, SYMBOL, TERMINAL, WORD, byte_ranges, classes_of_characters
+from pipeline_assets.corpus.filters.words import (
+    CLOSER,
+    LETTER,
+    SPACE,
+    SYMBOL,
+    TERMINAL,
+    WORD,
+    byte_ranges,
+    classes_of_characters,
+)
 
 CLASSED = 0x40000
 
