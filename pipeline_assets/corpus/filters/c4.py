@@ -20,36 +20,56 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, eight_bytes_at_each, inner
+from pipeline_assets.corpus.filters.bits import (
+    ALL,
+    BLOCK,
+    HIGHEST,
+    NONE,
+    ONE,
+    below,
+    bytes_between,
+    bytes_in,
+    count_bits,
+    first_bit,
+    last_bit,
+    run_through,
+)
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, count_phrases, lines_with_phrases
 from pipeline_assets.corpus.filters.recipe import C4Recipe
-from pipeline_assets.corpus.filters.thresholds import Batch, batch_of
+from pipeline_assets.corpus.filters.thresholds import Batch, batch_of, documents_with
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.words import (
     CLOSER,
     LINE_FEED,
-    MULTIBYTE,
     SPACE,
+    SPACES,
     TERMINAL,
-    CharacterClasses,
-    character_classes,
+    byte_ranges,
+    character_before,
+    classes_of_characters,
     read_character,
-    wide,
 )
 
 _CITATION = re.compile(rb"\[(?:[0-9]*|edit|citation needed)\]")
 # Why a line is removed, in the order in which it is asked.
 REMOVED = ("long_word", "no_terminal_punctuation", "few_words", "phrase")
 _KEPT, _LONG_WORD, _NO_MARK, _FEW_WORDS, _PHRASE = range(-1, len(REMOVED))
-_NO_SENTENCE_END, _MAYBE, _CERTAIN = 0, 1, 2
-_TOLD_APART = SPACE | MULTIBYTE | CLOSER | TERMINAL
 
 
-class LineLimits(NamedTuple):
-    """What a line must have to be kept; 0 asks nothing."""
+class LineRules(NamedTuple):
+    """What a line must have to be kept, where 0 asks nothing; and what ends a sentence.
+
+    Attributes:
+        marks, closers: ASCII characters that end a sentence, and that may follow one, as `bytes_in` takes them.
+        of_code_point: bits of each, with the recipe's TERMINAL.
+    """
 
     has_terminal: int
     min_words: int
     max_word_characters: int
+    marks: NDArray[np.uint8]
+    closers: NDArray[np.uint8]
+    of_code_point: NDArray[np.uint16]
 
 
 class KeptLines(NamedTuple):
@@ -70,75 +90,47 @@ class KeptLines(NamedTuple):
     sentences: NDArray[np.int64]
 
 
-def without_citations(text: bytes) -> tuple[bytes, int]:
-    """The text without markers like [1], [edit] and [citation needed], and how many there were."""
-    return _CITATION.subn(b"", text) if b"[" in text else (text, 0)
-
-
 class _Line(NamedTuple):
-    """A line: the byte after it, its bytes without the whitespace around, and what decides on it."""
+    """A line: its bytes without the whitespace around, its words, its sentences, and whether it ends as it must."""
 
-    stop: int
     start: int
     end: int
     words: int
-    longest_word: int
-    is_terminal: bool
     sentences: int
+    is_terminal: bool
 
 
 @inner
-def _read_line(text: NDArray[np.uint8], at: int, stop: int, classes: CharacterClasses) -> _Line:
-    of_byte, of_code_point = classes
-    start = end = at
-    words = characters = longest = sentences = last = 0
-    mark = _NO_SENTENCE_END
-    while at < stop and text[at] != LINE_FEED:
-        begin = at
-        while at < stop and of_byte[text[at]] & _TOLD_APART == 0:
-            at += 1
-        if at > begin:
-            bits, width = 0, at - begin
-            at = begin
-            inside = 0
-        else:
-            bits, width = wide(of_byte[text[at]]), 1
-            if bits & MULTIBYTE:
-                bits, width = read_character(text, at, of_code_point)
-            inside = width - 1
-        if bits & SPACE:
-            sentences += mark == _MAYBE
-            mark = _CERTAIN if mark == _MAYBE else mark
-            characters = 0
-        else:
-            start = at if words == 0 else start
-            words += characters == 0
-            characters += width - inside
-            longest = max(longest, characters)
-            end, last = at + width, bits
-            if bits & CLOSER == 0:
-                if bits & TERMINAL == 0:
-                    mark = _NO_SENTENCE_END
-                elif width > 1:
-                    sentences += mark != _CERTAIN
-                    mark = _CERTAIN
-                else:
-                    mark = max(mark, _MAYBE)
-        at += width
-    is_terminal = last & TERMINAL != 0
-    sentences += mark == _MAYBE or (is_terminal and mark == _NO_SENTENCE_END)
-    return _Line(at, start, end, words, longest, is_terminal, sentences)
-
-
-@inner
-def _why_removed(line: _Line, has_phrase: bool, limits: LineLimits) -> int:
-    if 0 < limits.max_word_characters < line.longest_word:
+def _why_removed(text: NDArray[np.uint8], line: _Line, has_phrase: bool, rules: LineRules) -> int:
+    if rules.max_word_characters > 0 and _has_longer_word(text, line, rules):
         return _LONG_WORD
-    if limits.has_terminal and not line.is_terminal:
+    if rules.has_terminal and not line.is_terminal:
         return _NO_MARK
-    if line.words < limits.min_words:
+    if line.words < rules.min_words:
         return _FEW_WORDS
     return _PHRASE if has_phrase else _KEPT
+
+
+@inner
+def _has_longer_word(text: NDArray[np.uint8], line: _Line, rules: LineRules) -> bool:
+    """Whether a word of the line has more characters than one may have."""
+    at, characters = line.start, 0
+    while at < line.end and characters <= rules.max_word_characters:
+        bits, width = read_character(text, at, rules.of_code_point)
+        characters = 0 if bits & SPACE else characters + 1
+        at += width
+    return characters > rules.max_word_characters
+
+
+@inner
+def _is_after_mark(text: NDArray[np.uint8], start: int, at: int, rules: LineRules) -> bool:
+    """Whether closers and blanks alone stand between a place in a line that starts at `start` and a mark before it."""
+    while at > start:
+        at = character_before(text, at)
+        bits, _ = read_character(text, at, rules.of_code_point)
+        if bits & (CLOSER | SPACE) == 0:
+            return bits & TERMINAL != 0
+    return False
 
 
 @compiled
@@ -146,13 +138,15 @@ def _keep_lines(
     text: NDArray[np.uint8],
     eights: NDArray[np.uint64],
     offsets: NDArray[np.int64],
-    classes: CharacterClasses,
     inside: NDArray[np.int64],
-    limits: LineLimits,
+    rules: LineRules,
     kept: NDArray[np.uint8],
     eights_out: NDArray[np.uint64],
 ) -> KeptLines:
     """The lines of each document that are kept; a blank line is none.
+
+    In a run of marks, closers and blanks a sentence ends where, after a mark, a blank or the line's end follows, or at
+    a mark that isn't ASCII: once. Each block of bytes is looked at once, and each line in it.
 
     Args:
         inside: a byte of each line with a phrase for which it is removed, ascending.
@@ -165,26 +159,84 @@ def _keep_lines(
     sentences = np.zeros(documents, np.int64)
     size = phrases = 0
     for document in range(documents):
-        at, stop = offsets[document], offsets[document + 1]
-        while at < stop:
-            line = _read_line(text, at, stop, classes)
-            at = line.stop + 1
-            has_phrase = phrases < len(inside) and inside[phrases] < line.stop
-            phrases += has_phrase
-            if line.words == 0:
-                continue
-            lines[document] += 1
-            why = _why_removed(line, has_phrase, limits)
-            if why != _KEPT:
-                removed[document, why] += 1
-                continue
-            sentences[document] += line.sentences
-            if size > kept_offsets[document]:
-                kept[size] = LINE_FEED
-                size += 1
-            for place in range(line.start, line.end, 8):  # what is copied beyond the line is overwritten, or cut off
-                eights_out[size + place - line.start] = eights[place]
-            size += line.end - line.start
+        begin, stop = offsets[document], offsets[document + 1]
+        was_word = was_run = markless = unended = spilled_space = spilled_run = NONE
+        start = end = words = ends = 0
+        for at in range(begin, stop + 1, BLOCK):
+            own = below(stop - at)
+            space = bytes_in(text, at, SPACES)
+            feed = own & bytes_between(text, at, LINE_FEED, 0)
+            mark = own & bytes_in(text, at, rules.marks)
+            run = (own & (mark | space | bytes_in(text, at, rules.closers))) & ~feed
+            wide_mark = NONE
+            high = own & bytes_between(text, at, 0x80, 0x7F)
+            if high:
+                space |= spilled_space
+                run |= spilled_run
+                spilled_space = spilled_run = NONE
+                high &= ~bytes_between(text, at, 0x80, 0x3F)
+                while high:
+                    bit = first_bit(high)
+                    high &= high - ONE
+                    bits, width = read_character(text, at + bit, rules.of_code_point)
+                    if bits & (SPACE | CLOSER | TERMINAL):
+                        whole = below(width) << np.uint64(bit)
+                        spilled = below(width) >> ONE >> np.uint64(BLOCK - 1 - bit)
+                        run |= whole
+                        spilled_run |= spilled
+                        if bits & SPACE:
+                            space |= whole
+                            spilled_space |= spilled
+                        elif bits & CLOSER == 0:
+                            wide_mark |= ONE << np.uint64(bit)
+            if stop - at < BLOCK:
+                feed |= ONE << np.uint64(stop - at)
+            space |= ~own
+            word = ~space
+            word_starts = word & ~(word << ONE | was_word)
+            was_word = word >> HIGHEST
+            stops = space | wide_mark
+            run_starts = run & ~(run << ONE | was_run)
+            was_run = run >> HIGHEST
+            first_marks, markless = run_through(run & ~(mark | wide_mark), run_starts, markless)
+            first_marks &= mark | wide_mark
+            sentence_ends, unended = run_through(run & ~stops, first_marks, unended)
+            sentence_ends &= stops
+            left = own if stop - at >= BLOCK else ALL
+            while True:
+                fed = feed & left
+                part = left & (fed ^ (fed - ONE)) if fed else left
+                left &= ~part
+                mine = word & part
+                if mine:
+                    start = at + first_bit(mine) if words == 0 else start
+                    end = at + last_bit(mine) + 1
+                    words += count_bits(word_starts & part)
+                ends += count_bits(sentence_ends & part)
+                if fed == NONE:
+                    break
+                line_stop = at + first_bit(fed)
+                has_phrase = phrases < len(inside) and inside[phrases] < line_stop
+                phrases += has_phrase
+                if words > 0:
+                    last = character_before(text, end)
+                    bits, _ = read_character(text, last, rules.of_code_point)
+                    if bits & TERMINAL and bits & CLOSER:
+                        ends += not _is_after_mark(text, start, last, rules)
+                    line = _Line(start, end, words, ends, bits & TERMINAL != 0)
+                    lines[document] += 1
+                    why = _why_removed(text, line, has_phrase, rules)
+                    if why == _KEPT:
+                        sentences[document] += ends
+                        if size > kept_offsets[document]:
+                            kept[size] = LINE_FEED
+                            size += 1
+                        for byte in range(0, end - start, 8):  # what is copied beyond the line is overwritten
+                            eights_out[size + byte] = eights[start + byte]
+                        size += end - start
+                    else:
+                        removed[document, why] += 1
+                words = ends = 0
         kept_offsets[document + 1] = size
     return KeptLines(kept[:size], kept_offsets, lines, removed, sentences)
 
@@ -197,9 +249,15 @@ class C4Filter(Filter):
 
     def __init__(self, recipe: C4Recipe) -> None:
         self._recipe = recipe
-        self._classes = character_classes(recipe.terminal_punctuation or "")
-        self._limits = LineLimits(
-            recipe.terminal_punctuation is not None, recipe.min_words_per_line or 0, recipe.max_word_characters or 0
+        self._of_code_point = classes_of_characters(recipe.terminal_punctuation or "")
+        kinds = self._of_code_point[:128] & (SPACE | CLOSER | TERMINAL)
+        self._rules = LineRules(
+            recipe.terminal_punctuation is not None,
+            recipe.min_words_per_line or 0,
+            recipe.max_word_characters or 0,
+            byte_ranges(kinds == TERMINAL),
+            byte_ranges(kinds & CLOSER != 0),
+            self._of_code_point,
         )
         self._line_phrases = build_automaton([(phrase, Scope.ANYWHERE) for phrase in recipe.remove_lines_with])
         self._unwanted = [
@@ -225,16 +283,16 @@ class C4Filter(Filter):
         batch = batch_of([candidate.text for candidate in candidates])
         checks = []
         for reason, phrases, automaton in self._unwanted:
-            _, found = count_phrases(batch.text, batch.offsets, automaton, self._classes.of_code_point, 1)
+            _, found = count_phrases(batch.text, batch.offsets, automaton, self._of_code_point, 1)
             checks.append(_Check(reason, found, None, found >= 0, (*phrases, None)))  # -1 is None
-        if self._recipe.remove_citations and _remove_citations(candidates):
+        if self._recipe.remove_citations and _remove_citations(candidates, batch):
             batch = batch_of([candidate.text for candidate in candidates])
         kept = self._kept_lines(batch)
         least = self._recipe.min_sentences
         if least is not None:
             checks.append(_Check(FEW_SENTENCES, kept.sentences, least, kept.sentences < least))
         if self._recipe.remove_lines:
-            _remove_lines(candidates, kept)
+            _remove_lines(candidates, batch, kept)
         if self._recipe.remove_lines or self._recipe.remove_citations:
             left = kept.lines - kept.removed.sum(axis=1) * self._recipe.remove_lines
             checks.append(_Check(LINES_LEFT, left, 1, left < 1))
@@ -242,12 +300,10 @@ class C4Filter(Filter):
 
     def _kept_lines(self, batch: Batch) -> KeptLines:
         wanted = np.full(len(batch.offsets) - 1, len(self._recipe.remove_lines_with) > 0)
-        inside, _ = lines_with_phrases(
-            batch.text, batch.offsets, self._line_phrases, self._classes.of_code_point, wanted
-        )
+        inside, _ = lines_with_phrases(batch.text, batch.offsets, self._line_phrases, self._of_code_point, wanted)
         kept = np.empty_like(batch.text)
         eights, eights_out = eight_bytes_at_each(batch.text), eight_bytes_at_each(kept, writeable=True)
-        return _keep_lines(batch.text, eights, batch.offsets, self._classes, inside, self._limits, kept, eights_out)
+        return _keep_lines(batch.text, eights, batch.offsets, inside, self._rules, kept, eights_out)
 
 
 class _Check(NamedTuple):
@@ -265,19 +321,20 @@ class _Check(NamedTuple):
         return Measurement(self.reason, value, self.limit, bool(self.is_failed[document]))
 
 
-def _remove_citations(candidates: Sequence[Candidate]) -> bool:
-    """Takes the markers from the texts; whether there was one."""
+def _remove_citations(candidates: Sequence[Candidate], batch: Batch) -> int:
+    """Takes the markers from the texts; how many there were."""
     total = 0
-    for candidate in candidates:
-        candidate.text, removed = without_citations(candidate.text)
+    for document in np.flatnonzero(documents_with(batch.text, batch.offsets, ord("["))).tolist():
+        candidate = candidates[document]
+        candidate.text, removed = _CITATION.subn(b"", candidate.text)
         candidate.count("removed/citation", removed)
         total += removed
-    return total > 0
+    return total
 
 
-def _remove_lines(candidates: Sequence[Candidate], kept: KeptLines) -> None:
+def _remove_lines(candidates: Sequence[Candidate], batch: Batch, kept: KeptLines) -> None:
     text, offsets = kept.text.tobytes(), kept.offsets.tolist()
-    for document, candidate in enumerate(candidates):
-        candidate.text = text[offsets[document] : offsets[document + 1]]
+    for document in np.flatnonzero(np.diff(kept.offsets) < np.diff(batch.offsets)).tolist():
+        candidates[document].text = text[offsets[document] : offsets[document + 1]]
     for document, reason in np.argwhere(kept.removed).tolist():
         candidates[document].count(f"removed_lines/{REMOVED[reason]}", int(kept.removed[document, reason]))

@@ -22,9 +22,15 @@ from pipeline_assets.corpus.document_shards import (
     shards_of,
 )
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
-from pipeline_assets.corpus.filters.judge import apply_filters, judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.filters.verdict import DROPPED_FILE, Candidate, DroppedLine, Measurement
+from pipeline_assets.corpus.filters.verdict import (
+    DROPPED_FILE,
+    Candidate,
+    DroppedLine,
+    Measurement,
+    apply_filters,
+    judge,
+)
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, run_stages, settings_for

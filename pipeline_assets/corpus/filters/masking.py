@@ -9,16 +9,21 @@ The masks are FineWeb's. They take turns; each document begins with the first, s
 on those before it (datatrove takes turns over all that a worker reads).
 """
 
-import bisect
 import ipaddress
 import itertools
 import re
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import re2
+from numpy.typing import NDArray
 
+from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.filters.bits import BLOCK, ONE, bytes_between, first_bit
 from pipeline_assets.corpus.filters.recipe import MaskingRecipe
+from pipeline_assets.corpus.filters.thresholds import batch_of, documents_with
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
+from pipeline_assets.corpus.filters.words import DOT
 
 MASKED_EMAIL, MASKED_IP = "masked/email", "masked/ip"
 EMAIL_MASKS = (b"email@example.com", b"firstname.lastname@example.org")
@@ -36,7 +41,7 @@ _OCTET = rb"(?:25[0-5]|2[0-4][0-9]|[01]?[0-9][0-9]?)"
 _BYTES = re2.Options()
 _BYTES.encoding = re2.Options.Encoding.LATIN1
 _IP = re2.compile(rb"(?:%b\.){3}%b" % (_OCTET, _OCTET), _BYTES)
-_THREE_DOTS = re2.compile(rb"\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]", _BYTES)
+_ZERO, _NINE = ord("0"), ord("9")
 _LITERAL = rb"\[(?:%b\.){3}(?:%b|[A-Za-z0-9-]*[A-Za-z0-9]:)\]" % (_OCTET, _OCTET)
 _DOMAIN = re2.compile(rb"(?:%b\.)+%b|%b" % (_LABEL, _LABEL, _LITERAL), _BYTES)
 _DOT_ATOM_BYTES = bytes(byte for byte in range(128) if re.match(_ATOM + rb"|\.", bytes([byte])))
@@ -57,11 +62,14 @@ class Masking(Filter):
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
         """Masks the addresses of each document, and counts them."""
-        for candidate in candidates if self._recipe.emails else ():
-            if b"@" in candidate.text:
-                _mask(candidate, MASKED_EMAIL, list(_emails(candidate.text)), EMAIL_MASKS)
-        for candidate in _with_ips(candidates) if self._recipe.public_ips else ():
-            _mask(candidate, MASKED_IP, list(_public_ips(candidate.text)), IP_MASKS)
+        batch = batch_of([candidate.text for candidate in candidates])
+        if self._recipe.emails:
+            for document in np.flatnonzero(documents_with(batch.text, batch.offsets, ord("@"))).tolist():
+                spans = list(_emails(candidates[document].text))
+                _mask(candidates[document], MASKED_EMAIL, spans, EMAIL_MASKS)
+        if self._recipe.public_ips:  # no mask of an e-mail address has a digit
+            for document in np.flatnonzero(_documents_with_numbers(batch.text, batch.offsets)).tolist():
+                _mask(candidates[document], MASKED_IP, list(_public_ips(candidates[document].text)), IP_MASKS)
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """Masks too; there is nothing that it drops for."""
@@ -109,12 +117,27 @@ def _start(text: bytes, free: int, at: int) -> int | None:
     return found.start() if found else None
 
 
-def _with_ips(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Documents that may have an address, by one search through all for what RE2 finds eight times as fast."""
-    texts = [candidate.text for candidate in candidates]
-    ends = list(itertools.accumulate(len(text) + 1 for text in texts))
-    found = _THREE_DOTS.finditer(b"\n".join(texts))
-    return [candidates[place] for place in sorted({bisect.bisect_right(ends, match.start()) for match in found})]
+@compiled
+def _documents_with_numbers(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which documents have three dots with one to three digits between two, and a digit behind the last: that takes a
+    tenth of what RE2 takes to find no address.
+    """
+    found = np.zeros(len(offsets) - 1, np.bool_)
+    for document in range(len(found)):
+        end = offsets[document + 1]
+        for block in range(offsets[document], end, BLOCK):
+            dots = bytes_between(text, block, DOT, 0) & bytes_between(text, block + 1, _ZERO, 9)
+            while dots and not found[document]:
+                at = block + first_bit(dots)
+                dots &= dots - ONE
+                numbers = 0
+                while at < end - 1 and text[at] == DOT and _ZERO <= text[at + 1] <= _NINE:
+                    numbers += 1
+                    at += 2
+                    for _ in range(2):
+                        at += at < end and _ZERO <= text[at] <= _NINE
+                found[document] |= numbers > 2
+    return found
 
 
 def _public_ips(text: bytes) -> Iterator[tuple[int, int]]:

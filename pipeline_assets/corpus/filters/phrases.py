@@ -6,15 +6,41 @@ where the text has one.
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.filters.words import LINE_FEED, SPACE, WORD, character_before, read_character, wide
+from pipeline_assets.corpus.filters.bits import (
+    BLOCK,
+    NONE,
+    ONE,
+    bytes_between,
+    bytes_in,
+    eight_bytes,
+    first_bit,
+    inlined,
+    run_through,
+)
+from pipeline_assets.corpus.filters.words import (
+    LINE_FEED,
+    SPACE,
+    SPACES,
+    WORD,
+    byte_ranges,
+    character_before,
+    read_character,
+    wide,
+)
 
-_SHORT = 0x80  # the group of phrases of three bytes and less
+_WINDOW, _STEP = 4, 4  # bytes that are looked up, one time in so many
+_LONG = _WINDOW + _STEP - 1  # a phrase of so many bytes has a whole window that is looked up, wherever it stands
+_FOLD = 0x20  # what parts the cases of an ASCII letter
+_HALF, _SEVEN = np.uint64(32), np.uint64(7)
+_FOLDS, _HASH = np.uint64(0x20202020), np.uint64(0x9E3779B1)
+_WORD_BITS = np.uint64(2**32 - 1)
+_FEWEST_WINDOWS, _MOST_WINDOWS = 12, 24  # bits
 
 
 class Scope(IntEnum):
@@ -30,8 +56,12 @@ class Automaton(NamedTuple):
 
     Attributes:
         next_state: by state and byte, shape (states, 256), int32; state 0 has matched nothing.
-        first_two, next_two: by two bytes, the second times 256: a bit for each group of phrases, see `_next_beginning`.
-            uint8.
+        windows: by the hash of four bytes without their case, of the phrases of seven bytes or more that have them
+            among their first seven: a bit for the last three bits of the byte that follows. uint8; a power of two of
+            them, none without such phrases.
+        shift: of a hash, to an index of `windows`.
+        short_firsts, short_seconds: of shorter phrases, the first and the second byte, as `bytes_in` takes them.
+        line_firsts: of phrases that are whole lines, the first byte.
         first_found: of each state, and one beyond: the first of the phrases in `found` that end there. int32.
         found: numbers of phrases, by state. int32.
         characters: of each phrase. int32.
@@ -39,8 +69,11 @@ class Automaton(NamedTuple):
     """
 
     next_state: NDArray[np.int32]
-    first_two: NDArray[np.uint8]
-    next_two: NDArray[np.uint8]
+    windows: NDArray[np.uint8]
+    shift: np.uint64
+    short_firsts: NDArray[np.uint8]
+    short_seconds: NDArray[np.uint8]
+    line_firsts: NDArray[np.uint8]
     first_found: NDArray[np.int32]
     found: NDArray[np.int32]
     characters: NDArray[np.int32]
@@ -102,11 +135,18 @@ def build_automaton(phrases: Sequence[tuple[str, Scope]]) -> Automaton:
             row[byte] = states[target]
         rows.append(row)
     found = [sorted({node.phrase for node in nodes if graph.is_whole(node)}) for nodes in pending]
-    first_two, next_two = _first_bytes(graph)
+    lines = [phrase for phrase, scope in phrases if scope is Scope.LINE]
+    others = [phrase for phrase, scope in phrases if scope is not Scope.LINE]
+    shorts = [phrase for phrase in others if _least_bytes(phrase) < _LONG]
+    windows, shift = _windows(_Phrases([phrase for phrase in others if _least_bytes(phrase) >= _LONG]))
+    firsts, seconds = _first_bytes(shorts)
     return Automaton(
         next_state=np.array(rows, np.int32),
-        first_two=first_two,
-        next_two=next_two,
+        windows=windows,
+        shift=shift,
+        short_firsts=firsts,
+        short_seconds=seconds,
+        line_firsts=_first_bytes(lines)[0],
         first_found=np.cumsum([0, *map(len, found)], dtype=np.int32),
         found=np.array([number for numbers in found for number in numbers], np.int32),
         characters=np.array([len(phrase) for phrase, _ in phrases], np.int32),
@@ -120,65 +160,91 @@ def _spellings(character: str) -> list[bytes]:
     return sorted(case.encode() for case in cases)
 
 
-def _first_bytes(graph: _Phrases) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """The tables `first_two` and `next_two`; `_SHORT` is the group of what any two bytes may follow."""
-    first_two, next_two = np.zeros((256, 256), np.uint8), np.full((256, 256), _SHORT, np.uint8)
-    every = slice(None)
+def _least_bytes(phrase: str) -> int:
+    return sum(min(map(len, _spellings(character))) for character in phrase)
 
-    def walk(nodes: Iterable[_Node], path: tuple[int, ...]) -> None:
-        """Enters the first bytes of the phrases that go on in these nodes: five of them, or all of a shorter phrase."""
-        group = 1 << (path[0] | 0x20) * (path[1] | 0x20) % 7 if len(path) > 1 else 0
-        if len(path) == 5 or any(map(graph.is_whole, nodes)):
-            places: list[Any] = [*path, *[every] * (5 - len(path))]
-            a, b, c, d, e = places
-            if len(path) < 3:
-                first_two[b, a] |= _SHORT
-                first_two[a, :] |= _SHORT
-            else:
-                first_two[b, a] |= group
-                next_two[d, c] |= group
-                first_two[c, b] |= group if len(path) > 3 else _SHORT
-                next_two[e, d] |= group if len(path) > 3 else 0
-        if len(path) == 5:
+
+def _windows(graph: _Phrases) -> tuple[NDArray[np.uint8], np.uint64]:
+    """The tables `windows` and `shift` for phrases that are long."""
+    found: set[bytes] = set()  # windows, and the byte that follows; of one at a phrase's end any may
+
+    def walk(nodes: Iterable[_Node], path: bytes) -> None:
+        if len(path) == _LONG and any(map(graph.is_whole, nodes)):
+            found.update(path[-_WINDOW:] + bytes([any_byte]) for any_byte in range(8))
+        if len(path) > _LONG:
+            found.update(path[start : start + _WINDOW + 1] for start in range(_STEP))
             return
+        if len(path) == _LONG:
+            found.update(path[start : start + _WINDOW + 1] for start in range(_STEP - 1))
         steps: dict[int, set[_Node]] = {}
         graph.add_steps(nodes, steps)
-        for byte, after in steps.items():
-            walk(after, (*path, byte))
+        for byte, after in _folded(steps).items():
+            walk(after, bytes([*path, byte]))
 
-    for byte, nodes in graph.beginnings.items():
-        walk(nodes, (byte,))
-    return first_two.reshape(-1), next_two.reshape(-1)
+    for byte, nodes in _folded(graph.beginnings).items():
+        walk(nodes, bytes([byte]))
+    bits = min(max(_FEWEST_WINDOWS, (32 * len(found)).bit_length()), _MOST_WINDOWS)
+    windows, shift = np.zeros(1 << bits if found else 0, np.uint8), np.uint64(32 - bits)
+    for window in found:
+        four = int.from_bytes(window[:_WINDOW], "little")
+        windows[(four * int(_HASH) & int(_WORD_BITS)) >> int(shift)] |= 1 << (window[_WINDOW] & 7)
+    return windows, shift
 
 
-@inner
-def _next_beginning(
-    text: NDArray[np.uint8], at: int, end: int, first_two: NDArray[np.uint8], next_two: NDArray[np.uint8]
-) -> int:
-    """The first byte, from `at`, at which or after which a phrase may begin; `end` if there is none.
+def _folded(steps: dict[int, set[_Node]]) -> dict[int, set[_Node]]:
+    """Steps by bytes without their case."""
+    folded: dict[int, set[_Node]] = {}
+    for byte, nodes in steps.items():
+        folded.setdefault(byte | _FOLD, set()).update(nodes)
+    return folded
 
-    Every other byte is looked at, with the three behind it: they tell of a phrase that begins there or one byte before,
-    and of one of two bytes or less that begins one byte behind.
+
+def _first_bytes(phrases: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """The first and the second bytes of all, as `bytes_in` takes them; any byte where a phrase has no second one."""
+    graph = _Phrases(phrases)
+    seconds: dict[int, set[_Node]] = {}
+    for nodes in graph.beginnings.values():
+        graph.add_steps(nodes, seconds)
+        if any(map(graph.is_whole, nodes)):
+            seconds.update({byte: set() for byte in range(256)})
+    firsts, seconds_ = (byte_ranges(byte in steps for byte in range(256)) for steps in (graph.beginnings, seconds))
+    return firsts, seconds_
+
+
+@inlined
+def _beginnings(
+    text: NDArray[np.uint8], at: int, automaton: Automaton, line_begins: np.uint64
+) -> tuple[np.uint64, np.uint64]:
+    """At which of 64 bytes a phrase may begin.
+
+    Args:
+        line_begins: 1 where the next byte that is no blank begins a line; what it is behind them is returned too.
     """
-    for place in range(at, end, 2):
-        groups = first_two[wide(text[place + 1]) << 8 | text[place]]
-        if groups and groups & next_two[wide(text[place + 3]) << 8 | text[place + 2]]:
-            return max(at, place - 1)
-    return end
+    found = NONE
+    if len(automaton.windows) > 0:
+        for step in range(BLOCK // _STEP):
+            eight = eight_bytes(text, at + _STEP * step + _STEP - 1)
+            next_bytes = np.uint64(automaton.windows[((eight | _FOLDS) * _HASH & _WORD_BITS) >> automaton.shift])
+            found |= (next_bytes >> (eight >> _HALF & _SEVEN) & ONE) << np.uint64(_STEP * step)
+        found *= np.uint64((1 << _STEP) - 1)
+    if len(automaton.short_firsts) > 0:
+        found |= bytes_in(text, at, automaton.short_firsts) & bytes_in(text, at + 1, automaton.short_seconds)
+    if len(automaton.line_firsts) > 0:
+        high = bytes_between(text, at, 0x80, 0x7F)  # blanks may be among them
+        run = high | bytes_in(text, at, SPACES)
+        feeds = bytes_between(text, at, LINE_FEED, 0)
+        reached, line_begins = run_through(run, feeds, line_begins)
+        found |= (reached & ~run | run & ~reached & high) & bytes_in(text, at, automaton.line_firsts)
+    return found, line_begins
 
 
-@inner
-def _next_match(text: NDArray[np.uint8], at: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
-    """Reads on from `at`, in `state`, until phrases end; (byte after them, state), or (end, state)."""
-    next_state, first_found = automaton.next_state, automaton.first_found
+@inlined
+def _read_on(text: NDArray[np.uint8], at: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
+    """Reads on from `at`, in `state`, until phrases end or none is begun; the byte behind, and the state."""
     while at < end:
-        if state == 0:
-            at = _next_beginning(text, at, end, automaton.first_two, automaton.next_two)
-            if at == end:
-                break
-        state = wide(next_state[state, text[at]])
+        state = wide(automaton.next_state[state, text[at]])
         at += 1
-        if first_found[state] < first_found[state + 1]:
+        if state == 0 or automaton.first_found[state] < automaton.first_found[state + 1]:
             break
     return at, state
 
@@ -224,7 +290,7 @@ def count_phrases(
     the list if several do there, -1 if none does.
 
     Args:
-        text: all documents, and three bytes beyond.
+        text: all documents, and what is read beyond: `thresholds.batch_of`.
         offsets: where each begins, and where the last ends.
         bits: of code points.
     """
@@ -232,18 +298,30 @@ def count_phrases(
     firsts = np.full(len(counts), -1, np.int32)
     seen_in = np.zeros(len(automaton.scopes), np.int64)
     for document in range(len(counts)):
-        at, state = offsets[document], 0
-        end = offsets[document + 1]
-        while at < end and counts[document] < enough:
-            at, state = _next_match(text, at, end, state, automaton)
-            for place in range(automaton.first_found[state], automaton.first_found[state + 1]):
-                phrase = automaton.found[place]
-                if seen_in[phrase] <= document and _is_in_scope(
-                    text, offsets[document], end, at, phrase, automaton, bits
-                ):
-                    seen_in[phrase] = document + 1
-                    counts[document] += 1
-                    firsts[document] = phrase if firsts[document] < 0 else firsts[document]
+        start, end = offsets[document], offsets[document + 1]
+        at, line_begins = start, ONE
+        for block in range(start, end, BLOCK):
+            if counts[document] >= enough:
+                break
+            begun, line_begins = _beginnings(text, block, automaton, line_begins)
+            while begun:
+                first = block + first_bit(begun)
+                begun &= begun - ONE
+                if first < at:
+                    continue  # read already
+                at, state = _read_on(text, first, end, 0, automaton)
+                while state != 0:
+                    for number in range(automaton.first_found[state], automaton.first_found[state + 1]):
+                        phrase = automaton.found[number]
+                        if seen_in[phrase] <= document and _is_in_scope(text, start, end, at, phrase, automaton, bits):
+                            seen_in[phrase] = document + 1
+                            counts[document] += 1
+                            firsts[document] = phrase if firsts[document] < 0 else firsts[document]
+                    if at >= end or counts[document] >= enough:
+                        break
+                    at, state = _read_on(text, at, end, state, automaton)
+                if counts[document] >= enough:
+                    break
         counts[document] = min(counts[document], enough)
     return counts, firsts
 
@@ -265,19 +343,28 @@ def lines_with_phrases(
     counts = np.zeros(len(offsets) - 1, np.int64)
     lines = 0
     for document in range(len(counts)):
-        at, state = offsets[document], 0
-        end = offsets[document + 1]
-        while at < end and wanted[document]:
-            at, state = _next_match(text, at, end, state, automaton)
-            has_one = False
-            for place in range(automaton.first_found[state], automaton.first_found[state + 1]):
-                phrase = automaton.found[place]
-                has_one = has_one or _is_in_scope(text, offsets[document], end, at, phrase, automaton, bits)
-            if has_one:
-                inside[lines] = at - 1
-                lines += 1
-                counts[document] += 1
-                while at < end and text[at] != LINE_FEED:
-                    at += 1
-                state = 0
+        start, end = offsets[document], offsets[document + 1] if wanted[document] else offsets[document]
+        at, line_begins = start, ONE
+        for block in range(start, end, BLOCK):
+            begun, line_begins = _beginnings(text, block, automaton, line_begins)
+            while begun:
+                first = block + first_bit(begun)
+                begun &= begun - ONE
+                if first < at:
+                    continue  # read already, or of a line that has a phrase
+                at, state = _read_on(text, first, end, 0, automaton)
+                while state != 0:
+                    has_one = False
+                    for number in range(automaton.first_found[state], automaton.first_found[state + 1]):
+                        phrase = automaton.found[number]
+                        has_one = has_one or _is_in_scope(text, start, end, at, phrase, automaton, bits)
+                    if has_one:
+                        inside[lines] = at - 1
+                        lines += 1
+                        counts[document] += 1
+                        while at < end and text[at] != LINE_FEED:
+                            at += 1
+                    if has_one or at >= end:
+                        break
+                    at, state = _read_on(text, at, end, state, automaton)
     return inside[:lines], counts

@@ -14,20 +14,24 @@ lets an n-gram that occurs once be the top one, and after a duplicate n-gram ski
 12 words it counts 10. Here the paper is followed: all 12.
 
 Nothing is hashed away: an n-gram is a pair of (n-1)-grams, and those are numbers. Only where both occur twice can the
-pair do so; each level looks at what is left of the one below, which in most text is little.
+pair do so; each level looks at what is left of the one below, which in most text is little. What a copied n-gram
+covers, shorter ones do too: levels end where no longer n-gram can be beyond its limit.
+
+Loops that would take both ways in turn have no branches: a wrong guess of the processor costs as much as the rest.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import inner
-from pipeline_assets.corpus.filters.words import Count, Words, wide
+from pipeline_assets.corpus.filters.bits import ALL, NONE, ONE, inlined
+from pipeline_assets.corpus.filters.words import Count, Words, place, wide
 
 _GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
-_HALF, _SHIFT, _ALL, _64 = np.uint64(32), np.uint64(29), np.uint64(2**64 - 1), np.uint64(64)
-_LOW = np.uint64(2**32 - 1)
+_HALF, _SHIFT = np.uint64(32), np.uint64(29)
+_EIGHT = cast(int, np.uint64(8))
 _LONGEST_TOP_GRAM, _LONGEST_GRAM = 4, 10
 
 
@@ -41,6 +45,7 @@ class Scratch(NamedTuple):
         keys: of each n-gram (or line, or paragraph) in the table, what stands for it. uint64.
         slots: the open-addressed hash table: indices into `keys`, -1 for an empty slot. int32.
         repeated: words at which an n-gram begins that occurs twice, ascending. int32.
+        repeated_before: of each word, and one beyond, how many words before it occur twice. int32.
     """
 
     grams: NDArray[np.int32]
@@ -48,29 +53,52 @@ class Scratch(NamedTuple):
     keys: NDArray[np.uint64]
     slots: NDArray[np.int32]
     repeated: NDArray[np.int32]
+    repeated_before: NDArray[np.int32]
 
 
 def scratch_for(longest: int) -> Scratch:
     """Arrays for documents of up to `longest` bytes. Pages that no document fills are never touched."""
     words = longest // 2 + 2
-    room = [np.empty(words, np.int32) for _ in range(3)]
+    grams, counts, repeated, before = (np.empty(words, np.int32) for _ in range(4))
     slots = np.empty(1 << (2 * words).bit_length(), np.int32)
-    return Scratch(room[0], room[1], np.empty(words, np.uint64), slots, room[2])
+    return Scratch(grams, counts, np.empty(words, np.uint64), slots, repeated, before)
+
+
+class LeastLimits(NamedTuple):
+    """Limits on copied lines and paragraphs, and the lowest ones on top n-grams and on duplicate ones: what can't be
+    beyond them need not be counted. -1 counts all.
+    """
+
+    lines: float
+    line_characters: float
+    paragraphs: float
+    paragraph_characters: float
+    top: float
+    duplicate: float
 
 
 @inner
-def count_repetition(eights: NDArray[np.uint64], words: Words, scratch: Scratch, counts: NDArray[np.int64]) -> None:
+def count_repetition(
+    eights: NDArray[np.uint64], words: Words, scratch: Scratch, least: LeastLimits, counts: NDArray[np.int64]
+) -> None:
     """Counts what one document repeats, from its words, lines and paragraphs.
 
     Args:
         eights: `eight_bytes_at_each` byte of the document and at least 7 bytes beyond.
     """
-    _compare_words(eights, words, scratch, counts[Count.WORDS])
-    lines = _count_copies(words.lines, counts[Count.LINES], words, scratch)
+    number = wide(counts[Count.WORDS])
+    seed, left = _GOLDEN, -1
+    while left < 0:
+        _number_words(eights, words, scratch, number, seed)
+        left = _keep_repeated_words(eights, words, scratch, number)
+        seed = _mixed(seed) | ONE
+    limits = least.lines, least.line_characters
+    lines = _count_copies(words.lines, counts[Count.LINES], number, limits, words, scratch)
     counts[Count.DUPLICATE_LINES], counts[Count.DUPLICATE_LINE_CHARACTERS] = lines
-    paragraphs = _count_copies(words.paragraphs, counts[Count.PARAGRAPHS], words, scratch)
+    limits = least.paragraphs, least.paragraph_characters
+    paragraphs = _count_copies(words.paragraphs, counts[Count.PARAGRAPHS], number, limits, words, scratch)
     counts[Count.DUPLICATE_PARAGRAPHS], counts[Count.DUPLICATE_PARAGRAPH_CHARACTERS] = paragraphs
-    _count_grams(words, scratch, counts)
+    _count_grams(left, words, scratch, least, counts)
 
 
 @inner
@@ -80,63 +108,116 @@ def _mixed(key: np.uint64) -> np.uint64:
 
 
 @inner
-def _emptied(slots: NDArray[np.int32], entries: int) -> int:
+def _emptied(slots: NDArray[np.int32], entries: int) -> np.uint64:
     """Empties as much of the table as `entries` need; the mask of its slots."""
-    size = 1
-    while size < entries + (entries >> 1) + 1:
+    size = 8
+    while size < 2 * entries:
         size <<= 1
     for slot in range(size):
         slots[slot] = -1
-    return size - 1
+    return np.uint64(size - 1)
+
+
+@inlined
+def _find(word: int, key: np.uint64, mask: np.uint64, scratch: Scratch) -> int:
+    """Enters a word under its key, which `keys` has; the first word with this key."""
+    keys, slots = scratch.keys, scratch.slots
+    slot = key & mask
+    first = np.int32(word) if slots[slot] < 0 else slots[slot]
+    while keys[place(first)] != key:
+        slot = (slot + ONE) & mask
+        first = np.int32(word) if slots[slot] < 0 else slots[slot]
+    slots[slot] = first
+    return wide(first)
+
+
+@inlined
+def _last_eight(size: int) -> tuple[int, np.uint64]:
+    """Where in a word its last eight bytes begin, and which of the eight, and of its first eight, are of the word."""
+    return max(size, _EIGHT) - _EIGHT, ALL >> (_EIGHT - min(size, _EIGHT)) * _EIGHT
 
 
 @inner
-def _compare_words(eights: NDArray[np.uint64], words: Words, scratch: Scratch, number: int) -> None:
-    """Fills grams and counts for single words. A word of up to eight bytes is its own key."""
-    starts, ends, keys, slots = words.starts, words.ends, scratch.keys, scratch.slots
-    mask = _emptied(slots, number)
-    for word in range(number):
-        start, size = starts[word], ends[word] - starts[word]
-        last = start + size - 8
-        if size <= 8:
-            key = eights[start] & (_ALL >> (_64 - np.uint64(8 * size)))
-        else:
-            key = np.uint64(size)
-            for at in range(start, last, 8):
-                key = _mixed(key ^ eights[at])
-            key = _mixed(key ^ eights[last])
+def _number_words(eights: NDArray[np.uint64], words: Words, scratch: Scratch, number: int, seed: np.uint64) -> None:
+    """Fills grams and counts for single words, by keys that two words may share."""
+    starts, ends, keys, grams, counts = words.starts, words.ends, scratch.keys, scratch.grams, scratch.counts
+    for word in range(place(number)):
+        start, size = place(starts[word]), place(ends[word] - starts[word])
+        last, own = _last_eight(size)
+        key = _mixed(eights[start] & own ^ (eights[start + last] & own) * seed + size)
+        at = _EIGHT
+        while at < last:
+            key = _mixed(key ^ eights[start + at])
+            at += _EIGHT
         keys[word] = key
-        slot = np.int64(_mixed(key)) & mask
-        while slots[slot] >= 0:
-            first = slots[slot]
-            if keys[first] == key and ends[first] - starts[first] == size:
-                other = starts[first]
-                at = 0
-                while at < size - 8 and eights[start + at] == eights[other + at]:
-                    at += 8
-                if at >= size - 8 and (size <= 8 or eights[last] == eights[other + size - 8]):
-                    break
-            slot = (slot + 1) & mask
-        if slots[slot] < 0:
-            slots[slot] = word
-            scratch.counts[word] = 0
-        scratch.grams[word] = slots[slot]
-        scratch.counts[slots[slot]] += 1
+    mask = _emptied(scratch.slots, number)
+    for word in range(place(number)):
+        first = _find(word, keys[word], mask, scratch)
+        grams[word] = first
+        counts[word] = 0
+        counts[place(first)] += 1
 
 
 @inner
-def _count_copies(firsts: NDArray[np.int32], number: int, words: Words, scratch: Scratch) -> tuple[int, int]:
-    """How many lines or paragraphs are copies of an earlier one, and how many characters their words have."""
-    grams, keys, slots = scratch.grams, scratch.keys, scratch.slots
-    mask = _emptied(slots, number)
-    copies = characters = 0
-    for item in range(number):
-        start, stop = firsts[item], firsts[item + 1]
+def _keep_repeated_words(eights: NDArray[np.uint64], words: Words, scratch: Scratch, number: int) -> int:
+    """Fills repeated and repeated_before; how many words occur twice, or -1 where two that differ have the same key."""
+    starts, ends, grams, repeated = words.starts, words.ends, scratch.grams, scratch.repeated
+    kept = 0
+    for word in range(place(number)):
+        first = grams[word]
+        is_repeated = scratch.counts[place(first)] > 1
+        scratch.repeated_before[word] = kept
+        repeated[place(kept)] = word
+        kept += is_repeated
+        grams[word] = first | (np.int32(is_repeated) - np.int32(1))
+    scratch.repeated_before[number] = kept
+    grams[number] = -1
+    unlike = NONE
+    for index in range(place(kept)):
+        word = place(repeated[index])
+        first = place(grams[word])
+        start, other, size = place(starts[word]), place(starts[first]), place(ends[word] - starts[word])
+        last, own = _last_eight(size)
+        unlike |= place(ends[first]) - other ^ size
+        unlike |= (eights[start] ^ eights[other] | eights[start + last] ^ eights[other + last]) & own
+        at = _EIGHT
+        while at < last:
+            unlike |= eights[start + at] ^ eights[other + at]
+            at += _EIGHT
+    return -1 if unlike else kept
+
+
+@inner
+def _count_copies(
+    firsts: NDArray[np.int32],
+    items: int,
+    number: int,
+    limits: tuple[float, float],
+    words: Words,
+    scratch: Scratch,
+) -> tuple[int, int]:
+    """How many lines or paragraphs are copies of an earlier one, and how many characters their words have; zeros where
+    that can't be beyond the limits. Only what has no word that occurs once is compared.
+    """
+    grams, keys, slots, before = scratch.grams, scratch.keys, scratch.slots, scratch.repeated_before
+    most = most_characters = copies = characters = 0
+    for item in range(place(items)):
+        start, stop = place(firsts[item]), place(firsts[item + ONE])
+        is_repeated = before[stop] - before[start] == firsts[item + ONE] - firsts[item]
+        most += is_repeated
+        most_characters += is_repeated * wide(words.characters[stop] - words.characters[start])
+    if most < 2 or (most / items <= limits[0] and most_characters / wide(words.characters[number]) <= limits[1]):
+        return 0, 0
+    mask = _emptied(slots, most)
+    for item in range(items):
+        start, stop = wide(firsts[item]), wide(firsts[item + 1])
+        if before[stop] - before[start] < stop - start:
+            continue
         key = np.uint64(0)
         for word in range(start, stop):
             key = (key ^ np.uint64(grams[word])) * _GOLDEN
         keys[item] = key
-        slot = np.int64(_mixed(key)) & mask
+        slot = _mixed(key) & mask
         while slots[slot] >= 0:
             other = firsts[slots[slot]]
             if keys[slots[slot]] == key and firsts[slots[slot] + 1] - other == stop - start:
@@ -145,7 +226,7 @@ def _count_copies(firsts: NDArray[np.int32], number: int, words: Words, scratch:
                     word += 1
                 if word == stop - start:
                     break
-            slot = (slot + 1) & mask
+            slot = (slot + ONE) & mask
         if slots[slot] < 0:
             slots[slot] = item
         else:
@@ -155,25 +236,66 @@ def _count_copies(firsts: NDArray[np.int32], number: int, words: Words, scratch:
 
 
 @inner
-def _count_grams(words: Words, scratch: Scratch, counts: NDArray[np.int64]) -> None:
-    """Counts n-grams from single words upwards; the arrays hold one level, then the next in its place."""
-    repeated, characters = scratch.repeated, words.characters
+def _count_grams(left: int, words: Words, scratch: Scratch, least: LeastLimits, counts: NDArray[np.int64]) -> None:
+    """Counts n-grams from pairs upwards, from the words that occur twice; the arrays hold one level, then the next in
+    its place.
+    """
+    characters, repeated = words.characters, scratch.repeated
     number = wide(counts[Count.WORDS])
-    for word in range(number):
-        repeated[word] = word
-    left, _, _ = _keep_repeated(number, scratch)
     for n in range(2, _LONGEST_GRAM + 1):
-        left = _pair(n, left, number, scratch)
+        left = _pair(left, scratch)
         copied = _number_pairs(n, left, words, scratch)
         left, most, top = _keep_repeated(left, scratch)
         if n > _LONGEST_TOP_GRAM:
             counts[Count.DUPLICATE_5_GRAMS + n - 5] = copied
         elif most > 1:
             counts[Count.TOP_2_GRAM + n - 2] = most * (characters[top + n] - characters[top])
+        if left == 0:
+            break
+        if float(copied) / float(characters[number]) <= least.duplicate:
+            longest = 0  # of an n-gram that top ones may still be
+            if n < _LONGEST_TOP_GRAM:
+                for place in range(left):
+                    word = repeated[place]
+                    size = characters[min(word + _LONGEST_TOP_GRAM, number)] - characters[word]
+                    longest = max(longest, size)
+            if float(most * longest) / float(characters[number]) <= least.top:
+                break
 
 
-# The loops of the next two functions take both ways in turn, so they append without a branch: a wrong guess of the
-# processor costs as much as the rest.
+@inner
+def _pair(left: int, scratch: Scratch) -> int:
+    """Of the first `left` words in `repeated`, keeps those whose n-gram may occur twice, and keys them."""
+    grams, repeated = scratch.grams, scratch.repeated
+    kept = 0
+    for index in range(place(left)):
+        word = place(repeated[index])
+        first, second = grams[word], grams[word + ONE]
+        scratch.keys[word] = _mixed(place(first) << _HALF | place(second))
+        repeated[place(kept)] = word
+        kept += second >= 0
+        grams[word] = first | second >> 31
+    return kept
+
+
+@inner
+def _number_pairs(n: int, left: int, words: Words, scratch: Scratch) -> int:
+    """Numbers and counts n-grams by their keys; the characters of those that are copies, each counted once."""
+    characters, counts = words.characters, scratch.counts
+    mask = _emptied(scratch.slots, left)
+    covered = copied = 0
+    for index in range(place(left)):
+        word = wide(scratch.repeated[index])
+        first = _find(word, scratch.keys[place(word)], mask, scratch)
+        scratch.grams[place(word)] = first
+        counts[place(word)] = 0
+        counts[place(first)] += 1
+        is_copy = first != word
+        copied += is_copy * wide(characters[place(word + n)] - characters[place(max(word, covered))])
+        covered = word + n if is_copy else covered
+    return copied
+
+
 @inner
 def _keep_repeated(left: int, scratch: Scratch) -> tuple[int, int, int]:
     """Of the first `left` words in `repeated`, keeps those whose n-gram occurs twice.
@@ -181,61 +303,16 @@ def _keep_repeated(left: int, scratch: Scratch) -> tuple[int, int, int]:
     Returns:
         how many, how often the most frequent n-gram occurs, and its first word.
     """
-    grams, counts, repeated = scratch.grams, scratch.counts, scratch.repeated
+    grams, repeated = scratch.grams, scratch.repeated
     most = kept = 0
     top = -1
-    for place in range(left):
-        word = repeated[place]
-        first = grams[word]
-        count = counts[first]
+    for index in range(place(left)):
+        word = repeated[index]
+        first = grams[place(word)]
+        count = wide(scratch.counts[place(first)])
         if count > most:
-            most, top = wide(count), wide(first)
-        repeated[kept] = word
+            most, top = count, wide(first)
+        repeated[place(kept)] = word
         kept += count > 1
-        grams[word] = first if count > 1 else -1
+        grams[place(word)] = first | (np.int32(count > 1) - np.int32(1))
     return kept, most, top
-
-
-@inner
-def _pair(n: int, left: int, number: int, scratch: Scratch) -> int:
-    """Of the first `left` words in `repeated`, keeps those whose n-gram may occur twice, and keys them."""
-    grams, keys, repeated = scratch.grams, scratch.keys, scratch.repeated
-    kept = 0
-    for place in range(left):
-        word = repeated[place]
-        if word + n > number:
-            grams[word] = -1
-            continue
-        second = grams[word + 1]
-        keys[word] = np.uint64(grams[word]) << _HALF | np.uint64(second)
-        repeated[kept] = word
-        kept += second >= 0
-        grams[word] = grams[word] if second >= 0 else -1
-    return kept
-
-
-@inner
-def _number_pairs(n: int, left: int, words: Words, scratch: Scratch) -> int:
-    """Numbers and counts n-grams by their keys; the characters of those that are copies, each counted once."""
-    grams, counts, keys, slots, repeated = scratch.grams, scratch.counts, scratch.keys, scratch.slots, scratch.repeated
-    mask = _emptied(slots, left)
-    covered = copied = 0
-    for place in range(left):
-        word = repeated[place]
-        key = keys[word]
-        first = grams[word]
-        if key & _LOW != np.uint64(first + 1):  # else the two stand together where the first one first stood
-            slot = np.int64(_mixed(key)) & mask
-            while slots[slot] >= 0 and keys[slots[slot]] != key:
-                slot = (slot + 1) & mask
-            if slots[slot] < 0:
-                slots[slot] = word
-            first = slots[slot]
-        if first == word:
-            counts[word] = 1
-        else:
-            counts[first] += 1
-            copied += words.characters[word + n] - words.characters[max(word, covered)]
-            covered = word + n
-        grams[word] = first
-    return copied

@@ -3,6 +3,7 @@
 A batch of documents is counted by one call of compiled code.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -11,20 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, eight_bytes_at_each, inner
+from pipeline_assets.corpus.filters.bits import BLOCK, NONE, below, bytes_between
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, count_phrases, lines_with_phrases
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
-from pipeline_assets.corpus.filters.repetition import Scratch, count_repetition, scratch_for
+from pipeline_assets.corpus.filters.repetition import LeastLimits, Scratch, count_repetition, scratch_for
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
-from pipeline_assets.corpus.filters.words import (
-    CharacterClasses,
-    Count,
-    Words,
-    character_classes,
-    count_characters,
-    find_lines,
-    find_words,
-    room_for,
-)
+from pipeline_assets.corpus.filters.words import Count, Words, classes_of_characters, find_words, room_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import RecipePart
 
@@ -148,7 +141,7 @@ def first_violation(counts: NDArray[np.int64], limits: Limits) -> int:
     return -1
 
 
-_PADDING = bytes(16)  # compiled code reads a few bytes beyond the last document
+_PADDING = bytes(2 * BLOCK)  # compiled code reads beyond the last document
 _MAX_TEXT_BYTES = 2**31 - 1
 
 
@@ -179,15 +172,27 @@ def batch_of(texts: Sequence[bytes]) -> Batch:
 
 
 @compiled
+def documents_with(text: NDArray[np.uint8], offsets: NDArray[np.int64], byte: int) -> NDArray[np.bool_]:
+    """Which documents have a byte."""
+    found = np.zeros(len(offsets) - 1, np.bool_)
+    for document in range(len(found)):
+        end = offsets[document + 1]
+        for at in range(offsets[document], end, BLOCK):
+            found[document] |= bytes_between(text, at, byte, 0) & below(end - at) != NONE
+    return found
+
+
+@compiled
 def _count(
     text: NDArray[np.uint8],
     eights: NDArray[np.uint64],
     offsets: NDArray[np.int64],
-    classes: CharacterClasses,
+    of_code_point: NDArray[np.uint16],
     words: Words,
     scratch: Scratch,
     before_repetition: Limits,
     counts_repetition: bool,
+    least_repetition: LeastLimits,
     counts: NDArray[np.int64],
 ) -> None:
     """Adds to `counts`, shape (documents, kinds), what the words, lines and paragraphs of each document tell.
@@ -197,12 +202,9 @@ def _count(
     """
     for document in range(len(offsets) - 1):
         start = offsets[document]
-        own = text[start : offsets[document + 1]]
-        count_characters(own, counts[document])
-        find_words(own, classes, words, counts[document])
-        find_lines(own, classes, words, counts[document])
+        find_words(text, start, offsets[document + 1] - start, of_code_point, words, counts[document])
         if counts_repetition and first_violation(counts[document], before_repetition) < 0:
-            count_repetition(eights[start:], words, scratch, counts[document])
+            count_repetition(eights[start:], words, scratch, least_repetition, counts[document])
 
 
 @compiled
@@ -214,6 +216,25 @@ def first_failed(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]
     return failed
 
 
+_COUNTING_ALL = LeastLimits(*[-1.0] * len(LeastLimits._fields))
+
+
+def _least_repetition(thresholds: Sequence[Threshold]) -> LeastLimits:
+    limits = {threshold.numerator: float(threshold.limit) for threshold in thresholds}
+
+    def least(first: Count, last: Count) -> float:
+        return min((limits[count] for count in limits if first <= count <= last), default=math.inf)
+
+    return LeastLimits(
+        least(Count.DUPLICATE_LINES, Count.DUPLICATE_LINES),
+        least(Count.DUPLICATE_LINE_CHARACTERS, Count.DUPLICATE_LINE_CHARACTERS),
+        least(Count.DUPLICATE_PARAGRAPHS, Count.DUPLICATE_PARAGRAPHS),
+        least(Count.DUPLICATE_PARAGRAPH_CHARACTERS, Count.DUPLICATE_PARAGRAPH_CHARACTERS),
+        least(Count.TOP_2_GRAM, Count.TOP_4_GRAM),
+        least(Count.DUPLICATE_5_GRAMS, Count.DUPLICATE_10_GRAMS),
+    )
+
+
 _COMMON_BYTES = 4 << 20  # of the longest document of most batches
 
 
@@ -221,11 +242,12 @@ class ThresholdFilter(Filter):
     """Length, characters, Gopher's quality and repetition, boilerplate: what the recipe sets of them."""
 
     def __init__(self, recipe: FilterRecipe) -> None:
-        self._classes = character_classes()
+        self._of_code_point = classes_of_characters()
         self._thresholds = thresholds_of(recipe)
         self._limits = limits_of(self._thresholds)
         self._before_repetition = limits_of(thresholds_before_repetition(recipe))
         self._counts_repetition = recipe.repetition is not None
+        self._least_repetition = _least_repetition(self._thresholds)
         self._room = room_for(_COMMON_BYTES), scratch_for(_COMMON_BYTES)
         quality, boilerplate = recipe.gopher_quality, recipe.boilerplate
         self._enough_stop_words = quality.min_stop_words or 0 if quality else 0
@@ -240,7 +262,7 @@ class ThresholdFilter(Filter):
         if not self._thresholds:
             return
         batch = batch_of([candidate.text for candidate in candidates])
-        counts = self._counts(batch, self._before_repetition)
+        counts = self._counts(batch, self._before_repetition, self._least_repetition)
         if self._boilerplate is not None:
             is_within = first_failed(counts, self._limits) < 0
             counts[:, Count.BOILERPLATE_LINES] = self._boilerplate_lines(batch, is_within)
@@ -251,24 +273,24 @@ class ThresholdFilter(Filter):
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """What each threshold of the recipe is held against in a document."""
         batch = batch_of([candidate.text])
-        counts = self._counts(batch, limits_of([]))
+        counts = self._counts(batch, limits_of([]), _COUNTING_ALL)
         if self._boilerplate is not None:
             counts[:, Count.BOILERPLATE_LINES] = self._boilerplate_lines(batch, np.ones(1, np.bool_))
         return [threshold.measure(counts[0]) for threshold in self._thresholds]
 
-    def _counts(self, batch: Batch, before_repetition: Limits) -> NDArray[np.int64]:
+    def _counts(self, batch: Batch, before_repetition: Limits, least: LeastLimits) -> NDArray[np.int64]:
         counts = np.zeros((len(batch.offsets) - 1, len(Count)), np.int64)
         if self._stop_words is not None:
             counts[:, Count.STOP_WORDS], _ = count_phrases(
-                batch.text, batch.offsets, self._stop_words, self._classes.of_code_point, self._enough_stop_words
+                batch.text, batch.offsets, self._stop_words, self._of_code_point, self._enough_stop_words
             )
         longest = int(np.diff(batch.offsets).max(initial=0))
         words, scratch = self._room if longest <= _COMMON_BYTES else (room_for(longest), scratch_for(longest))
         text, eights, offsets = batch.text, eight_bytes_at_each(batch.text), batch.offsets
         repeats = self._counts_repetition
-        _count(text, eights, offsets, self._classes, words, scratch, before_repetition, repeats, counts)
+        _count(text, eights, offsets, self._of_code_point, words, scratch, before_repetition, repeats, least, counts)
         return counts
 
     def _boilerplate_lines(self, batch: Batch, wanted: NDArray[np.bool_]) -> NDArray[np.int64]:
         assert self._boilerplate is not None
-        return lines_with_phrases(batch.text, batch.offsets, self._boilerplate, self._classes.of_code_point, wanted)[1]
+        return lines_with_phrases(batch.text, batch.offsets, self._boilerplate, self._of_code_point, wanted)[1]

@@ -8,6 +8,7 @@ blank and is no line. A paragraph is a run of lines with no blank one between. S
 
 import functools
 import unicodedata
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -15,6 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import inner
+from pipeline_assets.corpus.filters.bits import (
+    BLOCK,
+    HIGHEST,
+    NONE,
+    ONE,
+    below,
+    bytes_between,
+    bytes_in,
+    count_bits,
+    first_bit,
+    run_through,
+)
 
 SPACE = 1  # str.isspace
 LETTER = 2  # str.isalpha
@@ -24,7 +37,6 @@ WORD = 16  # `\w` of a regular expression
 CLOSER = 32  # quotation marks and brackets that may follow the mark that ends a sentence
 TERMINAL = 64  # ends a line, as a recipe says
 COUNTED = 128  # hash, dot, ellipsis
-MULTIBYTE = 256  # of a byte: it is no character by itself
 
 # What HTML leaves of list items; the hyphen and the asterisk are those of plain text.
 BULLETS = "•‣◦▪▫■□●○▶–*-"
@@ -32,21 +44,22 @@ _STRAIGHT_QUOTES = "\"'"
 _CLASSED = 0x40000  # above it Unicode has no letter, mark or symbol, only private use
 
 
-class CharacterClasses(NamedTuple):
-    """Bits of each byte, shape (256,), and of each code point below 0x40000; uint16."""
-
-    of_byte: NDArray[np.uint16]
-    of_code_point: NDArray[np.uint16]
-
-
-def character_classes(terminal: str = "") -> CharacterClasses:
-    """The classes by this Python's Unicode data, and TERMINAL for the characters that may end a line."""
+def classes_of_characters(terminal: str = "") -> NDArray[np.uint16]:
+    """Bits of each code point below 0x40000: its classes by this Python's Unicode data, and TERMINAL where it may end a
+    line.
+    """
     bits = _unicode_bits().copy()
     for characters, bit in ((BULLETS, BULLET), ("#.…", COUNTED), (terminal, TERMINAL)):
         bits[[ord(character) for character in characters]] |= bit
-    of_byte = bits[:256].copy()
-    of_byte[128:] = MULTIBYTE
-    return CharacterClasses(of_byte, bits)
+    return bits
+
+
+def byte_ranges(is_in_class: Iterable[bool]) -> NDArray[np.uint8]:
+    """The bytes of a class as `bits.bytes_in` takes them, given those of which each is or isn't in it, from 0 on."""
+    places = np.flatnonzero(np.fromiter(is_in_class, np.bool_))
+    firsts = places[np.diff(places, prepend=-2) > 1]
+    lasts = places[np.diff(places, append=257) > 1]
+    return np.stack([firsts, lasts - firsts], axis=1).astype(np.uint8)
 
 
 @functools.cache
@@ -76,6 +89,12 @@ def wide(number: np.integer) -> int:
 
 
 @inner
+def place(number: int | np.integer) -> int:
+    """The number as an index: of an unsigned one compiled code doesn't ask whether it counts from the end."""
+    return np.uint64(number)  # type: ignore[return-value]
+
+
+@inner
 def read_character(text: NDArray[np.uint8], at: int, of_code_point: NDArray[np.uint16]) -> tuple[int, int]:
     """Bits of the character that begins at `at`, and how many bytes it has."""
     first = wide(text[at])
@@ -99,7 +118,11 @@ def character_before(text: NDArray[np.uint8], at: int) -> int:
     return at
 
 
+_AT_ONCE = 4
 LINE_FEED, HASH, DOT = 0x0A, 0x23, 0x2E
+SPACES, _LETTERS, _SYMBOLS = (
+    byte_ranges(_bits(character) & bit != 0 for character in range(128)) for bit in (SPACE, LETTER, SYMBOL)
+)
 
 
 class Count(IntEnum):
@@ -152,94 +175,113 @@ class Words(NamedTuple):
 
 def room_for(longest: int) -> Words:
     """Arrays for documents of up to `longest` bytes. Pages that no document fills are never touched."""
-    words = longest // 2 + 2
+    words = longest // 2 + 2 + _AT_ONCE
     return Words(*(np.empty(words, np.int32) for _ in Words._fields))
 
 
 @inner
-def find_words(text: NDArray[np.uint8], classes: CharacterClasses, words: Words, counts: NDArray[np.int64]) -> None:
-    """Fills starts, ends and characters, and counts what single characters tell. `counts` come as zeros.
+def find_words(
+    text: NDArray[np.uint8],
+    begin: int,
+    size: int,
+    of_code_point: NDArray[np.uint16],
+    words: Words,
+    counts: NDArray[np.int64],
+) -> None:
+    """Fills words, lines and paragraphs of a document, and counts them and what their characters tell.
 
-    Loops are nested, and nothing is called for a plain character: a call with arrays costs as much as a word.
+    Args:
+        text: 64 bytes beyond the document are read.
+        begin, size: bytes before the document, and in it.
+        counts: of the document, zeros.
     """
-    of_byte, of_code_point = classes
     starts, ends, characters = words.starts, words.ends, words.characters
-    characters[0] = number = symbols = alphabetic = dots = at = 0
-    last_dot = -2
-    while at < len(text):
-        if of_byte[text[at]] & SPACE:
-            at += 1
-            continue
-        start = at
-        seen = inside = width = 0
-        while at < len(text):
-            bits = wide(of_byte[text[at]])
-            if bits & (SPACE | MULTIBYTE | COUNTED):
-                width = 1
-                if bits & MULTIBYTE:
-                    bits, width = read_character(text, at, of_code_point)
+    begun = ended = seen = symbols = alphabetic = dots = high_bytes = inside_bytes = 0
+    last_dot, line, feeds, lines, paragraphs = -2, 0, 2, 1, 1
+    characters[0] = words.lines[0] = words.paragraphs[0] = 0
+    was_word = letterless = spilled = NONE
+    for at in range(0, size + 1, BLOCK):
+        first_byte, own, inside = begin + at, below(size - at), NONE
+        word = own & ~bytes_in(text, first_byte, SPACES)
+        letters = word & bytes_in(text, first_byte, _LETTERS)
+        high = word & bytes_between(text, first_byte, 0x80, 0x7F)
+        if high:
+            inside = word & bytes_between(text, first_byte, 0x80, 0x3F)
+            high_bytes += count_bits(high)
+            inside_bytes += count_bits(inside)
+            word &= ~spilled
+            spilled = NONE
+            high &= ~inside
+            while high:
+                bit = first_bit(high)
+                high &= high - ONE
+                bits, width = read_character(text, first_byte + bit, of_code_point)
                 if bits & SPACE:
-                    break
-                if text[at] == DOT:
-                    dots = dots + 1 if last_dot == at - 1 else 1
-                    last_dot = at
-                    counts[Count.ELLIPSES] += dots % 3 == 0
-                elif bits & COUNTED:
-                    counts[Count.HASHES if text[at] == HASH else Count.ELLIPSES] += 1
-                at += width - 1
-                inside += width - 1
-            seen |= bits
-            symbols += bits >> 2 & 1
-            at += 1
-        if at == start:  # whitespace of several bytes
-            at += width
-            continue
-        starts[number], ends[number] = start, at
-        number += 1
-        characters[number] = characters[number - 1] + at - start - inside
-        alphabetic += seen >> 1 & 1
-    counts[Count.WORDS], counts[Count.WORD_CHARACTERS] = number, characters[number]
+                    word &= ~(below(width) << np.uint64(bit))
+                    spilled = below(width) >> ONE >> np.uint64(BLOCK - 1 - bit)
+                letters |= np.uint64(bits >> 1 & 1) << np.uint64(bit)
+                symbols += bits >> 2 & 1
+                counts[Count.ELLIPSES] += bits & COUNTED != 0
+        symbols += count_bits(word & bytes_in(text, first_byte, _SYMBOLS))
+        counts[Count.HASHES] += count_bits(word & bytes_between(text, first_byte, HASH, 0))
+        dotted = word & bytes_between(text, first_byte, DOT, 0)
+        if dotted & (dotted << ONE | np.uint64(last_dot == at - 1)):
+            while dotted:
+                dot = at + first_bit(dotted)
+                dotted &= dotted - ONE
+                dots = dots + 1 if last_dot == dot - 1 else 1
+                last_dot = dot
+                counts[Count.ELLIPSES] += dots % 3 == 0
+        elif dotted >> HIGHEST:
+            dots, last_dot = 1, at + BLOCK - 1
+        before = word << ONE | was_word
+        was_word = word >> HIGHEST
+        start, end, character = word & ~before, before & ~word, word & ~inside
+        reached, letterless = run_through(word & ~letters, start, letterless)
+        alphabetic += count_bits(reached & letters)
+        fed = own & bytes_between(text, first_byte, LINE_FEED, 0)
+        while fed:
+            next_word = begun + count_bits(start & below(first_bit(fed)))
+            fed &= fed - ONE
+            if next_word > line:
+                words.lines[lines] = line = next_word
+                lines += 1
+                feeds = 0
+            feeds += 1
+            if feeds == 2:
+                words.paragraphs[paragraphs] = line
+                paragraphs += 1
+        begins, stops = count_bits(start), count_bits(end)
+        for first in range(0, begins, _AT_ONCE):
+            for one in range(_AT_ONCE):
+                starts[place(begun + first + one)] = at + first_bit(start)
+                start &= start - ONE
+        begun += begins
+        for first in range(0, stops, _AT_ONCE):
+            for one in range(_AT_ONCE):
+                bit = first_bit(end)
+                end &= end - ONE
+                ends[place(ended + first + one)] = at + bit
+                characters[place(ended + first + one + 1)] = seen + count_bits(character & below(bit))
+        ended += stops
+        seen += count_bits(character)
+    lines -= words.lines[lines - 1] == begun  # what follows the last line feed
+    paragraphs -= words.paragraphs[paragraphs - 1] == begun
+    words.lines[lines] = words.paragraphs[paragraphs] = begun
+    counts[Count.CHARACTERS], counts[Count.ASCII_CHARACTERS] = size - inside_bytes, size - high_bytes
+    counts[Count.WORDS], counts[Count.WORD_CHARACTERS] = begun, seen
     counts[Count.SYMBOLS], counts[Count.ALPHABETIC_WORDS] = symbols, alphabetic
+    counts[Count.LINES], counts[Count.PARAGRAPHS] = lines, paragraphs
+    for number in range(lines):
+        first, last = words.lines[number], words.lines[number + 1] - 1
+        counts[Count.BULLET_LINES] += read_character(text, begin + starts[first], of_code_point)[0] >> 3 & 1
+        counts[Count.ELLIPSIS_LINES] += _is_ellipsis(text, begin + starts[last], begin + ends[last])
 
 
 @inner
-def find_lines(text: NDArray[np.uint8], classes: CharacterClasses, words: Words, counts: NDArray[np.int64]) -> None:
-    """Fills lines and paragraphs, from the words and the line feeds between them, and counts them."""
-    starts, ends = words.starts, words.ends
-    number = wide(counts[Count.WORDS])
-    lines = paragraphs = bullets = ellipses = end = 0
-    for word in range(number):
-        line_feeds = 2 if word == 0 else 0
-        for at in range(end, starts[word]):
-            line_feeds += text[at] == LINE_FEED
-        if line_feeds > 0:
-            words.lines[lines] = word
-            lines += 1
-            ellipses += _ends_in_ellipsis(text, end)
-            bullets += read_character(text, starts[word], classes.of_code_point)[0] >> 3 & 1
-        if line_feeds > 1:
-            words.paragraphs[paragraphs] = word
-            paragraphs += 1
-        end = ends[word]
-    words.lines[lines] = words.paragraphs[paragraphs] = number
-    counts[Count.LINES], counts[Count.PARAGRAPHS], counts[Count.BULLET_LINES] = lines, paragraphs, bullets
-    counts[Count.ELLIPSIS_LINES] = ellipses + _ends_in_ellipsis(text, end)
-
-
-@inner
-def _ends_in_ellipsis(text: NDArray[np.uint8], end: int) -> bool:
-    """Whether the bytes before `end` are three dots or U+2026."""
-    if end < 3:
+def _is_ellipsis(text: NDArray[np.uint8], start: int, end: int) -> bool:
+    """Whether the last bytes of a word are three dots or U+2026."""
+    if end - start < 3:
         return False
     a, b, c = text[end - 3], text[end - 2], text[end - 1]
     return bool((a == DOT and b == DOT and c == DOT) or (a == 0xE2 and b == 0x80 and c == 0xA6))
-
-
-@inner
-def count_characters(text: NDArray[np.uint8], counts: NDArray[np.int64]) -> None:
-    """Counts all characters, and ASCII ones."""
-    ascii_characters = inside = 0
-    for byte in text:
-        ascii_characters += byte < 0x80
-        inside += byte & 0xC0 == 0x80
-    counts[Count.ASCII_CHARACTERS], counts[Count.CHARACTERS] = ascii_characters, len(text) - inside

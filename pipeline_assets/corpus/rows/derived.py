@@ -24,7 +24,7 @@ from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE, read_decisio
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.filters.verdict import Verdict, dropped_line
+from pipeline_assets.corpus.filters.verdict import Verdict, dropped_line, judge
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.corpus.rows.documents import BESIDES, DocumentRows
 from pipeline_assets.corpus.rows.store import DOCUMENT_DECODER, Fate, Labels, Part, Seen, reason_of
@@ -132,9 +132,6 @@ class FilteredRows(DerivedRows):
         return verdict.text if verdict.reason is None else None
 
     def _judged(self, document: Document) -> Verdict:
-        # Compiled code is loaded only where it is needed.
-        from pipeline_assets.corpus.filters.judge import judge
-
         return judge(document.text, document.meta.columns(), self._rules)
 
     def fate(self, part: Part) -> Fate | None:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.filters.judge import judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.filters.verdict import Value, Verdict
+from pipeline_assets.corpus.filters.verdict import Value, Verdict, judge
 
 sys.path.insert(0, str(Path(__file__).parent))  # of plain_filters
 

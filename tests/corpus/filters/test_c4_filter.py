@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_filters import CITATION, ENGLISH_WEB, kept_lines
 
-from pipeline_assets.corpus.filters.judge import judge
 from pipeline_assets.corpus.filters.recipe import C4Recipe, FilterRecipe
-from pipeline_assets.corpus.filters.verdict import Verdict
+from pipeline_assets.corpus.filters.verdict import Verdict, judge
 
 Verdicts = Callable[..., Verdict]
 LINES = {"remove_lines": True, "terminal_punctuation": '.?!"”'}

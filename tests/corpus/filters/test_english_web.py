@@ -5,7 +5,7 @@ import re
 import pytest
 from plain_filters import ENGLISH_WEB
 
-from pipeline_assets.corpus.filters.judge import judge
+from pipeline_assets.corpus.filters.verdict import judge
 
 PAGE = (
     "The harbour of the old town was built to withstand storms that come with the autumn tides. Its walls have stood "

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_filters import ENGLISH_WEB, plain_verdict
 
-from pipeline_assets.corpus.filters.judge import apply_filters, judge
 from pipeline_assets.corpus.filters.language import LOOKED_AT, detector
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.filters.verdict import Candidate
+from pipeline_assets.corpus.filters.verdict import Candidate, apply_filters, judge
 
 # Looser at the start, so that real texts and short ones reach the filters at the end.
 WEB = ENGLISH_WEB.content()

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_filters import masked
 
-from pipeline_assets.corpus.filters.judge import judge
 from pipeline_assets.corpus.filters.masking import RESERVED
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, MaskingRecipe
-from pipeline_assets.corpus.filters.verdict import Verdict
+from pipeline_assets.corpus.filters.verdict import Verdict, judge
 
 BOTH = MaskingRecipe(emails=True, public_ips=True)
 RECIPE = FilterRecipe(masking=BOTH)

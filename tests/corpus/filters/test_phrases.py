@@ -13,9 +13,9 @@ from pipeline_assets.corpus.filters.phrases import (
     lines_with_phrases,
 )
 from pipeline_assets.corpus.filters.thresholds import batch_of
-from pipeline_assets.corpus.filters.words import character_classes
+from pipeline_assets.corpus.filters.words import classes_of_characters
 
-BITS = character_classes().of_code_point
+BITS = classes_of_characters()
 
 
 def search(texts: list[str], phrases: list[tuple[str, Scope]]) -> list[int]:

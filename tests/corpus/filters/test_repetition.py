@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from plain_filters import PlainText
 from plain_filters import measured as plainly_measured
 
-from pipeline_assets.corpus.filters.judge import judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
+from pipeline_assets.corpus.filters.verdict import judge
 
 Measured = Callable[..., dict[str, object]]
 

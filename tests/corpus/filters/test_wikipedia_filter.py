@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.filters.judge import apply_filters, judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, WikipediaFilterRecipe
-from pipeline_assets.corpus.filters.verdict import Candidate, Verdict
+from pipeline_assets.corpus.filters.verdict import Candidate, Verdict, apply_filters, judge
 from pipeline_assets.corpus.filters.wikipedia import RULES, without_emptied_brackets
 from pipeline_assets.corpus.readers.source_folder import byte_ranges, list_files
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
