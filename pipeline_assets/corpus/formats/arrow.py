@@ -37,7 +37,11 @@ def mask(rows: NDArray[np.bool_]) -> pa.BooleanArray:
 
 def strings(values: Sequence[str]) -> pa.StringArray:
     """Texts as a column; they have 2 GiB together at most."""
-    encoded = [value.encode() for value in values]
+    return utf8_strings([value.encode() for value in values])
+
+
+def utf8_strings(encoded: Sequence[bytes]) -> pa.StringArray:
+    """The same of texts that are UTF-8 already."""
     offsets = np.zeros(len(encoded) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, encoded), np.int32, len(encoded)), out=offsets[1:])
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))

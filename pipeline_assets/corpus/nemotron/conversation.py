@@ -248,7 +248,7 @@ def _given_text(text: str) -> RowText:
     except Refusal as refusal:
         if refusal.reason is Reason.LONE_SURROGATE:
             raise
-        return RowText(ParsedText(text, (), None), [], None, True, {}, refusal)
+        return RowText(ParsedText(text, (), None, text.encode("utf-8")), [], None, True, {}, refusal)
     messages = parsed.conversation
     analysis = sum(message.channel == "analysis" for message in messages)
     counts = {"analysis_given": analysis, "analysis_rendered": analysis}

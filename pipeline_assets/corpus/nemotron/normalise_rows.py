@@ -3,7 +3,9 @@
 Rows are read, rendered, encoded and written in blocks, each a row group: what a block holds depends on the shard alone.
 """
 
+import functools
 import gc
+import hashlib
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +17,11 @@ import pyarrow as pa
 
 from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.document_shards import IDS, REJECTS
-from pipeline_assets.corpus.formats.arrow import nullable, numbers
+from pipeline_assets.corpus.formats.arrow import nullable, numbers, repeated, utf8_strings
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
 from pipeline_assets.corpus.harmony.message import Refusal
-from pipeline_assets.corpus.harmony.parse import QualityFlags, conversation_flags, sha1_text_id
 from pipeline_assets.corpus.nemotron.conversation import RowText, row_text
 from pipeline_assets.corpus.nemotron.quality import has_completion, row_quality, row_stats
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
@@ -77,7 +78,6 @@ class _Draft:
     number: int
     id: str
     text: RowText
-    flags: QualityFlags
     tools: DeclaredTools | None
     metadata: RowMetadata
 
@@ -101,14 +101,13 @@ def normalise_rows(
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
     drafts = [draft for draft, tokens in zip(drafts, encoded, strict=True) if tokens is not None]
     ids = [tokens for tokens in encoded if tokens is not None]
-    values = [_values(draft, tokens, settings, origin) for draft, tokens in zip(drafts, ids, strict=True)]
-    counts: Counter[str] = Counter(rows_in=len(rows), rows_out=len(values), analysis_given=0, analysis_rendered=0)
+    counts: Counter[str] = Counter(rows_in=len(rows), rows_out=len(drafts), analysis_given=0, analysis_rendered=0)
     counts.update(f"{_REJECTED}{reject.reason}" for reject in rejects)
     counts.update(f"{_DROPPED}{row.reason}" for row in dropped)
     for draft in drafts:
         counts.update(draft.text.counts)
     tools = {draft.tools.tools_id: draft.tools.canonical for draft in drafts if draft.tools is not None}
-    return NormalisedRows(_batch(values), rejects, dropped, counts, tools)
+    return NormalisedRows(_batch(drafts, ids, settings, origin), rejects, dropped, counts, tools)
 
 
 def _drafts(
@@ -141,7 +140,7 @@ def _dropped_by(draft: _Draft, settings: RowSettings) -> tuple[str, str] | None:
     """The setting that leaves a row out, as a reason, and what was seen."""
     if settings.drop_invalid_harmony and draft.text.refusal is not None:
         return "invalid_harmony", str(draft.text.refusal)
-    if settings.drop_empty_completion and not has_completion(draft.text.parsed, draft.flags, settings.loss):
+    if settings.drop_empty_completion and not has_completion(draft.text.parsed, settings.loss):
         return "empty_completion", "the text doesn't end with words of the assistant that count in the loss"
     return None
 
@@ -152,13 +151,12 @@ def _draft(number: int, row: Row, settings: RowSettings, origin: RowOrigin, is_l
     if not is_line and not all(is_nested_within(value) for column, value in row.items() if column != "tools"):
         raise RowFault(RowReason.NESTED_TOO_DEEP, "a value of the row")
     text = row_text(row, tools, settings, origin.domain)
-    flags = conversation_flags(text.parsed.conversation)
     metadata = row_metadata(row, text.messages, origin.domain, origin.split, settings)
     its_id = row_id(row, origin.dataset, origin.split)
     for value in (its_id, *metadata.tags, *(metadata.used_in or ()), *metadata):
         if isinstance(value, str) and not value.isascii():
             value.encode("utf-8")  # raises what `_drafts` makes a reject
-    return _Draft(number, its_id, text, flags, tools, metadata)
+    return _Draft(number, its_id, text, tools, metadata)
 
 
 def _encoded(
@@ -188,34 +186,44 @@ def _reject(origin: RowOrigin, number: int, fault: RowFault | Refusal) -> Reject
     return Reject(origin.file, number, str(fault.reason), detail)
 
 
-def _values(draft: _Draft, tokens: HarmonyTokens, settings: RowSettings, origin: RowOrigin) -> tuple[object, ...]:
-    """The values of one row, in the schema's order."""
+def _batch(
+    drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], settings: RowSettings, origin: RowOrigin
+) -> pa.RecordBatch:
+    """The rows of a block, `SCHEMA`."""
+    alike = {
+        "dataset": origin.dataset,
+        "subset": origin.subset,
+        "split": origin.split,
+        "loss_mode": settings.loss.name,
+        "loss_rule": settings.loss.rule,
+        "source_file": origin.file,
+        "source_revision": origin.revision,
+    }
+    texts = utf8_strings([draft.text.parsed.utf8 for draft in drafts])
+    whole = {"text": texts} | {name: repeated(said, len(drafts)) for name, said in alike.items() if said is not None}
+    if origin.revision is None:
+        whole["source_revision"] = nullable([None] * len(drafts), pa.string())
+    others = [field for field in SCHEMA if field.name not in whole]
+    values = [_values(draft, tokens, settings) for draft, tokens in zip(drafts, encoded, strict=True)]
+    columns = zip(*values, strict=True) if values else [()] * len(others)
+    whole |= {field.name: nullable(column, field.type) for field, column in zip(others, columns, strict=True)}
+    return pa.RecordBatch.from_arrays([whole[field.name] for field in SCHEMA], schema=SCHEMA)
+
+
+def _values(draft: _Draft, tokens: HarmonyTokens, settings: RowSettings) -> tuple[object, ...]:
+    """What rows of a block have that isn't alike, but for the text, in the schema's order."""
     text, tools = draft.text, draft.tools
     return (
         draft.id,
-        origin.dataset,
-        origin.subset,
-        origin.split,
-        text.parsed.text,
-        sha1_text_id(text.parsed.text),
-        settings.loss.name,
-        settings.loss.rule,
+        hashlib.sha1(text.parsed.utf8, usedforsecurity=False).hexdigest(),
         None if text.template is None else str(text.template),
         *draft.metadata,
-        *row_quality(text, draft.flags, tokens, tools, settings.loss),
+        *row_quality(text, tokens, tools, settings.loss),
         *row_stats(text.parsed, tokens, settings.loss),
-        origin.file,
         draft.number,
-        origin.revision,
         None if tools is None else tools.tools_id,
         0 if tools is None else len(tools.namespace.tools),
     )
-
-
-def _batch(values: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
-    columns = zip(*values, strict=True) if values else ((),) * len(SCHEMA)
-    arrays = [nullable(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
 _BLOCK_CHARACTERS = 8 << 20
@@ -275,8 +283,8 @@ def normalise_shard(
         ParquetOutput(folder.path(rows_name), SCHEMA, _BLOCK_ROWS) as output,
         IdsWriter(folder.path(ids_name)) as ids,
     ):
-        for block in _blocks(shard):
-            found = normalise_rows(block.rows, settings, replace(origin, file=block.file), encoder, block.are_lines)
+        normalise = functools.partial(_normalise_block, settings=settings, origin=origin, encoder=encoder)
+        for found in map(normalise, _blocks(shard)):
             counts["spot_checked"] += _spot_check(found, settings, encoder)
             counts.update(_counts(found))
             ids.add(found.batch.column("id").to_pylist())
@@ -285,7 +293,6 @@ def normalise_shard(
             tools |= found.tools
             if found.batch.num_rows:
                 output.write(pa.Table.from_batches([found.batch], SCHEMA))
-            gc.collect(0)
     with JsonlZstWriter(folder.path(tools_name), zstd_level) as writer:
         writer.write_lines(b"".join(msgspec.json.encode(tool) + b"\n" for tool in sorted(tools.items())), len(tools))
     files = [
@@ -298,6 +305,10 @@ def normalise_shard(
     return Receipt(files, dict(counts))
 
 
+def _normalise_block(block: _Block, settings: RowSettings, origin: RowOrigin, encoder: Encoder) -> NormalisedRows:
+    return normalise_rows(block.rows, settings, replace(origin, file=block.file), encoder, block.are_lines)
+
+
 def _blocks(shard: RowShard) -> Iterator[_Block]:
     """Rows in order, cut where a file ends, or where there are enough of them or of their characters."""
     block: _Block | None = None
@@ -308,6 +319,7 @@ def _blocks(shard: RowShard) -> Iterator[_Block]:
         ):
             yield block
             block = None
+            gc.collect(0)  # what its rows were made of is freed by now, so there is little to look through
         block = block or _Block(row.file, row.file not in parquet, [])
         if isinstance(row, SourceRow):
             columns = parquet[row.file].as_json_lines(row.columns) if row.file in parquet else row.columns
