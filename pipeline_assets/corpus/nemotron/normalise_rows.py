@@ -199,10 +199,9 @@ def _batch(
         "source_file": origin.file,
         "source_revision": origin.revision,
     }
-    texts = utf8_strings([draft.text.parsed.utf8 for draft in drafts])
-    whole = {"text": texts} | {name: repeated(said, len(drafts)) for name, said in alike.items() if said is not None}
-    if origin.revision is None:
-        whole["source_revision"] = nullable([None] * len(drafts), pa.string())
+    whole = {"text": utf8_strings([draft.text.parsed.utf8 for draft in drafts])}
+    for name, said in alike.items():
+        whole[name] = nullable([None] * len(drafts), pa.string()) if said is None else repeated(said, len(drafts))
     others = [field for field in SCHEMA if field.name not in whole]
     values = [_values(draft, tokens, settings) for draft, tokens in zip(drafts, encoded, strict=True)]
     columns = zip(*values, strict=True) if values else [()] * len(others)
