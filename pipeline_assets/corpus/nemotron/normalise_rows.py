@@ -87,16 +87,16 @@ def normalise_rows(
     settings: RowSettings,
     origin: RowOrigin,
     encoder: Encoder,
-    are_lines: bool = False,
+    are_shallow: bool = False,
 ) -> NormalisedRows:
     """The rows of a block; the result of a row doesn't depend on the others.
 
     Args:
         rows: each with its number in the file, from 0; the row as JSON has it, or why it can't be read. Whoever cuts
             blocks bounds their bytes: all texts of a block are in memory at once, and one column of it holds 2 GiB.
-        are_lines: they were read by `read_row`, which looks at how deep their values are nested.
+        are_shallow: no value of theirs is nested deeper than `MAX_NESTING`, as far as whoever read them looked or knew.
     """
-    drafts, rejects, dropped = _drafts(rows, settings, origin, are_lines)
+    drafts, rejects, dropped = _drafts(rows, settings, origin, are_shallow)
     encoded, refused = _encoded(drafts, origin, encoder)
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
     drafts = [draft for draft, tokens in zip(drafts, encoded, strict=True) if tokens is not None]
@@ -111,7 +111,7 @@ def normalise_rows(
 
 
 def _drafts(
-    rows: Sequence[tuple[int, Row | Fault]], settings: RowSettings, origin: RowOrigin, are_lines: bool
+    rows: Sequence[tuple[int, Row | Fault]], settings: RowSettings, origin: RowOrigin, are_shallow: bool
 ) -> tuple[list[_Draft], list[Reject], list[Reject]]:
     """Drafts, rejects, and rows that are dropped."""
     drafts, rejects, dropped = [], [], []
@@ -120,7 +120,7 @@ def _drafts(
             rejects.append(Reject(origin.file, number, row.reason, row.detail))
             continue
         try:
-            draft = _draft(number, row, settings, origin, are_lines)
+            draft = _draft(number, row, settings, origin, are_shallow)
             reason = _dropped_by(draft, settings)
             if reason is None:
                 drafts.append(draft)
@@ -145,10 +145,10 @@ def _dropped_by(draft: _Draft, settings: RowSettings) -> tuple[str, str] | None:
     return None
 
 
-def _draft(number: int, row: Row, settings: RowSettings, origin: RowOrigin, is_line: bool) -> _Draft:
+def _draft(number: int, row: Row, settings: RowSettings, origin: RowOrigin, is_shallow: bool) -> _Draft:
     tools = declared_tools(row)
     # The tools were looked at, once for many rows.
-    if not is_line and not all(is_nested_within(value) for column, value in row.items() if column != "tools"):
+    if not is_shallow and not all(is_nested_within(value) for column, value in row.items() if column != "tools"):
         raise RowFault(RowReason.NESTED_TOO_DEEP, "a value of the row")
     text = row_text(row, tools, settings, origin.domain)
     metadata = row_metadata(row, text.messages, origin.domain, origin.split, settings)
@@ -241,7 +241,7 @@ class _Block:
     """Rows of one file."""
 
     file: str
-    are_lines: bool
+    are_shallow: bool
     rows: list[tuple[int, dict[str, Any] | Fault]]
     characters: int = 0
 
@@ -305,7 +305,7 @@ def normalise_shard(
 
 
 def _normalise_block(block: _Block, settings: RowSettings, origin: RowOrigin, encoder: Encoder) -> NormalisedRows:
-    return normalise_rows(block.rows, settings, replace(origin, file=block.file), encoder, block.are_lines)
+    return normalise_rows(block.rows, settings, replace(origin, file=block.file), encoder, block.are_shallow)
 
 
 def _blocks(shard: RowShard) -> Iterator[_Block]:
@@ -319,7 +319,7 @@ def _blocks(shard: RowShard) -> Iterator[_Block]:
             yield block
             block = None
             gc.collect(0)  # what its rows were made of is freed by now, so there is little to look through
-        block = block or _Block(row.file, row.file not in parquet, [])
+        block = block or _Block(row.file, row.file not in parquet or parquet[row.file].is_shallow, [])
         if isinstance(row, SourceRow):
             columns = parquet[row.file].as_json_lines(row.columns) if row.file in parquet else row.columns
             block.rows.append((row.place, columns))
