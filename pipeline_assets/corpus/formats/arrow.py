@@ -85,8 +85,10 @@ def array_of(values: Sequence[Any]) -> pa.Array:
 
 def nullable(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Values as a column of texts, of lists of texts, of truths or of numbers, some of them None."""
-    is_valid = np.fromiter((value is not None for value in values), bool, len(values))
-    valid = None if is_valid.all() else pa.py_buffer(np.packbits(is_valid, bitorder="little"))
+    valid = None
+    if None in values:
+        is_valid = np.array([value is not None for value in values], bool)
+        valid = pa.py_buffer(np.packbits(is_valid, bitorder="little"))
     if pa.types.is_list(kind):
         offsets = np.zeros(len(values) + 1, np.int32)
         np.cumsum([len(value or ()) for value in values], out=offsets[1:])

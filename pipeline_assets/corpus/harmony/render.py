@@ -1,7 +1,7 @@
 """Messages → text."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pipeline_assets.corpus.harmony.message import (
     MESSAGE,
@@ -19,8 +19,7 @@ from pipeline_assets.corpus.harmony.message import (
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, ParsedText, Span, Terminator
 
 
-@dataclass(frozen=True)
-class Rendering:
+class Rendering(NamedTuple):
     """A text with its messages where they are, as `parse_harmony` reads it, and how many of the messages on the
     analysis channel are in it.
     """
@@ -73,7 +72,7 @@ def render_harmony(messages: Sequence[Message], *, template: Template, analysis:
         parts += (START, Role.ASSISTANT)
         utf8 += (START.encode(), Role.ASSISTANT.encode())
     next_role = Role.ASSISTANT if ending is Ending.COMPLETION else None
-    given = sum(message.channel == "analysis" for message in messages)
+    given = [message.channel for message in messages].count("analysis")
     whole = ParsedText("".join(parts), tuple(parsed), next_role, b"".join(utf8))
     return Rendering(whole, given, given - (len(messages) - len(kept)))
 

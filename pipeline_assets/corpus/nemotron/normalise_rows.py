@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -71,8 +71,7 @@ class NormalisedRows:
     tools: dict[str, str]
 
 
-@dataclass(frozen=True)
-class _Draft:
+class _Draft(NamedTuple):
     """A row before its text is encoded."""
 
     number: int
@@ -154,7 +153,7 @@ def _draft(number: int, row: Row, settings: RowSettings, origin: RowOrigin, is_s
     metadata = row_metadata(row, text.messages, origin.domain, origin.split, settings)
     its_id = row_id(row, origin.dataset, origin.split)
     for value in (its_id, *metadata.tags, *(metadata.used_in or ()), *metadata):
-        if isinstance(value, str) and not value.isascii():
+        if type(value) is str and not value.isascii():
             value.encode("utf-8")  # raises what `_drafts` makes a reject
     return _Draft(number, its_id, text, tools, metadata)
 
@@ -335,11 +334,12 @@ def _characters(columns: Mapping[str, object]) -> int:
     characters = 0
     values: list[object] = [*columns.values()]
     for value in values:
-        if isinstance(value, str):
+        kind = type(value)
+        if kind is str:
             characters += len(value)
-        elif isinstance(value, dict):
+        elif kind is dict:
             values += value.values()
-        elif isinstance(value, list):
+        elif kind is list:
             values += value
         else:
             characters += 1

@@ -121,7 +121,7 @@ def row_quality(text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | No
         None,
         length_of(len(encoded.ids)),
         repeated_fraction(encoded.ids),
-        sum(not message.content.strip() for message in text.parsed.conversation[:-1]),
+        sum([not message.content.strip() for message in text.parsed.conversation[:-1]]),
     )
 
 

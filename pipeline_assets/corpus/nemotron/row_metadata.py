@@ -270,11 +270,11 @@ def _tags(row: Row, conversation: list[Message]) -> list[str]:
         tags.add("changed_answer_to_majority")
     if has_value(row.get("tools")):
         tags.add("tools")
-    if any(message.is_call for message in conversation):
+    if any([message.is_call for message in conversation if message.recipient is not None]):
         tags.add("tool_calls")
-    if any(message.channel == "analysis" for message in conversation):
+    if "analysis" in [message.channel for message in conversation]:
         tags.add("reasoning")
-    if sum(message.role is Role.USER for message in conversation) > 1:
+    if [message.role for message in conversation].count(Role.USER) > 1:
         tags.add("multi_turn")
     return sorted(tags)
 
