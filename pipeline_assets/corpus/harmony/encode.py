@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.harmony.message import MESSAGE, STRUCTURE_OR_TEXT, Message, Reason, Refusal, Role
+from pipeline_assets.corpus.harmony.message import MESSAGE, STRUCTURE_OR_TEXT, Reason, Refusal, Role
 from pipeline_assets.corpus.harmony.parse import ParsedText, Span
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
@@ -82,19 +82,20 @@ def loss_mode_of(loss_mode: str | None, loss_rule: str | None) -> LossMode:
 
 def loss_messages(parsed: ParsedText, mode: LossMode) -> list[int]:
     """The numbers of the messages whose bodies count, ascending: of `parsed.messages` and of `HarmonyTokens.bodies`."""
-    spoken = [number for number, one in enumerate(parsed.messages) if one.message.role is Role.ASSISTANT]
+    messages, assistant = parsed.conversation, Role.ASSISTANT
+    spoken = [number for number, message in enumerate(messages) if message.role is assistant]
     if isinstance(mode, AssistantLast):
-        return [number for number in spoken[-1:] if not parsed.messages[number].message.is_call]
-    return [number for number in spoken if _counts(parsed.messages[number].message, mode)]
+        return [number for number in spoken[-1:] if not messages[number].is_call]
+    return [
+        number
+        for number in spoken
+        if (mode.analysis or messages[number].channel != "analysis") and (mode.calls or not messages[number].is_call)
+    ]
 
 
 def loss_spans(parsed: ParsedText, mode: LossMode) -> list[Span]:
     """The bodies that count, in characters of the text, ascending; an empty body is an empty span."""
     return [parsed.messages[number].body for number in loss_messages(parsed, mode)]
-
-
-def _counts(message: Message, mode: AssistantAll) -> bool:
-    return (mode.analysis or message.channel != "analysis") and (mode.calls or not message.is_call)
 
 
 @dataclass(frozen=True)
@@ -144,9 +145,7 @@ def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[Ha
     lengths = np.empty(2 * len(pieces), np.int64)
     lengths[::2], lengths[1::2] = [len(frame) for frame in frames], runs.lengths
     stops = np.cumsum(lengths)
-    is_text = np.repeat(np.tile([False, True], len(pieces)), lengths)
-    ids = np.empty(len(is_text), np.int32)
-    ids[is_text], ids[~is_text] = runs.ids, np.concatenate(frames)
+    ids = np.concatenate([*itertools.chain.from_iterable(zip(frames, runs.each(), strict=True))])
     spans = np.stack([stops[::2][bodies], stops[1::2][bodies]], axis=1)
     text_stops = stops[1::2][np.array(piece_stops) - 1].tolist()
     bounds = zip(itertools.pairwise([0, *text_stops]), itertools.pairwise([0, *body_stops]), strict=True)

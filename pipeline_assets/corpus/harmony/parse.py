@@ -8,7 +8,7 @@ for the recipient where there is no other). Nothing is repaired: a text is read 
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
@@ -79,16 +79,23 @@ class ParsedText:
 
     Attributes:
         next_role: whose turn is announced at the end of the text (`ending="next_role"`); else None.
+        utf8: the text in UTF-8, made once.
     """
 
     text: str
     messages: tuple[ParsedMessage, ...]
     next_role: Role | None
+    utf8: bytes = field(repr=False)
 
     @cached_property
     def conversation(self) -> list[Message]:
         """The messages alone: what `render_harmony` takes."""
         return [parsed.message for parsed in self.messages]
+
+    @cached_property
+    def calls(self) -> list[Message]:
+        """The calls among them."""
+        return [message for message in self.conversation if message.recipient is not None and message.is_call]
 
     @property
     def template(self) -> Template:
@@ -111,8 +118,7 @@ def parse_harmony(
         Refusal: with the position of the first fault.
     """
     try:
-        if not text.isascii():
-            text.encode("utf-8")
+        utf8 = text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise Refusal(Reason.LONE_SURROGATE, f"U+{ord(text[error.start]):04X}", error.start) from None
     if opening is Role.TOOL:
@@ -123,7 +129,7 @@ def parse_harmony(
     messages = tuple(_messages(text, stop, opening, ending == "open"))
     if ending == "open" and (not messages or messages[-1].terminator is not None):
         raise Refusal(Reason.TEXT_OUTSIDE_MESSAGES, "the last message is closed", stop)
-    return ParsedText(text, messages, next_role)
+    return ParsedText(text, messages, next_role, utf8)
 
 
 def _messages(text: str, stop: int, opening: Role | None, is_open: bool) -> Iterator[ParsedMessage]:

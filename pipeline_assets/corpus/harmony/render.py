@@ -1,7 +1,7 @@
 """Messages → text."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pipeline_assets.corpus.harmony.message import (
     MESSAGE,
@@ -19,8 +19,7 @@ from pipeline_assets.corpus.harmony.message import (
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, ParsedText, Span, Terminator
 
 
-@dataclass(frozen=True)
-class Rendering:
+class Rendering(NamedTuple):
     """A text with its messages where they are, as `parse_harmony` reads it, and how many of the messages on the
     analysis channel are in it.
     """
@@ -46,6 +45,7 @@ def render_harmony(messages: Sequence[Message], *, template: Template, analysis:
     """
     kept = _kept(messages, analysis)
     parts: list[str] = []
+    utf8: list[bytes] = []
     parsed: list[ParsedMessage] = []
     place = 0
     for number in kept:
@@ -53,39 +53,42 @@ def render_harmony(messages: Sequence[Message], *, template: Template, analysis:
         try:
             if template is Template.PLAIN_1 and not message.is_plain:
                 raise Refusal(Reason.NOT_IN_TEMPLATE, f"{template} has no recipient, channel or content type")
-            check_content(message.content)
+            content = checked_content(message.content)
             opening = header(message.role, message.name, message.recipient, message.channel, message.content_type)
         except Refusal as refusal:
             raise Refusal(refusal.reason, refusal.detail, refusal.position, number) from None
         terminator = Terminator.CALL if message.is_call else Terminator.END
         if ending is Ending.TRAINING and number == kept[-1] and _is_final(message):
             terminator = Terminator.RETURN
-        start = place + len(START) + len(opening) + len(MESSAGE)
-        body = Span(start, start + len(message.content))
-        span = Span(place, body.stop + len(terminator))
-        parts += (START, opening, MESSAGE, message.content, terminator)
+        before = f"{START}{opening}{MESSAGE}"
+        start = place + len(before)
+        stop = start + len(message.content)
+        parts += (before, message.content, terminator)
+        utf8 += (before.encode(), content, terminator.encode())
+        body, span = Span(start, stop), Span(place, stop + len(terminator))
         parsed.append(ParsedMessage(message, terminator, span, body))
         place = span.stop
     if ending is Ending.COMPLETION:
         parts += (START, Role.ASSISTANT)
+        utf8 += (START.encode(), Role.ASSISTANT.encode())
     next_role = Role.ASSISTANT if ending is Ending.COMPLETION else None
-    given = sum(message.channel == "analysis" for message in messages)
-    whole = ParsedText("".join(parts), tuple(parsed), next_role)
+    given = [message.channel for message in messages].count("analysis")
+    whole = ParsedText("".join(parts), tuple(parsed), next_role, b"".join(utf8))
     return Rendering(whole, given, given - (len(messages) - len(kept)))
 
 
-def check_content(content: str) -> None:
-    """
+def checked_content(content: str) -> bytes:
+    """The content in UTF-8.
+
     Raises:
         Refusal: it holds control tokens, which can't be escaped, or a lone surrogate. It has the first one's position.
     """
     if found := first_special(content, 0, len(content)):
         raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, found.group(), found.start())
-    if not content.isascii():
-        try:
-            content.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise Refusal(Reason.LONE_SURROGATE, f"U+{ord(content[error.start]):04X}", error.start) from None
+    try:
+        return content.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Refusal(Reason.LONE_SURROGATE, f"U+{ord(content[error.start]):04X}", error.start) from None
 
 
 def _kept(messages: Sequence[Message], analysis: Analysis) -> list[int]:

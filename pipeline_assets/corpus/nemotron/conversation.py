@@ -7,7 +7,7 @@ null for some rows.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pipeline_assets.corpus.harmony.message import (
     Ending,
@@ -68,8 +68,7 @@ _READ_KEYS = {
 }
 
 
-@dataclass(frozen=True)
-class Conversation:
+class Conversation(NamedTuple):
     """The messages of a row, and how they came about.
 
     Attributes:
@@ -127,7 +126,9 @@ class _Reader:
             read_keys = _READ_KEYS.get(role) if isinstance(role, str) else None
             if read_keys is None:
                 raise RowFault(RowReason.UNKNOWN_ROLE, f"message {number} is by {role!r:.80}")
-            if unread := sum(has_value(message[key]) for key in message.keys() - read_keys):
+            if not read_keys.issuperset(message) and (
+                unread := sum([has_value(message[key]) for key in message.keys() - read_keys])
+            ):
                 self._counts["message_fields_unread"] += unread
             if role in _SPEAKERS and message.get("content") is None and not has_value(message.get("tool_calls")):
                 raise RowFault(RowReason.MALFORMED_MESSAGE, f"message {number}, of the {role}, has no content")
@@ -202,8 +203,7 @@ def _instructions_message(instructions: str, template: Template) -> list[Message
     return prompt_messages(None, DeveloperContent(instructions, ()))
 
 
-@dataclass(frozen=True)
-class RowText:
+class RowText(NamedTuple):
     """The text of a row.
 
     Attributes:
@@ -248,7 +248,7 @@ def _given_text(text: str) -> RowText:
     except Refusal as refusal:
         if refusal.reason is Reason.LONE_SURROGATE:
             raise
-        return RowText(ParsedText(text, (), None), [], None, True, {}, refusal)
+        return RowText(ParsedText(text, (), None, text.encode("utf-8")), [], None, True, {}, refusal)
     messages = parsed.conversation
     analysis = sum(message.channel == "analysis" for message in messages)
     counts = {"analysis_given": analysis, "analysis_rendered": analysis}

@@ -3,23 +3,25 @@
 Rows are read, rendered, encoded and written in blocks, each a row group: what a block holds depends on the shard alone.
 """
 
+import functools
 import gc
+import hashlib
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.document_shards import IDS, REJECTS
+from pipeline_assets.corpus.formats.arrow import utf8_strings
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, nullable, numbers
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, nullable, numbers, repeated
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
 from pipeline_assets.corpus.harmony.message import Refusal
-from pipeline_assets.corpus.harmony.parse import QualityFlags, conversation_flags, sha1_text_id
 from pipeline_assets.corpus.nemotron.conversation import RowText, row_text
 from pipeline_assets.corpus.nemotron.quality import has_completion, row_quality, row_stats
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
@@ -69,14 +71,12 @@ class NormalisedRows:
     tools: dict[str, str]
 
 
-@dataclass(frozen=True)
-class _Draft:
+class _Draft(NamedTuple):
     """A row before its text is encoded."""
 
     number: int
     id: str
     text: RowText
-    flags: QualityFlags
     tools: DeclaredTools | None
     metadata: RowMetadata
 
@@ -86,32 +86,31 @@ def normalise_rows(
     settings: RowSettings,
     origin: RowOrigin,
     encoder: Encoder,
-    are_lines: bool = False,
+    are_shallow: bool = False,
 ) -> NormalisedRows:
     """The rows of a block; the result of a row doesn't depend on the others.
 
     Args:
         rows: each with its number in the file, from 0; the row as JSON has it, or why it can't be read. Whoever cuts
             blocks bounds their bytes: all texts of a block are in memory at once, and one column of it holds 2 GiB.
-        are_lines: they were read by `read_row`, which looks at how deep their values are nested.
+        are_shallow: no value of theirs is nested deeper than `MAX_NESTING`, as far as whoever read them looked or knew.
     """
-    drafts, rejects, dropped = _drafts(rows, settings, origin, are_lines)
+    drafts, rejects, dropped = _drafts(rows, settings, origin, are_shallow)
     encoded, refused = _encoded(drafts, origin, encoder)
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
     drafts = [draft for draft, tokens in zip(drafts, encoded, strict=True) if tokens is not None]
     ids = [tokens for tokens in encoded if tokens is not None]
-    values = [_values(draft, tokens, settings, origin) for draft, tokens in zip(drafts, ids, strict=True)]
-    counts: Counter[str] = Counter(rows_in=len(rows), rows_out=len(values), analysis_given=0, analysis_rendered=0)
+    counts: Counter[str] = Counter(rows_in=len(rows), rows_out=len(drafts), analysis_given=0, analysis_rendered=0)
     counts.update(f"{_REJECTED}{reject.reason}" for reject in rejects)
     counts.update(f"{_DROPPED}{row.reason}" for row in dropped)
     for draft in drafts:
         counts.update(draft.text.counts)
     tools = {draft.tools.tools_id: draft.tools.canonical for draft in drafts if draft.tools is not None}
-    return NormalisedRows(_batch(values), rejects, dropped, counts, tools)
+    return NormalisedRows(_batch(drafts, ids, settings, origin), rejects, dropped, counts, tools)
 
 
 def _drafts(
-    rows: Sequence[tuple[int, Row | Fault]], settings: RowSettings, origin: RowOrigin, are_lines: bool
+    rows: Sequence[tuple[int, Row | Fault]], settings: RowSettings, origin: RowOrigin, are_shallow: bool
 ) -> tuple[list[_Draft], list[Reject], list[Reject]]:
     """Drafts, rejects, and rows that are dropped."""
     drafts, rejects, dropped = [], [], []
@@ -120,7 +119,7 @@ def _drafts(
             rejects.append(Reject(origin.file, number, row.reason, row.detail))
             continue
         try:
-            draft = _draft(number, row, settings, origin, are_lines)
+            draft = _draft(number, row, settings, origin, are_shallow)
             reason = _dropped_by(draft, settings)
             if reason is None:
                 drafts.append(draft)
@@ -140,24 +139,23 @@ def _dropped_by(draft: _Draft, settings: RowSettings) -> tuple[str, str] | None:
     """The setting that leaves a row out, as a reason, and what was seen."""
     if settings.drop_invalid_harmony and draft.text.refusal is not None:
         return "invalid_harmony", str(draft.text.refusal)
-    if settings.drop_empty_completion and not has_completion(draft.text.parsed, draft.flags, settings.loss):
+    if settings.drop_empty_completion and not has_completion(draft.text.parsed, settings.loss):
         return "empty_completion", "the text doesn't end with words of the assistant that count in the loss"
     return None
 
 
-def _draft(number: int, row: Row, settings: RowSettings, origin: RowOrigin, is_line: bool) -> _Draft:
+def _draft(number: int, row: Row, settings: RowSettings, origin: RowOrigin, is_shallow: bool) -> _Draft:
     tools = declared_tools(row)
     # The tools were looked at, once for many rows.
-    if not is_line and not all(is_nested_within(value) for column, value in row.items() if column != "tools"):
+    if not is_shallow and not all(is_nested_within(value) for column, value in row.items() if column != "tools"):
         raise RowFault(RowReason.NESTED_TOO_DEEP, "a value of the row")
     text = row_text(row, tools, settings, origin.domain)
-    flags = conversation_flags(text.parsed.conversation)
     metadata = row_metadata(row, text.messages, origin.domain, origin.split, settings)
     its_id = row_id(row, origin.dataset, origin.split)
     for value in (its_id, *metadata.tags, *(metadata.used_in or ()), *metadata):
-        if isinstance(value, str) and not value.isascii():
+        if type(value) is str and not value.isascii():
             value.encode("utf-8")  # raises what `_drafts` makes a reject
-    return _Draft(number, its_id, text, flags, tools, metadata)
+    return _Draft(number, its_id, text, tools, metadata)
 
 
 def _encoded(
@@ -187,34 +185,43 @@ def _reject(origin: RowOrigin, number: int, fault: RowFault | Refusal) -> Reject
     return Reject(origin.file, number, str(fault.reason), detail)
 
 
-def _values(draft: _Draft, tokens: HarmonyTokens, settings: RowSettings, origin: RowOrigin) -> tuple[object, ...]:
-    """The values of one row, in the schema's order."""
+def _batch(
+    drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], settings: RowSettings, origin: RowOrigin
+) -> pa.RecordBatch:
+    """The rows of a block, `SCHEMA`."""
+    alike = {
+        "dataset": origin.dataset,
+        "subset": origin.subset,
+        "split": origin.split,
+        "loss_mode": settings.loss.name,
+        "loss_rule": settings.loss.rule,
+        "source_file": origin.file,
+        "source_revision": origin.revision,
+    }
+    whole = {"text": utf8_strings([draft.text.parsed.utf8 for draft in drafts])}
+    for name, said in alike.items():
+        whole[name] = nullable([None] * len(drafts), pa.string()) if said is None else repeated(said, len(drafts))
+    others = [field for field in SCHEMA if field.name not in whole]
+    values = [_values(draft, tokens, settings) for draft, tokens in zip(drafts, encoded, strict=True)]
+    columns = zip(*values, strict=True) if values else [()] * len(others)
+    whole |= {field.name: nullable(column, field.type) for field, column in zip(others, columns, strict=True)}
+    return pa.RecordBatch.from_arrays([whole[field.name] for field in SCHEMA], schema=SCHEMA)
+
+
+def _values(draft: _Draft, tokens: HarmonyTokens, settings: RowSettings) -> tuple[object, ...]:
+    """What rows of a block have that isn't alike, but for the text, in the schema's order."""
     text, tools = draft.text, draft.tools
     return (
         draft.id,
-        origin.dataset,
-        origin.subset,
-        origin.split,
-        text.parsed.text,
-        sha1_text_id(text.parsed.text),
-        settings.loss.name,
-        settings.loss.rule,
+        hashlib.sha1(text.parsed.utf8, usedforsecurity=False).hexdigest(),
         None if text.template is None else str(text.template),
         *draft.metadata,
-        *row_quality(text, draft.flags, tokens, tools, settings.loss),
+        *row_quality(text, tokens, tools, settings.loss),
         *row_stats(text.parsed, tokens, settings.loss),
-        origin.file,
         draft.number,
-        origin.revision,
         None if tools is None else tools.tools_id,
         0 if tools is None else len(tools.namespace.tools),
     )
-
-
-def _batch(values: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
-    columns = zip(*values, strict=True) if values else ((),) * len(SCHEMA)
-    arrays = [nullable(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
 _BLOCK_CHARACTERS = 8 << 20
@@ -233,7 +240,7 @@ class _Block:
     """Rows of one file."""
 
     file: str
-    are_lines: bool
+    are_shallow: bool
     rows: list[tuple[int, dict[str, Any] | Fault]]
     characters: int = 0
 
@@ -274,8 +281,8 @@ def normalise_shard(
         ParquetOutput(folder.path(rows_name), SCHEMA, _BLOCK_ROWS) as output,
         IdsWriter(folder.path(ids_name)) as ids,
     ):
-        for block in _blocks(shard):
-            found = normalise_rows(block.rows, settings, replace(origin, file=block.file), encoder, block.are_lines)
+        normalise = functools.partial(_normalise_block, settings=settings, origin=origin, encoder=encoder)
+        for found in map(normalise, _blocks(shard)):
             counts["spot_checked"] += _spot_check(found, settings, encoder)
             counts.update(_counts(found))
             ids.add(found.batch.column("id").to_pylist())
@@ -284,7 +291,6 @@ def normalise_shard(
             tools |= found.tools
             if found.batch.num_rows:
                 output.write(pa.Table.from_batches([found.batch], SCHEMA))
-            gc.collect(0)
     with JsonlZstWriter(folder.path(tools_name), zstd_level) as writer:
         writer.write_lines(b"".join(msgspec.json.encode(tool) + b"\n" for tool in sorted(tools.items())), len(tools))
     files = [
@@ -297,6 +303,10 @@ def normalise_shard(
     return Receipt(files, dict(counts))
 
 
+def _normalise_block(block: _Block, settings: RowSettings, origin: RowOrigin, encoder: Encoder) -> NormalisedRows:
+    return normalise_rows(block.rows, settings, replace(origin, file=block.file), encoder, block.are_shallow)
+
+
 def _blocks(shard: RowShard) -> Iterator[_Block]:
     """Rows in order, cut where a file ends, or where there are enough of them or of their characters."""
     block: _Block | None = None
@@ -307,7 +317,8 @@ def _blocks(shard: RowShard) -> Iterator[_Block]:
         ):
             yield block
             block = None
-        block = block or _Block(row.file, row.file not in parquet, [])
+            gc.collect(0)  # what its rows were made of is freed by now, so there is little to look through
+        block = block or _Block(row.file, row.file not in parquet or parquet[row.file].is_shallow, [])
         if isinstance(row, SourceRow):
             columns = parquet[row.file].as_json_lines(row.columns) if row.file in parquet else row.columns
             block.rows.append((row.place, columns))
@@ -323,11 +334,12 @@ def _characters(columns: Mapping[str, object]) -> int:
     characters = 0
     values: list[object] = [*columns.values()]
     for value in values:
-        if isinstance(value, str):
+        kind = type(value)
+        if kind is str:
             characters += len(value)
-        elif isinstance(value, dict):
+        elif kind is dict:
             values += value.values()
-        elif isinstance(value, list):
+        elif kind is list:
             values += value
         else:
             characters += 1

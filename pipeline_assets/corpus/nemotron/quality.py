@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, loss_messages
 from pipeline_assets.corpus.harmony.message import Role
-from pipeline_assets.corpus.harmony.parse import ParsedText, QualityFlags
+from pipeline_assets.corpus.harmony.parse import ParsedText
 from pipeline_assets.corpus.nemotron.conversation import RowText
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, calls_fit_tools
 
@@ -63,10 +63,8 @@ def row_stats(parsed: ParsedText, encoded: HarmonyTokens, loss: LossMode) -> Row
     tokens = len(encoded.ids)
     bodies = encoded.bodies.tolist()
     completion = sum(bodies[number][1] - bodies[number][0] for number in loss_messages(parsed, loss))
-    messages = parsed.conversation
-    turns = sum(message.role is Role.USER for message in messages)
-    calls = sum(message.is_call for message in messages)
-    return RowStats(len(parsed.text), tokens, tokens, completion, turns, calls)
+    turns = [message.role for message in parsed.conversation].count(Role.USER)
+    return RowStats(len(parsed.text), tokens, tokens, completion, turns, len(parsed.calls))
 
 
 Length = Literal["short", "normal", "long"]
@@ -101,37 +99,29 @@ class RowQuality(NamedTuple):
     empty_messages: int
 
 
-def has_completion(parsed: ParsedText, flags: QualityFlags, loss: LossMode) -> bool:
+def has_completion(parsed: ParsedText, loss: LossMode) -> bool:
     """Whether a text ends with words of the assistant that count in the loss: more than blanks, no call where calls
     don't count.
-
-    Args:
-        flags: `conversation_flags` of its messages.
     """
-    return flags.completion_nonempty and loss_messages(parsed, loss)[-1:] == [len(parsed.messages) - 1]
+    counting, last = loss_messages(parsed, loss), len(parsed.messages) - 1
+    return counting[-1:] == [last] and bool(parsed.conversation[last].content.strip())
 
 
-def row_quality(
-    text: RowText, flags: QualityFlags, encoded: HarmonyTokens, tools: DeclaredTools | None, loss: LossMode
-) -> RowQuality:
-    """The columns of one text.
-
-    Args:
-        flags: `conversation_flags` of its messages.
-    """
-    calls = [message for message in text.parsed.conversation if message.is_call]
+def row_quality(text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | None, loss: LossMode) -> RowQuality:
+    """The columns of one text."""
+    is_valid, calls = bool(text.parsed.messages), text.parsed.calls
     # Of a text that was Harmony before, the tools may be in the text alone.
-    can_tell = flags.valid_harmony and not (text.came_as_text and calls and tools is None)
+    can_tell = is_valid and not (text.came_as_text and calls and tools is None)
     return RowQuality(
-        flags.valid_harmony,
-        has_completion(text.parsed, flags, loss),
+        is_valid,
+        has_completion(text.parsed, loss),
         calls_fit_tools(calls, tools) if can_tell else None,
         None,
         None,
         None,
         length_of(len(encoded.ids)),
         repeated_fraction(encoded.ids),
-        sum(not message.content.strip() for message in text.parsed.conversation[:-1]),
+        sum([not message.content.strip() for message in text.parsed.conversation[:-1]]),
     )
 
 

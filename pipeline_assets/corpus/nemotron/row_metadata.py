@@ -49,10 +49,8 @@ def is_its_id(uuid: str) -> bool:
 
 def _identity(value: JsonValue) -> JsonValue:
     """The value with nothing in its objects that is not there, and floats as text: a float has many ways to be JSON."""
-    if isinstance(value, str):  # nearly all are
-        return value
-    if isinstance(value, dict):
-        return {key: _identity(one) for key, one in value.items() if has_value(one)}
+    if isinstance(value, dict):  # nearly all that is in one is text
+        return {key: one if isinstance(one, str) else _identity(one) for key, one in value.items() if has_value(one)}
     if isinstance(value, list):
         return [_identity(one) for one in value]
     return repr(value) if isinstance(value, float) else value
@@ -152,6 +150,8 @@ def _attempts(condition: Mapping[str, JsonValue]) -> _Attempts | None:
 
 
 def _whole(value: JsonValue) -> int | None:
+    if type(value) is int and 0 <= value < 2**31:  # nearly all are
+        return value
     number = _number(value)
     return int(number) if number is not None and number == int(number) and abs(number) < 2**31 else None
 
@@ -256,7 +256,8 @@ def _evaluations(metadata: JsonValue) -> Mapping[str, JsonValue] | None:
             metadata = msgspec.json.decode(metadata)
         except (msgspec.DecodeError, RecursionError):
             return None
-    return metadata if isinstance(metadata, dict) and is_nested_within(metadata) else None
+        return metadata if isinstance(metadata, dict) and is_nested_within(metadata) else None
+    return metadata if isinstance(metadata, dict) else None
 
 
 def _tags(row: Row, conversation: list[Message]) -> list[str]:
@@ -269,11 +270,11 @@ def _tags(row: Row, conversation: list[Message]) -> list[str]:
         tags.add("changed_answer_to_majority")
     if has_value(row.get("tools")):
         tags.add("tools")
-    if any(message.is_call for message in conversation):
+    if any([message.is_call for message in conversation if message.recipient is not None]):
         tags.add("tool_calls")
-    if any(message.channel == "analysis" for message in conversation):
+    if "analysis" in [message.channel for message in conversation]:
         tags.add("reasoning")
-    if sum(message.role is Role.USER for message in conversation) > 1:
+    if [message.role for message in conversation].count(Role.USER) > 1:
         tags.add("multi_turn")
     return sorted(tags)
 

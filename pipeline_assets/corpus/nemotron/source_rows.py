@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.harmony.message import JsonValue, finite
 from pipeline_assets.corpus.nemotron.splits import format_of
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.columns import MAX_NESTING, Fault
 from pipeline_assets.corpus.readers.lines import NOT_FROM_A_CUT, lines, read_row
 from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, open_source
@@ -51,7 +51,7 @@ _encode = json.JSONEncoder(
 
 def has_value(value: JsonValue) -> bool:
     """Whether a column or key has a value; `{}`, 0 and false are values."""
-    return value is not None and value != "" and value != []
+    return bool(value) or (value is not None and value != "" and value != [])
 
 
 def canonical_text(value: JsonValue) -> str:
@@ -122,10 +122,12 @@ class ParquetRows:
     Attributes:
         has_other_values: a column has times, decimals, bytes or the like, at any depth.
         with_objects: columns with objects, of which nulls are to be left out.
+        is_shallow: no value can be nested deeper than `MAX_NESTING`.
     """
 
     has_other_values: bool
     with_objects: tuple[str, ...]
+    is_shallow: bool
 
     @classmethod
     def of(cls, schema: pa.Schema) -> "ParquetRows":
@@ -135,7 +137,8 @@ class ParquetRows:
             for field in schema
             if (_has_objects_in_texts(field.type) if field.name == "messages" else _has_objects(field.type))
         )
-        return cls(not all(_is_json(field.type) for field in schema), with_objects)
+        deepest = max((2 * str(field.type).count("<") for field in schema), default=0)  # a map is a list of pairs
+        return cls(not all(_is_json(field.type) for field in schema), with_objects, deepest <= MAX_NESTING)
 
     def as_json_lines(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         """A row as `json.loads` would have it."""
@@ -179,7 +182,9 @@ def as_json(value: Any) -> Any:
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            key: one if isinstance(one, str) else _without_nulls(one) for key, one in value.items() if one is not None
+            key: _without_nulls(one) if type(one) in (dict, list) else one
+            for key, one in value.items()
+            if one is not None
         }
     return [_without_nulls(one) for one in value] if isinstance(value, list) else value
 

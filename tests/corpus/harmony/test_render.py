@@ -90,7 +90,7 @@ def test_the_plain_template_has_authors_alone() -> None:
 def test_no_messages_give_no_text() -> None:
     rendering = render_harmony([], template=Template.HARMONY_1, analysis=Analysis.KEEP, ending=Ending.TRAINING)
 
-    assert rendering == Rendering(ParsedText("", (), None), 0, 0)
+    assert rendering == Rendering(ParsedText("", (), None, b""), 0, 0)
 
 
 @pytest.mark.parametrize(
