@@ -7,10 +7,13 @@ a character that XML doesn't have is rejected alone.
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple, NoReturn
 from xml.parsers import expat
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.spine.errors import InputError
@@ -36,6 +39,12 @@ _FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]|&#(?:[0-9]+|x[0-
 _NO_REFERENCE = re.compile(rb"&(?!(?:lt|gt|amp|quot|apos|#[0-9]+|#x[0-9a-fA-F]+);)")
 _is_number, _are_integers = re.compile("[0-9]{1,15}").fullmatch, re.compile("-?[0-9]{1,15}(\0-?[0-9]{1,15})*").fullmatch
 _is_date = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}").match
+_MOST_PLAIN_BYTES = 1 << 20
+_QUOTE_MARK, _ROW_MARK = 0, 1  # characters that XML doesn't have, in place of `"` and `<`
+_MARKS = bytes.maketrans(b'"<', bytes((_QUOTE_MARK, _ROW_MARK)))
+_REFERENCES = {b"&lt;": "<", b"&gt;": ">", b"&amp;": "&", b"&quot;": '"', b"&#xA;": "\n", b"&#xD;": "\r", b"&#x9;": "\t"}
+_WINDOW_BYTES = 8
+_PLAIN_ENDS = {f" />{white}": f'" />{white}'.encode() for white in ("", "\n", "\n  ", "\r\n", "\r\n  ")}
 _NO_XML = Fault("invalid_character", "one that XML does not have")
 _OF_ANSWERS = ("Score", "CreationDate", "Body")
 _OF_QUESTIONS = (*_OF_ANSWERS, "Title")
@@ -72,6 +81,8 @@ class Post(msgspec.Struct, array_like=True, rename="pascal", gc=False):
 
 _THREAD = {QUESTION: "Id", ANSWER: "ParentId"}
 _NAMES = Post.__struct_encode_fields__[:-1]
+_UNUSED_NAMES = ("OwnerDisplayName", "LastEditorUserId", "LastEditorDisplayName")
+_PLAIN_NAMES = {"row Id=": "Id"} | {f" {name}=": name for name in (*_NAMES, *_UNUSED_NAMES)}
 _INTEGERS, _TEXTS = _NAMES[: _NAMES.index("CreationDate")], _NAMES[_NAMES.index("CreationDate") :]
 
 
@@ -143,11 +154,16 @@ class PostsXml:
         self._pass(len(self._left) - len(self._left.lstrip()))
         if self._left and not self._left.startswith(b"<"):
             self._refuse(0, "no part of a row")
-        at = 0
-        while (end := self._left.find(b"<", at + 1)) >= 0:
-            yield self._row(at, end)
-            at = end
-        self._pass(at)
+        at, stop = 0, max(self._left.rfind(b"<"), 0)
+        rows = _plain_rows(self._left[:stop])
+        if rows is not None:
+            yield from rows
+        else:
+            while at < stop:
+                end = self._left.find(b"<", at + 1)
+                yield self._row(at, end)
+                at = end
+        self._pass(stop)
         if len(self._left) > MOST_ROW_BYTES:
             self._refuse(0, f"where {MOST_ROW_BYTES:,} bytes begin that hold no whole row")
 
@@ -214,6 +230,49 @@ class PostsXml:
         shown = self._left[at : at + _SHOWN_BYTES].decode("utf-8", "replace")
         fix = "fetch the file again; if it is so at its source, correct it there"
         raise InputError(f"byte {self._at + at:,} is {what}: {shown!r}", self._where, fix)
+
+
+def _plain_rows(rows: bytes) -> list[Row] | None:
+    """Rows that are written as the dumps write them, letter for letter: four times as fast as by expat. None if one isn't.
+
+    Such a row is a line of attributes that are known, one space before each, their values in double quotes, with no
+    characters but those that XML has, and no references but `_REFERENCES`.
+    """
+    if len(rows) > _MOST_PLAIN_BYTES:
+        return None
+    marked = np.frombuffer(bytearray(rows.translate(_MARKS)) + bytes(_WINDOW_BYTES), np.uint8)
+    text = _unescaped(marked, len(rows))
+    if text is None or "\ufffe" in text or "\uffff" in text:
+        return None
+    starts = np.flatnonzero(marked == _ROW_MARK).tolist()
+    found, white = list[Row](), 0
+    for row, (start, stop) in zip(text.split(chr(_ROW_MARK))[1:], pairwise([*starts, len(rows)]), strict=True):
+        parts = row.split(chr(_QUOTE_MARK))
+        end = parts.pop()
+        attributes = dict(zip(map(_PLAIN_NAMES.get, parts[::2]), parts[1::2], strict=False))
+        is_plain = None not in attributes and 2 * len(attributes) == len(parts) and end in _PLAIN_ENDS
+        if not is_plain or not rows.endswith(_PLAIN_ENDS[end], start, stop):
+            return None
+        white += end.count("\n") + end.count("\r")
+        found.append(Row(attributes, stop - start - len("<row ") - len(end), None))
+    return found if white == np.count_nonzero(np.frombuffer(rows, np.uint8) < ord(" ")) else None
+
+
+def _unescaped(marked: NDArray[np.uint8], size: int) -> str | None:
+    """The text, of UTF-8 with references; None if it is none."""
+    at = np.flatnonzero(marked == ord("&"))
+    windows = np.ndarray(size, "<u8", marked, strides=(1,))[at]
+    is_kept, unread = np.ones(size, bool), len(at)
+    for reference, character in _REFERENCES.items():
+        found = at[windows & ((1 << 8 * len(reference)) - 1) == int.from_bytes(reference, "little")]
+        marked[found] = ord(character)
+        for offset in range(1, len(reference)):
+            is_kept[found + offset] = False
+        unread -= len(found)
+    try:
+        return None if unread else marked[:size][is_kept].tobytes().decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _read(row: bytes, names: dict[str, str]) -> tuple[dict[str, str], int | None]:
