@@ -50,7 +50,11 @@ def mask(rows: NDArray[np.bool_]) -> pa.BooleanArray:
 
 def strings(values: Sequence[str]) -> pa.StringArray:
     """Texts as a column; they have 2 GiB together at most."""
-    encoded = [value.encode() for value in values]
+    return utf8_strings([value.encode() for value in values])
+
+
+def utf8_strings(encoded: Sequence[bytes]) -> pa.StringArray:
+    """The same of texts that are UTF-8 already."""
     offsets = np.zeros(len(encoded) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, encoded), np.int32, len(encoded)), out=offsets[1:])
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
@@ -94,8 +98,10 @@ def array_of(values: Sequence[Any]) -> pa.Array:
 
 def nullable(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Values as a column of texts, of lists of texts, of truths or of numbers, some of them None."""
-    is_valid = np.fromiter((value is not None for value in values), bool, len(values))
-    valid = None if is_valid.all() else pa.py_buffer(np.packbits(is_valid, bitorder="little"))
+    valid = None
+    if None in values:
+        is_valid = np.array([value is not None for value in values], bool)
+        valid = pa.py_buffer(np.packbits(is_valid, bitorder="little"))
     if pa.types.is_list(kind):
         offsets = np.zeros(len(values) + 1, np.int32)
         np.cumsum([len(value or ()) for value in values], out=offsets[1:])

@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.document_shards import IDS, REJECTS
-from pipeline_assets.corpus.formats.arrow import utf8_strings
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, nullable, numbers, repeated
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, nullable, numbers, repeated, utf8_strings
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
 from pipeline_assets.corpus.harmony.message import Refusal
 from pipeline_assets.corpus.nemotron.conversation import RowText, row_text

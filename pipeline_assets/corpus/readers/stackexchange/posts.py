@@ -42,7 +42,15 @@ _is_date = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}").m
 _MOST_PLAIN_BYTES = 1 << 20
 _QUOTE_MARK, _ROW_MARK = 0, 1  # characters that XML doesn't have, in place of `"` and `<`
 _MARKS = bytes.maketrans(b'"<', bytes((_QUOTE_MARK, _ROW_MARK)))
-_REFERENCES = {b"&lt;": "<", b"&gt;": ">", b"&amp;": "&", b"&quot;": '"', b"&#xA;": "\n", b"&#xD;": "\r", b"&#x9;": "\t"}
+_REFERENCES = {
+    b"&lt;": "<",
+    b"&gt;": ">",
+    b"&amp;": "&",
+    b"&quot;": '"',
+    b"&#xA;": "\n",
+    b"&#xD;": "\r",
+    b"&#x9;": "\t",
+}
 _WINDOW_BYTES = 8
 _PLAIN_ENDS = {f" />{white}": f'" />{white}'.encode() for white in ("", "\n", "\n  ", "\r\n", "\r\n  ")}
 _NO_XML = Fault("invalid_character", "one that XML does not have")
