@@ -34,8 +34,7 @@ from pipeline_assets.corpus.dedup.order import is_first
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, normalize
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError, key
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import grouped_by_size
 
 _FOLDER = f"{WORK}/items"

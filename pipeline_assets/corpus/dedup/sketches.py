@@ -26,8 +26,7 @@ from pipeline_assets.corpus.doc_ids import write_ids
 from pipeline_assets.corpus.document import columns_of
 from pipeline_assets.corpus.formats.parquet import column_of, numbers, strings, table_of
 from pipeline_assets.corpus.spine.errors import InputError, key
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import Window
 
 _FIRST, _SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)

@@ -54,8 +54,7 @@ from pipeline_assets.corpus.doc_ids import first_repeat
 from pipeline_assets.corpus.formats.parquet import mask, numbers, read_columns, truths
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.staging import WORK, Receipt, StagingDir, total_counts
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.packing.encoded import EncodedShard
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt
 
 
 def first_documents(shards: Sequence[EncodedShard]) -> NDArray[np.int64]:

@@ -11,8 +11,7 @@ from pipeline_assets.corpus.parallel_text.sample_recipe import SampleRecipe
 from pipeline_assets.corpus.parallel_text.seen_uids import SeenUids
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import Receipt, StagingDir
+from pipeline_assets.corpus.spine.staging import WORK, Receipt, StagingDir
 
 _CURSOR, _SEEN = "sample_cursor", "sample_seen"
 

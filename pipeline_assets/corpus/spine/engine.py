@@ -19,8 +19,7 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.files import refuse_broken
 from pipeline_assets.corpus.spine.fork_server import Starter, starter
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt, StagingDir
 from pipeline_assets.corpus.spine.usage import Progress
 from pipeline_assets.corpus.spine.worker import (
     WHOLE,

@@ -18,8 +18,7 @@ from pipeline_assets.corpus.spine.artifact import (
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, RetryableError, UsageError, bare, key, named
 from pipeline_assets.corpus.spine.files import logged
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
-from pipeline_assets.corpus.spine.sealing import recover
-from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir, open_building, seal_in_place
+from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir, open_building, recover, seal_in_place
 from pipeline_assets.corpus.spine.usage import PeakMemory, Stopwatch, folder_bytes
 
 _SHOWN_CHARACTERS = 60
