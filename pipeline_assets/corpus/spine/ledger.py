@@ -123,8 +123,7 @@ def check_rejects(
     advice: Callable[[Reject | None], str] = lambda first: "look at those rows",
 ) -> None:
     """Raises InputError where there are more rejects than the recipe's limit, a decimal string, of all rows of the
-    input, planned or read. It tells the reasons of the rejects, in their order, five of them, and advice about the
-    first.
+    input, planned or read: with their reasons counted, the first five of them, and advice about the first one.
     """
     if rejects > Fraction(max_fraction) * rows:
         waiting = iter(first)
