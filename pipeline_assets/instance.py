@@ -20,7 +20,7 @@ from dagster._core.instance.ref import InstanceRef
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
-from pipeline_assets.corpus.spine.sealing import building_folders, leftover
+from pipeline_assets.corpus.spine.staging import building_folders, leftover
 
 INSTANCE_CONFIG = Path(__file__).parents[1] / "dagster.yaml"
 _CONFIG = "dagster.yaml"

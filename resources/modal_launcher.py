@@ -20,8 +20,7 @@ from pipeline_assets.corpus.scoring.remote_shard import fetch_asked, shard_asked
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError, UsageError, bare
 from pipeline_assets.corpus.spine.manifest import sha256_of
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt
 
 logger = logging.getLogger("corpusmill")
 _POLLS = 16  # at a time

@@ -43,8 +43,7 @@ from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_l
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import grouped_by_size
 
 _FOLDER = f"{WORK}/items"

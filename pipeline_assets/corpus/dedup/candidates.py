@@ -39,8 +39,7 @@ from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES
 from pipeline_assets.corpus.dedup.steps import DedupRun, SeenRun, Task, parts, with_seen
 from pipeline_assets.corpus.formats.parquet import column_of, numbers, table_of
 from pipeline_assets.corpus.spine.errors import UsageError, bare, install_hint
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 
 _EXACT, _PAIRS = f"{WORK}/exact", f"{WORK}/pairs"

@@ -46,8 +46,7 @@ from pipeline_assets.corpus.filters.recipe import WindowRecipe
 from pipeline_assets.corpus.formats.parquet import numbers, table_of
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 from pipeline_assets.corpus.split_mix import split_mix
 

@@ -28,8 +28,7 @@ from pipeline_assets.corpus.doc_ids import first_repeat, write_ids
 from pipeline_assets.corpus.document import columns_of
 from pipeline_assets.corpus.formats.parquet import column_of, numbers, read_columns, strings, table_of, truths
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, key
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, total_counts
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.worker import Window
 
 _FIRST, _SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)

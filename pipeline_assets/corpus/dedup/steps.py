@@ -31,8 +31,7 @@ from pipeline_assets.corpus.dedup.order import (
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.formats.parquet import mask, numbers, read_columns, strings
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt, StagingDir
 from pipeline_assets.corpus.spine.worker import Shard, Window
 
 _PROCESS_BYTES = 200 << 20  # libraries, compiled code, tables

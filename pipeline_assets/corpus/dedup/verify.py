@@ -37,8 +37,7 @@ from pipeline_assets.corpus.dedup.steps import INDEX_SUFFIX, SETS_SUFFIX, DedupR
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.formats.parquet import column_of, numbers, strings, table_of
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import Window
 
 _SETS, _EDGES, _COMPARED = f"{WORK}/sets", f"{WORK}/edges", f"{WORK}/compared.set"

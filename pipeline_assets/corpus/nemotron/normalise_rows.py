@@ -39,8 +39,7 @@ from pipeline_assets.corpus.nemotron.source_rows import (
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, declared_tools
 from pipeline_assets.corpus.readers.columns import Fault, is_nested_within
 from pipeline_assets.corpus.spine.ledger import Reject, dropped_key, rejected_key
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt
 from pipeline_assets.corpus.spine.usage import no_cycles
 from pipeline_assets.corpus.spine.worker import Window
 from pipeline_assets.corpus.tokens.encode import OracleDisagrees, cached_encoder, is_spot_checked

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, DocumentShard, gather_lines
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage, run_stages, settings_for
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.worker import Work
 from pipeline_assets.corpus.tokens.encode import DocumentTable, load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer

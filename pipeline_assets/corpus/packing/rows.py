@@ -40,8 +40,7 @@ from pipeline_assets.corpus.packing.plan_files import (
 from pipeline_assets.corpus.spine.durable import DurableFile, write_range
 from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.files import blocks
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.worker import Window
 
 _encoder = msgspec.json.Encoder()

@@ -39,8 +39,7 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, check_rejects
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import Receipt, StagingDir
+from pipeline_assets.corpus.spine.staging import WORK, Receipt, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.usage import Progress
 

@@ -70,13 +70,9 @@ def build_alone(target: Target, run: Run) -> Artifact:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one target.
-
-    Attributes:
-        manifest: None where it waits for others, or failed.
-        was_current: it was there as asked, nothing was built.
-        checks: what they said, if they were asked.
-        failure: why it failed, or a check that holds it back.
+    """What became of one target. No manifest is there where it waits for others, or failed; nothing was built where it
+    was current. Checks are what they said, if they were asked; the failure is why it failed, or a check that holds it
+    back.
     """
 
     target: Target

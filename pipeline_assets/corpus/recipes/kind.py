@@ -178,13 +178,8 @@ class Kind:
         folder: Path | None = None,
         **more: Any,
     ) -> Target:
-        """What a recipe asks of this kind.
-
-        Args:
-            recipe: its name, which names the artifact, with the partition.
-            content: the part of the recipe that the bytes depend on.
-            folder: below the data root; by default `system/recipe/artifact/partition`.
-            more: other attributes of a target.
+        """What a recipe of this name asks of this kind, by the part of the recipe that the bytes depend on, and more
+        attributes of a target. By default its folder is `system/recipe/artifact/partition`, below the data root.
         """
         system, step = self.name.partition("/")[0], self.step
         parts = [] if partition is None else [partition]

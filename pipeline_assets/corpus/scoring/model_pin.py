@@ -37,8 +37,7 @@ from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, not_installed
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, UNPINNED, Option, RecipePart, section_at
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import StagingDir
+from pipeline_assets.corpus.spine.staging import WORK, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SIZE
 from pipeline_assets.corpus.trust.figures import Listing

@@ -27,8 +27,7 @@ from pipeline_assets.corpus.scoring.token_rows import (
 )
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, not_installed
 from pipeline_assets.corpus.spine.files import file_sha256
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import Window
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer

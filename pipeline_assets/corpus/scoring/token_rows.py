@@ -36,8 +36,7 @@ from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.files import file_sha256
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, load_hf_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder

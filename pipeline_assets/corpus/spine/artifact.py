@@ -132,8 +132,9 @@ def sealed_manifest(folder: Path) -> Manifest:
 def verify(folder: Path, labels_of: LabelsOf = lambda kind: ()) -> Iterator[StoredFile | Damage]:
     """Reads every file again: yields it when it is as sealed, else what is wrong with it.
 
-    Files that are neither named by the manifest nor labels of the kind are damage too. A folder that is an artifact
-    inside this one is verified with it. Raises InputError: nothing is sealed there, or the manifest itself was edited.
+    Files that the manifest doesn't name are damage too, and those that it names though they are neither content nor
+    labels of the kind. A folder that is an artifact inside this one is verified with it. Raises InputError: nothing is
+    sealed there, or the manifest itself was edited.
     """
     manifest = sealed_manifest(folder)
     for item in present_files(folder, manifest, labels_of):

@@ -108,14 +108,14 @@ def _sections_of(
     sections, keys = [recipe], list[str]()
     for part in location:
         fields = [section.model_fields[str(part)] for section in sections if str(part) in section.model_fields]
-        tagged = [section for section in sections if not fields and _is_tagged(section, part)]
+        tagged = [
+            section
+            for section in sections
+            if not fields and any(part in get_args(field.annotation) for field in section.model_fields.values())
+        ]
         keys += [] if tagged else [str(part)]
         sections = [section for field in fields for section in sections_in(field.annotation)] or tagged or sections
     return sections, keys
-
-
-def _is_tagged(section: type[pydantic.BaseModel], tag: int | str) -> bool:
-    return any(tag in get_args(field.annotation) for field in section.model_fields.values())
 
 
 def sections_in(annotation: object) -> Iterator[type[pydantic.BaseModel]]:

@@ -19,8 +19,7 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.files import refuse_broken
 from pipeline_assets.corpus.spine.fork_server import Starter, starter
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt, StagingDir
 from pipeline_assets.corpus.spine.usage import Progress
 from pipeline_assets.corpus.spine.worker import (
     WHOLE,
@@ -109,14 +108,11 @@ def run_stage(
     """Receipts in the order of `shards`; finished shards are adopted, the rest are run and committed under `stage`.
 
     The caller may stop early: shards beyond the last receipt taken may have been run, and their files are swept.
+    `warm_up` loads what every shard needs, once: in the process that workers are forked from, or in this one if it runs
+    the shards. Spawned workers load with their first shard.
 
-    Args:
-        warm_up: loads what every shard needs, once: in the process that workers are forked from, or in this one if
-            it runs the shards. Spawned workers load with their first shard.
-
-    Raises:
-        InputError: from the stage, a file that a shard read is not as it was promised to the build, or a worker that
-            dies whatever rows it is given.
+    Raises InputError: from the stage, a file that a shard read is not as it was promised to the build, or a worker that
+    dies whatever rows it is given.
     """
     with run_stages(work, settings, warm_up) as run:
         yield from run(stage, shards, folder)
@@ -125,8 +121,7 @@ def run_stage(
 @contextlib.contextmanager
 def run_stages(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_up) -> Iterator[RunStage[S]]:
     """What runs several stages by one work, which tells them apart by their shards: what workers load is loaded once.
-
-    Raises: as `run_stage`.
+    Errors as of `run_stage`.
     """
     if settings.workers == 0:
         warm_up_once = functools.cache(warm_up)
@@ -145,9 +140,8 @@ def run_stages(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_u
 def adopting(
     stage: str, shards: Sequence[S], folder: BuildFolder, settings: RunSettings, run_missing: RunStage[S]
 ) -> Generator[Receipt]:
-    """Receipts in the order of `shards`: those of finished shards, and of the rest as `run_missing` gives them.
-
-    Raises: as `run_stage`.
+    """Receipts in the order of `shards`: those of finished shards, and of the rest as `run_missing` gives them. Errors
+    as of `run_stage`.
     """
     found = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
     finished = {name: receipt for name, receipt in found.items() if receipt is not None and _read_right(receipt)}

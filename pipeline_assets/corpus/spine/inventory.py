@@ -17,7 +17,7 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage, Listed
 from pipeline_assets.corpus.spine.lock import Builder, owner_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, total
-from pipeline_assets.corpus.spine.sealing import PLAN, PLAN_FILE, RECEIPTS, building_folders, numbered, target_of
+from pipeline_assets.corpus.spine.staging import PLAN, PLAN_FILE, RECEIPTS, building_folders, numbered, target_of
 from pipeline_assets.corpus.spine.target import State, Target
 
 Condition = Literal["current", "failed", "stale", "damaged", "missing", "building", "interrupted"]

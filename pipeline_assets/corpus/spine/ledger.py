@@ -122,14 +122,8 @@ def check_rejects(
     words: Words = str,
     advice: Callable[[Reject | None], str] = lambda first: "look at those rows",
 ) -> None:
-    """
-    Args:
-        rows: all rows of the input, planned or read.
-        max_fraction: the recipe's limit, a decimal string.
-        first: the rejects in their order, to count their reasons and show five of.
-        advice: what to do about the first one.
-    Raises:
-        InputError: more rejects than the limit.
+    """Raises InputError where there are more rejects than the recipe's limit, a decimal string, of all rows of the
+    input, planned or read: with their reasons counted, the first five of them, and advice about the first one.
     """
     if rejects > Fraction(max_fraction) * rows:
         waiting = iter(first)

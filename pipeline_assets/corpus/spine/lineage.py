@@ -28,7 +28,7 @@ from pipeline_assets.corpus.spine.artifact import (
 )
 from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, StageVersion, seal_holds
-from pipeline_assets.corpus.spine.sealing import target_of
+from pipeline_assets.corpus.spine.staging import target_of
 
 # Folders of a data root that artifacts lie in; `systems.registry.add_system` adds those of further systems.
 AREAS = ["corpora", "selections", "megatron", "stage_a", "nemotron"]

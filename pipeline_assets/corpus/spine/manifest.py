@@ -165,8 +165,8 @@ class Manifest:
         return self.identity.digest
 
     def storage_complaints(self, labels_of: LabelsOf | None = None) -> Iterator[str]:
-        """Entries of `storage`, which no digest covers, that don't fit the content that the digest names, nor are
-        labels: files beside the content that artifacts of a kind have. None of these is known where nobody can tell.
+        """Entries of `storage`, which no digest covers, that don't fit the content that the digest names. Files beside
+        the content are labels, whose names `labels_of` tells for a kind; None where nobody can tell.
         """
         content = {file.path: file for file in self.identity.files}
         stored = {file.path: file for file in self.storage}

@@ -110,7 +110,7 @@ class Misfit:
 
 
 class PerSource(RecipePart):
-    """A cap on every source, or of those that are named their own."""
+    """A cap on every source, but for those that have their own."""
 
     every_source: Decimal
     sources: Mapping[str, Decimal] = pydantic.Field(default_factory=dict)

@@ -1,26 +1,52 @@
-"""A staging folder: shards with receipts, adopted after a crash, sealed last; `sealing` has its layout."""
+"""A building folder: shards with receipts, adopted after a crash, sealed last; and what is done about a crash in the
+middle of the seal.
 
+Layout beside the target `name`: `.name.building.N` (N is the builder's fence) holds the files under their final names,
+and `.plan.json` (what is being built), `.receipts/` (which shards are done), `.work/` (what the seal throws away). No
+artifact's name begins with a dot, so an artifact `name.old.3` is never taken for what is left of `name`.
+
+The order of the seal, and what a crash after each step leaves behind:
+    1. manifest.json is durable in the building folder      → recovery goes on with 2, if all is still as written
+    2. .receipts, .work, .plan.json and the right to write are gone → recovery goes on with 3
+    3. the folder takes the target's name: by rename, or, when something sealed is there, by exchanging the two folders,
+       or, where the system can't, by moving the old one to `.name.old.N` first → recovery finishes, or undoes it
+    4. the old folder is removed                             → recovery removes it
+A folder that holds a manifest with its own number is the new one; with a smaller number it is the old one.
+"""
+
+import contextlib
 import hashlib
 import json
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pipeline_assets.corpus.spine import durable, sealing
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, size_complaint
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import (
+    Artifact,
+    damage_of,
+    open_artifact,
+    read_manifest,
+    readable_manifest,
+    size_complaint,
+)
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.files import OwnFile, stream_sha256
 from pipeline_assets.corpus.spine.lock import Lock, locked
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, FileContent, Identity, Manifest, StoredFile, lies_inside
-from pipeline_assets.corpus.spine.sealing import BUILDER, PLAN, PLAN_FILE, RECEIPTS, WORK, building_folders
 
+PLAN, RECEIPTS, WORK = ".plan.json", ".receipts", ".work"
+BUILDER = "builder"
+PLAN_FILE: OwnFile[dict[str, Any]] = OwnFile("plan", 256 << 20, "run its recipe again", dict[str, Any])
 RECEIPT_FILE: OwnFile[dict[str, Any]] = OwnFile("receipt", 256 << 20, "run its recipe again", dict[str, Any])
+Role = Literal["building", "old"]
+_LEFTOVER = re.compile(r"\.(.+)\.(building|old)\.([0-9]+)", re.DOTALL)
 _THREADS = 4  # sha256 lets the others run
 
 
@@ -160,7 +186,7 @@ class StagingDir(BuildFolder):
             durable.fsync_folder(folder)
         self.lock.check()
         durable.write_durably(self.folder / FILE_NAME, manifest.to_bytes())
-        sealing.finish(self.folder, self.target, self.lock.fence)
+        finish(self.folder, self.target, self.lock.fence)
         return open_artifact(self.target, manifest.digest)
 
     def discard(self) -> None:
@@ -173,14 +199,14 @@ class StagingDir(BuildFolder):
             self.discard()
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_building(target: Path, plan: Mapping[str, Any]) -> Iterator[StagingDir]:
     """The building folder for `target`, alone: recovered after a crash, with the shards of an equal plan adopted; a
     folder with another plan is thrown away. Raises InputError: another process builds the same target, or something
     that was never sealed lies there.
     """
-    with locked(target, sealing.highest_number(target)) as lock:
-        sealing.recover_locked(target)
+    with locked(target, highest_number(target)) as lock:
+        recover_locked(target)
         was_begun = bool(building_folders(target))
         folder = _adopt(target, plan, lock.fence)
         try:
@@ -203,12 +229,12 @@ def seal_in_place(
     read already.
     """
     durable.make_folder(target)
-    with locked(target, sealing.highest_number(target)) as lock:
+    with locked(target, highest_number(target)) as lock:
         if is_sealed():
             return open_artifact(target)
         manifest = Manifest(kind, name, identity, [], {**provenance, BUILDER: lock.fence})
         durable.write_durably(target / FILE_NAME, manifest.to_bytes())
-        sealing.protect(target, [target / FILE_NAME])
+        protect(target, [target / FILE_NAME])
     return open_artifact(target, manifest.digest)
 
 
@@ -217,7 +243,7 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
 
     The rename is what fences off an earlier builder that still runs: its paths are gone.
     """
-    folder = sealing.leftover(target, "building", fence)
+    folder = leftover(target, "building", fence)
     plan_bytes = json.dumps(plan, sort_keys=True).encode()
     for other in reversed(building_folders(target)):
         if not folder.exists() and PLAN_FILE.holds(other / PLAN, plan_bytes):
@@ -286,3 +312,122 @@ def _sweep(folder: Path, named: set[str], keep: Sequence[str]) -> None:
             durable.remove(path)
     for path in sorted((folder / RECEIPTS).rglob(f"*{durable.TEMPORARY_SUFFIX}")):
         durable.remove(path)
+
+
+def recover(target: Path) -> None:
+    """A seal that a crash interrupted is finished or undone; one that a live builder has in hand is left to it."""
+    if numbered(target, "old") or any(_is_past_building(folder) for folder in building_folders(target)):
+        with contextlib.suppress(InputError), locked(target, highest_number(target)):
+            recover_locked(target)
+
+
+def building_folders(target: Path) -> list[Path]:
+    """Building folders beside a target, oldest first; without a live builder they wait to be adopted."""
+    return numbered(target, "building")
+
+
+def leftover(target: Path, role: Role, number: int) -> Path:
+    """The folder that the builder with a number builds a target in, or moves the old one to."""
+    return target.with_name(f".{target.name}.{role}.{number}")
+
+
+def target_of(folder: Path) -> Path | None:
+    """The artifact that a folder of such a name is left of; None for any other name."""
+    match = _LEFTOVER.fullmatch(folder.name)
+    return folder.with_name(match[1]) if match else None
+
+
+def numbered(target: Path, role: Role) -> list[Path]:
+    """Folders `.name.<role>.<number>` beside a target, by number."""
+    found = [path for path in _beside(target) if path.name.startswith(f".{target.name}.{role}.")]
+    return sorted((path for path in found if path.is_dir() and not path.is_symlink()), key=_number)
+
+
+def _beside(target: Path) -> list[Path]:
+    """Whatever has the name of a folder that is left of a target."""
+    if not target.parent.is_dir():
+        return []
+    return [path for path in target.parent.iterdir() if target_of(path) == target]
+
+
+def _number(folder: Path) -> int:
+    return int(folder.name.rpartition(".")[2])
+
+
+def _builder(folder: Path) -> int | None:
+    """Which builder sealed a folder; None if nothing readable is sealed there."""
+    manifest = readable_manifest(folder)
+    return None if manifest is None else manifest.provenance.get(BUILDER)
+
+
+def highest_number(target: Path) -> int:
+    """The highest fence that left a trace beside a target; 0 if none did."""
+    return max([*map(_number, _beside(target)), _builder(target) or 0])
+
+
+def _is_past_building(folder: Path) -> bool:
+    """Whether a building folder is being put in place, or being removed: no shard of it can be adopted."""
+    return (folder / FILE_NAME).exists() or not (folder / PLAN).exists()
+
+
+def recover_locked(target: Path) -> None:
+    """As `recover`, by a builder that holds the lock. Raises InputError: something that was never sealed lies there."""
+    _refuse_foreign(target)
+    for folder in filter(_is_past_building, building_folders(target)):
+        builder = _builder(folder)
+        if builder == _number(folder) and _is_undamaged(folder):
+            finish(folder, target, builder)
+        else:
+            durable.remove(folder)
+    for old in numbered(target, "old"):
+        if target.exists():
+            durable.remove(old)
+        else:
+            durable.rename(old, target)
+
+
+def _is_undamaged(folder: Path) -> bool:
+    """Whether a sealed folder, or one whose seal was cut short, still holds what its builder wrote."""
+    manifest = read_manifest(folder)
+    return manifest is not None and not any(damage_of(folder, manifest))
+
+
+def _refuse_foreign(target: Path) -> None:
+    """A seal removes what it replaces, so it may only replace what was sealed."""
+    is_sealed = (target / FILE_NAME).exists()
+    if not is_sealed and target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        what = "something is here that is no sealed artifact"
+        raise RetryableError(what, target, "move it away, then run the same command")
+
+
+def protect(folder: Path, paths: Iterable[Path]) -> None:
+    """All may read what is sealed and nobody may write to its files, whatever the umask was.
+
+    Only its owner may put files into its folders or take them away, and, to replace it, a group that shares the folder
+    it lies in.
+    """
+    of_group = 0o020 if durable.is_shared(folder.parent) else 0
+    for path in (folder, *paths):
+        durable.set_mode(path, 0o755 | of_group if path.is_dir() else 0o444)
+
+
+def finish(folder: Path, target: Path, fence: int) -> None:
+    """Steps 2 to 4 of the seal."""
+    for name in (RECEIPTS, WORK, PLAN):
+        durable.remove(folder / name)
+    protect(folder, sorted(folder.rglob("*")))
+    durable.fsync_folder(folder)
+    put_in_place(folder, target, fence)
+
+
+def put_in_place(folder: Path, target: Path, fence: int) -> None:
+    """Steps 3 and 4 of the seal."""
+    if not target.exists():
+        durable.rename(folder, target)
+    elif durable.exchange(folder, target):
+        durable.remove(folder)
+    else:
+        old = leftover(target, "old", fence)
+        durable.rename(target, old)
+        durable.rename(folder, target)
+        durable.remove(old)

@@ -18,8 +18,7 @@ from pipeline_assets.corpus.spine.artifact import (
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, RetryableError, UsageError, bare, key, named
 from pipeline_assets.corpus.spine.files import logged
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
-from pipeline_assets.corpus.spine.sealing import recover
-from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir, open_building, seal_in_place
+from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir, open_building, recover, seal_in_place
 from pipeline_assets.corpus.spine.usage import PeakMemory, Stopwatch, folder_bytes
 
 _SHOWN_CHARACTERS = 60
@@ -180,16 +179,12 @@ class Target:
             raise InputError(reason, root / self.folder, "it stays, and nothing is made of it until that passes")
 
     def build(self, root: Path, make: "Make", replace: bool, run_settings: Mapping[str, Any]) -> Artifact:
-        """The artifact, built if it is not there as asked; one that is there is not touched.
+        """The artifact, built if it is not there as asked: `make` writes the files into the building folder and says
+        what they are. One that is there is not touched; another one gives way only where it may be replaced.
 
-        Args:
-            make: writes the files into the building folder and says what they are.
-            replace: whether a sealed artifact of another recipe may be exchanged for the new one.
-            run_settings: workers and the like, for the provenance.
-        Raises:
-            UsageError: another artifact is sealed there and `replace` is False.
-            InputError: a damaged one is, and `replace` is False; a check holds back what it is made from; what `make`
-                raises; a file that it read is not as it was sealed; or another process is building it.
+        Raises UsageError: another artifact is sealed there and `replace` is False; InputError: a damaged one is, a
+        check holds back what it is made from, a file that it read is not as it was sealed, another process is building
+        it, or as `make` raises it.
         """
         recover(root / self.folder)
         if self.is_sealed(root):
@@ -233,14 +228,11 @@ class Target:
         replace: bool = True,
     ) -> Artifact:
         """The artifact whose content is its upstream artifacts, folders inside it, or files from elsewhere: only its
-        manifest is written.
+        manifest is written. `since` is when the work on it began; None where looking at its members was all.
 
-        Args:
-            since: when the work on it began; None where looking at its members was all.
-            replace: whether one of another content gives way. Members are followed unasked; what was made from files
-                that changed would lose what it names.
-        Raises:
-            UsageError, InputError: it doesn't give way; a check holds back what it is made from.
+        Members are followed unasked; what was made from files that changed would lose what it names, so there `replace`
+        says whether one of another content gives way. Raises UsageError, InputError: it doesn't; or a check holds back
+        what it is made from.
         """
         inputs = [
             entry | {"member": target.folder.name} if target.folder.parent == self.folder else entry

@@ -253,8 +253,8 @@ def start_process(method: str, target: Callable[..., None], *arguments: object, 
 
 
 def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None) -> None:
-    """A worker's life: jobs in, receipts or failures out, until the pipe closes or the parent is gone; or until it
-    holds so much more memory than at its start: the next one starts small. None where starting costs more than memory.
+    """A worker's life: jobs in, receipts or failures out, until the pipe closes or the parent is gone; with
+    `growth_bytes`, until it holds so much more memory than at its start: the next one starts small.
     """
     at_start = resident_bytes()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

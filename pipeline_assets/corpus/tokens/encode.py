@@ -21,8 +21,7 @@ from pipeline_assets.corpus.formats.parquet import column_of, numbers, strings
 from pipeline_assets.corpus.sampling import Split, split_rule
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.ledger import Reject, count_rejects, dropped_key
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver, Encoder, load_encoder

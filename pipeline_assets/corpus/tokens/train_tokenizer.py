@@ -23,8 +23,7 @@ from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings
 from pipeline_assets.corpus.spine.errors import RetryableError, key
 from pipeline_assets.corpus.spine.files import rank
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects, dropped_key
-from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 from pipeline_assets.corpus.tokens.encode import cached_encoder

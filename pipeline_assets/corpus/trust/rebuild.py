@@ -27,7 +27,7 @@ from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.files import OwnFile
 from pipeline_assets.corpus.spine.lock import Builder, locked, owner_of
 from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.sealing import highest_number, put_in_place, recover_locked
+from pipeline_assets.corpus.spine.staging import highest_number, put_in_place, recover_locked
 from pipeline_assets.corpus.spine.usage import folder_bytes, versions
 from pipeline_assets.corpus.trust.differences import StepOutcome, judge
 from pipeline_assets.corpus.trust.read_back import StepChain

@@ -11,8 +11,7 @@ from word_artifact import ENGLISH, write_words
 from word_building import PLAN, build, files_in, names_beside, write_shard
 
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.sealing import building_folders
-from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, open_building, total_counts
+from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, building_folders, open_building, total_counts
 from pipeline_assets.corpus.spine.worker import WHOLE
 
 # What a shard leaves

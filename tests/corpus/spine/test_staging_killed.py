@@ -20,8 +20,7 @@ from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.inventory import artifact_statuses, orphan_builds, orphans
 from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.spine.sealing import building_folders
-from pipeline_assets.corpus.spine.staging import open_building
+from pipeline_assets.corpus.spine.staging import building_folders, open_building
 
 IN_ENGLISH = ["ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX"]
 IN_FRENCH = ["UN", "DEUX", "TROIS", "QUATRE", "CINQ", "SIX"]

@@ -15,8 +15,7 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact, verify
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
-from pipeline_assets.corpus.spine.sealing import building_folders
-from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, open_building
+from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, building_folders, open_building
 from pipeline_assets.corpus.spine.target import BuildResult, Target, changed_keys
 from pipeline_assets.corpus.spine.worker import WHOLE
 

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Damage, verify
 from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
-from pipeline_assets.corpus.spine.sealing import recover
+from pipeline_assets.corpus.spine.staging import recover
 from pipeline_assets.corpus.trust.rebuild import put_back, rebuild
 
 NAME = "tokens.bin"
