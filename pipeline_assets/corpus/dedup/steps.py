@@ -117,13 +117,13 @@ def with_seen(of: KeyRange, seen: Sequence[SeenRun]) -> pa.Table:
     if not own.num_rows:
         return own
     keys = np.sort(numbers(own.column(0)))
-    parts = [own]
+    tables = [own]
     for path, first_number in seen:
         table = KeyRange(of.low, of.high, (path,), first_number).table()
         values = numbers(table.column(0))
         is_own = keys[np.minimum(np.searchsorted(keys, values), len(keys) - 1)] == values
-        parts.append(pa.table(table.filter(mask(is_own)).columns, schema=own.schema))
-    return pa.concat_tables(parts)
+        tables.append(pa.table(table.filter(mask(is_own)).columns, schema=own.schema))
+    return pa.concat_tables(tables)
 
 
 def stores_of(orders: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa.StringArray:

@@ -33,7 +33,7 @@ Rules = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
 
 class WindowRecipe(RecipePart):
-    """Which documents repeat what earlier ones of their source say: see `dedup.windows`.
+    """Which documents repeat what earlier ones of their source say: see `dedup.repeated_windows`.
 
     Attributes:
         window_bytes: of UTF-8; a shorter passage is not found.

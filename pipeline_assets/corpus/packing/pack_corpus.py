@@ -29,13 +29,7 @@ from pipeline_assets.corpus.packing.plan_files import (
     row_ranges,
 )
 from pipeline_assets.corpus.packing.recipe import PackRecipe, SettledPack, refuse_unencodable
-from pipeline_assets.corpus.packing.rows import (
-    SCHEMA,
-    DrawnDocuments,
-    SharedFileHash,
-    write_boundaries,
-    write_rows,
-)
+from pipeline_assets.corpus.packing.rows import SCHEMA, DrawnDocuments, SharedFileHash, write_boundaries, write_rows
 from pipeline_assets.corpus.spine.durable import DurableFile, reserve
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import RetryableError, UsageError, bare, key

@@ -38,12 +38,7 @@ from pipeline_assets.corpus.packing.plan_files import (
     mapped,
 )
 from pipeline_assets.corpus.packing.recipe import PackRecipe, SettledPack
-from pipeline_assets.corpus.packing.strategies import (
-    best_fit_rows,
-    count_pieces,
-    rows_needed,
-    sequential_rows,
-)
+from pipeline_assets.corpus.packing.strategies import best_fit_rows, count_pieces, rows_needed, sequential_rows
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import UsageError, bare, key
 from pipeline_assets.corpus.spine.files import file_sha256

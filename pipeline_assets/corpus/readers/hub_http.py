@@ -294,12 +294,7 @@ def _check_address(address: str) -> None:
 
 def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
     """What a status comes to; a `TransientError` where it passes by itself."""
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        RemoteEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import errors
 
     where, later = f"{asked.dataset} on {asked.address}", "run the same command later: it goes on"
     if status == 429:
@@ -307,22 +302,22 @@ def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
     if status in _RETRIED_STATUS:
         return TransientError(f"HTTP {status} after {asked.tries} tries", where, later)
     match error:
-        case GatedRepoError():
+        case errors.GatedRepoError():
             page = f"{asked.address}/{'datasets/' * (asked.repo_type == 'dataset')}{asked.dataset}"
             fix = f"accept its terms on {page}, then set HF_TOKEN to your token"
             return DeniedError(f"the {asked.repo_type} is gated", where, fix)
-        case RevisionNotFoundError():
+        case errors.RevisionNotFoundError():
             option = " --model" if asked.repo_type == "model" else ""
             fix = f"run `corpusmill pin {asked.dataset}{option}` for its head"
             return UsageError(f"it has no revision {asked.revision}", where, fix)
-        case RemoteEntryNotFoundError():
+        case errors.RemoteEntryNotFoundError():
             return InputError("the commit has no such file", where, "delete the cached listing, or pin a new commit")
     if asked.writes and status in (401, 403, 404):
         what = f"the token may not write to it (HTTP {status})"
         return RetryableError(what, where, "set HF_TOKEN to a token with write access to it, and check its name")
     if status in (401, 404):
         # Without the hub's word that there is none, what answered may be a proxy, or may not know the token.
-        kind = UsageError if isinstance(error, RepositoryNotFoundError) else RetryableError
+        kind = UsageError if isinstance(error, errors.RepositoryNotFoundError) else RetryableError
         fix = "check its name; if it is private, set HF_TOKEN to a token that may read it"
         return kind(f"there is no such {asked.repo_type}, or it is private (HTTP {status})", where, fix)
     if status == 403:
