@@ -31,8 +31,7 @@ from word_artifact import build_words, target_of, write_words
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring.model_pin import write_made_model
-from pipeline_assets.corpus.snapshot.fetch import fetch_pieces
-from pipeline_assets.corpus.snapshot.plan import plan_snapshot
+from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.staging import StagingDir

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pipeline_assets.corpus.megatron_split import build_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.sampling.split import Split
+from pipeline_assets.corpus.sampling import Split
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.target import Target

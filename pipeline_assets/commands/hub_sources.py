@@ -15,7 +15,7 @@ from pipeline_assets.corpus.readers.hub_configs import (
 )
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.parquet import read_footer
-from pipeline_assets.corpus.snapshot.drawn_lines import head_columns
+from pipeline_assets.corpus.snapshot.draw import head_columns
 from pipeline_assets.corpus.snapshot.plan import is_lines
 from pipeline_assets.corpus.spine.errors import UsageError
 

@@ -15,14 +15,14 @@ from pipeline_assets.commands.hub_sources import hub_source
 from pipeline_assets.commands.sections import Content
 from pipeline_assets.commands.terminal import Root, counted, log_to_stderr, naming, tell
 from pipeline_assets.corpus.licences import licence_table
-from pipeline_assets.corpus.publishing.text_files import refuse_folder, write_ndjsonl, write_txt
+from pipeline_assets.corpus.publishing.export import refuse_folder, write_ndjsonl, write_txt
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.files import pin_recipe, write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.shards.inventory import take_inventory
-from pipeline_assets.corpus.shards.mixture_page import mixture_page
-from pipeline_assets.corpus.shards.sections import GivenTokenizer
-from pipeline_assets.corpus.shards.train_config import train_config as config_of
+from pipeline_assets.corpus.shards.mixture_figures import mixture_page
+from pipeline_assets.corpus.shards.mixture_figures import train_config as config_of
+from pipeline_assets.corpus.shards.recipe import GivenTokenizer
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import make_folder, write_durably
 from pipeline_assets.corpus.spine.errors import DeniedError, UsageError

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from pipeline_assets.corpus.formats.memmap import open_packed
-from pipeline_assets.corpus.ranks import places_of_rank
-from pipeline_assets.corpus.shards.reader import MixtureReader
+from pipeline_assets.corpus.shards.reader import MixtureReader, places_of_rank
 
 logger = logging.getLogger("corpusmill")
 _IGNORED = -100  # what torch's losses pass over

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
-from pipeline_assets.corpus.sampling.split import SPLITS, Split
+from pipeline_assets.corpus.sampling import SPLITS, Split
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, RANKS

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.formats.arrow import column_of, numbers, repeated
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.corpus.formats.megatron import index_bytes
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
-from pipeline_assets.corpus.sampling.split import RULE, Split, describe_split, documents_that_fit, split_budget
+from pipeline_assets.corpus.sampling import RULE, Split, describe_split, documents_that_fit, split_budget
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile, write_durably
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for

@@ -7,7 +7,7 @@ from typing import Annotated
 import pydantic
 
 from pipeline_assets.corpus.document_shards import SHARDS
-from pipeline_assets.corpus.sampling.split import describe_split
+from pipeline_assets.corpus.sampling import describe_split
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import FileContent, Manifest, StageVersion

@@ -28,17 +28,15 @@ from pipeline_assets.corpus.publishing.source_notes import README, with_source_n
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files
 from pipeline_assets.corpus.rows.documents import SourceRows
 from pipeline_assets.corpus.rows.token_shards import TokenShardRows
-from pipeline_assets.corpus.sampling.weights import weight_misfits
+from pipeline_assets.corpus.sampling import weight_misfits
 from pipeline_assets.corpus.shards.mixture_figures import preview_inventory, preview_segments, write_mixture_figures
 from pipeline_assets.corpus.shards.recipe import (
     INVENTORY_STAGE,
     SEGMENTS_STAGE,
     SHARDS_STAGE,
+    GivenTokenizer,
     SegmentsRecipe,
     ShardsRecipe,
-)
-from pipeline_assets.corpus.shards.sections import (
-    GivenTokenizer,
     ShardsSection,
     Source,
     TrainedTokenizer,

@@ -46,7 +46,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.rows.derived import DecontaminatedRows, DeduplicatedRows, FilteredRows
 from pipeline_assets.corpus.rows.documents import SourceRows
-from pipeline_assets.corpus.sampling.weights import weight_misfits
+from pipeline_assets.corpus.sampling import weight_misfits
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.checks import Verdict

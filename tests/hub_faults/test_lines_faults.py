@@ -14,7 +14,7 @@ from huggingface_hub import constants
 from stage_a_build import normalize, only, recipe_with
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.snapshot import drawn_lines
+from pipeline_assets.corpus.snapshot import draw
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.systems.stage_a import StageARecipe
 from resources.loopback_faults import ALWAYS, Fault, FaultKind
@@ -37,7 +37,7 @@ SECTION = {
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
     """Two files of compressed lines, each in several blocks."""
-    monkeypatch.setattr(drawn_lines, "_FIRST_BLOCK_BYTES", 4000)
+    monkeypatch.setattr(draw, "_FIRST_BLOCK_BYTES", 4000)
     folder = tmp_path / "hub" / "datasets" / DATASET / "data"
     folder.mkdir(parents=True)
     for name, rows in (("a", ROWS[:1500]), ("b", ROWS[1500:])):

@@ -6,7 +6,7 @@ from pipeline_assets.corpus.readers.raw_pin import pin_of_folder, refuse_unpinne
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.readers.stackexchange.archive import check_readable
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.snapshot.fetch import list_snapshot, raw_of_hub
+from pipeline_assets.corpus.snapshot.plan import list_snapshot, raw_of_hub
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.trust.figures import Listing

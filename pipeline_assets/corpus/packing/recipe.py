@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import pydantic
 
-from pipeline_assets.corpus.sampling.weights import check_weights
+from pipeline_assets.corpus.sampling import check_weights
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError, bare
 from pipeline_assets.corpus.spine.ledger import Ledger

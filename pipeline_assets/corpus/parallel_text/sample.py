@@ -11,6 +11,7 @@ unless a group is larger than what its split lacks.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -19,6 +20,7 @@ import pydantic
 
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Languages, Pair, PairFilters, Split, canonical
 from pipeline_assets.corpus.parallel_text.reservoir import Algorithm
+from pipeline_assets.corpus.sampling import largest_remainders
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import OwnFile, rank
 from pipeline_assets.corpus.spine.ledger import Ledger
@@ -39,12 +41,9 @@ class SplitShares(RecipePart):
 
     def sizes(self, pairs: int) -> dict[Split, int]:
         """Pairs of each split, by largest remainder; of equal ones the first."""
-        shares: dict[Split, int] = {"train": self.train, "val": self.val, "test": self.test}
-        whole = sum(shares.values())
-        sizes = {split: pairs * share // whole for split, share in shares.items()}
-        for split in sorted(SPLITS, key=lambda split: -(pairs * shares[split] % whole))[: pairs - sum(sizes.values())]:
-            sizes[split] += 1
-        return sizes
+        parts = self.train, self.val, self.test
+        weights = [Fraction(part, sum(parts)) for part in parts]
+        return dict(zip(SPLITS, largest_remainders(weights, pairs), strict=True))
 
 
 def assign_splits(pairs: Sequence[Pair], shares: SplitShares, seed: int) -> list[Split]:

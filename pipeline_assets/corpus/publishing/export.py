@@ -8,7 +8,7 @@ Equal rows give equal bytes. The folder takes its name when all is there.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -16,14 +16,18 @@ from typing import Literal
 import msgspec
 import pyarrow as pa
 
+from pipeline_assets.corpus.document import DocumentText
+from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.arrow import strings
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
 from pipeline_assets.corpus.markdown import code, plain, table
 from pipeline_assets.corpus.publishing.card_metadata import DEFAULT, CardConfig, card_metadata, features_of
 from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.rows.tables import TableShard, table_shards
 from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.durable import DurableFile, make_folder
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 
@@ -31,6 +35,8 @@ To = Literal["parquet", "jsonl", "hf"]
 _ROW_GROUP_ROWS = 4096  # of long texts tens of megabytes
 _SOURCES, _LICENCES = ("source", "source_dataset", "dataset"), ("license_tag", "meta_license")
 _MOST_SHOWN = 50
+Form = Callable[[bytes], bytes]
+_decoder = msgspec.json.Decoder(DocumentText)
 
 
 @dataclass
@@ -122,3 +128,39 @@ def _card(store: RowStore, made: Exported, schema: pa.Schema) -> bytes:
         "```",
     ]
     return (head + "\n".join(lines) + "\n").encode()
+
+
+def write_ndjsonl(corpus: Artifact, path: Path) -> int:
+    """Documents as JSON, a line each; how many there are. Errors as `write_txt`."""
+    return _write(corpus, path, lambda lines: lines)
+
+
+def write_txt(corpus: Artifact, path: Path) -> int:
+    """Texts, a line each, with blanks for what breaks lines in them; how many there are. The file appears when it is
+    whole.
+
+    Raises:
+        UsageError: `path` is a folder.
+    """
+    return _write(corpus, path, lambda lines: "".join(f"{line}\n" for line in _texts(lines)).encode())
+
+
+def _texts(lines: bytes) -> Iterator[str]:
+    return (" ".join(document.text.splitlines()) for document in _decoder.decode_lines(lines))
+
+
+def refuse_folder(path: Path) -> None:
+    """Raises UsageError where a folder lies in the place of the file: for who asks before there is a corpus."""
+    if path.is_dir():
+        raise UsageError("this is a folder", path, "name a file")
+
+
+def _write(corpus: Artifact, path: Path, form: Form) -> int:
+    refuse_folder(path)
+    make_folder(path.absolute().parent)
+    documents = shard_rows(corpus)
+    with DurableFile(path) as file:
+        for shard in documents:
+            for lines in read_line_blocks(corpus.path(shard)):
+                file.write(form(lines))
+    return sum(documents.values())

@@ -18,8 +18,14 @@ from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table, stated_tag
 from pipeline_assets.corpus.markdown import code, plain, table
 from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
-from pipeline_assets.corpus.publishing.card_metadata import DEFAULT, CardConfig, ConfigSplit, card_metadata
-from pipeline_assets.corpus.publishing.card_split import hub_licence, hub_split_names
+from pipeline_assets.corpus.publishing.card_metadata import (
+    DEFAULT,
+    CardConfig,
+    ConfigSplit,
+    card_metadata,
+    hub_licence,
+    hub_split_names,
+)
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo, Item
 from pipeline_assets.corpus.readers.hub_configs import CARD, metadata_of_card, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles

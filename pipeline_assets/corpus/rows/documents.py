@@ -24,7 +24,7 @@ from pipeline_assets.corpus.readers.parquet import SpanFile, open_row_groups
 from pipeline_assets.corpus.readers.source_folder import format_of
 from pipeline_assets.corpus.rows.files import FileRows
 from pipeline_assets.corpus.rows.store import Content, Labels, Line, Part, Row, Seen, Source
-from pipeline_assets.corpus.snapshot.drawn_lines import SpanStream, row_lines
+from pipeline_assets.corpus.snapshot.draw import SpanStream, row_lines
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.megatron_split import DOCUMENTS, DOCUMENTS_SCHEMA, I
 from pipeline_assets.corpus.rows.documents import DocumentRows
 from pipeline_assets.corpus.rows.files import find_in_file, row_of_file
 from pipeline_assets.corpus.rows.store import Content, Fate, Labels, Line, Part, Row, RowStore, Seen, ids_of, reason_of
-from pipeline_assets.corpus.sampling.split import split_rule
+from pipeline_assets.corpus.sampling import split_rule
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.text_selection import selected_shards

@@ -1,20 +1,26 @@
-"""How a corpus becomes token shards, and how shards are cut into segments of a continual training."""
+"""How a corpus becomes token shards, how shards are cut into segments of a continual training, and of what sources."""
 
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 import pydantic
 
+from pipeline_assets.corpus.licences import UNKNOWN
+from pipeline_assets.corpus.normalize.sources import FileSource, HubSource
 from pipeline_assets.corpus.packing.recipe import SeqLen
-from pipeline_assets.corpus.sampling.weights import Weights
+from pipeline_assets.corpus.sampling import Weights
 from pipeline_assets.corpus.spine.errors import UsageError, bare
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import Name, RecipePart, refuse_repeated
+from pipeline_assets.corpus.spine.recipe import Misfit, Name, RecipePart, refuse_repeated, section_at, sections_at
+from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe
+from pipeline_assets.corpus.tokens.trained_tokenizer import TrainRecipe
 
 SHARDS_STAGE = StageVersion("token_shards", 1)
 INVENTORY_STAGE = StageVersion("token_inventory", 1)
 SEGMENTS_STAGE = StageVersion("token_segments", 1)
 Dtype = Literal["uint16", "int32"]
 _UINT16_IDS = 1 << 16
+Source = Annotated[HubSource | FileSource, pydantic.Field(discriminator="kind")]
 
 
 class ShardsRecipe(RecipePart):
@@ -61,3 +67,49 @@ class SegmentsRecipe(RecipePart):
     def corpora(self) -> list[str]:
         """Names of the corpora that segments take rows of, each once, as they come."""
         return list(dict.fromkeys(name for segment in self.segments for name in segment.weights))
+
+
+class TrainedTokenizer(TrainRecipe):
+    """A tokenizer that is trained on sources of the recipe."""
+
+    kind: Literal["trained"]
+
+
+class GivenTokenizer(FileTokenizerRecipe):
+    """A tokenizer that is there already.
+
+    Attributes:
+        path: of its file, absolute or below the data root; changes no byte, since `sha256` pins what is in it.
+    """
+
+    kind: Literal["file"]
+    path: str
+
+    def file(self) -> FileTokenizerRecipe:
+        """What bytes depend on."""
+        return FileTokenizerRecipe(family=self.family, sha256=self.sha256, end_of_document=self.end_of_document)
+
+
+class ShardsSection(ShardsRecipe):
+    """Token shards of sources.
+
+    Attributes:
+        sources: whose, with the share of each in what is trained on; no shard depends on these shares.
+    """
+
+    sources: Weights
+
+    def corpus_content(self) -> dict[str, Any]:
+        """What the shards of one corpus depend on."""
+        return {key: value for key, value in self.content().items() if key != "sources"}
+
+
+def licence_misfits(values: Mapping[str, Any]) -> Iterator[Misfit]:
+    """Sources of which nothing says the licence."""
+    for position, section in sections_at(values, "sources"):
+        columns = section_at(section, "columns")
+        says_none = section.get("license_tag", UNKNOWN) in (UNKNOWN, None) and not columns.get("license")
+        if section.get("kind") in ("hub", "local") and says_none and not section.get("license_files"):
+            fix = "set `license_tag` to it, or `columns.license` to the column that says it"
+            what = f"nothing says the licence of {section.get('source')}"
+            yield Misfit(("sources", position), what, fix)

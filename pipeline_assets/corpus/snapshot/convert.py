@@ -30,9 +30,17 @@ from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, check
 from pipeline_assets.corpus.readers.hub_files import HubFiles, forget
 from pipeline_assets.corpus.readers.lines import read_row
 from pipeline_assets.corpus.readers.parquet import open_row_groups, rows_of
-from pipeline_assets.corpus.snapshot.drawn_lines import SpanStream, row_lines
-from pipeline_assets.corpus.snapshot.fetch import LocalPiece, SnapshotShard, fetch_pieces, fetch_snapshot, shards_of
-from pipeline_assets.corpus.snapshot.plan import hub_inputs, is_lines, plan_snapshot
+from pipeline_assets.corpus.snapshot.draw import SpanStream, row_lines
+from pipeline_assets.corpus.snapshot.plan import (
+    LocalPiece,
+    SnapshotShard,
+    fetch_pieces,
+    fetch_snapshot,
+    hub_inputs,
+    is_lines,
+    plan_snapshot,
+    shards_of,
+)
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import TIMES_PACKED, RunSettings, run_stage, settings_for

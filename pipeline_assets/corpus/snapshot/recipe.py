@@ -2,15 +2,44 @@
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.readers.columns import ColumnMap, Patterns
-from pipeline_assets.corpus.sampling.row_groups import Amount
 from pipeline_assets.corpus.spine.errors import key
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, SHARD_TEXT_BYTES, Name, Option, RecipePart, RejectShare
+
+Unit = Literal["files", "documents", "text_bytes"]
+_UNITS: tuple[Unit, ...] = ("files", "documents", "text_bytes")
+
+
+class Amount(RecipePart):
+    """How much is read; exactly one key.
+
+    Attributes:
+        files: whole files, the first in rank.
+        documents: source rows, before any filter; the last row group is cut.
+        text_bytes: uncompressed bytes of the text column, as the footers say; the last row group is taken whole.
+    """
+
+    files: int | None = pydantic.Field(default=None, gt=0)
+    documents: Annotated[
+        int | None, Option("Rows to read, drawn over all files.", "max-documents", default=100_000)
+    ] = pydantic.Field(default=None, gt=0)
+    text_bytes: int | None = pydantic.Field(default=None, gt=0)
+
+    @pydantic.model_validator(mode="after")
+    def _has_one_unit(self) -> Self:
+        if sum(getattr(self, unit) is not None for unit in _UNITS) != 1:
+            raise ValueError(f"give exactly one of {', '.join(_UNITS)}")
+        return self
+
+    @property
+    def limit(self) -> tuple[Unit, int]:
+        """The unit that is counted and how many of it."""
+        return next((unit, getattr(self, unit)) for unit in _UNITS if getattr(self, unit) is not None)
 
 
 class HubRows(RecipePart):

@@ -18,7 +18,7 @@ from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.document_shards import Block, DocumentShard, read_documents
 from pipeline_assets.corpus.formats.arrow import column_of, numbers, strings
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
-from pipeline_assets.corpus.sampling.split import Split, split_rule
+from pipeline_assets.corpus.sampling import Split, split_rule
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.ledger import Reject, count_rejects, dropped_key
 from pipeline_assets.corpus.spine.sealing import WORK

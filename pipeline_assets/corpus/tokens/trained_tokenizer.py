@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 import pydantic
 
-from pipeline_assets.corpus.sampling.weights import Weights
+from pipeline_assets.corpus.sampling import Weights
 from pipeline_assets.corpus.shards.mixture_figures import MIXTURES
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict

@@ -13,8 +13,7 @@ from stage_a_build import ledger, normalize, only, recipe_with
 from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows, convert_shard, derive_from
-from pipeline_assets.corpus.snapshot.fetch import SnapshotShard, fetch_pieces, shards_of
-from pipeline_assets.corpus.snapshot.plan import plan_snapshot
+from pipeline_assets.corpus.snapshot.plan import SnapshotShard, fetch_pieces, plan_snapshot, shards_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError

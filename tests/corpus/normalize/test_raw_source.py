@@ -15,7 +15,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.raw_pin import pin_of_folder
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, open_source
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.snapshot.fetch import raw_of_hub
+from pipeline_assets.corpus.snapshot.plan import raw_of_hub
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError

@@ -10,7 +10,7 @@ from published import normalise, said
 from rows_made import LOOKUP, QUESTION, called
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.publishing.card_split import card_split
+from pipeline_assets.corpus.publishing.dataset_card import card_split
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 

@@ -15,8 +15,7 @@ from rows_made import LOOKUP, called
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.splits import find_splits
-from pipeline_assets.corpus.publishing.card_split import card_split
-from pipeline_assets.corpus.publishing.dataset_card import dataset_card
+from pipeline_assets.corpus.publishing.dataset_card import card_split, dataset_card
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "dataset_card.md"
 HOSTILE = 'chats: [x\n---\n# "it\'s" *&!|`<b>\u2028 {%'

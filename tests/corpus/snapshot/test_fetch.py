@@ -9,8 +9,15 @@ import pytest
 from numbered_pages import large_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.snapshot.fetch import LocalPiece, bytes_to_fetch, fetch_pieces, file_requests, shards_of
-from pipeline_assets.corpus.snapshot.plan import SnapshotPlan, plan_snapshot
+from pipeline_assets.corpus.snapshot.plan import (
+    LocalPiece,
+    SnapshotPlan,
+    bytes_to_fetch,
+    fetch_pieces,
+    file_requests,
+    plan_snapshot,
+    shards_of,
+)
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.systems.healing import HealingRecipe

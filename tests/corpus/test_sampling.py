@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.sampling.split import RULE, SPLITS, documents_that_fit, split_budget, split_rule
+from pipeline_assets.corpus.sampling import RULE, SPLITS, documents_that_fit, split_budget, split_rule
 
 FRACTIONS = st.decimals(0, 1, allow_nan=False, places=4).map(str)
 

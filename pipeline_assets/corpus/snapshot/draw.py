@@ -1,16 +1,20 @@
-"""Which JSON lines of a hub dataset are read: of each file drawn its first rows, so many as its share of the amount.
+"""What of a hub dataset is read, drawn by hash: row groups of Parquet, or the first rows of files of JSON lines.
 
-A compressed file can't be entered midway, and a file of lines has no footer: rows are counted as they are fetched, by
-one pass over the bytes. Plain and compressed files are drawn alike. A file stands in the plan as one row group.
+Files are ranked by sha256(seed, path), the row groups of a file by sha256(seed, path, row group). The first pass takes
+the best row group of each file in file rank, the second pass the second best, until there is enough. So a small sample
+touches as many files, and dumps, as it has row groups, and no footer is fetched that isn't needed.
 
-Row numbers count from 0, without blank lines, as `datasets` numbers them.
+Of lines each file drawn gives its first rows, so many as its share of the amount. A compressed file can't be entered
+midway, and a file of lines has no footer: rows are counted as they are fetched, by one pass over the bytes. Plain and
+compressed files are drawn alike. A file stands in the plan as one row group. Row numbers count from 0, without blank
+lines, as `datasets` numbers them.
 """
 
 import io
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from pipeline_assets.corpus.formats.compression import codec_of, decompressed
@@ -21,8 +25,7 @@ from pipeline_assets.corpus.readers.lines import placed_lines, read_row, refuse_
 from pipeline_assets.corpus.readers.parquet import RowGroup
 from pipeline_assets.corpus.readers.raw_pin import in_order
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES
-from pipeline_assets.corpus.sampling.row_groups import Unit
-from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
+from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe, Unit
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.files import rank
 from pipeline_assets.corpus.spine.usage import Progress
@@ -33,6 +36,65 @@ _FIRST_BLOCK_BYTES, _LARGEST_BLOCK_BYTES = 1 << 22, 1 << 26
 _TEXT_BLOCK_BYTES = 1 << 20
 _HEAD_ROWS = 100
 _DAMAGED = "the file is damaged: pin another commit, or leave it out of `files`"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A row group, or its first rows where a limit of documents ends inside it."""
+
+    group: RowGroup
+    rows: int
+
+
+def choose_pieces(
+    files: Sequence[HubFile],
+    row_groups_of: Callable[[HubFile], list[RowGroup]],
+    seed: str,
+    limit: tuple[Unit, int],
+    soon: Callable[[Sequence[HubFile]], None] = lambda files: None,
+) -> list[Piece]:
+    """The sample, in manifest order; all there is where that is less than the limit.
+
+    Args:
+        row_groups_of: reads a file's footer; called once for each file that the sample reaches.
+        soon: is told, ahead of that, of files that the sample will reach, unless later row groups are larger by a half
+            than those before.
+    """
+    unit, amount = limit
+    ranked = sorted(files, key=lambda file: rank(seed, file.path))
+    if unit == "files":
+        soon(ranked[:amount])
+        return [Piece(group, group.rows) for file in ranked[:amount] for group in row_groups_of(file)]
+    pieces: list[Piece] = []
+    taken = largest = 0
+    groups = _passes(ranked, row_groups_of, seed)
+    while taken < amount and (group := next(groups, None)) is not None:
+        piece = Piece(group, group.rows)
+        if unit == "documents":
+            piece = replace(piece, rows=min(group.rows, amount - taken))
+        size = piece.rows if unit == "documents" else group.text_bytes
+        taken, largest = taken + size, max(largest, size)
+        pieces.append(piece)
+        if largest:
+            soon(ranked[len(pieces) : len(pieces) + (amount - taken) * 2 // (3 * largest)])
+    return pieces
+
+
+def _passes(
+    ranked: Sequence[HubFile], row_groups_of: Callable[[HubFile], list[RowGroup]], seed: str
+) -> Iterator[RowGroup]:
+    ordered: dict[str, list[RowGroup]] = {}
+    for number in range(2**31):
+        is_over = True
+        for file in ranked:
+            if file.path not in ordered:
+                groups = row_groups_of(file)
+                ordered[file.path] = sorted(groups, key=lambda group: rank(seed, group.file.path, group.number))
+            if number < len(ordered[file.path]):
+                is_over = False
+                yield ordered[file.path][number]
+        if is_over:
+            return
 
 
 class SpanStream:

@@ -1,0 +1,120 @@
+"""Shares of what there is: train or valid, by a hash of the document id, and the budget of each; weights of sources."""
+
+import decimal
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from decimal import Decimal as Exact
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pydantic
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.spine.recipe import Misfit, section_at
+
+Split = Literal["train", "valid"]
+SPLITS: tuple[Split, ...] = ("train", "valid")
+RULE = "int.from_bytes(sha256(doc_id as UTF-8)[:8], 'big') < int(Fraction(valid_fraction) * 2**64) is valid"
+
+
+def describe_split(valid_fraction: str) -> dict[str, str]:
+    """The rule for who reads a manifest: its name, in words, as a formula, and the fraction."""
+    return {
+        "name": "sha256_first_64_bits",
+        "in_words": "a document is valid if the first 64 bits of its doc_id's sha256, taken as a number, are below "
+        "valid_fraction of 2**64; else it is train",
+        "formula": RULE,
+        "valid_fraction": valid_fraction,
+    }
+
+
+def split_rule(valid_fraction: str) -> Callable[[str], Split]:
+    """The split of a doc_id: valid if the first 64 bits of its sha256, as a number, are below valid_fraction * 2**64.
+
+    Args:
+        valid_fraction: a decimal string in [0, 1], such as "0.1".
+    """
+    threshold = int(Fraction(valid_fraction) * 2**64)
+
+    def split_of(doc_id: str) -> Split:
+        digest = hashlib.sha256(doc_id.encode("utf-8")).digest()
+        return "valid" if int.from_bytes(digest[:8], "big") < threshold else "train"
+
+    return split_of
+
+
+def split_budget(token_budget: int, valid_fraction: str, split: Split) -> int:
+    """Tokens of one split: valid has its fraction of the budget, rounded down, train has the rest."""
+    valid = int(Fraction(valid_fraction) * token_budget)
+    return valid if split == "valid" else token_budget - valid
+
+
+def documents_that_fit(lengths: NDArray[np.int32], budget: int) -> int:
+    """How many documents, from the first on, have at most `budget` tokens together.
+
+    The first document that doesn't fit ends it; shorter ones after it are not looked at.
+
+    Args:
+        lengths: tokens per document, shape (documents,); may be empty.
+    """
+    ends = np.cumsum(lengths, dtype=np.int64)
+    return int(np.searchsorted(ends, budget, side="right"))
+
+
+def largest_remainders(weights: Sequence[Fraction], total: int) -> list[int]:
+    """Whole shares of a total: each rounded down, and one more for those that lose most by it, of equals the first."""
+    shares = [int(weight * total) for weight in weights]
+    losses = [weight * total - share for weight, share in zip(weights, shares, strict=True)]
+    for number in sorted(range(len(shares)), key=lambda number: -losses[number])[: total - sum(shares)]:
+        shares[number] += 1
+    return shares
+
+
+def check_weights(weights: Mapping[str, str]) -> Mapping[str, str]:
+    """
+    Raises:
+        ValueError: one is no decimal above 0, or their sum isn't 1.
+    """
+    for source, weight in weights.items():
+        if not _is_above_zero(weight):
+            raise ValueError(f"the weight of {source} is {weight!r}: it is a decimal above 0, such as '0.25'")
+    if wrong := _wrong_sum(weights.values()):
+        raise ValueError(wrong)
+    return weights
+
+
+Weights = Annotated[Mapping[str, str], pydantic.AfterValidator(check_weights)]
+
+
+def _is_above_zero(weight: str) -> bool:
+    digits = weight.replace(".", "", 1)
+    return digits.isascii() and digits.isdigit() and weight[0] != "." and weight[-1] != "." and Exact(weight) > 0
+
+
+def _wrong_sum(weights: Collection[str]) -> str | None:
+    """What is wrong with the sum of weights, each a decimal above 0; None where it is 1."""
+    with decimal.localcontext(prec=1 + sum(map(len, weights))):  # enough for each digit of the sum
+        total = sum(map(Exact, weights), Exact(0))
+    return None if total == 1 else f"the weights sum to {total:f}, not to 1"
+
+
+def weight_misfits(
+    recipe: Mapping[str, Any], place: tuple[str, ...], sources: Collection[str], *, of_all: bool
+) -> Iterator[Misfit]:
+    """Weights at a place of a recipe, as it was read, of no source, and a wrong sum of weights that aren't all in
+    quotes: of others the section says it.
+
+    Args:
+        of_all: whether a source without a weight is one too, where others have one.
+    """
+    weights = section_at(recipe, *place)
+    numbers = [*map(str, weights.values())]
+    if numbers != [*weights.values()] and all(map(_is_above_zero, numbers)) and (wrong := _wrong_sum(numbers)):
+        yield Misfit(place, wrong, "correct them")
+    for name in weights:
+        if name not in sources:
+            yield Misfit((*place, name), f"{name} has a weight, and is no source", "correct it, or leave it out")
+    for name in sources:
+        if of_all and weights and name not in weights:
+            yield Misfit(place, f"source {name} has no weight", f"give it one, or leave out `{place[-1]}`")
