@@ -22,10 +22,10 @@ from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
 from pipeline_assets.corpus.formats.arrow import table_of
+from pipeline_assets.corpus.packing.mixture import split_mix
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
-from pipeline_assets.corpus.split_mix import split_mix
 
 WINDOWS, FATAL = f"{WORK}/windows", "fatal"
 _BLOCK_BYTES = 1 << 20

@@ -1,32 +1,33 @@
-"""Sentence pairs: what one is, which are equal, which are left out; and the rows of a translation set that they come from.
+"""Sentence pairs: what one is, which are equal, which are left out; and the rows of the translation set they come from.
 
 Text is compared, measured and tokenised in one form, `canonical`: NFKC (Unicode Standard Annex 15) without blanks
 around it. What is kept is the text as it came.
 
-A set has a column `translation`, which holds {language: text}, in Parquet or JSON lines. A file is a sequence of blocks,
-each of which knows how many rows it has before one of them is decoded: rows that nobody wants are passed over at the
-cost of counting lines, or of reading a footer.
+A set has a column `translation`, which holds {language: text}, in Parquet or JSON lines. A file is a sequence of
+blocks, each of which knows how many rows it has before one of them is decoded: rows that nobody wants are passed over
+at the cost of counting lines, or of reading a footer.
 """
 
 import hashlib
+import itertools
 import re
 import unicodedata
-from typing import Annotated, Any, Literal, Self
-import msgspec
-import pydantic
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Option, RecipePart
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+import msgspec
 import numpy as np
 import pyarrow as pa
+import pydantic
+
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import line_blocks, read_row, refuse_document
 from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, read_local_footer, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Option, RecipePart
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
