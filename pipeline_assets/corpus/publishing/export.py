@@ -27,7 +27,6 @@ from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.rows.tables import TableShard, table_shards
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.durable import DurableFile, make_folder
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 
@@ -157,9 +156,9 @@ def refuse_folder(path: Path) -> None:
 
 def _write(corpus: Artifact, path: Path, form: Form) -> int:
     refuse_folder(path)
-    make_folder(path.absolute().parent)
+    durable.make_folder(path.absolute().parent)
     documents = shard_rows(corpus)
-    with DurableFile(path) as file:
+    with durable.DurableFile(path) as file:
         for shard in documents:
             for lines in read_line_blocks(corpus.path(shard)):
                 file.write(form(lines))
