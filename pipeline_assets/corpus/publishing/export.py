@@ -5,6 +5,8 @@
     hf        data/train-00000-of-0000N.parquet, …      README.md  manifest.json      as a hub has it
 
 Equal rows give equal bytes. The folder takes its name when all is there.
+
+Documents also as one plain file, for programs that read no more than that.
 """
 
 from collections import Counter
