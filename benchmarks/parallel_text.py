@@ -27,8 +27,7 @@ from measure import machine_line
 
 from pipeline_assets.corpus.parallel_text.batches import Order, pad_waste
 from pipeline_assets.corpus.parallel_text.draw import SeenUids, draw, materialize, new_cursor
-from pipeline_assets.corpus.parallel_text.pairs import Languages, PairFilters, canonical
-from pipeline_assets.corpus.parallel_text.rows import Rows, TranslationFile
+from pipeline_assets.corpus.parallel_text.pairs import Languages, PairFilters, Rows, TranslationFile, canonical
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe, SampleSource
 from pipeline_assets.corpus.parallel_text.token_cache import encode, open_cache
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
-from pipeline_assets.corpus.parallel_text.pairs import PairSource, canonical
+from pipeline_assets.corpus.parallel_text.pairs import PairSource, TranslationFile, canonical
 from pipeline_assets.corpus.parallel_text.sample import (
     MANIFEST,
     MANIFEST_META,
@@ -141,7 +141,6 @@ RAW = Kind(
 
 def _sample(job: Job) -> BuildResult:
     from pipeline_assets.corpus.parallel_text.draw import write_sample
-    from pipeline_assets.corpus.parallel_text.rows import TranslationFile
 
     [listed], [pin], run = job.target.upstream, job.upstream, job.run
     recipe, identity = SampleRecipe.from_content(job.recipe["sample"]), pin.manifest.identity

@@ -44,11 +44,11 @@ from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
 from pipeline_assets.corpus.formats.parquet import numbers, table_of
+from pipeline_assets.corpus.packing.mixture import split_mix
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
-from pipeline_assets.corpus.split_mix import split_mix
 
 _WINDOWS, _REPEATED, _GONE = (f"{WORK}/{area}" for area in ("windows", "repeated_windows", "repeating"))
 _FATAL = "fatal"

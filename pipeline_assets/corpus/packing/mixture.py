@@ -20,13 +20,22 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.spine.files import rank
-from pipeline_assets.corpus.split_mix import split_mix
 
 MAX_THINGS = 2**32
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _UPPER = np.uint64(0xFFFFFFFF00000000)
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
+@inner
+def split_mix(state: np.uint64) -> np.uint64:
+    """SplitMix64's finaliser: a bijection of 64 bits, of which each hangs on all of the state's."""
+    state = (state ^ (state >> _30)) * _MIX_1
+    state = (state ^ (state >> _27)) * _MIX_2
+    return state ^ (state >> _31)
 
 
 def hashed_order(things: int, seed: int, *of: object) -> NDArray[np.uint32]:

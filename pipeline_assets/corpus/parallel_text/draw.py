@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
-from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Pair, canonical, pair_uid
+from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Pair, Rows, Sides, TranslationFile, canonical, pair_uid
 from pipeline_assets.corpus.parallel_text.reservoir import Reservoir, new_reservoir
-from pipeline_assets.corpus.parallel_text.rows import Rows, Sides, TranslationFile
 from pipeline_assets.corpus.parallel_text.sample import (
     MANIFEST,
     MANIFEST_META,

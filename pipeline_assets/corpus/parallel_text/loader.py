@@ -36,7 +36,8 @@ class EncodedPair(TypedDict):
 
 
 class PairDataset(Dataset[EncodedPair]):
-    """Pairs in the manifest's order. Workers of a loader, forked or spawned, map the files for themselves.
+    """Pairs in the manifest's order, of the cache and nothing else: what isn't there is an error, not made. Workers of
+    a loader, forked or spawned, map the files for themselves.
 
     Args:
         split: None for all.
@@ -206,7 +207,9 @@ class TinyTransformer(nn.Module):
 
 
 def overfit(batch: Batch, vocabulary: int, steps: int, seed: int = 0) -> Iterator[float]:
-    """The loss of each step on one batch, whose mask is causal: cross entropy in nats, a token on average."""
+    """The loss of each step of a tiny transformer that learns one batch by heart, whose mask is causal: cross entropy
+    in nats, a token on average. It is the plainest proof that tokens, targets and masks fit together.
+    """
     torch.manual_seed(seed)
     model = TinyTransformer(vocabulary, batch["tokens"].shape[1])
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)

@@ -80,7 +80,7 @@ class SampleRecipe(RecipePart):
             so that what comes often has more chances; `stream` looks at the first alone, by a set of
             `stream_set_bytes`; `keep` looks at all.
         weight: of a row, for `es_weighted`: `chars`, those of both sides, or `column:NAME`.
-        splits: how the sample is split, see `splits`.
+        splits: how the sample is split: see above.
         max_reject_fraction: more bad rows than this stop the build.
     """
 

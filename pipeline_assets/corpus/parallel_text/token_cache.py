@@ -4,6 +4,9 @@ src.ids.npy, tgt.ids.npy          ids of all pairs in the manifest's order, one 
 src.offsets.npy, tgt.offsets.npy  int64 (pairs + 1,): the first id of each pair, and the end
 splits.npy, uids.npy              uint8 (pairs,), a place in `SPLITS`; S32 (pairs,)
 <split>/tokens.npy, targets.npy, attn_mask.npy    where `seq_len` is fixed, see `Padded`: all of a split
+
+Text is encoded in its canonical form (`pairs.canonical`), in which it was hashed. A sample fits in memory, as it did
+when it was drawn.
 """
 
 import hashlib
@@ -64,7 +67,7 @@ class EncodeRecipe(UnigramRecipe):
 
 
 def model_data(lines: Sequence[str], recipe: EncodeRecipe, given: Path | None) -> bytes:
-    """The model file.
+    """The model file: given, or trained on lines, those of both sides of the train split.
 
     Raises:
         UsageError: a model is given, and none is pinned, or none is given, and one is.
@@ -236,7 +239,8 @@ def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: P
 
 
 class Padded(NamedTuple):
-    """Sequences as a batch, each array of shape (batch, seq_len).
+    """Sequences as a batch, each array of shape (batch, seq_len): all ids of a sequence but the last are tokens, all
+    but the first are targets. A pair is one sequence, src </s> tgt </s>.
 
     Attributes:
         tokens: ids, then padding.

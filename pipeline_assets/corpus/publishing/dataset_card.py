@@ -318,11 +318,7 @@ def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
         licences.update(split.licences)
     splits = [
         ConfigSplit(
-            names[split.name],
-            files_pattern(split.name, split.files),
-            split.rows,
-            split.bytes,
-            split.uncompressed_bytes,
+            names[split.name], files_pattern(split.name, split.files), split.rows, split.bytes, split.uncompressed_bytes
         )
         for split in card.splits
     ]

@@ -5,6 +5,8 @@
     hf        data/train-00000-of-0000N.parquet, …      README.md  manifest.json      as a hub has it
 
 Equal rows give equal bytes. The folder takes its name when all is there.
+
+Documents also as one plain file, for programs that read no more than that.
 """
 
 from collections import Counter
@@ -25,7 +27,6 @@ from pipeline_assets.corpus.publishing.card_metadata import DEFAULT, CardConfig,
 from pipeline_assets.corpus.rows.store import RowStore, TableShard
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.durable import DurableFile, make_folder
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 
@@ -155,9 +156,9 @@ def refuse_folder(path: Path) -> None:
 
 def _write(corpus: Artifact, path: Path, form: Form) -> int:
     refuse_folder(path)
-    make_folder(path.absolute().parent)
+    durable.make_folder(path.absolute().parent)
     documents = shard_rows(corpus)
-    with DurableFile(path) as file:
+    with durable.DurableFile(path) as file:
         for shard in documents:
             for lines in read_line_blocks(corpus.path(shard)):
                 file.write(form(lines))

@@ -243,7 +243,10 @@ def _card(made: Publication, sources: Sequence[Source], repo: HubRepo) -> str:
         made.licences,
         tags=["corpusmill"],
         configs=[
-            CardConfig.of(config, [_config_split(split, names) for split in splits])
+            CardConfig.of(
+                config,
+                [ConfigSplit(names[of.split], of.pattern, of.rows, of.bytes, of.uncompressed_bytes) for of in splits],
+            )
             for config, splits in made.configs.items()
         ],
         rows=sum(split.rows for splits in made.configs.values() for split in splits),
@@ -251,10 +254,6 @@ def _card(made: Publication, sources: Sequence[Source], repo: HubRepo) -> str:
         gate=made.agreement,
     )
     return head + "\n\n".join("\n".join(section) for section in sections) + "\n"
-
-
-def _config_split(split: PublishedSplit, names: Mapping[str, str]) -> ConfigSplit:
-    return ConfigSplit(names[split.split], split.pattern, split.rows, split.bytes, split.uncompressed_bytes)
 
 
 def _opening(made: Publication) -> list[str]:

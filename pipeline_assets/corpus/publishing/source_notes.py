@@ -115,22 +115,6 @@ def _address(source: HubSource) -> str:
 
 
 def _licences(source: str, counted: Mapping[str, Mapping[str, int]], licences: LicenceTable) -> str:
-    lines = [
-        f"# Licences of {plain(source)}",
-        "",
-        "Each document carries its own in `license_tag`, and in `meta.license_evidence` what that rests on.",
-        "",
-        *licence_rows(counted, licences),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def licence_rows(counted: Mapping[str, Mapping[str, int]], licences: LicenceTable) -> list[str]:
-    """A table of licences, a line each.
-
-    Args:
-        counted: `documents` and `text_bytes` by tag.
-    """
     head = ["licence", "name", "documents", "bytes of text", "may be passed on", "asks for names", "share alike"]
     rows = list[list[str | int]]()
     for tag, counts in counted.items():
@@ -138,7 +122,14 @@ def licence_rows(counted: Mapping[str, Mapping[str, int]], licences: LicenceTabl
         name = plain(one.name) if one.url is None else f"[{plain(one.name)}]({one.url})"
         answers = [_YES_NO[answer] for answer in (one.redistributable, one.attribution, one.share_alike)]
         rows.append([code(tag), name, counts["documents"], counts["text_bytes"], *answers])
-    return table(head, rows)
+    lines = [
+        f"# Licences of {plain(source)}",
+        "",
+        "Each document carries its own in `license_tag`, and in `meta.license_evidence` what that rests on.",
+        "",
+        *table(head, rows),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def redistribution(counted: Mapping[str, object], licences: LicenceTable) -> str:

@@ -10,7 +10,7 @@ import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ from transformers import AttentionInterface
 from transformers.quantizers.auto import AutoHfQuantizer
 
 from pipeline_assets.corpus.scoring.nll import LanguageModel, LmHead, score_rows
-from pipeline_assets.corpus.scoring.recipe import Device, Dtype
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
 
@@ -137,37 +137,21 @@ def _in_full(
 AttentionInterface.register(BY_ROWS, attend_by_rows)
 
 
-@dataclass(frozen=True)
-class LoadedAs:
-    """How a model is loaded; all of it changes bits.
-
-    Attributes:
-        attention: of `transformers`, for batches with padding; None for the best that there is.
-        spreads: over all GPUs of the machine, for a model that is larger than one.
-        dequantises: whether quantised weights become `dtype`, for which there must be memory.
-        threads: of a CPU.
-    """
-
-    device: Device
-    dtype: Dtype
-    attention: str | None = None
-    spreads: bool = False
-    dequantises: bool = False
-    threads: int = 1
-
-
-def load_model(folder: Path, how: LoadedAs) -> LanguageModel:
+def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
     """The model that lies in a folder, checked.
 
+    Args:
+        recipe: its device, dtype, attention, spreads, dequantise and threads say how; all of these change bits.
     Raises:
         InputError: it can't be loaded, lacks weights, or would be another than its files say: see above.
         UsageError: the device isn't there, or can't do this.
     """
-    _check_device(how)
-    torch.set_num_threads(how.threads)
+    if recipe.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("there is no GPU that PyTorch can use", "device", "set `device: cpu`, or install a CUDA build")
+    torch.set_num_threads(recipe.threads)
     config = _config_of(folder)
-    check_quantisation(config, folder, how.dequantises)
-    network = _load(folder, config, how)
+    check_quantisation(config, folder, recipe.dequantise)
+    network = _load(folder, config, recipe)
     head = _head_of(network, folder)
     facts = {
         "architecture": type(network).__name__,
@@ -177,7 +161,7 @@ def load_model(folder: Path, how: LoadedAs) -> LanguageModel:
     }
     limit = getattr(config.get_text_config(), "max_position_embeddings", None)
     is_alone = _positions_go_by_the_longest(network, folder)
-    return _checked(LanguageModel(network, head, False, is_alone, limit, facts), folder, how)
+    return _checked(LanguageModel(network, head, False, is_alone, limit, facts), folder, recipe)
 
 
 def _positions_go_by_the_longest(network: Any, folder: Path) -> bool:
@@ -218,14 +202,6 @@ def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
         raise InputError(what, folder, fix)
 
 
-def _check_device(how: LoadedAs) -> None:
-    if how.device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("there is no GPU that PyTorch can use", "device", "set `device: cpu`, or install a CUDA build")
-    if (how.device == "cpu") != (how.dtype == "float32"):
-        what = f"{how.dtype} on {how.device}"
-        raise UsageError(what, "dtype", "set float32 for `device: cpu`, bfloat16 or float16 for `device: cuda`")
-
-
 def _config_of(folder: Path) -> Any:
     try:
         return transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -234,11 +210,11 @@ def _config_of(folder: Path) -> Any:
         raise InputError(what, folder, "give a model that this version of transformers knows") from None
 
 
-def _load(folder: Path, config: Any, how: LoadedAs) -> Any:
+def _load(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:
     more: dict[str, Any] = {}
-    if how.device == "cuda":
-        more["device_map"] = "auto" if how.spreads else {"": torch.cuda.current_device()}
-    if how.dequantises and getattr(config, "quantization_config", None) is not None:
+    if recipe.device == "cuda":
+        more["device_map"] = "auto" if recipe.spreads else {"": torch.cuda.current_device()}
+    if recipe.dequantise and getattr(config, "quantization_config", None) is not None:
         quantizer = AutoHfQuantizer.from_config(config.quantization_config, pre_quantized=True)
         more["quantization_config"] = type(quantizer.quantization_config)(dequantize=True)
     loader: Any = transformers.AutoModelForCausalLM
@@ -247,8 +223,8 @@ def _load(folder: Path, config: Any, how: LoadedAs) -> Any:
             network, told = loader.from_pretrained(
                 folder,
                 config=config,
-                dtype=getattr(torch, how.dtype),
-                attn_implementation=how.attention,
+                dtype=getattr(torch, recipe.dtype_of_device),
+                attn_implementation=recipe.attention,
                 local_files_only=True,
                 trust_remote_code=False,
                 use_safetensors=True,
@@ -259,8 +235,10 @@ def _load(folder: Path, config: Any, how: LoadedAs) -> Any:
             what = f"its weights are cut short or damaged ({' '.join(str(error).split())[:200]})"
             raise InputError(what, folder, "fetch or copy the model again") from None
         except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-            if how.attention is not None and "attn" in str(error).lower().replace("attention", "attn"):
-                what = f"it is {how.attention}, and the model can't be loaded so ({' '.join(str(error).split())[:300]})"
+            if recipe.attention is not None and "attn" in str(error).lower().replace("attention", "attn"):
+                what = (
+                    f"it is {recipe.attention}, and the model can't be loaded so ({' '.join(str(error).split())[:300]})"
+                )
                 fix = "leave it out, or name one that is there: sdpa and eager are for most models"
                 raise UsageError(what, bare("scoring.attention"), fix) from None
             what = f"it can't be loaded ({' '.join(str(error).split())[:300]})"
@@ -295,7 +273,7 @@ def _scale_of(config: Any) -> float:
 
 
 @torch.inference_mode()
-def _checked(model: LanguageModel, folder: Path, how: LoadedAs) -> LanguageModel:
+def _checked(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> LanguageModel:
     """The model, packed if it gives the same so.
 
     Raises:
@@ -306,13 +284,13 @@ def _checked(model: LanguageModel, folder: Path, how: LoadedAs) -> LanguageModel
     rows = [generator.integers(0, words, length, dtype=np.int32) for length in _MADE_LENGTHS]
     asked = [_own_nll(model.network, row) for row in rows]
     tolerance, natural = _TOLERANCE[model.head.weight.dtype], str(model.facts["attention"])
-    if how.attention is None and _can_be_packed(model.network):
-        kernel = "varlen_attn" if how.device == "cuda" else "scaled_dot_product_attention"
+    if recipe.attention is None and _can_be_packed(model.network):
+        kernel = "varlen_attn" if recipe.device == "cuda" else "scaled_dot_product_attention"
         packed = replace(model, is_packed=True, facts={**model.facts, "attention": f"{BY_ROWS} ({kernel})"})
         if _is_near(packed, rows, asked, tolerance):
             return packed
         model.network.set_attn_implementation(natural)
-    if how.device == "cuda" and natural == "eager" and _has("Attention", model.network):
+    if recipe.device == "cuda" and natural == "eager" and _has("Attention", model.network):
         fix = "install flash-attn or kernels and name the attention in `attention`, or take another model"
         raise InputError("its attention would fall back to eager, which is slow and takes much memory", folder, fix)
     if not _is_near(model, rows, asked, tolerance):

@@ -80,16 +80,13 @@ def model_of(scorer: Scorer, slot: int) -> "LanguageModel":
     try:
         import torch
 
-        from pipeline_assets.corpus.scoring.load_model import LoadedAs, load_model
+        from pipeline_assets.corpus.scoring.load_model import load_model
     except ImportError as error:
         raise not_installed(error, "scoring") from None
     recipe = scorer.recipe
     if recipe.device == "cuda" and torch.cuda.is_available():
         torch.cuda.set_device(slot)
-    how = LoadedAs(
-        recipe.device, recipe.dtype_of_device, recipe.attention, recipe.spreads, recipe.dequantise, recipe.threads
-    )
-    model, tokens = load_model(scorer.folder, how), tokenizer_of(scorer).vocabulary_size
+    model, tokens = load_model(scorer.folder, recipe), tokenizer_of(scorer).vocabulary_size
     words = model.network.get_input_embeddings().weight.shape[0]
     if tokens > words:
         what = f"the tokenizer has {tokens:,} tokens, and the model knows {words:,}"

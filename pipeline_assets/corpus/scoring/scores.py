@@ -18,48 +18,37 @@ from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
 from pipeline_assets.corpus.spine.errors import InputError
 
 SCORES_FILE = "scores.parquet"
-SCORES = pa.schema(
-    [
-        ("id", pa.string()),
-        ("nll_mean", pa.float64()),
-        ("nll_sum", pa.float64()),
-        ("ppl", pa.float64()),
-        ("completion_token_count", pa.int64()),
-        ("percentile_within_split", pa.float64()),
-        ("bits_per_byte", pa.float64()),
-        ("completion_bytes", pa.int64()),
-        ("tokens", pa.int64()),
-        ("truncated", pa.bool_()),
-        ("tokens_lost", pa.int64()),
-        ("reason", pa.string()),
-        ("tokenizer_digest", pa.string()),
-        ("batch", pa.int64()),
-        ("batch_rows", pa.int32()),
-        ("batch_tokens", pa.int64()),
-        ("pool_file", pa.string()),
-        ("pool_row", pa.int64()),
-    ]
-)
-COLUMNS: Final[dict[str, str]] = {
-    "id": "The row's id in its pools; each is scored once.",
-    "nll_mean": "Mean negative log-likelihood of the completion's tokens, in nats; null with a `reason`.",
-    "nll_sum": "Their sum, in nats.",
-    "ppl": "exp(nll_mean).",
-    "completion_token_count": "Tokens of the bodies that count by the row's loss mode, as far as they were scored.",
-    "percentile_within_split": "100 · (mean rank of nll_mean - 0.5) / rows with a score; null without one.",
-    "bits_per_byte": "nll_sum / ln 2 / completion_bytes: comparable between tokenizers.",
-    "completion_bytes": "UTF-8 bytes of the tokens that count.",
-    "tokens": "Tokens of the row as it was scored, prompt included.",
-    "truncated": "Whether the row was longer than `max_length` and lost its end.",
-    "tokens_lost": "Tokens that were cut off.",
-    "reason": "Why there is no score; null where there is one.",
-    "tokenizer_digest": "sha256 of the tokenizer's file.",
-    "batch": "The batch, numbered within its score shard, that the row was scored in.",
-    "batch_rows": "Rows of that batch.",
-    "batch_tokens": "Tokens of that batch, padding included.",
-    "pool_file": "The file of the pools that the row was read from: the first that has its id.",
-    "pool_row": "Its row there.",
+_TABLE: Mapping[str, tuple[pa.DataType, str]] = {
+    "id": (pa.string(), "The row's id in its pools; each is scored once."),
+    "nll_mean": (
+        pa.float64(),
+        "Mean negative log-likelihood of the completion's tokens, in nats; null with a `reason`.",
+    ),
+    "nll_sum": (pa.float64(), "Their sum, in nats."),
+    "ppl": (pa.float64(), "exp(nll_mean)."),
+    "completion_token_count": (
+        pa.int64(),
+        "Tokens of the bodies that count by the row's loss mode, as far as they were scored.",
+    ),
+    "percentile_within_split": (
+        pa.float64(),
+        "100 · (mean rank of nll_mean - 0.5) / rows with a score; null without one.",
+    ),
+    "bits_per_byte": (pa.float64(), "nll_sum / ln 2 / completion_bytes: comparable between tokenizers."),
+    "completion_bytes": (pa.int64(), "UTF-8 bytes of the tokens that count."),
+    "tokens": (pa.int64(), "Tokens of the row as it was scored, prompt included."),
+    "truncated": (pa.bool_(), "Whether the row was longer than `max_length` and lost its end."),
+    "tokens_lost": (pa.int64(), "Tokens that were cut off."),
+    "reason": (pa.string(), "Why there is no score; null where there is one."),
+    "tokenizer_digest": (pa.string(), "sha256 of the tokenizer's file."),
+    "batch": (pa.int64(), "The batch, numbered within its score shard, that the row was scored in."),
+    "batch_rows": (pa.int32(), "Rows of that batch."),
+    "batch_tokens": (pa.int64(), "Tokens of that batch, padding included."),
+    "pool_file": (pa.string(), "The file of the pools that the row was read from: the first that has its id."),
+    "pool_row": (pa.int64(), "Its row there."),
 }
+SCORES = pa.schema([(name, kind) for name, (kind, _) in _TABLE.items()])
+COLUMNS: Final[dict[str, str]] = {name: said for name, (_, said) in _TABLE.items()}
 _PREVIEWED = ("id", "nll_mean", "percentile_within_split", "bits_per_byte", "completion_token_count", "reason")
 _PREVIEW_ROWS = 10
 _LARGE = 0.05  # nats a token

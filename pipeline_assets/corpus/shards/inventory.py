@@ -72,13 +72,14 @@ class Inventory:
         differences = [[code(one.corpus), code(one.file), code(one.reason)] for one in self.differences]
         lines = [
             f"# Token shards: {self.tokens:,} tokens",
+            "",
             *table(["corpus", "rows", "tokens", "documents", "shards", "digest"], corpora),
             "\n## Licences\n",
             *table(["corpus", "licence", "tokens"], licences),
             "\n## Differences\n",
             *table(["corpus", "file", "what differs"], differences),
         ]
-        return "\n".join([lines[0], "", *lines[1:]]) + "\n"
+        return "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,7 @@ class MixtureReader:
     Attributes:
         names: of the corpora, sorted: the order numbers them so.
         shards: of each, by name.
-        order: what comes at each place: see `order`. It depends on names, weights, numbers of rows and seed alone.
+        order: what comes at each place: see above. It depends on names, weights, numbers of rows and seed alone.
     """
 
     def __init__(

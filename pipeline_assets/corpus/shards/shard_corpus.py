@@ -38,17 +38,14 @@ from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 
 IN_REMAINDER = "in_remainder"
 _BLOCK_TOKENS = 1 << 20
-SCHEMA = pa.schema(
-    [
-        pa.field("doc_id", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("shard", pa.string(), nullable=False),
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("license_tag", pa.string(), nullable=False),
-        pa.field("start", pa.int64(), nullable=False),
-        pa.field("tokens", pa.int32(), nullable=False),
-    ]
-)
+_COLUMNS = {
+    **dict.fromkeys(("doc_id", "source", "shard"), pa.string()),
+    "row": pa.int64(),
+    "license_tag": pa.string(),
+    "start": pa.int64(),
+    "tokens": pa.int32(),
+}
+SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _COLUMNS.items()])
 
 
 def shard_corpus(

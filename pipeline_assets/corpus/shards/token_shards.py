@@ -198,11 +198,8 @@ def _token_shards(opened: HeldFolder, digest: str | None) -> TokenShards:
 
 def _shard_file(opened: HeldFolder, listed: FileContent, dtype: np.dtype[Any], seq_len: int) -> ShardFile:
     with opened.open(listed.path) as file:
-        header, found = (
-            shard_header(file, opened.path / listed.path, (listed.rows, seq_len), dtype),
-            os.fstat(file.fileno()),
-        )
-    return ShardFile(listed.path, listed.rows, header.offset, _identity(found))
+        header = shard_header(file, opened.path / listed.path, (listed.rows, seq_len), dtype)
+        return ShardFile(listed.path, listed.rows, header.offset, _identity(os.fstat(file.fileno())))
 
 
 def shard_header(file: BinaryIO, where: Path, shape: tuple[int | None, int], dtype: np.dtype[Any]) -> NpyHeader:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.parallel_text.rows import TranslationFile
+from pipeline_assets.corpus.parallel_text.pairs import TranslationFile
 from pipeline_assets.corpus.parallel_text.sample import SampleSource
 
 REAL = Path(__file__).parents[4] / "shared" / "data" / "parallel"

@@ -27,8 +27,15 @@ from pairs_data import (
 from refusals import refusal
 
 from pipeline_assets.corpus.parallel_text.draw import SeenUids, materialize, stream_set_bytes, write_sample
-from pipeline_assets.corpus.parallel_text.pairs import Languages, Pair, canonical, pair_uid
-from pipeline_assets.corpus.parallel_text.rows import Rows, Sides, TranslationFile
+from pipeline_assets.corpus.parallel_text.pairs import (
+    Languages,
+    Pair,
+    Rows,
+    Sides,
+    TranslationFile,
+    canonical,
+    pair_uid,
+)
 from pipeline_assets.corpus.parallel_text.sample import (
     MANIFEST_META,
     Sample,

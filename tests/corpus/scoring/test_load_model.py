@@ -15,12 +15,13 @@ from safetensors.torch import load_file, save_file
 from tiny_models import WORDS, change_config, save_model
 
 from pipeline_assets.corpus.scoring import load_model as loading
-from pipeline_assets.corpus.scoring.load_model import BY_ROWS, LoadedAs, check_quantisation, load_model
+from pipeline_assets.corpus.scoring.load_model import BY_ROWS, check_quantisation, load_model
 from pipeline_assets.corpus.scoring.nll import score_rows
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
-CPU = LoadedAs("cpu", "float32")
+CPU = ScoringRecipe()
 MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
 Saved = Callable[[str], Path]
 
@@ -38,7 +39,7 @@ def test_what_is_recorded_of_a_model(saved: Saved) -> None:
 
 
 def test_an_attention_that_is_asked_for_is_taken(saved: Saved) -> None:
-    model = load_model(saved("GptOss"), LoadedAs("cpu", "float32", attention="eager"))
+    model = load_model(saved("GptOss"), ScoringRecipe(attention="eager"))
 
     assert (model.facts["attention"], model.is_packed) == ("eager", False)
 
@@ -93,18 +94,17 @@ def test_on_a_gpu_no_attention_falls_back_to_the_slow_one(saved: Saved) -> None:
     model = load_model(saved("Gemma2"), CPU)
 
     with pytest.raises(InputError, match="would fall back to eager"):
-        loading._checked(model, saved("Gemma2"), LoadedAs("cuda", "bfloat16"))
+        loading._checked(model, saved("Gemma2"), ScoringRecipe(device="cuda"))
 
 
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        (LoadedAs("cuda", "bfloat16"), "no GPU"),
-        (LoadedAs("cpu", "bfloat16"), "bfloat16 on cpu"),
-        (LoadedAs("cpu", "float32", attention="no_such_attention"), "attention: it is no_such_attention, and"),
+        (ScoringRecipe(device="cuda"), "no GPU"),
+        (ScoringRecipe(attention="no_such_attention"), "attention: it is no_such_attention, and"),
     ],
 )
-def test_what_a_machine_can_not_do_is_said(how: LoadedAs, said: str, saved: Saved) -> None:
+def test_what_a_machine_can_not_do_is_said(how: ScoringRecipe, said: str, saved: Saved) -> None:
     if how.device == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     with pytest.raises((InputError, UsageError), match=said):

@@ -12,11 +12,12 @@ from reference import reference_model, reference_nll
 from tiny_models import MODELS, PACKED, WORDS
 
 from pipeline_assets.corpus.scoring import nll
-from pipeline_assets.corpus.scoring.load_model import LoadedAs, load_model
+from pipeline_assets.corpus.scoring.load_model import load_model
 from pipeline_assets.corpus.scoring.nll import PADDING, LanguageModel, LmHead, packed, padded, score_rows, token_nll
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
 
-CPU = LoadedAs("cpu", "float32")
+CPU = ScoringRecipe()
 Saved = Callable[[str], Path]
 lengths_of_rows = st.lists(st.integers(1, 5000), max_size=60).map(lambda lengths: np.array(lengths, np.int64))
 

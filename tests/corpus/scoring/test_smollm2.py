@@ -7,8 +7,9 @@ from reference import reference_model, reference_nll
 from rows_made import SETTINGS, normalised
 from smollm2 import smollm2
 
-from pipeline_assets.corpus.scoring.load_model import LoadedAs, load_model
+from pipeline_assets.corpus.scoring.load_model import load_model
 from pipeline_assets.corpus.scoring.nll import LanguageModel, score_rows
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.token_rows import EncodedRow, TokenRow, encode_row, load_model_tokenizer
 
 pytestmark = pytest.mark.slow
@@ -22,7 +23,7 @@ KNOWN = {
 
 @pytest.fixture(scope="module")
 def model() -> LanguageModel:
-    return load_model(smollm2(), LoadedAs("cpu", "float32", threads=2))
+    return load_model(smollm2(), ScoringRecipe(threads=2))
 
 
 def test_scores_are_those_that_are_known(model: LanguageModel) -> None:
