@@ -23,11 +23,17 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
 from pipeline_assets.corpus.harmony.message import Refusal
 from pipeline_assets.corpus.nemotron.conversation import RowText, row_text
-from pipeline_assets.corpus.nemotron.quality import has_completion, row_quality, row_stats
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
-from pipeline_assets.corpus.nemotron.row_metadata import RowMetadata, row_id, row_metadata
-from pipeline_assets.corpus.nemotron.rows_recipe import RowOrigin, RowSettings
+from pipeline_assets.corpus.nemotron.row_columns import (
+    RowMetadata,
+    has_completion,
+    row_id,
+    row_metadata,
+    row_quality,
+    row_stats,
+)
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.nemotron.sections import RowOrigin, RowSettings
 from pipeline_assets.corpus.nemotron.source_rows import (
     Row,
     RowFault,
@@ -332,7 +338,7 @@ def _blocks(shard: RowShard) -> Iterator[_Block]:
 def _characters(columns: Mapping[str, object]) -> int:
     """About how long a row is as text."""
     characters = 0
-    values: list[object] = [*columns.values()]
+    values: list[Any] = [*columns.values()]
     for value in values:
         kind = type(value)
         if kind is str:

@@ -35,9 +35,9 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_shard
-from pipeline_assets.corpus.nemotron.row_metadata import numbered
-from pipeline_assets.corpus.nemotron.rows_recipe import Domain, NormaliseRules, RowOrigin
+from pipeline_assets.corpus.nemotron.row_columns import numbered
 from pipeline_assets.corpus.nemotron.schema import DATA, DROPPED_FILE, SCHEMA
+from pipeline_assets.corpus.nemotron.sections import Domain, NormaliseRules, RowOrigin
 from pipeline_assets.corpus.nemotron.source_rows import empty_sample, plan_sample, plan_shards
 from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG
 from pipeline_assets.corpus.readers.hub_configs import CARD

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-from pipeline_assets.corpus.nemotron.row_metadata import row_correctness
+from pipeline_assets.corpus.nemotron.row_columns import row_correctness
 from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, has_value
 from pipeline_assets.corpus.nemotron.tools import given_tools
 

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from pipeline_assets.corpus.html_page import REPORT_JSON, Cells, escaped, figure, page, plot, small_plot, table
-from pipeline_assets.corpus.nemotron.pool_page import text_bars
+from pipeline_assets.corpus.nemotron.pool_report import text_bars
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
 

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.formats.arrow import mask, numbers, truths
 from pipeline_assets.corpus.html_page import REPORT_HTML, REPORT_JSON
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.nemotron.inventory import write_text
-from pipeline_assets.corpus.nemotron.pool_page import CORRECTNESS, correctness_range, length_range
+from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, correctness_range, length_range
 from pipeline_assets.corpus.scoring.score_page import (
     BIN_EDGES,
     QUANTILES,

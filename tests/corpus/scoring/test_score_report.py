@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.nemotron.pool_page import CORRECTNESS
+from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS
 from pipeline_assets.corpus.scoring.score_page import preview_scores
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, report_on_scores
 from pipeline_assets.corpus.scoring.scores import ScoredSplit
