@@ -1,4 +1,5 @@
-"""The columns of a row: its id, what it says of itself (`meta_…`), what is measured of its text (`quality_…`, `stats_…`).
+"""The columns of a row: its id, what it says of itself (`meta_…`), and what is measured of its text (`quality_…`,
+`stats_…`). What each holds stands in `schema.COLUMNS`.
 
 The id is the row's uuid, else a hash of what was asked and said; repeats are numbered over a whole split:
 `doc_ids.IdsWriter` for the ids of each shard and `doc_ids.write_repeats` over those files tell which rows repeat an id,
@@ -81,13 +82,9 @@ class Correctness(NamedTuple):
     """What the conditions say of a problem; each null where no attempt tells it.
 
     Attributes:
-        correctness: the highest over the conditions, 0 to 1, rounded to four digits as the stored accuracy is.
-        correctness_high: the highest over the two of high reasoning effort.
-        pass_k: the attempts of the best condition.
-        correct_count: how many of them were right.
-        correctness_condition: the best condition, as `CONDITIONS` names it.
-        solved_bin: from all attempts under all conditions together: `unsolved`, none was right; `hard`, up to a
-            quarter; `medium`, up to three quarters; `easy`, more.
+        correctness, correctness_high: rounded to four digits as the stored accuracy is.
+        correctness_condition: as `CONDITIONS` names it.
+        solved_bin: `unsolved`, none was right; `hard`, up to a quarter; `medium`, up to three quarters; `easy`, more.
     """
 
     correctness: float | None
@@ -335,12 +332,8 @@ class RowStats(NamedTuple):
     """The columns `stats_…`, in their order.
 
     Attributes:
-        char_len: characters (code points) of the text.
         approx_tokens: the same as `tokens`; existing datasets have an estimate under this name.
-        tokens: o200k Harmony ids of the text, control tokens included.
         completion_tokens: of the bodies that count in the loss, without terminators.
-        turns: user messages.
-        tool_calls: calls by the assistant.
     """
 
     char_len: int
