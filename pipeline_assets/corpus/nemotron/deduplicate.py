@@ -130,7 +130,12 @@ def gather_prompts(
     shards = [_PromptShard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
     settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
     judged = list(run_stage("judge", functools.partial(judge_rows, rules=rules), shards, building, settings))
-    before = [one.path(file.path) for one in earlier for file in one.manifest.identity.files if _is_texts(file.path)]
+    before = [
+        one.path(file.path)
+        for one in earlier
+        for file in one.manifest.identity.files
+        if file.path.startswith(f"{TEXTS}/")
+    ]
     own = [building.path(receipt.files[0].path) for receipt in judged]
     repeats = doc_ids.write_repeats([*before, *own], building)[len(before) :]
     passing = [receipt.counts["passing"] for receipt in judged]
@@ -145,10 +150,6 @@ def gather_prompts(
     counts = total_counts(written)
     files = [*(receipt.files[0] for receipt in written), *texts, dropped]
     return BuildResult(files, {"ledger": Ledger.of(counts).to_json(), "documents": counts["documents"]}, {})
-
-
-def _is_texts(path: str) -> bool:
-    return path.startswith(f"{TEXTS}/")
 
 
 def judge_rows(shard: _PromptShard, window: Window, folder: BuildFolder, rules: PromptRules) -> Receipt:

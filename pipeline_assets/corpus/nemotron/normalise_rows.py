@@ -102,17 +102,15 @@ def normalise_rows(
         are_shallow: no value of theirs is nested deeper than `MAX_NESTING`, as far as whoever read them looked or knew.
     """
     drafts, rejects, dropped = _drafts(rows, settings, origin, are_shallow)
-    encoded, refused = _encoded(drafts, origin, encoder)
+    drafts, encoded, refused = _encoded(drafts, origin, encoder)
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
-    drafts = [draft for draft, tokens in zip(drafts, encoded, strict=True) if tokens is not None]
-    ids = [tokens for tokens in encoded if tokens is not None]
     counts: Counter[str] = Counter(rows_in=len(rows), rows_out=len(drafts), analysis_given=0, analysis_rendered=0)
     counts.update(f"{_REJECTED}{reject.reason}" for reject in rejects)
     counts.update(f"{_DROPPED}{row.reason}" for row in dropped)
     for draft in drafts:
         counts.update(draft.text.counts)
     tools = {draft.tools.tools_id: draft.tools.canonical for draft in drafts if draft.tools is not None}
-    return NormalisedRows(_batch(drafts, ids, settings, origin), rejects, dropped, counts, tools)
+    return NormalisedRows(_batch(drafts, encoded, settings, origin), rejects, dropped, counts, tools)
 
 
 def _drafts(
@@ -166,24 +164,18 @@ def _draft(number: int, row: Row, settings: RowSettings, origin: RowOrigin, is_s
 
 def _encoded(
     drafts: Sequence[_Draft], origin: RowOrigin, encoder: Encoder
-) -> tuple[list[HarmonyTokens | None], list[Reject]]:
-    """The ids of each text; None, and a reject, for one that the tokenizer fails on."""
-    left = list(range(len(drafts)))
-    rejects = []
+) -> tuple[list[_Draft], list[HarmonyTokens], list[Reject]]:
+    """Drafts and the ids of their texts; without those that the tokenizer fails on, which are rejects."""
+    left, rejects = list(drafts), list[Reject]()
     while True:
         try:
-            tokens = encode_harmony([drafts[place].text.parsed for place in left], encoder)
-            break
+            return left, encode_harmony([draft.text.parsed for draft in left], encoder), rejects
         except Refusal as refusal:
             if refusal.message is None:
                 raise
-            draft = drafts[left.pop(refusal.message)]
+            draft = left.pop(refusal.message)
             rejects.append(_reject(origin, draft.number, refusal))
             logger.warning("%s: row %r is rejected", rejects[-1], draft.id)
-    found: list[HarmonyTokens | None] = [None] * len(drafts)
-    for place, one in zip(left, tokens, strict=True):
-        found[place] = one
-    return found, rejects
 
 
 def _reject(origin: RowOrigin, number: int, fault: RowFault | Refusal) -> Reject:

@@ -208,7 +208,7 @@ def number_ids(shard: _Finished, window: Window, folder: BuildFolder) -> Receipt
 
 def _catalogue(building: StagingDir, receipts: Sequence[Receipt], name: str) -> OutputFile:
     """Every list of tools once, by id; one line of the file each."""
-    merged = heapq.merge(*(_tools(building.path(receipt.files[3].path)) for receipt in receipts))
+    merged = heapq.merge(*(read_structs(building.path(receipt.files[3].path), _tool_decoder) for receipt in receipts))
     tools = (next(group) for _, group in itertools.groupby(merged, key=lambda tool: tool[0]))
     lists = 0
     with DurableFile(building.path(name)) as file:
@@ -218,10 +218,6 @@ def _catalogue(building: StagingDir, receipts: Sequence[Receipt], name: str) -> 
             lists += 1
         file.write(b"\n}\n")
     return OutputFile.plain(name, lists, file)
-
-
-def _tools(path: Path) -> Iterator[tuple[str, str]]:
-    yield from read_structs(path, _tool_decoder)
 
 
 HF_LAYOUT_STAGE = StageVersion("nemotron_hf_layout", 2)

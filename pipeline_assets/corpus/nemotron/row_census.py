@@ -50,20 +50,19 @@ def add(tally: Tally, other: Mapping[str, "int | Tally"]) -> None:
 
 def counts_at(tally: Mapping[str, "int | Tally"], *path: str) -> dict[str, int]:
     """The counts directly below a path; none where there is nothing."""
-    found: Mapping[str, int | Tally] = tally
-    for name in path:
-        below = found.get(name, {})
-        found = below if isinstance(below, dict) else {}
-    return {name: value for name, value in found.items() if isinstance(value, int)}
+    return {name: value for name, value in _below(tally, path).items() if isinstance(value, int)}
 
 
 def names_at(tally: Mapping[str, "int | Tally"], *path: str) -> list[str]:
     """The names directly below a path, sorted."""
-    found: Mapping[str, int | Tally] = tally
+    return sorted(_below(tally, path))
+
+
+def _below(tally: Mapping[str, "int | Tally"], path: Iterable[str]) -> Mapping[str, "int | Tally"]:
     for name in path:
-        below = found.get(name, {})
-        found = below if isinstance(below, dict) else {}
-    return sorted(found)
+        below = tally.get(name, {})
+        tally = below if isinstance(below, dict) else {}
+    return tally
 
 
 def _room(tally: Tally, name: str) -> str:

@@ -202,10 +202,11 @@ class RowsRecipe(RecipePart):
         system = None if self.system is None else SystemContent(**dict(self.system), tools=())
         if system is not None and effort is not None:
             system = replace(system, reasoning_effort=effort)
+        loss = self.loss
         rows = RowSettings(
             template=self.template,
             analysis=self.analysis,
-            loss=self._loss_mode(),
+            loss=AssistantLast() if isinstance(loss, AssistantLastLoss) else AssistantAll(loss.analysis, loss.calls),
             system=system,
             drop_invalid_harmony=self.drop_invalid_harmony,
             drop_empty_completion=self.drop_empty_completion,
@@ -213,11 +214,6 @@ class RowsRecipe(RecipePart):
             keep_urls=self.keep_urls,
         )
         return NormaliseRules(rows, self.max_rows, self.shard_bytes, self.max_reject_fraction, self.tokenizer.sha256)
-
-    def _loss_mode(self) -> LossMode:
-        if isinstance(self.loss, AssistantLastLoss):
-            return AssistantLast()
-        return AssistantAll(analysis=self.loss.analysis, calls=self.loss.calls)
 
 
 def rules_of(recipe: Mapping[str, Any], tokenizer: Mapping[str, Any] | None) -> NormaliseRules:
