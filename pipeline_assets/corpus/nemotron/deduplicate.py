@@ -153,11 +153,7 @@ def gather_prompts(
 
 
 def judge_rows(shard: _PromptShard, window: Window, folder: BuildFolder, rules: PromptRules) -> Receipt:
-    """Hashes of the texts of the rows that pass, as `doc_ids` has ids. Counts: `passing`.
-
-    Args:
-        window: has no part in this: a file is read whole.
-    """
+    """Hashes of the texts of the rows that pass, as `doc_ids` has ids. Counts: `passing`."""
     name, passing = f"{WORK}/{TEXTS}/{shard.name}", 0
     prefixes = system_prefixes(rules.system)
     with IdsWriter(folder.path(name)) as ids:
@@ -171,9 +167,7 @@ def judge_rows(shard: _PromptShard, window: Window, folder: BuildFolder, rules: 
 def write_prompts(
     shard: _PromptShard, window: Window, folder: BuildFolder, rules: PromptRules, zstd_level: int
 ) -> Receipt:
-    """Files: the Documents, the rows that go. Counts: `rows`, `documents`, `dropped/<reason>`. Arguments as of
-    `judge_rows`.
-    """
+    """Files: the Documents, the rows that go. Counts: `rows`, `documents`, `dropped/<reason>`."""
     name, dropped_name = f"{SHARDS}/{shard.name}{SUFFIX}", f"{WORK}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0)
     times, shard_row = doc_ids.read_repeats(shard.repeats, shard.passing), 0
@@ -356,7 +350,6 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: BuildFolder, has_loo
     that are tagged alone), `tokens`, `completion_tokens`.
 
     Args:
-        window: has no part in this: a file is read whole.
         has_looked: whether anybody looked for near duplicates.
     """
     dropped_name = f"{WORK}/dropped/{shard.name}{SUFFIX}"

@@ -266,11 +266,7 @@ def _buckets(datasets: Mapping[str, Artifact]) -> Iterator[_Bucket]:
 
 
 def count_bucket(bucket: _Bucket, window: Window, folder: BuildFolder) -> Receipt:
-    """What pools have in a bucket: a tally in the notes, shaped as `Pools` is.
-
-    Args:
-        window: has no part in this: a bucket is read whole, a file after the other.
-    """
+    """What pools have in a bucket: a tally in the notes, shaped as `Pools` is."""
     seen: set[str] = set()
     members: dict[str, set[str]] = {}
     once: Counter[str] = Counter()

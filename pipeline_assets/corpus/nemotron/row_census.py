@@ -126,7 +126,7 @@ class RowCensus:
         """Counts one row.
 
         Args:
-            values: the row as JSON has it, see `parquet_values`; None if it is JSON.
+            values: the row as JSON has it, see `ParquetRows`; None if it is JSON.
         """
         self.rows += 1
         self._note(("columns",), row)

@@ -248,9 +248,6 @@ def preview_coverage(coverage: Artifact) -> Rows:
 
 def preview_rows(shards: Artifact) -> Rows:
     """The first rows: id, exact tokens, what is asked first."""
-    # The tokenizer is loaded only where it is needed.
-    from pipeline_assets.corpus.nemotron.schema import data_files
-
     with open_parquet(shards.path(data_files(shards)[0])) as file:
         columns = ["id", "stats_tokens", "stats_completion_tokens", "text"]
         rows = next(file.iter_batches(_SHOWN_ROWS, columns=columns, use_threads=False)).to_pylist()

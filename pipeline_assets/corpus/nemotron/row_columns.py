@@ -182,7 +182,6 @@ class RowMetadata(NamedTuple):
 
     Attributes:
         correctness … solved_bin: see `Correctness`.
-        difficulty_bin: see `difficulty_bin_of`.
         tags: sorted: `source:NAME`; `changed_answer_to_majority`; `tools`, where the row declares some; `tool_calls`,
             `reasoning`, `multi_turn` (more than one user message), where the conversation has them; and the row's own.
         eval_json: the column `metadata`, canonical JSON, whatever it holds.
@@ -363,15 +362,12 @@ class RowQuality(NamedTuple):
     """The columns `quality_…`, in their order.
 
     Attributes:
-        valid_harmony: the text is one conversation and nothing else.
         completion_nonempty: see `has_completion`.
         valid_tool_schema: `calls_fit_tools`; null where it can't be told: the text is no Harmony, or it came as text
             that has calls, from a row without tools.
         is_duplicate, duplicate_of, similarity: null; who finds duplicates sets them.
-        length: by its tokens: `short` below 128, `long` above 16,384, else `normal`.
         repetition: `repeated_fraction` of its tokens.
-        empty_messages: messages before the last one that hold nothing but blanks, of whatever role; whether the last
-            one does is told by `completion_nonempty`.
+        empty_messages: of whatever role; whether the last one is empty is told by `completion_nonempty`.
     """
 
     valid_harmony: bool

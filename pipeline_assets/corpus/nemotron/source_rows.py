@@ -72,7 +72,7 @@ def text_of(value: JsonValue) -> str | None:
 
 
 class RowReason(StrEnum):
-    """The code under which a rejected row is counted; `harmony.refusal.Reason` has the others.
+    """The code under which a rejected row is counted; `harmony.message.Reason` has the others.
 
     `no_messages`: there are none, nor a text, nor the parts of a proof. `no_problem`, `no_formal_statement`: a proof
     without messages lacks one. `wrong_type`: a column is of another type than it has to be. `malformed_message`,
