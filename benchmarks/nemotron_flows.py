@@ -26,7 +26,7 @@ from pipeline_assets.corpus.harmony.encode import AssistantAll
 from pipeline_assets.corpus.harmony.message import Analysis, Template
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
-from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, NormaliseRules, RowSettings
+from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE, NormaliseRules, RowSettings
 from pipeline_assets.corpus.nemotron.source_rows import SHARD_BYTES
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.engine import RunSettings

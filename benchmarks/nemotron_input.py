@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.nemotron.rows_recipe import DOMAINS, RowOrigin
+from pipeline_assets.corpus.nemotron.sections import DOMAINS, RowOrigin
 
 ROWS = Path(__file__).parents[2] / "shared" / "data" / "nemotron" / "rows"
 FORMATS = ("jsonl", "parquet")

@@ -22,9 +22,19 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 from pipeline_assets.corpus.nemotron.inventory import read_inventory
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
-from pipeline_assets.corpus.nemotron.rows_recipe import DOMAINS, EFFORTS, SHARD_BYTES, Domain, RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE
-from pipeline_assets.corpus.nemotron.sections import DatasetSection, DeduplicateRecipe, HubLayout, Scan, known_domain
+from pipeline_assets.corpus.nemotron.sections import (
+    DOMAINS,
+    EFFORTS,
+    SHARD_BYTES,
+    DatasetSection,
+    DeduplicateRecipe,
+    Domain,
+    HubLayout,
+    RowsRecipe,
+    Scan,
+    known_domain,
+)
 from pipeline_assets.corpus.nemotron.split_pin import splits_of_folder, splits_on_hub
 from pipeline_assets.corpus.nemotron.splits import dataset_key, no_such_split, partition_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles

@@ -12,24 +12,21 @@ from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.nemotron import row_checks, split_pin
 from pipeline_assets.corpus.nemotron.inventory import COVERAGE_STAGE, INVENTORY_STAGE, gather_coverage, take_inventory
 from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE, lay_out
-from pipeline_assets.corpus.nemotron.pool_page import preview_pools
-from pipeline_assets.corpus.nemotron.pool_report import POOL_REPORT_STAGE, report_on_pools
+from pipeline_assets.corpus.nemotron.pool_report import POOL_REPORT_STAGE, preview_pools, report_on_pools
 from pipeline_assets.corpus.nemotron.pools_recipe import POOLS_STAGE, PoolsRecipe
-from pipeline_assets.corpus.nemotron.rows_recipe import (
+from pipeline_assets.corpus.nemotron.sections import (
     DEDUPLICATED_STAGE,
     NORMALISE_STAGE,
     PROMPTS_STAGE,
-    RowsRecipe,
-    rules_of,
-)
-from pipeline_assets.corpus.nemotron.sections import (
     PUBLISH_STAGE,
     DatasetSection,
     DeduplicateRecipe,
     HubLayout,
     PublishRecipe,
+    RowsRecipe,
     Scan,
     remarks_on,
+    rules_of,
     section_misfits,
 )
 from pipeline_assets.corpus.nemotron.splits import by_dataset, dataset_of, partition_key
@@ -252,7 +249,7 @@ NORMALIZED_SHARDS = Kind(
 
 
 def _gather_prompts(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.nemotron.prompts import PromptRules, gather_prompts
+    from pipeline_assets.corpus.nemotron.deduplicate import PromptRules, gather_prompts
 
     [rows, *earlier] = job.upstream
     system = rules_of(rows.manifest.identity.recipe, rows.manifest.identity.tokenizer).rows.system

@@ -99,7 +99,7 @@ class Refusal(Exception):
 class Template(StrEnum):
     """A way to write messages; the number changes whenever any conversation's text does.
 
-    `harmony/1`: as openai-harmony 0.0.8 renders, with the object types of tool schemas filled in (`tool_types`).
+    `harmony/1`: as openai-harmony 0.0.8 renders, with the object types of tool schemas filled in (`with_object_types`).
     `plain/1`: `<|start|>author<|message|>…<|end|>` and nothing else, as datasets have it that know no channels.
     """
 

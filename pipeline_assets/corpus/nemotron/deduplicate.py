@@ -1,4 +1,17 @@
-"""The rows of a split without those that go, and of each that stays, of which other row it is nearly a duplicate.
+"""Which rows of a split go: first for what they say or hold, then because others ask nearly the same.
+
+The stage `nemotron_prompts`: what the rows that stay ask, as Documents that are compared.
+
+    shards/00000.jsonl.zst   a Document for each row that stays, a shard of each file of the split
+    texts/00000              hashes of their texts, by which splits that come later know them
+    dropped.jsonl.zst        rows that go, and why
+
+A row goes if its text is no Harmony, if it has no completion or next to none, if a call of it doesn't fit the tools
+that it declares, or if a row before it has the same text. Texts are compared without the system message that
+normalising put before them, and to those of earlier splits too, where the recipe asks for that.
+
+The stage `nemotron_deduplicated`: the rows without those that go, and of each of which other row it is nearly a
+duplicate.
 
     data/<split>-00000-of-0000N.parquet   the rows, `schema.SCHEMA`, in their order and in their files
     dropped.jsonl.zst                     rows that went, and why: what their prompts tell, or that they are near
@@ -12,26 +25,231 @@ import heapq
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from pipeline_assets.corpus import doc_ids
 from pipeline_assets.corpus.decontamination.recipe import read_contaminated
 from pipeline_assets.corpus.dedup.decision import Decision, read_decisions
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines
+from pipeline_assets.corpus.doc_ids import IdsWriter
+from pipeline_assets.corpus.document import Document, Meta
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, gather_lines
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, mask, nullable, numbers, open_parquet
-from pipeline_assets.corpus.nemotron.prompts import DroppedRow
+from pipeline_assets.corpus.harmony.message import Analysis, Ending, Role, Template
+from pipeline_assets.corpus.harmony.parse import parse_harmony
+from pipeline_assets.corpus.harmony.prompt import (
+    DeveloperContent,
+    FunctionTool,
+    SystemContent,
+    function_namespace,
+    prompt_messages,
+)
+from pipeline_assets.corpus.harmony.render import render_harmony
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA, data_files
+from pipeline_assets.corpus.nemotron.sections import CORRECTNESS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, dropped_key
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import Window
+
+TEXTS = "texts"
+_UNKNOWN = -1.0
+_BATCH_ROWS = 1024
+_JUDGED = ["quality_valid_harmony", "quality_completion_nonempty", "quality_valid_tool_schema"]
+_JUDGED += ["stats_completion_tokens", "stats_tool_calls"]
+_ASKED = ["id", "meta_domain", "meta_license", "meta_correctness", "meta_formal_statement", "source_file", "source_row"]
+Row = dict[str, object]
+
+
+class DroppedRow(msgspec.Struct, frozen=True):
+    """A row that goes.
+
+    Attributes:
+        file, row: of the source, as rejects have them.
+        shard, shard_row: its place among the normalised rows.
+    """
+
+    file: str
+    row: int
+    reason: str
+    detail: str
+    id: str
+    shard: str
+    shard_row: int
+
+
+@dataclass(frozen=True)
+class _PromptShard:
+    """A file of normalised rows.
+
+    Attributes:
+        repeats: says which of the rows that pass have a text that was there before; None before that is known.
+    """
+
+    name: str
+    path: str
+    file: Path
+    rows: int = 0  # a file is read whole
+    passing: int = 0
+    repeats: Path | None = None
+
+
+@dataclass(frozen=True)
+class PromptRules:
+    """What decides which rows stay.
+
+    Attributes:
+        split: as partitions call it; what Documents are of.
+        system: that was put before each rendered conversation.
+        min_completion_tokens: fewer than these are next to nothing.
+    """
+
+    split: str
+    system: SystemContent | None
+    min_completion_tokens: int
+
+
+def gather_prompts(
+    building: StagingDir, rows: Artifact, earlier: Sequence[Artifact], rules: PromptRules, settings: RunSettings
+) -> BuildResult:
+    """The files above.
+
+    Args:
+        rows: normalised, of one split.
+        earlier: prompts of splits whose texts count as there before.
+    """
+    shards = [_PromptShard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
+    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
+    judged = list(run_stage("judge", functools.partial(judge_rows, rules=rules), shards, building, settings))
+    before = [
+        one.path(file.path)
+        for one in earlier
+        for file in one.manifest.identity.files
+        if file.path.startswith(f"{TEXTS}/")
+    ]
+    own = [building.path(receipt.files[0].path) for receipt in judged]
+    repeats = doc_ids.write_repeats([*before, *own], building)[len(before) :]
+    passing = [receipt.counts["passing"] for receipt in judged]
+    shards = [
+        replace(shard, passing=count, repeats=of_shard)
+        for shard, count, of_shard in zip(shards, passing, repeats, strict=True)
+    ]
+    work = functools.partial(write_prompts, rules=rules, zstd_level=settings.zstd_level)
+    written = list(run_stage("prompts", work, shards, building, settings))
+    texts = [receipt.files[0].linked(f"{TEXTS}/{Path(receipt.files[0].path).name}", building) for receipt in judged]
+    dropped = gather_lines(building, [receipt.files[1] for receipt in written], DROPPED_FILE, settings.zstd_level)
+    counts = total_counts(written)
+    files = [*(receipt.files[0] for receipt in written), *texts, dropped]
+    return BuildResult(files, {"ledger": Ledger.of(counts).to_json(), "documents": counts["documents"]}, {})
+
+
+def judge_rows(shard: _PromptShard, window: Window, folder: BuildFolder, rules: PromptRules) -> Receipt:
+    """Hashes of the texts of the rows that pass, as `doc_ids` has ids. Counts: `passing`."""
+    name, passing = f"{WORK}/{TEXTS}/{shard.name}", 0
+    prefixes = system_prefixes(rules.system)
+    with IdsWriter(folder.path(name)) as ids:
+        for batch in _batches(shard.file, ["text", *_JUDGED]):
+            texts = [row["text"] for row in batch if dropped_by(row, rules) is None]
+            ids.add(without_system(str(text), prefixes) for text in texts)
+            passing += len(texts)
+    return Receipt([ids.output(name)], {"passing": passing})
+
+
+def write_prompts(
+    shard: _PromptShard, window: Window, folder: BuildFolder, rules: PromptRules, zstd_level: int
+) -> Receipt:
+    """Files: the Documents, the rows that go. Counts: `rows`, `documents`, `dropped/<reason>`."""
+    name, dropped_name = f"{SHARDS}/{shard.name}{SUFFIX}", f"{WORK}/dropped/{shard.name}{SUFFIX}"
+    counts: Counter[str] = Counter(rows=0, documents=0)
+    times, shard_row = doc_ids.read_repeats(shard.repeats, shard.passing), 0
+    with (
+        JsonlZstWriter(folder.path(name), zstd_level) as documents,
+        JsonlZstWriter(folder.path(dropped_name), zstd_level) as dropped,
+    ):
+        for batch in _batches(shard.file, ["text", *_JUDGED, *_ASKED]):
+            kept: list[Document] = []
+            for row in batch:
+                because = dropped_by(row, rules)
+                if because is None and next(times):
+                    because = "duplicate_text", "a row before it has the same text"
+                if because is None:
+                    kept.append(_document(row, rules.split))
+                else:
+                    counts[dropped_key(because[0])] += 1
+                    place = str(row["source_file"]), int(str(row["source_row"]))
+                    gone = DroppedRow(*place, *because, str(row["id"]), shard.path, shard_row)
+                    dropped.write_lines(_encoder.encode_lines([gone]), 1)
+                shard_row += 1
+            documents.write_lines(_encoder.encode_lines(kept), len(kept))
+            counts.update(rows=len(batch), documents=len(kept))
+    return Receipt([documents.output(name), dropped.output(dropped_name)], dict(counts))
+
+
+def _batches(file: Path, columns: list[str]) -> Iterator[list[Row]]:
+    with open_parquet(file) as parquet:
+        for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
+            yield pa.RecordBatch.to_pylist(batch)
+
+
+def dropped_by(row: Row, rules: PromptRules) -> tuple[str, str] | None:
+    """Why a row goes whatever others say, and what was seen; None of one that may stay."""
+    tokens = row["stats_completion_tokens"]
+    if not row["quality_valid_harmony"]:
+        return "invalid_harmony", "the text is no Harmony"
+    if not row["quality_completion_nonempty"] or int(str(tokens)) < rules.min_completion_tokens:
+        return "no_completion", f"{tokens} tokens of completion"
+    if row["stats_tool_calls"] and row["quality_valid_tool_schema"] is False:
+        return "malformed_tool_call", "a call doesn't fit the tools that the row declares"
+    return None
+
+
+def system_prefixes(system: SystemContent | None) -> tuple[str, ...]:
+    """How texts begin that normalising rendered: its system message, without and with the line that tools add."""
+    if system is None:
+        return ()
+    with_tools = DeveloperContent(None, (function_namespace([FunctionTool("any", "", None)]),))
+    messages = [prompt_messages(system, developer)[0] for developer in (None, with_tools)]
+    render = functools.partial(
+        render_harmony, template=Template.HARMONY_1, analysis=Analysis.KEEP, ending=Ending.CONVERSATION
+    )
+    return tuple(render([message]).parsed.text for message in messages)
+
+
+def without_system(text: str, prefixes: Sequence[str]) -> str:
+    """A text without the system message that normalising put before it."""
+    return next((text[len(prefix) :] for prefix in prefixes if text.startswith(prefix)), text)
+
+
+def _document(row: Row, split: str) -> Document:
+    correctness = row["meta_correctness"]
+    columns = {CORRECTNESS: _UNKNOWN if correctness is None else correctness}
+    return Document(
+        text=prompt_of(row).replace("\0", ""),
+        source=split,
+        domain=str(row["meta_domain"]),
+        doc_id=f"{split}/{row['id']}",
+        license_tag=str(row["meta_license"] or "unknown"),
+        created_at="",
+        meta=Meta.of(str(row["source_file"]), int(str(row["source_row"])), columns),
+    )
+
+
+def prompt_of(row: Row) -> str:
+    """What is asked: the statement of a proof, else all that the user says; where that is nothing, the whole text."""
+    statement = row["meta_formal_statement"]
+    if row["meta_domain"] == "proof" and statement:
+        return str(statement)
+    messages = parse_harmony(str(row["text"])).conversation
+    said = "\n\n".join(message.content for message in messages if message.role is Role.USER)
+    return said if said.strip() else str(row["text"])
+
 
 _encoder = msgspec.json.Encoder()
 _gone, _decision = msgspec.json.Decoder(DroppedRow), msgspec.json.Decoder(Decision)
@@ -130,7 +348,6 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: BuildFolder, has_loo
     that are tagged alone), `tokens`, `completion_tokens`.
 
     Args:
-        window: has no part in this: a file is read whole.
         has_looked: whether anybody looked for near duplicates.
     """
     dropped_name = f"{WORK}/dropped/{shard.name}{SUFFIX}"

@@ -5,7 +5,6 @@ All rows are counted, or a sample: told as JSON for later steps, and as one page
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines
@@ -120,28 +119,6 @@ _STAGE = "inventory"
 _REJECTS = f"{WORK}/rejects"
 
 
-@dataclass(frozen=True)
-class SplitInfo:
-    """What is known of a split before its rows are read.
-
-    Attributes:
-        revision: the commit; None of a folder on this machine.
-        found_by, left_out: as `SplitFiles` has them.
-    """
-
-    dataset: str
-    split: str
-    revision: str | None
-    found_by: str
-    left_out: Sequence[str]
-
-    @classmethod
-    def of(cls, pin: Identity) -> "SplitInfo":
-        """What the manifest that lists its files says."""
-        recipe, found = pin.recipe, pin.decisions
-        return cls(recipe["dataset"], recipe["split"], recipe.get("revision"), found["found_by"], found["left_out"])
-
-
 def take_inventory(
     building: StagingDir,
     files: Sequence[SourceFile],
@@ -167,7 +144,7 @@ def take_inventory(
     tally: Tally = {}
     for receipt in receipts:
         add(tally, receipt.notes["tally"])
-    inventory = _inventory(files, SplitInfo.of(pin), max_rows, counts, tally)
+    inventory = _inventory(files, pin, max_rows, counts, tally)
     rejects = gather_lines(building, (receipt.files[0] for receipt in receipts), REJECTS_FILE, settings.zstd_level)
     written = [
         write_text(building, INVENTORY_JSON, _as_json([inventory])),
@@ -204,30 +181,38 @@ def take_census(shard: RowShard, window: Window, folder: BuildFolder) -> Receipt
 
 
 def _inventory(
-    files: Sequence[SourceFile], info: SplitInfo, max_rows: int | None, counts: Mapping[str, int], tally: Tally
+    files: Sequence[SourceFile], pin: Identity, max_rows: int | None, counts: Mapping[str, int], tally: Tally
 ) -> dict[str, Any]:
     """What `inventory.json` says; shares are decimal strings, of the rows that could be read."""
     rows = counts.get("rows", 0)
     read = counts.get("in", 0)
-    footers = [_footer(file) for file in files if format_of(file.name) == "parquet"]
+    footers = []
+    for file in files:
+        if format_of(file.name) == "parquet":
+            metadata = read_local_footer(file)
+            schema = {field.name: str(field.type) for field in metadata.schema.to_arrow_schema()}
+            footers.append({"path": file.name, "rows": metadata.num_rows, "schema": schema})
+    all_rows = read if max_rows is None else None  # a sample of lines doesn't tell
+    if len(footers) == len(files):
+        all_rows = sum(footer["rows"] for footer in footers)
     columns = {name: counts_at(tally, "columns", name) for name in names_at(tally, "columns")}
     return {
-        "dataset": info.dataset,
-        "split": info.split,
-        "revision": info.revision,
+        "dataset": pin.recipe["dataset"],
+        "split": pin.recipe["split"],
+        "revision": pin.recipe.get("revision"),
         "format": format_of(files[0].name),
-        "found_by": info.found_by,
-        "left_out": list(info.left_out),
+        "found_by": pin.decisions["found_by"],
+        "left_out": list(pin.decisions["left_out"]),
         "scan": {"kind": "full" if max_rows is None else "sample", "max_rows": max_rows, "rows_read": read},
         "files": [{"path": file.name, "bytes": file.bytes} for file in files],
         "bytes": sum(file.bytes for file in files),
-        "rows": _all_rows(footers, files, read if max_rows is None else None),
+        "rows": all_rows,
         "rows_counted": rows,
         "rejected": Ledger.of(counts).rejected,
         "columns": {
             name: {"types": _sorted(types), "share": _share(_present(types), rows)} for name, types in columns.items()
         },
-        "optional_columns": _optional_names(columns, rows),
+        "optional_columns": [name for name, types in columns.items() if _present(types) < rows],
         "metadata": {
             name: {"types": _sorted(types), "share": _share(_present(types), rows)}
             for name in names_at(tally, "metadata")
@@ -257,33 +242,12 @@ def _role(tally: Tally, role: str) -> dict[str, Any]:
     return parts
 
 
-def _footer(file: SourceFile) -> dict[str, Any]:
-    """What the footer of a Parquet file says: rows, and the Arrow type of each column."""
-    metadata = read_local_footer(file)
-    schema = metadata.schema.to_arrow_schema()
-    return {"path": file.name, "rows": metadata.num_rows, "schema": {field.name: str(field.type) for field in schema}}
-
-
-def _all_rows(footers: Sequence[Mapping[str, Any]], files: Sequence[SourceFile], read: int | None) -> int | None:
-    """Rows of the split, as footers or a full scan tell; None where a sample of lines doesn't."""
-    if len(footers) == len(files):
-        return sum(int(footer["rows"]) for footer in footers)
-    return read
-
-
 def _share(part: int, whole: int) -> str:
     """A part of the whole as a decimal string of four places, rounded half up; empty where the whole is nothing."""
     if not whole:
         return ""
     ten_thousandths = (2 * 10_000 * part + whole) // (2 * whole)
     return f"{ten_thousandths // 10_000}.{ten_thousandths % 10_000:04d}"
-
-
-def _optional_names(types: Mapping[str, Mapping[str, int]], rows: int) -> Sequence[str]:
-    """Columns that some row lacks, or has as null."""
-    return sorted(
-        name for name, by_type in types.items() if sum(n for kind, n in by_type.items() if kind != "null") < rows
-    )
 
 
 def _present(types: Mapping[str, int]) -> int:

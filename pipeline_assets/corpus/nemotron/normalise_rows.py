@@ -22,11 +22,17 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput, nullable, numb
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
 from pipeline_assets.corpus.harmony.message import Refusal
 from pipeline_assets.corpus.nemotron.conversation import RowText, row_text
-from pipeline_assets.corpus.nemotron.quality import has_completion, row_quality, row_stats
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
-from pipeline_assets.corpus.nemotron.row_metadata import RowMetadata, row_id, row_metadata
-from pipeline_assets.corpus.nemotron.rows_recipe import RowOrigin, RowSettings
+from pipeline_assets.corpus.nemotron.row_columns import (
+    RowMetadata,
+    has_completion,
+    row_id,
+    row_metadata,
+    row_quality,
+    row_stats,
+)
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.nemotron.sections import RowOrigin, RowSettings
 from pipeline_assets.corpus.nemotron.source_rows import (
     Row,
     RowFault,
@@ -94,17 +100,15 @@ def normalise_rows(
         are_shallow: no value of theirs is nested deeper than `MAX_NESTING`, as far as whoever read them looked or knew.
     """
     drafts, rejects, dropped = _drafts(rows, settings, origin, are_shallow)
-    encoded, refused = _encoded(drafts, origin, encoder)
+    drafts, encoded, refused = _encoded(drafts, origin, encoder)
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
-    drafts = [draft for draft, tokens in zip(drafts, encoded, strict=True) if tokens is not None]
-    ids = [tokens for tokens in encoded if tokens is not None]
     counts: Counter[str] = Counter(rows_in=len(rows), rows_out=len(drafts), analysis_given=0, analysis_rendered=0)
     counts.update(f"{_REJECTED}{reject.reason}" for reject in rejects)
     counts.update(f"{_DROPPED}{row.reason}" for row in dropped)
     for draft in drafts:
         counts.update(draft.text.counts)
     tools = {draft.tools.tools_id: draft.tools.canonical for draft in drafts if draft.tools is not None}
-    return NormalisedRows(_batch(drafts, ids, settings, origin), rejects, dropped, counts, tools)
+    return NormalisedRows(_batch(drafts, encoded, settings, origin), rejects, dropped, counts, tools)
 
 
 def _drafts(
@@ -158,24 +162,18 @@ def _draft(number: int, row: Row, settings: RowSettings, origin: RowOrigin, is_s
 
 def _encoded(
     drafts: Sequence[_Draft], origin: RowOrigin, encoder: Encoder
-) -> tuple[list[HarmonyTokens | None], list[Reject]]:
-    """The ids of each text; None, and a reject, for one that the tokenizer fails on."""
-    left = list(range(len(drafts)))
-    rejects = []
+) -> tuple[list[_Draft], list[HarmonyTokens], list[Reject]]:
+    """Drafts and the ids of their texts; without those that the tokenizer fails on, which are rejects."""
+    left, rejects = list(drafts), list[Reject]()
     while True:
         try:
-            tokens = encode_harmony([drafts[place].text.parsed for place in left], encoder)
-            break
+            return left, encode_harmony([draft.text.parsed for draft in left], encoder), rejects
         except Refusal as refusal:
             if refusal.message is None:
                 raise
-            draft = drafts[left.pop(refusal.message)]
+            draft = left.pop(refusal.message)
             rejects.append(_reject(origin, draft.number, refusal))
             logger.warning("%s: row %r is rejected", rejects[-1], draft.id)
-    found: list[HarmonyTokens | None] = [None] * len(drafts)
-    for place, one in zip(left, tokens, strict=True):
-        found[place] = one
-    return found, rejects
 
 
 def _reject(origin: RowOrigin, number: int, fault: RowFault | Refusal) -> Reject:
@@ -330,7 +328,7 @@ def _blocks(shard: RowShard) -> Iterator[_Block]:
 def _characters(columns: Mapping[str, object]) -> int:
     """About how long a row is as text."""
     characters = 0
-    values: list[object] = [*columns.values()]
+    values: list[Any] = [*columns.values()]
     for value in values:
         kind = type(value)
         if kind is str:

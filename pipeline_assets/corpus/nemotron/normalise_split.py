@@ -34,9 +34,9 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, strings
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_shard
-from pipeline_assets.corpus.nemotron.row_metadata import numbered
-from pipeline_assets.corpus.nemotron.rows_recipe import Domain, NormaliseRules, RowOrigin
+from pipeline_assets.corpus.nemotron.row_columns import numbered
 from pipeline_assets.corpus.nemotron.schema import DATA, DROPPED_FILE, SCHEMA
+from pipeline_assets.corpus.nemotron.sections import Domain, NormaliseRules, RowOrigin
 from pipeline_assets.corpus.nemotron.source_rows import empty_sample, plan_sample, plan_shards
 from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG
 from pipeline_assets.corpus.readers.hub_configs import CARD
@@ -207,7 +207,7 @@ def number_ids(shard: _Finished, window: Window, folder: BuildFolder) -> Receipt
 
 def _catalogue(building: StagingDir, receipts: Sequence[Receipt], name: str) -> OutputFile:
     """Every list of tools once, by id; one line of the file each."""
-    merged = heapq.merge(*(_tools(building.path(receipt.files[3].path)) for receipt in receipts))
+    merged = heapq.merge(*(read_structs(building.path(receipt.files[3].path), _tool_decoder) for receipt in receipts))
     tools = (next(group) for _, group in itertools.groupby(merged, key=lambda tool: tool[0]))
     lists = 0
     with DurableFile(building.path(name)) as file:
@@ -217,10 +217,6 @@ def _catalogue(building: StagingDir, receipts: Sequence[Receipt], name: str) -> 
             lists += 1
         file.write(b"\n}\n")
     return OutputFile.plain(name, lists, file)
-
-
-def _tools(path: Path) -> Iterator[tuple[str, str]]:
-    yield from read_structs(path, _tool_decoder)
 
 
 HF_LAYOUT_STAGE = StageVersion("nemotron_hf_layout", 2)

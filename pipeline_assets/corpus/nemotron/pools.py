@@ -219,9 +219,6 @@ def _allowed(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[np.bool_]:
 def spill_rows(shard: _Shard, window: Window, folder: BuildFolder) -> Receipt:
     """Work files: rows that are in some pool, and in which, a zstd frame for each bucket; last, where frames begin and
     end.
-
-    Args:
-        window: has no part in this: a file is read whole.
     """
     files: list[OutputFile] = []
     compressor = zstandard.ZstdCompressor(level=_WORK_LEVEL, write_checksum=True)
@@ -271,7 +268,6 @@ def write_pools(bucket: _Bucket, window: Window, folder: BuildFolder, pools: Seq
     """A file for each pool that has rows of the bucket, by their ids.
 
     Args:
-        window: has no part in this: a bucket is read whole.
         pools: in the order in which rows say in which they are.
     Raises:
         InputError: a work file is damaged.

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-from pipeline_assets.corpus.nemotron.row_metadata import row_correctness
+from pipeline_assets.corpus.nemotron.row_columns import row_correctness
 from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, has_value
 from pipeline_assets.corpus.nemotron.tools import given_tools
 
@@ -50,20 +50,19 @@ def add(tally: Tally, other: Mapping[str, "int | Tally"]) -> None:
 
 def counts_at(tally: Mapping[str, "int | Tally"], *path: str) -> dict[str, int]:
     """The counts directly below a path; none where there is nothing."""
-    found: Mapping[str, int | Tally] = tally
-    for name in path:
-        below = found.get(name, {})
-        found = below if isinstance(below, dict) else {}
-    return {name: value for name, value in found.items() if isinstance(value, int)}
+    return {name: value for name, value in _below(tally, path).items() if isinstance(value, int)}
 
 
 def names_at(tally: Mapping[str, "int | Tally"], *path: str) -> list[str]:
     """The names directly below a path, sorted."""
-    found: Mapping[str, int | Tally] = tally
+    return sorted(_below(tally, path))
+
+
+def _below(tally: Mapping[str, "int | Tally"], path: Iterable[str]) -> Mapping[str, "int | Tally"]:
     for name in path:
-        below = found.get(name, {})
-        found = below if isinstance(below, dict) else {}
-    return sorted(found)
+        below = tally.get(name, {})
+        tally = below if isinstance(below, dict) else {}
+    return tally
 
 
 def _room(tally: Tally, name: str) -> str:
@@ -127,7 +126,7 @@ class RowCensus:
         """Counts one row.
 
         Args:
-            values: the row as JSON has it, see `parquet_values`; None if it is JSON.
+            values: the row as JSON has it, see `ParquetRows`; None if it is JSON.
         """
         self.rows += 1
         self._note(("columns",), row)

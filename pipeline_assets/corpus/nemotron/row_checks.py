@@ -25,8 +25,8 @@ from pipeline_assets.corpus.harmony.message import CALL, END, MESSAGE, RETURN, S
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.nemotron.inventory import read_inventories, read_inventory
 from pipeline_assets.corpus.nemotron.pools_recipe import no_row_has_all
-from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import data_files
+from pipeline_assets.corpus.nemotron.sections import RowsRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.encode import cached_encoder, is_spot_checked
@@ -246,9 +246,6 @@ def preview_coverage(coverage: Artifact) -> Rows:
 
 def preview_rows(shards: Artifact) -> Rows:
     """The first rows: id, exact tokens, what is asked first."""
-    # The tokenizer is loaded only where it is needed.
-    from pipeline_assets.corpus.nemotron.schema import data_files
-
     with open_parquet(shards.path(data_files(shards)[0])) as file:
         columns = ["id", "stats_tokens", "stats_completion_tokens", "text"]
         rows = next(file.iter_batches(_SHOWN_ROWS, columns=columns, use_threads=False)).to_pylist()

@@ -72,7 +72,7 @@ def text_of(value: JsonValue) -> str | None:
 
 
 class RowReason(StrEnum):
-    """The code under which a rejected row is counted; `harmony.refusal.Reason` has the others.
+    """The code under which a rejected row is counted; `harmony.message.Reason` has the others.
 
     `no_messages`: there are none, nor a text, nor the parts of a proof. `no_problem`, `no_formal_statement`: a proof
     without messages lacks one. `wrong_type`: a column is of another type than it has to be. `malformed_message`,
@@ -267,7 +267,8 @@ def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:
     Raises:
         InputError: a file isn't what its name says.
     """
-    pieces = [piece for file in files for piece in _spread(file) if not _is_empty(piece)]
+    spread = (piece for file in files for piece in _spread(file))
+    pieces = [piece for piece in spread if (piece.rows if isinstance(piece, RowGroupRun) else piece.bytes)]
     limits = [rows // len(pieces) + (number < rows % len(pieces)) for number in range(len(pieces))]
     return [RowShard("00000", tuple(pieces), tuple(limits))]
 
@@ -349,7 +350,3 @@ def _spread(file: SourceFile) -> Sequence[SourcePiece]:
     pieces = _pieces(file, max(file.bytes // SAMPLE_PIECES + 1, _SAMPLE_PIECE_BYTES))
     step = -(-len(pieces) // SAMPLE_PIECES)
     return pieces[::step] if step else pieces
-
-
-def _is_empty(piece: SourcePiece) -> bool:
-    return piece.rows == 0 if isinstance(piece, RowGroupRun) else piece.bytes == 0

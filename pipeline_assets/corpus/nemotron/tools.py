@@ -1,23 +1,223 @@
-"""The tools that a row declares, the calls of them, and whether the calls fit.
+"""The tools that a row declares, and whether calls fit them, by JSON Schema: jsonschema-rs, draft 2020-12.
 
 A catalogue keeps each list of tools once, by its id.
+
+Schemas of tools are often not quite JSON Schema, so they are read before the library gets them. The Python names of
+types mean what they say; `nullable` is as OpenAPI 3.0 has it, a list of `items` and a boolean `exclusiveMinimum` as
+older drafts have them. What can't be read refuses nothing: a keyword whose own value is malformed, a type that nobody
+defines, a reference out of the schema, an expression that takes more than linear time (looking ahead, references back).
+`format` refuses nothing either, nor do anchors and what is unevaluated.
 """
 
 import hashlib
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import lru_cache
+from typing import Any, TypeAlias, cast
 
+import jsonschema_rs
 import msgspec
 
-from pipeline_assets.corpus.harmony.message import JsonValue, Message, Role, content_text
+from pipeline_assets.corpus.harmony.message import JsonValue, Message
 from pipeline_assets.corpus.harmony.prompt import FUNCTIONS, FunctionTool, ToolNamespace, function_namespace
-from pipeline_assets.corpus.nemotron.json_schema import MAX_STEPS, Schema
-from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, canonical_text, has_value, text_of
+from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, canonical_text, has_value
 from pipeline_assets.corpus.readers.columns import is_nested_within
+
+# A schema whose references are written out may be exponential in its length, and a row can have many schemas, hundreds
+# of expressions and long texts: minutes at worst. A schema of the field weighs 10 to 1,000.
+MAX_WEIGHT = 50_000
+MAX_STEPS = 200_000_000
+_WEIGHT_OF_A_PATTERN = 500
+_STEPS_OF_A_PART = 1000  # to make a validator of it
+_PATTERNS = jsonschema_rs.RegexOptions(size_limit=4 << 20)
+_PYTHON_NAMES = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "list": "array",
+    "tuple": "array",
+    "dict": "object",
+    "None": "null",
+}
+_TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
+
+
+class Schema:
+    """A schema, ready for many values. Anything fits what is no schema, nothing one that is too complex."""
+
+    def __init__(self, schema: JsonValue) -> None:
+        self._weight, self._validator = 0, None
+        try:
+            reader = _Reader(schema)
+        except _TooComplex:
+            return
+        self._weight, self._validator = reader.weight, _validator(reader.read)
+
+    def fits(self, value: JsonValue) -> bool:
+        """Whether the value fits."""
+        return self._validator is not None and self._validator.is_valid(value)
+
+    def steps(self, characters: int) -> int:
+        """Bound on the work for a value of so many characters as JSON, to hold against `MAX_STEPS`."""
+        return self._weight * (_STEPS_OF_A_PART + characters)
+
+
+class _TooComplex(Exception):
+    pass
+
+
+def _validator(schema: dict[str, JsonValue]) -> jsonschema_rs.Draft202012Validator:
+    return jsonschema_rs.Draft202012Validator(schema, pattern_options=_PATTERNS, offline=True, validate_formats=False)
+
+
+class _Reader:
+    """Reads a schema.
+
+    Attributes:
+        read: the schema as the library takes it; its references lead into its own `$defs`, by numbers.
+        weight: how many parts it has with references written out; those into what they are part of count as one.
+    Raises:
+        _TooComplex: it weighs more than `MAX_WEIGHT`.
+    """
+
+    def __init__(self, root: JsonValue) -> None:
+        self._root = root
+        self._left = MAX_WEIGHT
+        self._numbers: dict[str, str] = {}
+        self._definitions: dict[str, JsonValue] = {}
+        self._weights: dict[str, int] = {}
+        whole: dict[str, JsonValue] = {"allOf": [self._schema(root)]}
+        self.read: dict[str, JsonValue] = {**whole, "$defs": self._definitions}
+        self.weight = self._weight(whole)
+        if self.weight > MAX_WEIGHT:
+            raise _TooComplex
+
+    def _weight(self, part: JsonValue) -> int:
+        match part:
+            case list():
+                return 1 + sum(map(self._weight, part))
+            case dict():
+                of_names = part.get("patternProperties")
+                patterns = ("pattern" in part) + (len(of_names) if isinstance(of_names, dict) else 0)
+                behind = self._weight_behind(part.get("$ref"))
+                return 1 + behind + _WEIGHT_OF_A_PATTERN * patterns + sum(map(self._weight, part.values()))
+        return 1
+
+    def _weight_behind(self, reference: JsonValue) -> int:
+        number = reference.removeprefix("#/$defs/") if isinstance(reference, str) else ""
+        if number in self._definitions and number not in self._weights:
+            self._weights[number] = 1
+            self._weights[number] = self._weight(self._definitions[number])
+        return self._weights.get(number, 0)
+
+    def _spend(self, weight: int) -> None:
+        self._left -= weight
+        if self._left < 0:
+            raise _TooComplex
+
+    def _schema(self, schema: JsonValue) -> JsonValue:
+        self._spend(1)
+        if not isinstance(schema, dict):
+            return schema if isinstance(schema, bool) else True
+        found = {name: _READERS[name](self, value) for name, value in schema.items() if name in _READERS}
+        read: dict[str, JsonValue] = {name: value for name, value in found.items() if value is not None}
+        for side in ("minimum", "maximum"):
+            exclusive = f"exclusive{side.capitalize()}"
+            if schema.get(exclusive) is True and side in read:
+                read[exclusive] = read[side]
+        if isinstance(schema.get("items"), list):
+            read["prefixItems"] = self._schemas(schema["items"]) or [True]
+        if "const" in schema:
+            read["const"] = schema["const"]
+        nullable: list[JsonValue] = [{"type": "null"}, read]
+        return {"anyOf": nullable} if schema.get("nullable") is True else read
+
+    def _items(self, schema: JsonValue) -> JsonValue:
+        return None if isinstance(schema, list) else self._schema(schema)
+
+    def _schemas(self, schemas: JsonValue) -> JsonValue:
+        return [self._schema(schema) for schema in schemas] if isinstance(schemas, list) and schemas else None
+
+    def _properties(self, schemas: JsonValue) -> JsonValue:
+        return {name: self._schema(schema) for name, schema in schemas.items()} if isinstance(schemas, dict) else None
+
+    def _pattern_properties(self, schemas: JsonValue) -> JsonValue:
+        """An expression that can't be read is taken to find every name, so that none is an additional property."""
+        if not isinstance(schemas, dict):
+            return None
+        read = {self._pattern(pattern) or "": self._schema(schema) for pattern, schema in schemas.items()}
+        return read if read.keys() == schemas.keys() else read | {"": True}
+
+    def _pattern(self, pattern: JsonValue) -> str | None:
+        """The expression; None where the library doesn't read it, in linear time and little memory."""
+        self._spend(_WEIGHT_OF_A_PATTERN)
+        try:
+            return pattern if isinstance(pattern, str) and _validator({"pattern": pattern}) else None
+        except jsonschema_rs.ValidationError:
+            return None
+
+    def _reference(self, reference: JsonValue) -> str | None:
+        """None for a reference to elsewhere or to nothing."""
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            return None
+        found = self._root
+        for part in reference[1:].split("/")[1:]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            if not isinstance(found, dict) or key not in found:
+                return None
+            found = found[key]
+        if reference not in self._numbers:
+            number = self._numbers[reference] = str(len(self._numbers))
+            self._definitions[number] = self._schema(found)
+        return f"#/$defs/{self._numbers[reference]}"
+
+
+_ReadKeyword: TypeAlias = Callable[[_Reader, Any], JsonValue]
+
+
+def _types(_: _Reader, types: JsonValue) -> JsonValue:
+    names = types if isinstance(types, list) else [types]
+    known = {_PYTHON_NAMES.get(name, name) for name in names if isinstance(name, str)}
+    is_read = known and known <= _TYPES and all(isinstance(name, str) for name in names)
+    return cast(JsonValue, sorted(known)) if is_read else None
+
+
+def _names(_: _Reader, names: JsonValue) -> JsonValue:
+    return (
+        cast(JsonValue, sorted({name for name in names if isinstance(name, str)})) if isinstance(names, list) else None
+    )
+
+
+def _if(is_read: Callable[[Any], bool]) -> _ReadKeyword:
+    return lambda _, value: value if is_read(value) else None
+
+
+def _is_number(value: JsonValue) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_READERS: Mapping[str, _ReadKeyword] = {
+    "type": _types,
+    "required": _names,
+    "$ref": _Reader._reference,
+    "pattern": _Reader._pattern,
+    "patternProperties": _Reader._pattern_properties,
+    "items": _Reader._items,
+    "enum": _if(lambda value: isinstance(value, list)),
+    "uniqueItems": _if(lambda value: isinstance(value, bool)),
+    "multipleOf": _if(lambda value: _is_number(value) and value > 0),
+    **dict.fromkeys(("properties", "dependentSchemas"), _Reader._properties),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _Reader._schemas),
+    **dict.fromkeys(("not", "if", "then", "else", "contains"), _Reader._schema),
+    **dict.fromkeys(("additionalProperties", "propertyNames"), _Reader._schema),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _if(_is_number)),
+    **dict.fromkeys(
+        (f"{side}{what}" for side in ("min", "max") for what in ("Length", "Items", "Properties", "Contains")),
+        _if(lambda value: _is_number(value) and value >= 0 and value == int(value)),
+    ),
+}
+
 
 # Larger lists are read each time: so what is kept stays below some tens of megabytes.
 _CACHED_BYTES = 64 << 10
@@ -107,138 +307,6 @@ def _function(number: int, tool: JsonValue) -> FunctionTool:
 
 
 _decode = msgspec.json.Decoder().decode
-_MOST_CLAIMED = 256  # calls at once that replies to come may name: far more than there are in any row of the field
-
-
-class MatchedBy(StrEnum):
-    """How a reply found its call; `nothing`: it has a name, but no call of that name waits."""
-
-    ID = "id"
-    NAME = "name"
-    ORDER = "order"
-    NOTHING = "nothing"
-
-
-class OpenCalls:
-    """The calls of a conversation, and which of them wait for a reply.
-
-    A reply belongs to the call with its id; else to the first of its name; else to the first that no later reply names.
-    Calls of the last assistant message that called come first, then earlier ones that were never answered.
-    """
-
-    def __init__(self) -> None:
-        self._calls: list[tuple[str | None, str]] = []
-        # Places in `_calls` of those that wait, ascending: all, and by id and name. A row may have thousands.
-        self._waiting: list[int] = []
-        self._by_id: dict[str, list[int]] = {}
-        self._by_name: dict[str, list[int]] = {}
-        self._last_of_id: dict[str, str] = {}
-        self._last = 0
-        self._claims: Counter[tuple[str, str]] = Counter()  # of replies to come, see `_claim`
-
-    def call(self, tool_calls: JsonValue) -> list[Message]:
-        """The messages of one assistant message's `tool_calls`, in their order.
-
-        Arguments that are text stay as they are, JSON or not; any other value becomes JSON, null and `""` become `{}`.
-
-        Raises:
-            RowFault: `malformed_tool_call`.
-        """
-        if not isinstance(tool_calls, list):
-            raise RowFault(RowReason.MALFORMED_TOOL_CALL, f"tool_calls is {type(tool_calls).__name__}")
-        self._last = len(self._calls)
-        messages = []
-        for call in tool_calls:
-            function = call.get("function") if isinstance(call, dict) else None
-            name = function.get("name") if isinstance(function, dict) else None
-            if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(name, str) or not name:
-                raise RowFault(RowReason.MALFORMED_TOOL_CALL, f"call {len(self._calls)} names no function")
-            given = function.get("arguments")
-            arguments = "{}" if given is None or given == "" else content_text(given)
-            messages.append(
-                Message(Role.ASSISTANT, arguments, None, f"{FUNCTIONS}.{name}", "commentary", "<|constrain|>json")
-            )
-            self._open(text_of(call.get("id")), name)
-        return messages
-
-    def expect(self, replies: Iterable[Row]) -> None:
-        """The messages of tools that follow the last calls: a call that one of them names waits for it."""
-        claims = (self._claim(reply.get("tool_call_id"), reply.get("name")) for reply in replies)
-        self._claims = Counter(claim for claim in claims if claim is not None)
-
-    def reply(self, content: str, call_id: JsonValue, name: JsonValue) -> tuple[Message, MatchedBy]:
-        """The message of a tool, and how its call was found.
-
-        Raises:
-            RowFault: `reply_without_call`: it has neither an id nor a name that is known, and no call waits.
-        """
-        if has_value(name) and not isinstance(name, str):
-            raise RowFault(RowReason.MALFORMED_MESSAGE, f"the name of a tool is {type(name).__name__}")
-        if (claim := self._claim(call_id, name)) is not None:
-            self._claims[claim] -= 1
-        tool, matched = self._answered(text_of(call_id), name if isinstance(name, str) and name else None)
-        return Message(Role.TOOL, content, f"{FUNCTIONS}.{tool}", "assistant", "commentary"), matched
-
-    def _answered(self, call_id: str | None, name: str | None) -> tuple[str, MatchedBy]:
-        if call_id is not None:
-            place = self._first(self._by_id.get(call_id))
-            if place is not None:
-                return self._close(place), MatchedBy.ID
-            if call_id in self._last_of_id:  # a second reply to a call
-                return self._last_of_id[call_id], MatchedBy.ID
-        if name is not None:
-            place = self._first(self._by_name.get(name))
-            return (name, MatchedBy.NOTHING) if place is None else (self._close(place), MatchedBy.NAME)
-        place = self._unclaimed()
-        if place is None:
-            raise RowFault(RowReason.REPLY_WITHOUT_CALL, "a tool replies without a name, and no call waits")
-        return self._close(place), MatchedBy.ORDER
-
-    def _claim(self, call_id: JsonValue, name: JsonValue) -> tuple[str, str] | None:
-        """Which call a reply names: by its id if there is one, else by its name."""
-        known = text_of(call_id)
-        if known is not None and known in self._last_of_id:
-            return "id", known
-        return ("name", name) if isinstance(name, str) and name else None
-
-    def _unclaimed(self) -> int | None:
-        """Whose turn it is where a reply names no call: not one's that a later reply names, if there is another among
-        the next `_MOST_CLAIMED`. Without that bound a row of a megabyte would take minutes.
-        """
-        start = bisect_left(self._waiting, self._last)
-        for position in range(start, min(len(self._waiting), start + _MOST_CLAIMED)) if self._claims else ():
-            place = self._waiting[position]
-            call_id, name = self._calls[place]
-            of_name = self._by_name[name]
-            is_left = self._claims["name", name] < len(of_name) - bisect_left(of_name, self._last)
-            if is_left and (call_id is None or self._claims["id", call_id] <= 0):
-                return place
-        return self._first(self._waiting)
-
-    def _first(self, waiting: list[int] | None) -> int | None:
-        """Whose turn it is among some that wait."""
-        if not waiting:
-            return None
-        of_last = bisect_left(waiting, self._last)
-        return waiting[of_last if of_last < len(waiting) else 0]
-
-    def _open(self, call_id: str | None, name: str) -> None:
-        place = len(self._calls)
-        self._calls.append((call_id, name))
-        self._waiting.append(place)
-        self._by_name.setdefault(name, []).append(place)
-        if call_id is not None:
-            self._by_id.setdefault(call_id, []).append(place)
-            self._last_of_id[call_id] = name
-
-    def _close(self, place: int) -> str:
-        call_id, name = self._calls[place]
-        lists = [self._waiting, self._by_name[name]]
-        if call_id is not None:
-            lists.append(self._by_id[call_id])
-        for waiting in lists:
-            del waiting[bisect_left(waiting, place)]
-        return name
 
 
 def read_arguments(call: Message) -> tuple[bool, JsonValue]:

@@ -17,9 +17,9 @@ from pipeline_assets.corpus.harmony.prompt import (
     function_namespace,
     prompt_messages,
     tool_section,
+    with_object_types,
 )
 from pipeline_assets.corpus.harmony.render import render_harmony
-from pipeline_assets.corpus.harmony.tool_types import with_object_types
 
 LINES = st.text(st.sampled_from("ab\n\r\v 漢"), max_size=6)
 TOOLS = st.builds(FunctionTool, WORDS, LINES, st.none() | SCHEMAS.filter(lambda schema: isinstance(schema, dict)))

@@ -14,9 +14,9 @@ from pipeline_assets.corpus.harmony.prompt import (
     FunctionTool,
     function_namespace,
     prompt_messages,
+    with_object_types,
 )
 from pipeline_assets.corpus.harmony.render import render_harmony
-from pipeline_assets.corpus.harmony.tool_types import with_object_types
 
 pytestmark = needs_shared_data
 

@@ -6,7 +6,7 @@ from harmony_oracle import type_text
 from hypothesis import given, settings
 
 from pipeline_assets.corpus.harmony.message import JsonValue, Refusal, compact_json, content_text
-from pipeline_assets.corpus.harmony.tool_types import typescript_type, with_object_types
+from pipeline_assets.corpus.harmony.prompt import typescript_type, with_object_types
 
 
 @settings(max_examples=400)

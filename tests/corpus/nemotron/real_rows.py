@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.nemotron.rows_recipe import DOMAINS, RowOrigin
+from pipeline_assets.corpus.nemotron.sections import DOMAINS, RowOrigin
 
 ROWS = Path(__file__).parents[4] / "shared" / "data" / "nemotron" / "rows"
 needs_real_rows = pytest.mark.skipif(not ROWS.is_dir(), reason=f"there is no {ROWS}")

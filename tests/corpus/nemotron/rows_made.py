@@ -6,7 +6,7 @@ from functools import cache
 from pipeline_assets.corpus.harmony.encode import AssistantAll
 from pipeline_assets.corpus.harmony.message import Analysis, Template
 from pipeline_assets.corpus.nemotron.normalise_rows import NormalisedRows, normalise_rows
-from pipeline_assets.corpus.nemotron.rows_recipe import RowOrigin, RowSettings
+from pipeline_assets.corpus.nemotron.sections import RowOrigin, RowSettings
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, Encoder, load_encoder
 
 SETTINGS = RowSettings(

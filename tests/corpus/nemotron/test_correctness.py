@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from real_rows import SPLITS, needs_real_rows, real_rows
 
-from pipeline_assets.corpus.nemotron.row_metadata import CONDITIONS, UNKNOWN, correctness_of
+from pipeline_assets.corpus.nemotron.row_columns import CONDITIONS, UNKNOWN, correctness_of
 
 
 def evaluations(**attempts: tuple[int, int]) -> dict[str, object]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.nemotron.json_schema import MAX_STEPS, Schema
+from pipeline_assets.corpus.nemotron.tools import MAX_STEPS, Schema
 
 OBJECT = {"properties": {"a": {"type": "integer"}}, "required": ["a"]}
 TREE = {"$defs": {"t": {"properties": {"of": {"$ref": "#/$defs/t"}}, "required": ["v"]}}, "$ref": "#/$defs/t"}

@@ -22,8 +22,8 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks, read_stru
 from pipeline_assets.corpus.nemotron import normalise_rows
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
-from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, NormaliseRules, RowOrigin
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE, NormaliseRules, RowOrigin
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.rows.comparison import document_changes
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify

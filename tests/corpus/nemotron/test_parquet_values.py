@@ -14,7 +14,7 @@ import pytest
 from rows_made import ANSWER, ORIGIN, QUESTION, SETTINGS, called
 
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
-from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, NormaliseRules
+from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE, NormaliseRules
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError

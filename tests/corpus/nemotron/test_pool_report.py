@@ -10,8 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipeline_assets.corpus.nemotron.pool_page import CORRECTNESS, preview_pools
-from pipeline_assets.corpus.nemotron.pool_report import report_on_pools
+from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, preview_pools, report_on_pools
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings

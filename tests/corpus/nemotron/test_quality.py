@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rows_made import ANSWER, LOOKUP, QUESTION, SETTINGS, called, dropped_by, normalised, row_of
 
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
-from pipeline_assets.corpus.nemotron.quality import GRAM_TOKENS, length_of, repeated_fraction
+from pipeline_assets.corpus.nemotron.row_columns import GRAM_TOKENS, length_of, repeated_fraction
 
 
 @pytest.mark.parametrize("content", ["", "  \n", []])

@@ -9,8 +9,7 @@ import pytest
 from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called, row_of
 
 from pipeline_assets.corpus.harmony import sha1_text_id
-from pipeline_assets.corpus.nemotron.quality import RowQuality, RowStats
-from pipeline_assets.corpus.nemotron.row_metadata import RowMetadata
+from pipeline_assets.corpus.nemotron.row_columns import RowMetadata, RowQuality, RowStats
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 
 ROW = {"messages": [QUESTION, ANSWER]}

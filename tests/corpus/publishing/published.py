@@ -10,7 +10,7 @@ from typing import Any
 from rows_made import ANSWER, ORIGIN, QUESTION, SETTINGS
 
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
-from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, NormaliseRules
+from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE, NormaliseRules
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, CardSplit, dataset_card
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.artifact import Artifact
