@@ -31,6 +31,7 @@ from pipeline_assets.corpus.filters.bits import (
     bytes_in,
     count_bits,
     first_bit,
+    inlined,
     last_bit,
     run_through,
 )
@@ -133,6 +134,77 @@ def _is_after_mark(text: NDArray[np.uint8], start: int, at: int, rules: LineRule
     return False
 
 
+class _Block(NamedTuple):
+    """64 bytes.
+
+    Attributes:
+        word, word_starts: which are of a word, and begin one.
+        sentence_ends: at which a sentence ends.
+        was_word, was_run: whether a word, or a run of marks, closers and blanks, goes on behind them.
+        markless, unended: whether that run has no mark yet, or one that no blank has followed.
+        next_space, next_run: which of the next bytes belong to a last character that is a blank, or of the run.
+    """
+
+    word: np.uint64
+    word_starts: np.uint64
+    sentence_ends: np.uint64
+    was_word: np.uint64
+    was_run: np.uint64
+    markless: np.uint64
+    unended: np.uint64
+    next_space: np.uint64
+    next_run: np.uint64
+
+
+_NO_BLOCK = _Block(NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE)
+
+
+@inlined
+def _read_block(
+    text: NDArray[np.uint8], at: int, own: np.uint64, feed: np.uint64, before: _Block, rules: LineRules
+) -> _Block:
+    """A block after another one of a document.
+
+    In a run of marks, closers and blanks a sentence ends once: where after a mark a blank follows or the line ends, or
+    at a mark that isn't ASCII.
+
+    Args:
+        own: which bytes are of the document; `feed` which are line feeds.
+    """
+    space = bytes_in(text, at, SPACES)
+    mark = own & bytes_in(text, at, rules.marks)
+    run = own & (mark | space | bytes_in(text, at, rules.closers)) & ~feed
+    wide_mark = next_space = next_run = NONE
+    high = own & bytes_between(text, at, 0x80, 0x7F)
+    if high:
+        space |= before.next_space
+        run |= before.next_run
+        high &= ~bytes_between(text, at, 0x80, 0x3F)
+        while high:
+            bit = first_bit(high)
+            high &= high - ONE
+            bits, width = read_character(text, at + bit, rules.of_code_point)
+            if bits & (SPACE | CLOSER | TERMINAL):
+                here = below(width) << np.uint64(bit)
+                behind = below(width) >> ONE >> np.uint64(BLOCK - 1 - bit)
+                run |= here
+                next_run |= behind
+                if bits & SPACE:
+                    space |= here
+                    next_space |= behind
+                elif bits & CLOSER == 0:
+                    wide_mark |= ONE << np.uint64(bit)
+    space |= ~own
+    word = ~space
+    marks, stops = mark | wide_mark, space | wide_mark
+    run_starts = run & ~(run << ONE | before.was_run)
+    first_marks, markless = run_through(run & ~marks, run_starts, before.markless)
+    ends, unended = run_through(run & ~stops, first_marks & marks, before.unended)
+    word_starts = word & ~(word << ONE | before.was_word)
+    was_word, was_run = word >> HIGHEST, run >> HIGHEST
+    return _Block(word, word_starts, ends & stops, was_word, was_run, markless, unended, next_space, next_run)
+
+
 @compiled
 def _keep_lines(
     text: NDArray[np.uint8],
@@ -144,9 +216,6 @@ def _keep_lines(
     eights_out: NDArray[np.uint64],
 ) -> KeptLines:
     """The lines of each document that are kept; a blank line is none.
-
-    In a run of marks, closers and blanks a sentence ends where, after a mark, a blank or the line's end follows, or at
-    a mark that isn't ASCII: once. Each block of bytes is looked at once, and each line in it.
 
     Args:
         inside: a byte of each line with a phrase for which it is removed, ascending.
@@ -160,59 +229,25 @@ def _keep_lines(
     size = phrases = 0
     for document in range(documents):
         begin, stop = offsets[document], offsets[document + 1]
-        was_word = was_run = markless = unended = spilled_space = spilled_run = NONE
+        block = _NO_BLOCK
         start = end = words = ends = 0
         for at in range(begin, stop + 1, BLOCK):
             own = below(stop - at)
-            space = bytes_in(text, at, SPACES)
             feed = own & bytes_between(text, at, LINE_FEED, 0)
-            mark = own & bytes_in(text, at, rules.marks)
-            run = (own & (mark | space | bytes_in(text, at, rules.closers))) & ~feed
-            wide_mark = NONE
-            high = own & bytes_between(text, at, 0x80, 0x7F)
-            if high:
-                space |= spilled_space
-                run |= spilled_run
-                spilled_space = spilled_run = NONE
-                high &= ~bytes_between(text, at, 0x80, 0x3F)
-                while high:
-                    bit = first_bit(high)
-                    high &= high - ONE
-                    bits, width = read_character(text, at + bit, rules.of_code_point)
-                    if bits & (SPACE | CLOSER | TERMINAL):
-                        whole = below(width) << np.uint64(bit)
-                        spilled = below(width) >> ONE >> np.uint64(BLOCK - 1 - bit)
-                        run |= whole
-                        spilled_run |= spilled
-                        if bits & SPACE:
-                            space |= whole
-                            spilled_space |= spilled
-                        elif bits & CLOSER == 0:
-                            wide_mark |= ONE << np.uint64(bit)
+            block = _read_block(text, at, own, feed, block, rules)
             if stop - at < BLOCK:
                 feed |= ONE << np.uint64(stop - at)
-            space |= ~own
-            word = ~space
-            word_starts = word & ~(word << ONE | was_word)
-            was_word = word >> HIGHEST
-            stops = space | wide_mark
-            run_starts = run & ~(run << ONE | was_run)
-            was_run = run >> HIGHEST
-            first_marks, markless = run_through(run & ~(mark | wide_mark), run_starts, markless)
-            first_marks &= mark | wide_mark
-            sentence_ends, unended = run_through(run & ~stops, first_marks, unended)
-            sentence_ends &= stops
-            left = own if stop - at >= BLOCK else ALL
+            left = ALL
             while True:
                 fed = feed & left
                 part = left & (fed ^ (fed - ONE)) if fed else left
                 left &= ~part
-                mine = word & part
+                mine = block.word & part
                 if mine:
                     start = at + first_bit(mine) if words == 0 else start
                     end = at + last_bit(mine) + 1
-                    words += count_bits(word_starts & part)
-                ends += count_bits(sentence_ends & part)
+                    words += count_bits(block.word_starts & part)
+                ends += count_bits(block.sentence_ends & part)
                 if fed == NONE:
                     break
                 line_stop = at + first_bit(fed)

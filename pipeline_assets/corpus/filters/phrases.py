@@ -166,19 +166,18 @@ def _least_bytes(phrase: str) -> int:
 
 def _windows(graph: _Phrases) -> tuple[NDArray[np.uint8], np.uint64]:
     """The tables `windows` and `shift` for phrases that are long."""
-    found: set[bytes] = set()  # windows, and the byte that follows; of one at a phrase's end any may
+    found: set[bytes] = set()  # with the byte that follows
 
     def walk(nodes: Iterable[_Node], path: bytes) -> None:
-        if len(path) == _LONG and any(map(graph.is_whole, nodes)):
-            found.update(path[-_WINDOW:] + bytes([any_byte]) for any_byte in range(8))
         if len(path) > _LONG:
             found.update(path[start : start + _WINDOW + 1] for start in range(_STEP))
             return
-        if len(path) == _LONG:
-            found.update(path[start : start + _WINDOW + 1] for start in range(_STEP - 1))
         steps: dict[int, set[_Node]] = {}
         graph.add_steps(nodes, steps)
-        for byte, after in _folded(steps).items():
+        steps = _folded(steps)
+        if len(path) == _LONG and any(map(graph.is_whole, nodes)):
+            steps |= {any_byte: set() for any_byte in range(8)}
+        for byte, after in steps.items():
             walk(after, bytes([*path, byte]))
 
     for byte, nodes in _folded(graph.beginnings).items():

@@ -120,7 +120,7 @@ def test_a_document_without_a_line_left_is_dropped(verdict: Verdicts) -> None:
 PIECES = ["word", "a", *'.!"”。？)»', "...", "JavaScript", "[3]", " ", " ", "\n", "\r\n", "\u3000"]
 
 
-@given(text=st.lists(st.sampled_from(PIECES), max_size=50).map("".join) | st.text())
+@given(text=st.lists(st.sampled_from(PIECES), max_size=200).map("".join) | st.text())
 def test_it_is_what_slow_loops_find(text: str) -> None:
     web = ENGLISH_WEB.content()["c4"]
     recipe = C4Recipe.model_validate({**web, "min_words_per_line": 2, "terminal_punctuation": '.?!"”。？'})

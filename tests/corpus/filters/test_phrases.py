@@ -102,6 +102,19 @@ def test_a_line_is_counted_once_however_many_phrases_it_has() -> None:
     assert [batch.text.tobytes().count(b"\n", 0, place) for place in inside.tolist()] == [0, 2, 2]
 
 
+@pytest.mark.parametrize("scope", Scope)
+def test_a_phrase_is_found_wherever_in_a_block_of_bytes_it_stands(scope: Scope) -> None:
+    for phrase in ("b", "be", "next", "Élan vital", "日本", "use cookies"):
+        automaton = build_automaton([(phrase, scope), ("not to be found", Scope.ANYWHERE)])
+        texts = [f"{'a' * before}\n\u3000 {phrase.upper()}\u2028\n" for before in range(140)]
+        batch = batch_of([text.encode() for text in texts])
+
+        _, lines = lines_with_phrases(batch.text, batch.offsets, automaton, BITS, np.ones(len(texts), np.bool_))
+        found, _ = count_phrases(batch.text, batch.offsets, automaton, BITS, 2)
+
+        assert set(lines.tolist()) == set(found.tolist()) == {1}
+
+
 letters = st.text(alphabet="abAé É_\n日", max_size=8)
 
 

@@ -9,7 +9,7 @@ from plain_filters import PlainText
 from plain_filters import measured as plainly_measured
 
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
-from pipeline_assets.corpus.filters.verdict import judge
+from pipeline_assets.corpus.filters.verdict import Candidate, apply_filters, judge
 
 Measured = Callable[..., dict[str, object]]
 
@@ -107,6 +107,13 @@ def test_words_that_share_their_first_or_last_bytes_are_told_apart(repetition: M
     assert repetition("\n".join(words * 2))["duplicate_lines"] == 0.5
 
 
+def test_words_that_differ_are_told_apart_though_their_keys_are_the_same(repetition: Measured) -> None:
+    seen = repetition("@!!!!!!!xmrgqmyl\n{'[gBN(kwsnfnsih")  # by the first seed
+
+    assert seen["duplicate_lines"] == seen["top_2_gram"] == 0.0
+    assert repetition("@!!!!!!!xmrgqmyl\n{'[gBN(kwsnfnsih\n@!!!!!!!xmrgqmyl")["duplicate_lines"] == 1 / 3
+
+
 few_words = st.lists(st.sampled_from(["a", "b", "cc", "日本語", "\n", "\n\n", "lengthy-word"]), max_size=60).map(
     " ".join
 )
@@ -118,3 +125,14 @@ def test_it_is_what_slow_loops_find(text: str) -> None:
 
     split = PlainText(text)
     assert seen == {reason: plainly_measured(split, reason, EVERYTHING) for reason in seen}
+
+
+@given(text=few_words, limit=st.sampled_from(["0", "0.1", "0.2", "0.3", "0.5", "0.8"]))
+def test_a_document_is_dropped_for_the_first_rule_whose_limit_it_is_beyond(text: str, limit: str) -> None:
+    recipe = FilterRecipe.model_validate({"repetition": dict.fromkeys(RULES, limit)})
+    candidate = Candidate(text.encode(), {})
+
+    apply_filters([candidate], recipe)
+
+    failed = [measurement for measurement in judge(text, {}, recipe).measurements if measurement.is_failed]
+    assert candidate.failure == next(iter(failed), None)

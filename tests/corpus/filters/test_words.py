@@ -3,6 +3,10 @@
 from collections.abc import Callable
 
 import pytest
+from plain_filters import PlainText
+from plain_filters import measured as plainly_measured
+
+from pipeline_assets.corpus.filters.recipe import FilterRecipe
 
 Measured = Callable[..., dict[str, object]]
 
@@ -18,6 +22,7 @@ EVERY_COUNT = {
         "min_alphabetic_words": "0",
     },
 }
+RECIPE = FilterRecipe.model_validate(EVERY_COUNT)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +72,23 @@ def test_characters_are_code_points_and_words_are_what_whitespace_parts(
 )
 def test_ratios_are_of_words_lines_or_characters(text: str, reason: str, value: float, measured: Measured) -> None:
     assert measured(text, **EVERY_COUNT)[reason] == pytest.approx(value, abs=0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "one\n\n- two...\u3000\n• three… #4",
+        "日本語。 naïve\u2028\u00a0🐻 ....\r\n–é",
+        "...... 1 2 x...\n \n\n \u3000\n* end",
+    ],
+)
+def test_counts_are_the_same_wherever_in_a_block_of_bytes_a_text_stands(text: str, measured: Measured) -> None:
+    for before in range(70):
+        whole = "1" * before + text * 2
+
+        assert measured(whole, **EVERY_COUNT) == {
+            reason: plainly_measured(PlainText(whole), reason, RECIPE) for reason in measured("", **EVERY_COUNT)
+        }
 
 
 def test_line_breaks_of_any_kind_make_the_same_lines(measured: Measured) -> None:
