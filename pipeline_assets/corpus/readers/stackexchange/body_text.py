@@ -23,12 +23,22 @@ MathJax is left as it is.
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 _TOKEN = re.compile(r"""<(?:(/?[a-zA-Z][a-zA-Z0-9]*+)((?:[^"'<>]++|"[^"]*"|'[^']*')*+)>|[!?/][^<>]*+>)""")
 _COMMENT, _COMMENT_END = "<!--", "-->"
 _TOKEN_OR_COMMENT = re.compile(f"{_COMMENT}|{_TOKEN.pattern}")
 _CLOSED_COMMENT = re.compile("<!--()().*?-->", re.DOTALL)
+_BLOCK = r"<(?:/?(?:p|li|ul|ol|blockquote|h[1-6])|hr(?: ?/)?)>[ \n]*+"
+_BLOCK_TAGS = re.compile(f"({_BLOCK}(?:{_BLOCK})*+)")
+_LONGEST_KEPT = 200
+# Of what leaves no trace; as `_TOKEN` has it.
+_PHRASE_TAG = re.compile(
+    r"""</?(?:a|em|strong|b|i|del|kbd|s|span|strike|sub|u)(?:\s[^<>"']*+(?:"[^"<>]*+"[^<>"']*+)*+)?>"""
+)
+_CUT = re.compile("&[^\t\n\f <&;]*+<")  # a reference, to which what follows the tag may belong
 _BETWEEN_BLOCKS = ("\n", "\n\n")  # as the sites' editor writes them
 _HUGE_NUMBER = re.compile(r"&#[0-9]{4301,};?")  # more digits than Python reads
 _ATTRIBUTE = re.compile(r"""(?<![^\s"'/])([^\s"'=/]++)\s*+=\s*+(?:"([^"]*)"|'([^']*)'|([^\s"']+))|"[^"]*"|'[^']*'""")
@@ -36,6 +46,7 @@ _LANGUAGE = re.compile(r"lang-([\w+#-]{1,30})", re.ASCII)
 _START = re.compile(r"""\bstart\s*=\s*["']?([0-9]{1,9})""", re.IGNORECASE)
 # Runs that are more than one space or line break.
 _WHITE_RUN = re.compile(r"[\x00-\x09\x0b-\x1f\xa0][\x00-\x20\xa0]*+|[ \n][\x00-\x20\xa0]++")
+_WHITE_BREAK = re.compile(r"\n[ \n]| \n")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]|[A-Za-z](?![0-9A-Za-z_\x80-\U0010ffff]))")
 _WORD_END = re.compile(r"[0-9A-Za-z)]\Z")
 _TICKS = re.compile("`+")
@@ -51,20 +62,109 @@ _LAYOUT = _BREAKS | frozenset(slash + name for name in _OPENED | _HEADINGS for s
 _NO_ALT = ("", "enter image description here", "alt text")
 
 
+class _Place(NamedTuple):
+    """Where a text being laid out stands between two blocks.
+
+    Attributes:
+        has_text: whether a block came before.
+        is_tight, was_tight: the next block, and the last one, is an item or a table row.
+        item, heading: markers of the next block.
+        last_depth, lowest: open quotes at the last block, and the fewest since.
+        lists: of each open quote the next numbers of its lists.
+    """
+
+    has_text: bool
+    is_tight: bool
+    was_tight: bool
+    item: str
+    heading: str
+    last_depth: int
+    lowest: int
+    lists: tuple[tuple[int | None, ...], ...]
+
+
+_TOP = _Place(False, False, False, "", "", 0, 0, ((),))
+
+
+class _NotByBlocks(Exception):
+    """The body's blocks can't be laid out one by one."""
+
+
 def body_text(body: str) -> str:
     """The text of one post, of its HTML."""
-    parts = _TOKEN.split(body) if _COMMENT not in body else _parts(body)
-    page, pieces = _Page(), list[str]()
-    for text, name, attributes, following in zip(parts[::3], parts[1::3], parts[2::3], parts[3::3], strict=False):
-        if text:
-            pieces.append(_decoded(text) if "&" in text else text)
-        if name in _LAYOUT or (name and name.lower() in _LAYOUT):
-            if pieces:
-                page.text("".join(pieces))
-                pieces.clear()
-            page.tag(name.lower(), attributes, following)
-    page.text("".join([*pieces, _decoded(parts[-1])]))
+    if _COMMENT not in body:
+        try:
+            return _text_by_blocks(body)
+        except _NotByBlocks:
+            pass
+    page = _Page(_TOP)
+    page.lay(_parts(body))
     return page.close()
+
+
+def _text_by_blocks(body: str) -> str:
+    """The same: what tags between blocks come to is remembered, and blocks of mere words are not looked into.
+
+    Raises:
+        _NotByBlocks: the body has a `<` that begins no tag, or code that goes on in the next block, or is very deep.
+    """
+    out, place, tags = list[str](), _TOP, ""
+    parts = iter(["", *_BLOCK_TAGS.split(body)])
+    for more_tags, piece in zip(parts, parts, strict=True):
+        tags += more_tags
+        if not piece:
+            continue
+        words, is_clear = piece, len(tags) <= _LONGEST_KEPT
+        if "<" in piece:
+            lines = piece.replace("<br />", "<br>").split("<br>") if "<br" in piece else [piece]
+            words = "\n".join([_PHRASE_TAG.sub("", line) for line in lines])
+            is_clear = is_clear and "<" not in words and not ("&" in piece and _CUT.search(piece))
+        if not is_clear:
+            laid, place = _laid(place, tags + piece)
+            out.append(laid)
+        elif words := _one_spaced(_decoded(words) if "&" in words else words):
+            before, place = _between(place, tags)
+            if "\n" in words and len(place.lists) > 1:
+                words = _quoted(words, _new_line(len(place.lists) - 1))
+            out += (before, words)
+        else:
+            continue
+        tags = ""
+    out.append(_ending(place, tags) if len(tags) <= _LONGEST_KEPT else _laid(place, tags)[0])
+    return "".join(out)
+
+
+def _laid(place: _Place, html: str) -> tuple[str, _Place]:
+    """What whole blocks add to a text, and where it stands then."""
+    page, parts = _Page(place), _TOKEN.split(html)
+    if any("<" in text for text in parts[::3]):
+        raise _NotByBlocks
+    page.lay(parts)
+    return page.laid()
+
+
+@lru_cache(maxsize=4096)
+def _between(place: _Place, tags: str) -> tuple[str, _Place]:
+    """What tags add to a text before the words behind them, and where it stands behind these."""
+    laid, after = _laid(place, f"{tags}x")
+    return laid[:-1], after
+
+
+@lru_cache(maxsize=4096)
+def _ending(place: _Place, tags: str) -> str:
+    return _laid(place, tags)[0]
+
+
+def _one_spaced(words: str) -> str:
+    """Words, with one space or line break between each and none around them."""
+    words = words.strip(" \n")
+    while "  " in words:
+        words = words.replace("  ", " ")
+    if "\n" not in words:
+        is_done = words.isprintable()
+    else:  # a line break isn't printable
+        is_done = words.replace("\n", "").isprintable() and _WHITE_BREAK.search(words) is None
+    return words if is_done else _WHITE_RUN.sub(_one_white, words).strip(" \n")
 
 
 def _decoded(text: str) -> str:
@@ -72,7 +172,9 @@ def _decoded(text: str) -> str:
 
 
 def _parts(body: str) -> list[str]:
-    """As splitting by `_TOKEN`, of a body that may have comments: text, name and attributes of a tag, text, …"""
+    """Text, name and attributes of a tag, text, …"""
+    if _COMMENT not in body:
+        return _TOKEN.split(body)
     parts, at = list[str](), 0
     for token in _tokens(body):
         parts += (body[at : token.start()], token[1], token[2])
@@ -108,18 +210,41 @@ def _one_white(run: re.Match[str]) -> str:
 class _Page:
     """A text being laid out, block by block."""
 
-    def __init__(self) -> None:
-        self._out: list[str] = []
+    def __init__(self, place: _Place) -> None:
+        self._out: list[str] = [""] if place.has_text else []
         self._is_open = False  # the block at hand has text
         self._gap = ""  # white space since its last character
-        self._is_tight = self._was_tight = False  # the next block, and the last one, is an item or a table row
-        self._item = self._heading = ""  # markers of the next block
-        self._depth = self._last_depth = self._lowest = 0  # open quotes: now, at the last block, the fewest since
-        self._new_line = "\n"  # and the marks of open quotes
-        self._lists: list[list[int | None]] = [[]]  # of each open quote the next numbers of its lists
+        _, self._is_tight, self._was_tight, self._item, self._heading, self._last_depth, self._lowest, lists = place
+        self._lists = [list(numbers) for numbers in lists]
+        self._depth = len(lists) - 1  # open quotes
+        self._new_line = _new_line(self._depth)  # and their marks
         self._verbatim: list[str] | None = None  # pieces of <code> or <pre>
         self._words: list[str] = []  # the same, and the words for images in it
         self._closes_at = self._language = ""
+
+    def laid(self) -> tuple[str, _Place]:
+        """What was laid out, and where it ends.
+
+        Raises:
+            _NotByBlocks: in the midst of code, or very deep.
+        """
+        if self._verbatim is not None or sum(map(len, self._lists), self._depth) > _DEEPEST:
+            raise _NotByBlocks
+        marks = self._is_tight, self._was_tight, self._item, self._heading, self._last_depth, self._lowest
+        return "".join(self._out), _Place(bool(self._out), *marks, tuple(map(tuple, self._lists)))
+
+    def lay(self, parts: Sequence[str]) -> None:
+        """Text, name and attributes of a tag, text, …"""
+        pieces = list[str]()
+        for text, name, attributes, following in zip(parts[::3], parts[1::3], parts[2::3], parts[3::3], strict=False):
+            if text:
+                pieces.append(_decoded(text) if "&" in text else text)
+            if name in _LAYOUT or (name and name.lower() in _LAYOUT):
+                if pieces:
+                    self.text("".join(pieces))
+                    pieces.clear()
+                self.tag(name.lower(), attributes, following)
+        self.text("".join([*pieces, _decoded(parts[-1])]))
 
     def text(self, piece: str) -> None:
         """Characters between tags, decoded."""
