@@ -38,8 +38,7 @@ from pipeline_assets.corpus.readers.source_folder import (
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive
 from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, plan_buckets, plan_spill, spill_rows
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, SiteRecipe, read_threads
-from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
-from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
+from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, count_pages, read_wikipedia
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
 from pipeline_assets.corpus.spine.engine import TIMES_PACKED, RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError

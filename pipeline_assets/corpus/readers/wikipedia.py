@@ -1,4 +1,23 @@
-"""wikiextractor's files → Documents, a page each.
+"""wikiextractor's files, of `<doc …>` elements or JSON lines as what they begin with tells → Documents, a page each.
+
+    <doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="Anarchism">
+    Anarchism
+
+    Anarchism is …
+
+    </doc>
+
+    {"id": "12", "revid": "99", "url": "…", "title": "Anarchism", "text": "Anarchism is …"}
+
+Facts that shape the code (wikiextractor 2.66 to 3.1.0, six real files in three languages):
+
+- The `<doc>` format is no XML: nothing says that text and title are escaped, a `"` may stand in a title. So a page is
+  what lies between two header lines, and a line is a header if it has the whole shape.
+- 3.x writes text through `html.escape` by default, older versions and `--html-safe ''` don't.
+- `<doc>` repeats the title above the text, JSON of 2.x does, JSON of 3.x doesn't.
+- An extraction that found no page, as of a dump without line breaks, is an empty file AA/wiki_00, and ends well. With
+  pages larger than `--bytes` (0, say) AA/wiki_00 is empty too, and others follow. An empty file of another name is what
+  an extraction leaves that was killed.
 
 What becomes of a page:
 
@@ -17,21 +36,32 @@ What becomes of a page:
 
 import datetime
 import html
+import itertools
 import re
-from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal, Self
 
+import msgspec
 import pydantic
 
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.readers.columns import Fault, Patterns
-from pipeline_assets.corpus.readers.lines import row_words
+from pipeline_assets.corpus.readers.columns import Fault, Patterns, utf8_fault
+from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line_blocks, lines_of, row_words
 from pipeline_assets.corpus.readers.source_folder import ByteRange
-from pipeline_assets.corpus.readers.wikipedia_pages import Page, pages
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, key
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 
+Format = Literal["doc", "json"]
+_HEADER = re.compile(
+    rb'<doc id="(?P<id>[^"\n]+)"(?: revid="(?P<revid>[^"\n]*)")? url="(?P<url>[^"\n]*)" title="(?P<title>[^\n]*?)"'
+    rb'(?: language="[^"\n]*" revision="(?P<revision>[^"\n]*)")?>\r?\n'
+)
+_PREFIX = b'<doc id="'
+_FIRST_FILE = re.compile(r"(^|/)AA/wiki_00(\.\w+)?$")
+_END = b"</doc>"
+_END_LINE = re.compile(rb"^</doc>[ \t\r]*$", re.MULTILINE)
+_KEYS = ("id", "url", "title", "text")
 _URL = re.compile(r"https?://(?P<language>[a-z0-9-]+)\.(?:m\.)?wikipedia\.org/")
 _TITLE_ENTITIES = (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#039;", "'"), ("&amp;", "&"))
 # From when on text was offered under which licence: Wikimedia's licensing update of 2009 and terms of use of 2023.
@@ -40,6 +70,169 @@ _LICENCES = (
     (datetime.date(2009, 6, 15), "cc-by-sa-3.0"),
     (datetime.date.min, "gfdl-1.2-or-later"),
 )
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A page as the file has it.
+
+    Attributes:
+        text: with the title line above it, where the file repeats that.
+        others: further keys of a JSON line.
+    """
+
+    id: str
+    revid: str | None
+    url: str
+    title: str
+    text: str
+    others: dict[str, Any]
+
+
+def pages(piece: ByteRange) -> Iterator[tuple[int, Page | Fault]]:
+    """(place of its first line, page or fault) of the pages that begin in the range, each to its end.
+
+    Faults: those of `json_rows` and of missing or mistyped keys; `unclear_end`: a `<doc>` page with a line `</doc>` in
+    its midst, which may be text, or what is left where files were joined; bytes that are no UTF-8.
+
+    Raises:
+        InputError: from `open_extraction`, or the file is cut off: a page isn't closed where the file ends or the next
+            page begins.
+    """
+    kind, blocks = open_extraction(piece)
+    return _json_pages(piece, blocks) if kind == "json" else _doc_pages(piece, blocks)
+
+
+def open_extraction(piece: ByteRange) -> tuple[Format, Iterator[tuple[int, bytes]]]:
+    """Which of the two formats the file has, and its blocks of lines from the range on, see `line_blocks`.
+
+    Raises:
+        InputError: neither, or it is empty and not the first of an extraction, or it can't be read.
+    """
+    if piece.start > 0:
+        _, first = next(line_blocks(piece.file), (0, b""))
+        return _format(first, piece), line_blocks(piece.file, piece.start)
+    blocks = line_blocks(piece.file)
+    head = next(blocks, (0, b""))
+    return _format(head[1], piece), itertools.chain([head], blocks)
+
+
+def _format(block: bytes, piece: ByteRange) -> Format:
+    beginning = block.lstrip()
+    if beginning.startswith((b"{", b"[")):  # an array is refused by its reader, which knows the cure
+        return "json"
+    path = piece.file.path
+    header = next(_headers(block), None)
+    if header is not None and header.start() == len(block) - len(beginning):
+        return "doc"
+    if not beginning:
+        if _FIRST_FILE.search(path.as_posix()):
+            return "doc"
+        raise InputError("it is empty, as a killed extraction leaves its last file", path, "extract again")
+    if beginning.startswith((b"<mediawiki", b"<?xml")):
+        raise InputError("it is a dump, not an extraction", path, "run wikiextractor on it, and read its output")
+    first_line = ascii(beginning.split(b"\n", 1)[0][:60].decode("utf-8", "replace"))
+    if beginning.startswith(_PREFIX):
+        fix = 'give files whose pages begin with <doc id="…" url="…" title="…">, on a line of its own'
+        raise InputError(f"its first line, {first_line}, is no header of wikiextractor", path, fix)
+    what = f"its first line, {first_line}, is neither <doc id=…> nor JSON"
+    raise InputError(what, path, "give what wikiextractor writes, without --text")
+
+
+def _doc_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Page | Fault]]:
+    """A page is a header line, and all up to the next one or the end of the file."""
+    header: re.Match[bytes] | None = None
+    begin = 0
+    body: list[bytes] = []
+    for place, block in blocks:
+        position = 0
+        for match in _headers(block):
+            if header is not None:
+                content = b"".join([*body, block[position : match.start()]])
+                yield begin, _doc_page(header, content, False, piece, begin)
+            if piece.stop is not None and place + match.start() >= piece.stop:
+                return
+            header, begin, body, position = match, place + match.start(), [], match.end()
+        if header is None:
+            if piece.stop is not None and place + len(block) >= piece.stop:
+                return
+            continue
+        body.append(block[position:])
+        if place + len(block) - begin > MAX_LINE_BYTES:
+            what = f"the page at byte {begin:,} is longer than {MAX_LINE_BYTES >> 20} MiB"
+            raise InputError(what, piece.file.path, "extract again: that is no page")
+    if header is not None:
+        yield begin, _doc_page(header, b"".join(body), True, piece, begin)
+
+
+def _headers(block: bytes) -> Iterator[re.Match[bytes]]:
+    position = 0
+    while position >= 0:
+        match = _HEADER.match(block, position)
+        if match is not None:
+            yield match
+        newline = block.find(b"\n" + _PREFIX, position)
+        position = newline + 1 if newline >= 0 else -1
+
+
+def _doc_page(header: re.Match[bytes], body: bytes, is_last: bool, piece: ByteRange, place: int) -> Page | Fault:
+    """
+    Raises:
+        InputError: the page isn't closed.
+    """
+    closed = body.rstrip()
+    is_closed = closed == _END or closed.endswith(b"\n" + _END)
+    content = closed.removesuffix(_END) if is_closed else body
+    has_end_inside = _END in content and _END_LINE.search(content) is not None
+    if not is_closed and (is_last or not has_end_inside):
+        what = "this page isn't closed, the file is cut off" if is_last else "this page isn't closed before the next"
+        where = f"{piece.file.path} {row_words(piece.file.name, place, piece.file)}"
+        raise InputError(what, where, "extract again, or leave the file out")
+    if has_end_inside:
+        return Fault("unclear_end", "a line `</doc>` inside the page")
+    if header[0].endswith(b"\r\n"):  # an extraction on Windows
+        content = content.replace(b"\r\n", b"\n")
+    try:
+        id_, url, title = (header[name].decode("utf-8") for name in ("id", "url", "title"))
+        revid = (header["revid"] or header["revision"] or b"").decode("utf-8")
+        return Page(id_, revid or None, url, title, content.decode("utf-8"), {})
+    except UnicodeDecodeError as error:
+        return utf8_fault(error)
+
+
+def _json_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Page | Fault]]:
+    is_first = piece.start == 0
+    for place, row in json_rows(piece, lines_of(blocks, piece.stop)):
+        if is_first and isinstance(row, dict) and not row.keys() >= set(_KEYS):
+            missing = ", ".join(key for key in _KEYS if key not in row)
+            what = f"its first line has no {missing}; it has {', '.join(row) or 'nothing'}"
+            raise InputError(what, piece.file.path, "give wikiextractor's JSON lines; others are read as local files")
+        is_first = False
+        yield place, row if isinstance(row, Fault) else _json_page(row)
+
+
+def _json_page(row: dict[str, Any]) -> Page | Fault:
+    id_, url, title, text = (row.pop(key, None) for key in _KEYS)
+    revid = row.pop("revid", None)
+    if text is None:
+        return Fault("no_text", "null")
+    if not (type(text) is type(url) is type(title) is str and type(id_) in (str, int)):
+        typed = {"text": (text, (str,)), "id": (id_, (str, int)), "url": (url, (str,)), "title": (title, (str,))}
+        wrong = next(key for key, (value, types) in typed.items() if type(value) not in types)
+        return Fault("wrong_type", f"{wrong} is {type(typed[wrong][0]).__name__}")
+    return Page(str(id_), None if revid in (None, "") else str(revid), url, title, text, row)
+
+
+def count_pages(pieces: Iterable[ByteRange]) -> int:
+    """Lines that begin a `<doc>` element, or lines of JSON, that begin in the ranges."""
+    return sum(_count(piece) for piece in pieces)
+
+
+def _count(piece: ByteRange) -> int:
+    kind, blocks = open_extraction(piece)
+    lines = (line for _, line in lines_of(blocks, piece.stop))
+    if kind == "json":
+        return sum(bool(line.strip()) for line in lines)
+    return sum(line.startswith(_PREFIX) and b'" url="' in line and b'" title="' in line for line in lines)
 
 
 class WikipediaRecipe(RecipePart):

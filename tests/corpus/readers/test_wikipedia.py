@@ -10,8 +10,7 @@ import pytest
 
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_ranges, list_files
-from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
-from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
+from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, count_pages, read_wikipedia
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Reject
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, list_files
-from pipeline_assets.corpus.readers.wikipedia_pages import Page, count_pages, pages
+from pipeline_assets.corpus.readers.wikipedia import Page, count_pages, pages
 from pipeline_assets.corpus.spine.errors import InputError
 
 Source = Callable[..., SourceFile]

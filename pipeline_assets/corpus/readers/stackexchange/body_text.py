@@ -108,24 +108,30 @@ def _text_by_blocks(body: str) -> str:
     Raises:
         _NotByBlocks: the body has a `<` that begins no tag, or code that goes on in the next block, or is very deep.
     """
-    parts = _BLOCK_TAGS.split(body)
-    out, place, due = list[str](), _TOP, ""
-    for tags, piece in zip(("", *parts[1::2]), parts[::2], strict=True):
-        tags, words = due + tags, piece
-        due = ""
+    out, place, tags = list[str](), _TOP, ""
+    parts = iter(["", *_BLOCK_TAGS.split(body)])
+    for more_tags, piece in zip(parts, parts, strict=True):
+        tags += more_tags
+        if not piece:
+            continue
+        words, is_clear = piece, len(tags) <= _LONGEST_KEPT
         if "<" in piece:
-            words = _PHRASE_TAG.sub("", piece)
-            if "<br" in words:
-                words = words.replace("<br>", "\n").replace("<br />", "\n")
-        if "<" in words or len(tags) > _LONGEST_KEPT or (words is not piece and "&" in words and _CUT.search(piece)):
+            lines = piece.replace("<br />", "<br>").split("<br>") if "<br" in piece else [piece]
+            words = "\n".join([_PHRASE_TAG.sub("", line) for line in lines])
+            is_clear = is_clear and "<" not in words and not ("&" in piece and _CUT.search(piece))
+        if not is_clear:
             laid, place = _laid(place, tags + piece)
             out.append(laid)
         elif words := _one_spaced(_decoded(words) if "&" in words else words):
             before, place = _between(place, tags)
-            out += (before, _quoted(words, _new_line(len(place.lists) - 1)) if len(place.lists) > 1 else words)
+            if "\n" in words and len(place.lists) > 1:
+                words = _quoted(words, _new_line(len(place.lists) - 1))
+            out += (before, words)
         else:
-            due = tags
-    return "".join([*out, _ending(place, due)])
+            continue
+        tags = ""
+    out.append(_ending(place, tags) if len(tags) <= _LONGEST_KEPT else _laid(place, tags)[0])
+    return "".join(out)
 
 
 def _laid(place: _Place, html: str) -> tuple[str, _Place]:

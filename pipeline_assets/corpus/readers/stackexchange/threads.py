@@ -42,6 +42,7 @@ from pipeline_assets.corpus.spine.worker import KILLED_WORKER, WHOLE, Window
 
 _SINCE = (("2018-05-02", "cc-by-sa-4.0"), ("2011-04-08", "cc-by-sa-3.0"), ("", "cc-by-sa-2.5"))
 _LICENCE_NAME = re.compile(r"CC BY-SA (2\.5|3\.0|4\.0)")
+_is_moment = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}").fullmatch  # as the dumps do
 _TAG_NAME = re.compile(r"[^<>|]+")  # in `<a><b>`, as it was, and in `|a|b|`, as newer dumps have it
 _META = (
     "score",
@@ -178,7 +179,7 @@ def _document(question: Post, answers: Sequence[tuple[Post, str]], file: str, re
                 "id": post.id,
                 "score": post.score,
                 "owner_user_id": post.owner_user_id,
-                "created_at": moment_of(post.creation_date),
+                "created_at": _moment_of(post.creation_date),
                 "license_tag": licence.tag,
                 "source_row": post.row,
             }
@@ -191,9 +192,13 @@ def _document(question: Post, answers: Sequence[tuple[Post, str]], file: str, re
         domain=recipe.domain,
         doc_id=f"stackexchange:{recipe.host}:{question.id}",
         license_tag=licence.tag,
-        created_at=moment_of(question.creation_date),
+        created_at=_moment_of(question.creation_date),
         meta=Meta.of(file, question.row, columns, licence.evidence),
     )
+
+
+def _moment_of(date: str) -> str:
+    return date if _is_moment(date) else moment_of(date)
 
 
 @lru_cache(maxsize=10_000)

@@ -35,6 +35,33 @@ def test_rows_are_the_same_in_blocks_of_any_size(block_bytes: int) -> None:
     assert [row.attributes for row in found] == expected
 
 
+_PIECES = [
+    *(b"&lt;", b"&gt;", b"&amp;", b"&quot;", b"&#xA;", b"&#x9;", b"&#10;", b"&apos;", b"&#x0;", b"&", b"<", b">", b'"'),
+    *(b"'", b"\0", b"\1", b"\t", b"\n", b"\r", b"\x7f", b"\xc3", b"\xc3\xa9", b"\xef\xbf\xbe", b"\xef\xbf\xbd"),
+    *(b" ", b"/", b"=", b" />", b" /&gt;", b" />&#xA;  ", b' Id="1"', b' Foo="1"', b"<row ", b"</posts>"),
+    b"\xed\xa0\x80",
+]
+
+
+def test_whatever_is_in_a_row_is_read_or_refused_as_by_expat(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = b"".join([question(1, Title="a &b"), question(2, Body="<p>\r\n</p>").replace(b"\n", b"\r\n"), answer(3, 1)])
+    places = [place for place, byte in enumerate(plain) if byte in b' "=</&>\n'] + [len(plain)]
+    changed = [plain[:at] + piece + plain[stop:] for piece in _PIECES for at in places for stop in (at, at + 1)]
+    changed += [plain.replace(b"Title", b"Ti\ntle"), plain.replace(b"Body 1", b"a\nb").replace(b"/>\n", b"/>&#xA;", 1)]
+
+    def outcome(rows: bytes) -> list[Row] | str:
+        try:
+            return rows_of(HEAD + rows + END, 1 << 20)
+        except InputError as error:
+            return str(error)
+
+    found = [outcome(rows) for rows in changed]
+
+    monkeypatch.setattr("pipeline_assets.corpus.readers.stackexchange.posts._plain_rows", lambda rows: None)
+    assert found == [outcome(rows) for rows in changed]
+    assert outcome(plain) == rows_of(HEAD + plain + END, 1 << 20)
+
+
 @pytest.mark.parametrize(
     "head", [HEAD, BOM + b"<posts>", DECLARATION + b"<posts>", b"<posts>", b"\n<!-- a -->\n<posts >"]
 )
