@@ -30,7 +30,6 @@ from pipeline_assets.corpus.html_page import (
 )
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.nemotron.inventory import write_text
-from pipeline_assets.corpus.nemotron.pool_page import CORRECTNESS
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, correctness_range, length_range, text_bars
 from pipeline_assets.corpus.scoring.scores import ScoredSplit, places_by_name
 from pipeline_assets.corpus.spine.artifact import Artifact

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pipeline_assets.corpus.nemotron.pool_page import CORRECTNESS
 
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, preview_scores, report_on_scores
