@@ -1,6 +1,6 @@
 """A text as characters, words, lines and paragraphs.
 
-Classes of characters are tables that compiled filters look up; UTF-8 is read one character at a time.
+ASCII is read 64 bytes at a time, as bits; of other characters the classes are looked up, one at a time.
 
 A word is a longest run without whitespace, as `str.split` has it. A line ends at a line feed; one without a word is
 blank and is no line. A paragraph is a run of lines with no blank one between. So neither CRLF nor indentation matters.
@@ -118,7 +118,7 @@ def character_before(text: NDArray[np.uint8], at: int) -> int:
     return at
 
 
-_AT_ONCE = 4
+_AT_ONCE = 4  # places that are written without asking whether there are so many
 LINE_FEED, HASH, DOT = 0x0A, 0x23, 0x2E
 SPACES, _LETTERS, _SYMBOLS = (
     byte_ranges(_bits(character) & bit != 0 for character in range(128)) for bit in (SPACE, LETTER, SYMBOL)
