@@ -262,7 +262,10 @@ def decontaminate(
 
 def _evaluation_sets(sets: Content) -> list[Content]:
     """A section for each set that is named; what an option gives for one set as NAME=VALUE, or for all."""
-    named = [_name_and_path(text) for text in sets["name"]]
+    for text in sets["name"]:
+        if not text.partition("=")[2]:
+            raise UsageError(f"it is {text!r}", "--evaluation", "give NAME=PATH, mmlu=evaluation/mmlu")
+    named = [text.partition("=")[::2] for text in sets["name"]]
     names = {name for name, _ in named}
     sections = []
     for name, path in named:
@@ -274,13 +277,6 @@ def _evaluation_sets(sets: Content) -> list[Content]:
         section = {"name": name, "path": str(folder), "files": patterns, "columns": columns, "text_unit": unit}
         sections.append(section)
     return sections
-
-
-def _name_and_path(text: str) -> tuple[str, str]:
-    name, separator, path = text.partition("=")
-    if not separator or not path:
-        raise UsageError(f"it is {text!r}", "--evaluation", "give NAME=PATH, mmlu=evaluation/mmlu")
-    return name, path
 
 
 def _said_of(name: str, names: Collection[str], given: Sequence[str]) -> list[str]:

@@ -146,7 +146,12 @@ def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
     """
     found: dict[str, dict[str, Target]] = {DEDUPLICATED.name: {}, NORMALIZED_SHARDS.name: {}}
     for place in sealed_below(folder):
-        for artifact in _rows_at(place):
+        laid_out = open_artifact(place)
+        artifacts = [laid_out] if laid_out.manifest.kind in found else []
+        if laid_out.manifest.kind == HF_LAYOUT.name:
+            lineage = Lineage(root_of(place) or place.parent)
+            artifacts = [lineage.locate(str(one["digest"])) for one in laid_out.manifest.identity.upstream]
+        for artifact in artifacts:
             manifest = artifact.manifest
             partition, of_kind = manifest.name.partition("/")[2], found[manifest.kind]
             if partition in of_kind and of_kind[partition].folder != artifact.folder:
@@ -157,14 +162,6 @@ def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
     if not deduplicated and not normalised:
         raise UsageError("no rows are sealed there", folder, "give a folder that `nemotron normalize` or `run` made")
     return [*deduplicated.values()], [one for name, one in normalised.items() if name not in deduplicated]
-
-
-def _rows_at(folder: Path) -> list[Artifact]:
-    artifact = open_artifact(folder)
-    if artifact.manifest.kind == HF_LAYOUT.name:
-        lineage = Lineage(root_of(folder) or folder.parent)
-        return [lineage.locate(str(one["digest"])) for one in artifact.manifest.identity.upstream]
-    return [artifact] if artifact.manifest.kind in (DEDUPLICATED.name, NORMALIZED_SHARDS.name) else []
 
 
 def _build(

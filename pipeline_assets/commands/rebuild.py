@@ -28,13 +28,7 @@ from resources.launchers import elsewhere_of
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.rows.comparison import Changed, Comparison, DocumentChanges, FileChanges
-    from pipeline_assets.corpus.trust.differences import (
-        FileFinding,
-        RowDifference,
-        RowDifferences,
-        StepOutcome,
-        Version,
-    )
+    from pipeline_assets.corpus.trust.differences import FileFinding, RowDifference, RowDifferences, StepOutcome
     from pipeline_assets.corpus.trust.rebuild import Rebuild
 
 _SHOWN_LINES = 10
@@ -120,7 +114,9 @@ def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
         more = ", …" if len(outcome.stored_otherwise) > _SHOWN_FILES else ""
         yield f"{counted(len(outcome.stored_otherwise), 'file')} equal, though stored in other bytes: {paths}{more}"
     if outcome.verdict == "different":
-        yield from _cause_lines(outcome.versions)
+        same = "program, Python, platform and libraries are those of when it was sealed"
+        yield "other than when it was sealed:" if outcome.versions else same
+        yield from (f"{_GAP}{version.name}: {version.sealed} → {version.here}" for version in outcome.versions)
     if copy is not None:
         yield f"kept in {copy}"
         if outcome.verdict == "different" and step.place is not None:
@@ -185,14 +181,6 @@ def _rows_words(rows: "RowDifferences | None") -> str:
     return f"; {rows.differing:,} of {in_all} {rows.unit} differ{because}"
 
 
-def _cause_lines(versions: "Sequence[Version]") -> Iterator[str]:
-    if versions:
-        yield "other than when it was sealed:"
-        yield from (f"{_GAP}{version.name}: {version.sealed} → {version.here}" for version in versions)
-    else:
-        yield "program, Python, platform and libraries are those of when it was sealed"
-
-
 def diff(
     a: Annotated[Path, typer.Argument(help="Folder of a sealed artifact.")],
     b: Annotated[Path, typer.Argument(help="Folder of another one of its kind.")],
@@ -242,7 +230,11 @@ def _diff_lines(found: "Comparison") -> Iterator[str]:
         is_hub = bool(found.files.commits_a or found.files.commits_b)
         yield from _section("read from the hub" if is_hub else "files read", _listing_lines(found.files))
     yield from _section("shards selected", [f"{change.name}: {_change_words(change)}" for change in found.shards])
-    yield from _section("counts", _count_lines(found))
+    counts = [
+        (_count_words(one.name), _figure(one.a), _figure(one.b), "" if one.is_equal else _figure(one.delta, "+"))
+        for one in found.counts
+    ]
+    yield from _section("counts", aligned([("", "A", "B", "change"), *counts], numbers=(1, 2, 3)))
     for changes in found.documents:
         title = "documents" if changes.part is None else f"documents of {changes.part}"
         yield from _section(title, _document_lines(changes))
@@ -261,11 +253,11 @@ def _change_words(change: "Changed") -> str:
 def _listing_lines(files: "FileChanges") -> list[str]:
     commits = [", ".join(side) or "nothing" for side in (files.commits_a, files.commits_b)]
     is_same_commit = commits[0] == commits[1]
-    lines = [f"commit: {commits[0]}" + ("" if is_same_commit else f" → {commits[1]}")]
+    commit = f"commit: {commits[0]}" + ("" if is_same_commit else f" → {commits[1]}")
     changes = list(_file_change_lines(files))
     if not files.commits_a and not files.commits_b:
         return changes or ["the same files"]
-    return [*lines, *changes] if changes or not is_same_commit else [*lines, "the same files and row groups"]
+    return [commit, *(changes or (["the same files and row groups"] if is_same_commit else []))]
 
 
 def _file_change_lines(files: "FileChanges") -> Iterator[str]:
@@ -281,14 +273,6 @@ def _file_change_lines(files: "FileChanges") -> Iterator[str]:
         (files.row_groups_cut_elsewhere, "read for both, up to another row"),
     )
     yield from (f"{counted(count, 'row group')} {words}" for count, words in of_rows if count)
-
-
-def _count_lines(found: "Comparison") -> list[str]:
-    rows = [
-        (_count_words(one.name), _figure(one.a), _figure(one.b), "" if one.is_equal else _figure(one.delta, "+"))
-        for one in found.counts
-    ]
-    return aligned([("", "A", "B", "change"), *rows], numbers=(1, 2, 3))
 
 
 def _figure(value: int | str, sign: str = "") -> str:

@@ -88,19 +88,15 @@ def trace(
         else:
             found = trace_id(store, doc_id) if doc_id is not None else trace_row(store, row or 0)
         if record:
-            _print_records(found, root)
+            from pipeline_assets.corpus.recipes.run import hub_of
+            from pipeline_assets.corpus.rows.record import record_of
+
+            for one in found:
+                typer.echo(record_of(one.text.source.rows[0], hub_of(root, os.environ)))
             return
         lines = [line for one in found for line in (*_traced_lines(one), "")]
     told = [_traced_json(one) for one in found]
     answer(as_json, told if store.holds_several else told[0], lines[:-1])
-
-
-def _print_records(found: "Sequence[Traced]", root: Path) -> None:
-    from pipeline_assets.corpus.recipes.run import hub_of
-    from pipeline_assets.corpus.rows.record import record_of
-
-    for one in found:
-        typer.echo(record_of(one.text.source.rows[0], hub_of(root, os.environ)))
 
 
 def _traced_lines(found: "Traced") -> Iterator[str]:

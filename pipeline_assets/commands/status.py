@@ -118,9 +118,17 @@ def status(
     untouched = [one.name for one in found if one not in known]
     content = {
         "data": data,
-        "recipes": [_recipe_json(one) for one in known],
+        "recipes": [
+            {"recipe": one.name, "path": one.path, "error": one.error}
+            | {"artifacts": [_holding_json(holding, one) for holding in one.held]}
+            for one in known
+        ],
         "untouched": untouched,
-        "unasked": [_unasked_json(other) for other in others],
+        "unasked": [
+            {key: getattr(other, key) for key in ("folder", "name", "digest", "damage")}
+            | {**asdict(other.size), **_sealed_json(other.sealed_at)}
+            for other in others
+        ],
         "unasked_builds": [{"folder": build.folder, **_unfinished_json(build.unfinished)} for build in builds],
         "rebuilds": [_rebuild_json(rebuild) for rebuild in rebuilds],
     }
@@ -244,11 +252,6 @@ def _builder_words(unfinished: Unfinished) -> str:
     return f"process {builder.pid} on {builder.host} is building it{since}"
 
 
-def _recipe_json(one: KnownRecipe) -> dict[str, Any]:
-    artifacts = [_holding_json(holding, one) for holding in one.held]
-    return {"recipe": one.name, "path": one.path, "error": one.error, "artifacts": artifacts}
-
-
 def _holding_json(holding: ArtifactStatus, known: KnownRecipe) -> dict[str, Any]:
     return {
         "artifact": holding.target.kind,
@@ -262,11 +265,7 @@ def _holding_json(holding: ArtifactStatus, known: KnownRecipe) -> dict[str, Any]
         "checks": holding.checks,
         **asdict(holding.size),
         **_sealed_json(holding.sealed_at),
-        **(
-            {"builder": None, "unfinished": None}
-            if holding.unfinished is None
-            else _unfinished_json(holding.unfinished)
-        ),
+        **_unfinished_json(holding.unfinished),
         "go_on": known.going_on(holding) if holding.condition == "interrupted" else None,
         "mend": known.mending(holding) if holding.condition == "damaged" else None,
     }
@@ -280,11 +279,6 @@ def _unfinished_json(unfinished: Unfinished | None) -> dict[str, Any]:
     del told["builder"]
     who = None if builder is None else {"pid": builder.pid, "host": builder.host, "since": _utc(builder.since)}
     return {"builder": who, "unfinished": told}
-
-
-def _unasked_json(other: Orphan) -> dict[str, Any]:
-    told: dict[str, Any] = {key: getattr(other, key) for key in ("folder", "name", "digest", "damage")}
-    return {**told, **asdict(other.size), **_sealed_json(other.sealed_at)}
 
 
 def _rebuild_json(rebuild: "Leftover") -> dict[str, Any]:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,7 +32,7 @@ from pipeline_assets.corpus.spine.usage import Stopwatch
 from pipeline_assets.corpus.trust.sample import Sample
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.readers.held import HeldOfFolders, HeldOfHub
+    from pipeline_assets.corpus.readers.held import HeldOfFolders
     from pipeline_assets.corpus.trust.result import Proven, Verification
 
 logger = logging.getLogger("corpusmill")
@@ -68,7 +68,10 @@ def verify(
     found = look_at_chain(folder, Scope(root, drawn, content, workers, log_every))
     with _open_journal(found, fresh) as journal:
         hold(found, journal)
-        written = json.dumps(report_of(found, _program()), indent=1) if report or as_json else ""
+        provenance = Stopwatch().provenance({})
+        kept = {name: provenance[name] for name in ("host", "platform", "python", "libraries", "git_sha")}
+        program = {"corpusmill": version("corpusmill"), **kept}
+        written = json.dumps(report_of(found, program), indent=1) if report or as_json else ""
         if report is not None:
             write_durably(report, written.encode() + b"\n")
         journal.forget()
@@ -97,28 +100,15 @@ def _open_journal(found: "Verification", fresh: bool) -> Journal:
     question = f"{found.folder.resolve()}\n{scope.root and scope.root.resolve()}\n{scope.sample!r}\n{scope.content}"
     name = hashlib.sha256(os.fsencode(question)).hexdigest()[:32]
     try:
-        return Journal(_cache() / "corpusmill" / "verify" / f"{name}.jsonl", fresh)
+        # The user's folder for what can be made again, as the XDG Base Directory Specification has it.
+        cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        cache = cache if cache.is_absolute() else Path.home() / ".cache"
+        return Journal(cache / "corpusmill" / "verify" / f"{name}.jsonl", fresh)
     except BlockingIOError:
         logger.warning("another process verifies this: if this one is stopped, it starts over")
-    except (OSError, InputError, RuntimeError) as error:
+    except (OSError, InputError, RuntimeError) as error:  # RuntimeError: the system knows of no home
         logger.warning("progress can't be kept (%s): if this is stopped, it starts over", error)
     return Journal(None)
-
-
-def _cache() -> Path:
-    """The user's folder for what can be made again, as the XDG Base Directory Specification has it.
-
-    Raises:
-        RuntimeError: the system knows of no home.
-    """
-    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return named if named.is_absolute() else Path.home() / ".cache"
-
-
-def _program() -> dict[str, Any]:
-    provenance = Stopwatch().provenance({})
-    kept = ("host", "platform", "python", "libraries", "git_sha")
-    return {"corpusmill": version("corpusmill"), **{name: provenance[name] for name in kept}}
 
 
 def _lines(found: "Verification") -> Iterator[str]:
@@ -129,7 +119,12 @@ def _lines(found: "Verification") -> Iterator[str]:
     if found.scope.root is not None:
         yield from aligned([_artifact_cells(artifact, found) for artifact in found.chain.artifacts], numbers=(3, 4))
     if found.hub is not None and found.hub.listed:
-        yield _hub_line(found, found.hub)
+        hub = found.hub
+        read = len(hub.whole) + len(hub.in_part) + len(hub.not_here)
+        yield (
+            f"hub cache: of {read:,} files read, {len(hub.whole):,} are here whole, {len(hub.in_part):,} in part "
+            f"({_hashed_words(hub.tasks, found)}); not here: {len(hub.not_here):,} files"
+        )
     if found.sources is not None and found.sources.listed:
         yield _sources_line(found, found.sources)
     yield from (_proven_line(proven) for proven in found.proofs)
@@ -157,14 +152,6 @@ def _artifact_cells(artifact: Artifact, found: "Verification") -> tuple[str, ...
     files = f"{len(tasks):,}" if len(read) == len(tasks) else f"{len(read):,} of {len(tasks):,}"
     size = sum(task.bytes for task in read)
     return word, artifact.manifest.kind, artifact.manifest.name, f"{files} files", f"{size:,} bytes"
-
-
-def _hub_line(found: "Verification", hub: "HeldOfHub") -> str:
-    read = len(hub.whole) + len(hub.in_part) + len(hub.not_here)
-    return (
-        f"hub cache: of {read:,} files read, {len(hub.whole):,} are here whole, {len(hub.in_part):,} in part "
-        f"({_hashed_words(hub.tasks, found)}); not here: {len(hub.not_here):,} files"
-    )
 
 
 def _sources_line(found: "Verification", sources: "HeldOfFolders") -> str:

@@ -211,7 +211,9 @@ def _date(page: Page) -> str:
 def _rows_of_pages(*shares: Sequence[Page]) -> Iterator[Sequence[Json]]:
     web, wikipedia, crawl, sample, slim = shares
     quoted = [[page for page in one if len(page.text) > 1_500 and " the " in page.text] for one in (web, crawl)]
-    yield [_web_row(page, DUMPS[number % 4]) for number, page in enumerate(web)]
+    rows = (Row(page.text, urn(page.url), DUMPS[number % 4], page.url) for number, page in enumerate(web))
+    web_rows = [{**columns(row), "date": _date(page)} for row, page in zip(rows, web, strict=True)]
+    yield [{name: row[name] for name in _WEB_COLUMNS.split()} for row in web_rows]
     named = [{"id": str(number), "url": page.url, "title": page.url[8:]} for number, page in enumerate(wikipedia, 12)]
     yield [{**row, "text": page.text} for row, page in zip(named, wikipedia, strict=True)]
     crawled = [*crawl, *_repeats(quoted[0][:3], quoted[1][0])]
@@ -221,11 +223,6 @@ def _rows_of_pages(*shares: Sequence[Page]) -> Iterator[Sequence[Json]]:
     yield [{"text": page.text, "meta": meta} for page, meta in zip(sample, metas, strict=True)]
     sets = [{"redpajama_set_name": f"RedPajama{name}"} for name in ("CommonCrawl", "C4", "StackExchange")]
     yield [{"text": page.text, "meta": sets[number % 3]} for number, page in enumerate(slim)]
-
-
-def _web_row(page: Page, dump: str) -> Json:
-    row = {**columns(Row(page.text, urn(page.url), dump, page.url)), "date": _date(page)}
-    return {name: row[name] for name in _WEB_COLUMNS.split()}
 
 
 def _rows_of_modules(modules: Sequence[Page], starred: Sequence[Page]) -> Iterator[Sequence[Json]]:
