@@ -12,17 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline_assets.commands.terminal import (
-    IN_ONE_LINE,
-    AsJson,
-    OptionalRoot,
-    ago,
-    aligned,
-    as_command,
-    data_root,
-    log_to_stderr,
-    tell,
-)
+from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -49,9 +39,9 @@ def verify(
     workers: Annotated[int, typer.Option(min=0, envvar="CORPUSMILL_WORKERS", help="Files read at a time.")] = 2,
     fresh: Annotated[bool, typer.Option("--fresh", help="Don't go on from where the last one was stopped.")] = False,
     report: Annotated[Path | None, typer.Option(help="File to write a report to, as JSON.")] = None,
-    data: OptionalRoot = None,
+    data: terminal.OptionalRoot = None,
     log_every: Annotated[int, typer.Option(min=1, envvar="CORPUSMILL_LOG_EVERY", help="Seconds between lines.")] = 10,
-    as_json: AsJson = False,
+    as_json: terminal.AsJson = False,
 ) -> bool:
     """Example: corpusmill verify data/megatron/healing_text_v1 --upstream"""
     from pipeline_assets.corpus.trust.result import Scope
@@ -61,10 +51,10 @@ def verify(
     if sample is None and seed != "0":
         raise UsageError("a seed alone draws nothing", "--seed", "give --sample too")
     drawn = None if sample is None else Sample.parse(sample, seed)
-    root = data_root(folder, data) if upstream else None
+    root = terminal.data_root(folder, data) if upstream else None
     if report is not None:
         _check_place(report)
-    log_to_stderr()
+    terminal.log_to_stderr()
     found = look_at_chain(folder, Scope(root, drawn, content, workers, log_every))
     with _open_journal(found, fresh) as journal:
         hold(found, journal)
@@ -75,7 +65,7 @@ def verify(
         if report is not None:
             write_durably(report, written.encode() + b"\n")
         journal.forget()
-    tell([written] if as_json else (line.translate(IN_ONE_LINE) for line in _lines(found)))
+    terminal.tell([written] if as_json else (line.translate(terminal.IN_ONE_LINE) for line in _lines(found)))
     return not found.findings
 
 
@@ -117,7 +107,9 @@ def _lines(found: "Verification") -> Iterator[str]:
     if len(found.findings) > _SHOWN_FINDINGS:
         yield f"… and {len(found.findings) - _SHOWN_FINDINGS:,} more; --report lists them"
     if found.scope.root is not None:
-        yield from aligned([_artifact_cells(artifact, found) for artifact in found.chain.artifacts], numbers=(3, 4))
+        yield from terminal.aligned(
+            [_artifact_cells(artifact, found) for artifact in found.chain.artifacts], numbers=(3, 4)
+        )
     if found.hub is not None and found.hub.listed:
         hub = found.hub
         read = len(hub.whole) + len(hub.in_part) + len(hub.not_here)
@@ -141,7 +133,7 @@ def _mending_lines(found: "Verification") -> Iterator[str]:
     at = ["--data", found.scope.root] if found.scope.root is not None else []
     for artifact in found.chain.artifacts:
         if damaged & {artifact.folder / file.path for file in artifact.manifest.storage}:
-            yield f"to mend it: {as_command('rebuild', artifact.folder, '--put-back', *at)}"
+            yield f"to mend it: {terminal.as_command('rebuild', artifact.folder, '--put-back', *at)}"
 
 
 def _artifact_cells(artifact: Artifact, found: "Verification") -> tuple[str, ...]:
@@ -202,7 +194,7 @@ def _before_lines(found: "Verification") -> Iterator[str]:
     documents = f" and {found.documents_before:,} documents" if found.documents_before else ""
     yield (
         f"of this, {found.bytes_before:,} bytes ({files:,} whole files){documents} were read before an interruption, "
-        f"the first {ago(since)} ago; --fresh reads all again"
+        f"the first {terminal.ago(since)} ago; --fresh reads all again"
     )
 
 
