@@ -5,7 +5,8 @@
     CANDIDATE_DATASET_ID=me/pools modal run modal_jobs/nll_scoring.py
 
 CORPUSMILL_MODAL_* say what containers are asked for, see `modal_settings`. `fetch` alone reads from the hub. Modal
-gives an interrupted input to another container, whatever `retries` says; there it goes on by its journal.
+gives an interrupted input to another container, whatever `retries` says; there it goes on by its journal. Containers
+have pinned packages and, of corpusmill, the files that scoring imports, no others.
 """
 
 import contextlib
@@ -13,7 +14,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from modulefinder import ModuleFinder
 from pathlib import Path
 
 import modal
@@ -30,6 +32,14 @@ _MOUNT = Path(os.environ.get("CORPUSMILL_MODAL_MOUNT", "/corpusmill"))
 FILES_FOLDER, SCORES_FOLDER = _MOUNT / "files", _MOUNT / "scores"
 _MODULES = "pipeline_assets.corpus.scoring.remote_shard", ModalSettings.__module__
 _BETWEEN_COMMITS_S = 5.0
+_PROJECT = Path(__file__).parents[1]
+_OURS = "pipeline_assets"
+_CONSTRAINTS = "/constraints.txt"
+# What these files import that Python doesn't bring, by the names that packages are installed by.
+PACKAGES = (
+    *("accelerate", "gigatoken", "httpx2", "huggingface_hub", "msgspec", "numpy", "pyarrow", "pydantic", "pyyaml"),
+    *("safetensors", "tiktoken", "tokenizers", "torch", "transformers", "zstandard"),
+)
 # What `modal run` scores: an option of `corpusmill nemotron score` by the variable that says it.
 _KNOBS = {
     "CANDIDATE_DATASET_ID": "--pool",
@@ -43,15 +53,43 @@ _KNOBS = {
 }
 
 
-def _volume(name: str) -> modal.Volume:
-    return modal.Volume.from_name(name, create_if_missing=True, version=2, environment_name=SETTINGS.environment)
+def image_of(modules: Sequence[str], more: Sequence[str] = ()) -> modal.Image:
+    """An image in which some modules of this project can be imported.
+
+    Args:
+        more: packages beside `PACKAGES`, such as kernels that a model's attention or experts take.
+    """
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return (
+        modal.Image.debian_slim(python_version=python)
+        .add_local_file(_PROJECT / "constraints.txt", _CONSTRAINTS, copy=True)
+        .uv_pip_install(*PACKAGES, *more, extra_options=f"--constraint {_CONSTRAINTS}")
+        .add_local_python_source(_OURS, ignore=left_out(modules))
+    )
+
+
+def left_out(modules: Sequence[str]) -> Callable[[Path], bool]:
+    """Whether a file of the package, by its path below that, is none of `sources_of`."""
+    wanted = sources_of(modules)
+    return lambda path: _PROJECT / _OURS / path not in wanted
+
+
+def sources_of(modules: Sequence[str]) -> set[Path]:
+    """The files of this project that importing some of its modules takes, at once or later, and data beside them."""
+    finder = ModuleFinder([str(_PROJECT)])  # packages that are installed it doesn't find, nor looks into
+    for name in modules:
+        finder.import_hook(name)
+    ours = [module for name, module in finder.modules.items() if name.partition(".")[0] == _OURS]
+    found = {Path(str(vars(module)["__file__"])) for module in ours}
+    return {*found, *(data for folder in {path.parent for path in found} for data in folder.glob("*.tiktoken"))}
 
 
 app = modal.App(SETTINGS.app)
-files, scores = map(_volume, SETTINGS.volumes)
+files, scores = (
+    modal.Volume.from_name(name, create_if_missing=True, version=2, environment_name=SETTINGS.environment)
+    for name in SETTINGS.volumes
+)
 if modal.is_local():
-    from modal_jobs.image import image_of
-
     image = image_of(_MODULES, os.environ.get("CORPUSMILL_MODAL_PACKAGES", "").split())
 else:
     image = modal.Image.debian_slim()

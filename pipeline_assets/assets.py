@@ -17,6 +17,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from pipeline_assets import events
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine import durable
@@ -24,18 +25,6 @@ from pipeline_assets.corpus.spine.artifact import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError, TransientError
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import REPLACE, Target
-from pipeline_assets.events import (
-    RecipeOf,
-    asset_key,
-    by_kind,
-    code_version,
-    evaluations,
-    materialization,
-    newest_shown,
-    said,
-    shown_targets,
-    upstream_keys,
-)
 from pipeline_assets.external import externals_of
 from pipeline_assets.systems.registry import KINDS, SYSTEMS
 from resources.materialization import metadata_of
@@ -51,17 +40,17 @@ _UNFIT_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
 OWNERS, TAGS = "CORPUSMILL_OWNERS", "CORPUSMILL_TAGS"
 
 
-def assets_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> list[dg.AssetsDefinition]:
+def assets_of(recipe: Recipe, root: Path, recipe_of: events.RecipeOf) -> list[dg.AssetsDefinition]:
     """An asset for each kind of artifact that a recipe asks for, upstream first.
 
     Args:
         root: the data root.
         recipe_of: who asks for what lies there already.
     """
-    return [_asset(recipe, KINDS[kind], asked, root, recipe_of) for kind, asked in by_kind(recipe).items()]
+    return [_asset(recipe, KINDS[kind], asked, root, recipe_of) for kind, asked in events.by_kind(recipe).items()]
 
 
-def job_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> dg.JobDefinition:
+def job_of(recipe: Recipe, root: Path, recipe_of: events.RecipeOf) -> dg.JobDefinition:
     """The job that makes all that a recipe asks for, whatever its partitions."""
     name = name_in_dagster(recipe.name)
 
@@ -76,8 +65,8 @@ def job_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> dg.JobDefinition:
     ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
         run = store.run(root, hub.files(root))
         with as_failure(root, context.retry_number):
-            newest = functools.cache(functools.partial(newest_shown, context.instance))
-            for target, shown in shown_targets(recipe, root, recipe_of):
+            newest = functools.cache(functools.partial(events.newest_shown, context.instance))
+            for target, shown in events.shown_targets(recipe, root, recipe_of):
                 built = drive.build(target, run)
                 content = built.artifact.manifest.digest, shown.code
                 said = built.checks
@@ -85,9 +74,9 @@ def job_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> dg.JobDefinition:
                 context.log.info(f"{target.kind} {target.partition or target.name}: {word}, {content[0]}")
                 # What was there and is shown isn't shown, and plotted, once more.
                 if not built.was_current or newest(shown.key).get(shown.partition) != content:
-                    yield materialization(built.artifact, shown, context.instance, built.was_current)
+                    yield events.materialization(built.artifact, shown, context.instance, built.was_current)
                     said = said or target.results(root, built.artifact.manifest)
-                yield from evaluations(shown.key, KINDS[target.kind], {target.partition: said})
+                yield from events.evaluations(shown.key, KINDS[target.kind], {target.partition: said})
                 target.refuse_failed(root)
 
     @dg.job(name=name, description=f"Everything that {recipe.name} asks for", tags={"corpusmill/recipe": recipe.name})
@@ -104,9 +93,9 @@ def name_in_dagster(name: str) -> str:
 
 
 def _asset(
-    recipe: Recipe, kind: Kind, targets: Sequence[Target], root: Path, recipe_of: RecipeOf
+    recipe: Recipe, kind: Kind, targets: Sequence[Target], root: Path, recipe_of: events.RecipeOf
 ) -> dg.AssetsDefinition:
-    key, by_partition = asset_key(kind.name, recipe.name), {target.partition: target for target in targets}
+    key, by_partition = events.asset_key(kind.name, recipe.name), {target.partition: target for target in targets}
     partitions = dg.StaticPartitionsDefinition([name for name in by_partition if name is not None])
     externals = externals_of(targets, root)
     spec = dg.AssetSpec(
@@ -115,7 +104,7 @@ def _asset(
         description=inspect.cleandoc(kind.description),
         group_name=name_in_dagster(recipe.name),
         kinds=set(kind.formats),
-        code_version=code_version(kind, targets, externals),
+        code_version=events.code_version(kind, targets, externals),
         metadata={"dagster/code_references": _page_of(recipe.system)},
         skippable=True,
     )
@@ -170,11 +159,11 @@ def _page_of(system: str) -> dg.CodeReferencesMetadataValue:
         return dg.CodeReferencesMetadataValue(code_references=[reference])
 
 
-def _deps(recipe: Recipe, targets: Sequence[Target], recipe_of: RecipeOf) -> list[dg.AssetDep]:
+def _deps(recipe: Recipe, targets: Sequence[Target], recipe_of: events.RecipeOf) -> list[dg.AssetDep]:
     """What the artifacts are made from, partition for partition."""
     pairs: dict[dg.AssetKey, list[tuple[str | None, str | None]]] = {}
     for target in targets:
-        for key, upstream in upstream_keys(target, recipe.name, recipe_of).items():
+        for key, upstream in events.upstream_keys(target, recipe.name, recipe_of).items():
             pairs.setdefault(key, []).extend((one.partition, target.partition) for one in upstream)
     return [dg.AssetDep(key, partition_mapping=_mapping(found)) for key, found in pairs.items()]
 
@@ -222,7 +211,7 @@ def _check_results(
         for partition, found in results.items():
             not_asked = failed("not asked: its files aren't as sealed")
             asked[partition] = next((one for one in found if one.name == check.name), not_asked)
-        yield dg.AssetCheckResult(check_name=check.name, asset_key=key, **said(asked))
+        yield dg.AssetCheckResult(check_name=check.name, asset_key=key, **events.said(asked))
 
 
 @contextlib.contextmanager

@@ -310,7 +310,10 @@ def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance)
         newest = instance.get_latest_materialization_event(key)
         for event in evaluations(key, KINDS[kind], results[key]):
             record = known.get(event.asset_check_key)
-            if record is None or _is_older(record.event, newest) or _words(record.evaluation) != _words(event):
+            told = None if record is None else record.event
+            # What was said before the newest materialization the UI takes for not asked.
+            is_older = newest is not None and (told is None or told.timestamp < newest.timestamp)
+            if record is None or is_older or _words(record.evaluation) != _words(event):
                 if time.monotonic() > deadline:
                     return None
                 instance.report_runless_asset_event(event)
@@ -332,11 +335,6 @@ def _is_stale(target: Target, root: Path, known: dict[int, bool]) -> bool:
             or any(_is_stale(one, root, known) for one in target.upstream)
         )
     return known[id(target)]
-
-
-def _is_older(said: dg.EventLogEntry | None, newest: dg.EventLogEntry | None) -> bool:
-    """Whether a check said something before the newest materialization: then the UI takes it for not asked."""
-    return newest is not None and (said is None or said.timestamp < newest.timestamp)
 
 
 def _words(event: dg.AssetCheckEvaluation | None) -> tuple[object, ...]:

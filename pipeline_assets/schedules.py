@@ -141,7 +141,17 @@ def scheduled(root: Path, recipes: Sequence[Recipe], jobs: Mapping[str, dg.JobDe
                 job = _job(section, root, _verify, f"Reads {section.sample} of what {section.recipe} made")
                 own.append(job)
         try:
-            made.append(_schedule(section, job))
+            made.append(
+                dg.ScheduleDefinition(
+                    name=name_in_dagster(section.name),
+                    job=job,
+                    cron_schedule=section.cron,
+                    execution_timezone=section.timezone,
+                    description=f"{section.action} {section.recipe}",
+                    tags={"corpusmill/recipe": section.recipe, "corpusmill/action": section.action},
+                    default_status=dg.DefaultScheduleStatus.STOPPED,
+                )
+            )
             runs += [section] * (section.action == "run")
         except dg.DagsterInvalidDefinitionError as error:
             fix = "write five fields, such as '0 6 * * 1', and a timezone such as Europe/Berlin"
@@ -149,18 +159,6 @@ def scheduled(root: Path, recipes: Sequence[Recipe], jobs: Mapping[str, dg.JobDe
     for one in wrong:
         logging.getLogger("corpusmill").warning("a schedule is left out: %s", one)
     return Scheduled(made, own, runs)
-
-
-def _schedule(section: ScheduleSection, job: dg.JobDefinition) -> dg.ScheduleDefinition:
-    return dg.ScheduleDefinition(
-        name=name_in_dagster(section.name),
-        job=job,
-        cron_schedule=section.cron,
-        execution_timezone=section.timezone,
-        description=f"{section.action} {section.recipe}",
-        tags={"corpusmill/recipe": section.recipe, "corpusmill/action": section.action},
-        default_status=dg.DefaultScheduleStatus.STOPPED,
-    )
 
 
 Act = Callable[[dg.OpExecutionContext, ScheduleSection, Store, Run], None]
@@ -299,7 +297,9 @@ class Freshness:
         self, instance: dg.DagsterInstance, now: datetime
     ) -> Iterator[tuple[dg.AssetCheckSpec, dict[str | None, CheckResult]]]:
         """What is to be said of each asset, by partition."""
-        struck = self._struck(now)
+        cron, timezone = self._section.cron, self._section.timezone
+        last = get_latest_completed_cron_tick(cron, now, timezone)
+        struck = get_latest_completed_cron_tick(cron, datetime.fromtimestamp(last.timestamp() - 1, UTC), timezone)
         ran = self._last_run(instance)
         for spec in self._specs:
             targets = self._targets[spec.asset_key]
@@ -312,12 +312,6 @@ class Freshness:
         if max(ran, _written(self._root / target.folder / FILE_NAME)) >= struck:
             return CheckResult(name, True, False, f"{state} since the last run ({reason})")
         return CheckResult(name, False, False, f"overdue since {struck:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
-
-    def _struck(self, now: datetime) -> datetime:
-        """When the clock struck last but once."""
-        cron, timezone = self._section.cron, self._section.timezone
-        last = get_latest_completed_cron_tick(cron, now, timezone)
-        return get_latest_completed_cron_tick(cron, datetime.fromtimestamp(last.timestamp() - 1, UTC), timezone)
 
     def _last_run(self, instance: dg.DagsterInstance) -> datetime:
         """When a run last ended with all as the recipe asks; else since when the recipe says what it does."""

@@ -62,7 +62,11 @@ def ui(
         command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-p", str(port), "-h", "127.0.0.1"]
         command += ["--log-level", "warning"]  # each look of its sensor would be told
         process = subprocess.Popen(
-            command, cwd=environment["DAGSTER_HOME"], env=environment, preexec_fn=_default_signals
+            command,
+            cwd=environment["DAGSTER_HOME"],
+            env=environment,
+            # It can only be stopped softly if SIGINT is not ignored, as it is in a shell's background job.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
         has_answered, status = False, None
@@ -84,11 +88,6 @@ def _answers(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _default_signals() -> None:
-    """`dagster dev` can only be stopped softly if SIGINT is not ignored, as it is in a shell's background job."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextlib.contextmanager

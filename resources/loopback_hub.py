@@ -30,7 +30,7 @@ class LoopbackHub:
 
     A repo has one commit at a time, its content: that id and `main` reach it, any other revision is not found, and both
     move when a file changes. A file `.gated` in a repo asks for a token to list or read files, `.private` to see the
-    repo at all; any token will do, but to write for those that begin as `loopback_writes.READ_ONLY`.
+    repo at all; any token will do, but to write for those that begin as `loopback_repos.READ_ONLY`.
 
     Args:
         folder: holds the repos; read anew at each request.

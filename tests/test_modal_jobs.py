@@ -9,7 +9,7 @@ from modal.mount import _Mount, _select_files
 from refusals import refusal
 
 from modal_jobs import nll_scoring
-from modal_jobs.image import left_out, sources_of
+from modal_jobs.nll_scoring import left_out, sources_of
 from pipeline_assets import cli
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from resources import modal_launcher

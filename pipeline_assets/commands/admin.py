@@ -243,11 +243,9 @@ def _sections(drafts: "Sequence[Draft]") -> Iterator[str]:
             content["source"] += f"-{taken[content['source']]}"
         for number, (key, value) in enumerate(content.items()):
             remark = f"  # {draft.remarks[key]}" if key in draft.remarks else ""
-            yield f"{'  - ' if number == 0 else '    '}{key}: {_in_line(value)}{remark}"
+            as_yaml = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
+            as_yaml = as_yaml.removesuffix("...\n").strip()
+            yield f"{'  - ' if number == 0 else '    '}{key}: {as_yaml}{remark}"
         yield from () if "filters" in content else [f"    {_FILTERS}"]
         yield f"    {_REJECTS}"
         yield ""
-
-
-def _in_line(value: object) -> str:
-    return yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True).removesuffix("...\n").strip()

@@ -10,18 +10,8 @@ from typing import Annotated, Any, Self
 
 import typer
 
+from pipeline_assets.commands import terminal
 from pipeline_assets.commands.sections import Sets
-from pipeline_assets.commands.terminal import (
-    VERBOSE,
-    AsJson,
-    RecipeName,
-    Root,
-    Workers,
-    answer,
-    log_to_stderr,
-    naming,
-    tell,
-)
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, open_artifact, read_manifest
@@ -57,7 +47,9 @@ class Flags:
         typer.Option("--cpu-threads", min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none."),
     ] = min(16, os.cpu_count() or 1)
     log_every: Annotated[int, typer.Option("--log-every", min=1, envvar="CORPUSMILL_LOG_EVERY", help="Seconds.")] = 300
-    verbose: Annotated[bool, typer.Option("--verbose", envvar=VERBOSE, show_envvar=False, help="Log more.")] = False
+    verbose: Annotated[
+        bool, typer.Option("--verbose", envvar=terminal.VERBOSE, show_envvar=False, help="Log more.")
+    ] = False
     replace: Annotated[bool, typer.Option("--replace", help="Replace what other settings made.")] = False
 
     def run(self, root: Path, memory_mib: int | None = None, faiss_gpu: int | None = None) -> Run:
@@ -76,7 +68,7 @@ class Flags:
             replace=self.replace,
             elsewhere=elsewhere_of(os.environ),
         )
-        log_to_stderr(self.verbose)
+        terminal.log_to_stderr(self.verbose)
         return run
 
 
@@ -88,13 +80,13 @@ class StrictFlags(Flags):
 
 
 def run(
-    recipe: RecipeName,
+    recipe: terminal.RecipeName,
     partition: Annotated[str | None, typer.Option(help="Only this partition, such as train.")] = None,
-    workers: Workers = 2,
+    workers: terminal.Workers = 2,
     replace: Annotated[bool, typer.Option("--replace", help="Replace artifacts of another recipe.")] = False,
     strict: Strict = False,
-    data: Root = Path("data"),
-    as_json: AsJson = False,
+    data: terminal.Root = Path("data"),
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Example: corpusmill run healing_text_v1 --partition valid --workers 2"""
     settings = Run.of(data, os.environ, workers=workers, replace=replace, elsewhere=elsewhere_of(os.environ))
@@ -121,7 +113,7 @@ def build_recipe(
         InputError: which artifacts failed.
         typer.Exit: with 1, if a check warned and it is `strict`.
     """
-    tell(wanted.remarks(), err=True)
+    terminal.tell(wanted.remarks(), err=True)
     targets, data = wanted.targets(), settings.root
     partitions = list(dict.fromkeys(target.partition for target in targets if target.partition is not None))
     if partition is not None and partition not in partitions:
@@ -134,7 +126,7 @@ def build_recipe(
         if not all(target.is_settled(data) for target in asked):
             built = _build(wanted, path, partition, len(asked), settings)
         rows = [_row(target, built, data) for target in asked]
-        answer(as_json, rows, map(_row_line, rows))
+        terminal.answer(as_json, rows, map(_row_line, rows))
 
 
 def _build(recipe: Recipe, path: Path, partition: str | None, artifacts: int, settings: Run) -> set[str]:
@@ -144,20 +136,24 @@ def _build(recipe: Recipe, path: Path, partition: str | None, artifacts: int, se
         InputError: which of several artifacts failed, after all that isn't made from them was built; else as
             `drive.run_targets`.
     """
-    log_to_stderr()
+    terminal.log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}
-    with naming(path):
+    with terminal.naming(path):
         recipe.check_local_files(settings.root)
         for outcome in drive.run_targets(recipe, settings, partition, goes_on=True):
             if outcome.failure is not None:
                 outcome.failure.name_keys(path)
                 failures[outcome.target.role] = outcome.failure
-                tell([f"FAILED {outcome.target.role}: {outcome.failure}"], err=True)
+                terminal.tell([f"FAILED {outcome.target.role}: {outcome.failure}"], err=True)
             elif not outcome.was_current:
                 built.add(outcome.target.role)
-            told = outcome.checks if os.environ.get(VERBOSE) else [one for one in outcome.checks if not one.passed]
-            tell((_check_line(outcome.target, check) for check in told), err=True)
+            told = (
+                outcome.checks
+                if os.environ.get(terminal.VERBOSE)
+                else [one for one in outcome.checks if not one.passed]
+            )
+            terminal.tell((_check_line(outcome.target, check) for check in told), err=True)
         _refuse_failures(failures, f"{artifacts} artifacts", path, "what isn't made from them is built")
     return built
 
@@ -190,7 +186,7 @@ def _row_line(row: Mapping[str, Any]) -> str:
     counts += f"; other rows: {gone}" if gone else ""
     counts += f"{row['published']['url']} at {row['published']['commit']}" if row["published"] else ""
     word = "built" if row["was_built"] else row["state"]
-    digest = f"  {row['digest'] or 'not built'}" if os.environ.get(VERBOSE) else ""
+    digest = f"  {row['digest'] or 'not built'}" if os.environ.get(terminal.VERBOSE) else ""
     return f"{word:8} {row['folder']}{digest}  {counts}".rstrip()
 
 
@@ -215,7 +211,7 @@ def build_targets(targets: Sequence[Target], run: Run, strict: bool = False, lin
         for target in targets:
             built = drive.build(target, run)
             target.refuse_failed(run.root)
-            tell(lines(built.artifact))
+            terminal.tell(lines(built.artifact))
     return built.artifact
 
 
@@ -260,7 +256,7 @@ class Place:
             InputError: as `drive.build`; or, where it `refuses` that, a check holds it back, which is said last.
         """
         built = drive.build(target, run)
-        tell(lines(built.artifact))
+        terminal.tell(lines(built.artifact))
         if refuses:
             target.refuse_failed(self.root)
         return built.artifact
@@ -299,7 +295,7 @@ def build_parts(
 
     def build(partition: str | None, asked: Collection[str]) -> None:
         for outcome in drive.run_targets(recipe, run, partition, asked):
-            tell(lines(open_artifact(run.root / outcome.target.folder)))
+            terminal.tell(lines(open_artifact(run.root / outcome.target.folder)))
 
     failures: dict[str, InputError] = {}
     for part, partition in parts.items():
@@ -308,7 +304,7 @@ def build_parts(
         except InputError as error:
             if isinstance(error, RetryableError) or len(parts) == 1:
                 raise
-            tell([f"FAILED {part}: {error}"], err=True)
+            terminal.tell([f"FAILED {part}: {error}"], err=True)
             failures[part] = error
     _refuse_failures(failures, f"{len(parts)} {noun}", path, "the others are built")
     build(None, of_all)

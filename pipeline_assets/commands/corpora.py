@@ -40,17 +40,11 @@ from pipeline_assets.corpus.spine.lineage import Lineage, root_of
 from pipeline_assets.corpus.spine.recipe import read_yaml
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.evaluation import evaluation_targets
 from pipeline_assets.systems.stage_a import (
-    DECONTAMINATED,
-    DEDUPLICATED,
-    FILTERED,
-    NORMALIZED,
     PACKED,
-    REPORT,
-    SIGNATURES,
     packed_target,
-    seen_store,
 )
 
 Proposer = Annotated[
@@ -67,8 +61,8 @@ _CURVE = (
 )
 _LEAST_ITEM_WORDS = 8  # GPT-3 (arXiv 2005.14165, appendix C) looked for n-grams of 8 to 13 words
 
-_SOURCES = {kind.name: kind for kind in (NORMALIZED, FILTERED)}
-_OF_SEVERAL = {kind.name: kind for kind in (DEDUPLICATED, DECONTAMINATED)}
+_SOURCES = {kind.name: kind for kind in (stage_a.NORMALIZED, stage_a.FILTERED)}
+_OF_SEVERAL = {kind.name: kind for kind in (stage_a.DEDUPLICATED, stage_a.DECONTAMINATED)}
 
 
 def dedup(
@@ -100,10 +94,10 @@ def dedup(
     caps = RemovalCaps.of(capped, "--max-removed") if capped else None
     folders = sealed_folders(input)
     sources, stores = _given_sources(folders), sealed_folders(seen or ())
-    seen_before = [seen_store(folder.absolute()) for folder in stores]
+    seen_before = [stage_a.seen_store(folder.absolute()) for folder in stores]
     _refuse_one_name(seen_before, stores)
     content = {"dedup": recipe.content(), "sources": [source.partition for source in sources]}
-    target = _named(DEDUPLICATED.target(place.below.name, content, (*sources, *seen_before)), place.below)
+    target = _named(stage_a.DEDUPLICATED.target(place.below.name, content, (*sources, *seen_before)), place.below)
     place.warn_of_other_roots(folders)
     if caps is None:
         place.build(target, run, _dedup_lines)
@@ -130,11 +124,11 @@ def signatures(
     place = Place.at(out_dir)
     run = flags.run(place.root, memory_mib)
     manifest = open_artifact(input).manifest
-    if manifest.kind != DEDUPLICATED.name:
+    if manifest.kind != stage_a.DEDUPLICATED.name:
         raise UsageError(f"this is a {manifest.kind}", input, "give what stage-a dedup made")
     content = {"signatures": DedupRecipe.from_content(manifest.identity.recipe["dedup"]).signatures()}
-    corpus = as_sealed(input.absolute(), DEDUPLICATED)
-    target = _named(SIGNATURES.target(place.below.name, content, [corpus]), place.below)
+    corpus = as_sealed(input.absolute(), stage_a.DEDUPLICATED)
+    target = _named(stage_a.SIGNATURES.target(place.below.name, content, [corpus]), place.below)
     place.build(
         target, run, lambda store: [*_head(store), f"  {store.manifest.identity.counts['documents']:,} documents"]
     )
@@ -263,7 +257,10 @@ def decontaminate(
 
 def _evaluation_sets(sets: Content) -> list[Content]:
     """A section for each set that is named; what an option gives for one set as NAME=VALUE, or for all."""
-    named = [_name_and_path(text) for text in sets["name"]]
+    for text in sets["name"]:
+        if not text.partition("=")[2]:
+            raise UsageError(f"it is {text!r}", "--evaluation", "give NAME=PATH, mmlu=evaluation/mmlu")
+    named = [text.partition("=")[::2] for text in sets["name"]]
     names = {name for name, _ in named}
     sections = []
     for name, path in named:
@@ -275,13 +272,6 @@ def _evaluation_sets(sets: Content) -> list[Content]:
         section = {"name": name, "path": str(folder), "files": patterns, "columns": columns, "text_unit": unit}
         sections.append(section)
     return sections
-
-
-def _name_and_path(text: str) -> tuple[str, str]:
-    name, separator, path = text.partition("=")
-    if not separator or not path:
-        raise UsageError(f"it is {text!r}", "--evaluation", "give NAME=PATH, mmlu=evaluation/mmlu")
-    return name, path
 
 
 def _said_of(name: str, names: Collection[str], given: Sequence[str]) -> list[str]:
@@ -403,7 +393,9 @@ def report(
         sources = [folder for folder, kind in kinds.items() if kind not in _OF_SEVERAL]
         between = [as_sealed(folder, _OF_SEVERAL[kind]) for folder, kind in kinds.items() if kind in _OF_SEVERAL]
         corpora = (*_given_sources(sources), *between, *corpora)
-    target = _named(REPORT.target(place.below.name, {}, corpora, tokenizer=TokenizerRecipe().content()), place.below)
+    target = _named(
+        stage_a.REPORT.target(place.below.name, {}, corpora, tokenizer=TokenizerRecipe().content()), place.below
+    )
 
     def lines(made: Artifact) -> Iterator[str]:
         counts, sources = made.manifest.identity.counts, sum(one.partition is not None for one in corpora)
@@ -437,12 +429,12 @@ def decontaminated_target(folders: Sequence[Path], place: Path, section: Deconta
         UsageError: something else is sealed in a folder, or two have one name.
         InputError: a source is damaged, or what a filtered one was made of is gone.
     """
-    corpora = _given_corpora(folders, {DEDUPLICATED.name: DEDUPLICATED})
+    corpora = _given_corpora(folders, {stage_a.DEDUPLICATED.name: stage_a.DEDUPLICATED})
     is_one_of_several = corpora[0].partition is None
     names = corpora[0].recipe["sources"] if is_one_of_several else [source.partition for source in corpora]
     evaluation = evaluation_targets(section, place.name, _evaluation_folder(place))
     content = section.rows_content() | {"sources": list(names)}
-    return replace(DECONTAMINATED.target(place.name, content, (*corpora, *evaluation)), folder=place)
+    return replace(stage_a.DECONTAMINATED.target(place.name, content, (*corpora, *evaluation)), folder=place)
 
 
 def _evaluation_folder(place: Path) -> Path:
@@ -499,7 +491,7 @@ def _given(folder: Path, fix: str) -> Target:
     if manifest.kind not in _SOURCES:
         raise UsageError(f"this is a {manifest.kind}", folder, fix)
     upstream: tuple[Target, ...] = ()
-    if manifest.kind == FILTERED.name:
+    if manifest.kind == stage_a.FILTERED.name:
         [made_from] = manifest.identity.upstream
         upstream = (_given(_located(folder, made_from["digest"]), fix),)
     return as_sealed(folder, _SOURCES[manifest.kind], upstream, folder.name)

@@ -14,13 +14,7 @@ import typer
 
 from pipeline_assets.commands.sections import Content
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
-from pipeline_assets.corpus.readers.hub_configs import (
-    config_named,
-    files_of_split,
-    metadata_of_card,
-    read_card,
-    read_configs,
-)
+from pipeline_assets.corpus.readers import hub_configs
 from pipeline_assets.corpus.readers.hub_files import HubFiles, is_name
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine.artifact import open_artifact
@@ -108,12 +102,12 @@ def hub_source(
 
     where = f"{dataset}@{commit}"
     listing = hub.list_files(dataset, commit)
-    configs = read_configs(hub, dataset, commit)
+    configs = hub_configs.read_configs(hub, dataset, commit)
     if not configs and config != "default":
         what = f"config {config!r} can't be found: its card lists none"
         raise UsageError(what, where, "give --config-name default for all files, or write a recipe with `files`")
-    chosen = config_named(configs, config, where) if configs else None
-    patterns, meant = files_of_split(chosen, split, [file.path for file in listing], where)
+    chosen = hub_configs.config_named(configs, config, where) if configs else None
+    patterns, meant = hub_configs.files_of_split(chosen, split, [file.path for file in listing], where)
     if not meant:
         folder = None if chosen is None else chosen.folder
         none = (
@@ -130,7 +124,7 @@ def hub_source(
     if text not in names:
         fix = "name the one that holds the text, or write a recipe with `columns`"
         raise UsageError(f"there is no column `{text}`; it has {', '.join(names)}", where, fix)
-    licence = metadata_of_card(read_card(hub, dataset, commit), where).get("license")
+    licence = hub_configs.metadata_of_card(hub_configs.read_card(hub, dataset, commit), where).get("license")
     return {
         "kind": "hub",
         "source": (dataset.partition("/")[2] + ("" if config == "default" else f"_{config}")).lower(),

@@ -6,15 +6,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from pipeline_assets.commands.build import (
-    OutDir,
-    Place,
-    StrictFlags,
-    build_parts,
-    build_recipe,
-    build_targets,
-    warning_last,
-)
+from pipeline_assets.commands import build
 from pipeline_assets.commands.named import as_sealed, folder_named, folder_or_commit, name_of, sealed_below
 from pipeline_assets.commands.sections import Content, Section
 from pipeline_assets.commands.terminal import as_command, counted, tell
@@ -63,10 +55,10 @@ Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, 
 
 def inventory(
     dataset: Dataset,
-    out_dir: OutDir,
+    out_dir: build.OutDir,
     said: Annotated[Content, Section(DatasetSection, ("revision", "splits"))],
     scan: Annotated[Content, Section(Scan)],
-    flags: StrictFlags,
+    flags: build.StrictFlags,
 ) -> None:
     """Example: corpusmill nemotron inventory --dataset my/folder --out-dir out"""
     _build("inventory", dataset, out_dir, said, {"scan": scan}, flags)
@@ -74,7 +66,7 @@ def inventory(
 
 def normalize(
     dataset: Dataset,
-    out_dir: OutDir,
+    out_dir: build.OutDir,
     said: Annotated[Content, Section(DatasetSection)],
     rows: Annotated[Content, Section(RowsRecipe)],
     layout: Annotated[Content, Section(HubLayout)],
@@ -83,7 +75,7 @@ def normalize(
     hf_layout: Annotated[
         bool, typer.Option("--hf-layout", help="All splits in one folder, as a hub has them.")
     ] = False,
-    flags: StrictFlags,
+    flags: build.StrictFlags,
 ) -> None:
     """Example: corpusmill nemotron normalize --dataset my/folder --domain math --out-dir out"""
     if layout["readme"] and not hf_layout:
@@ -106,8 +98,8 @@ def normalize(
 
 def pools(
     in_dir: Annotated[Path, typer.Option("--in-dir", help="Folder of rows, or around some.")],
-    out_dir: OutDir,
-    flags: StrictFlags,
+    out_dir: build.OutDir,
+    flags: build.StrictFlags,
 ) -> None:
     """Example: corpusmill nemotron pools --in-dir out/nemotron/mine/normalized_shards --out-dir out"""
     run = flags.run(_root_beside(out_dir, ""))
@@ -119,17 +111,17 @@ def pools(
         told = made.manifest.kind in (DEDUPLICATED.name, CANDIDATE_POOLS.name)
         return [f"{made.folder}  {made.manifest.identity.ledger}"] if told else []
 
-    build_targets(targets, run, flags.strict, lines)
+    build.build_targets(targets, run, flags.strict, lines)
     of_datasets = [target for target in targets if target.kind == CANDIDATE_POOLS.name]
     words = (as_command("nemotron", "publish", f"OWNER/{one.partition}", run.root / one.folder) for one in of_datasets)
     tell(["to publish them, with HF_TOKEN set:", *(f"  {line}" for line in words)])
 
 
 def run_all(
-    out_dir: OutDir,
+    out_dir: build.OutDir,
     max_records: Annotated[int | None, typer.Option(min=1, help="Rows of a split at most, from all over it.")] = None,
     *,
-    flags: StrictFlags,
+    flags: build.StrictFlags,
 ) -> None:
     """Example: corpusmill nemotron run-all --max-records 1000 --out-dir out"""
     run = flags.run(_root_beside(out_dir, ""))
@@ -144,7 +136,7 @@ def run_all(
     content["scan"] |= {"max_rows": max_records}
     content["rows"] |= {"max_rows": max_records}
     recipe, path = write_recipe_of(NemotronRecipe, content | {"name": _ALL}, run.root, "nemotron", run.replace)
-    build_recipe(recipe, path, run, strict=flags.strict)
+    build.build_recipe(recipe, path, run, strict=flags.strict)
 
 
 def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
@@ -156,7 +148,12 @@ def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
     """
     found: dict[str, dict[str, Target]] = {DEDUPLICATED.name: {}, NORMALIZED_SHARDS.name: {}}
     for place in sealed_below(folder):
-        for artifact in _rows_at(place):
+        laid_out = open_artifact(place)
+        artifacts = [laid_out] if laid_out.manifest.kind in found else []
+        if laid_out.manifest.kind == HF_LAYOUT.name:
+            lineage = Lineage(root_of(place) or place.parent)
+            artifacts = [lineage.locate(str(one["digest"])) for one in laid_out.manifest.identity.upstream]
+        for artifact in artifacts:
             manifest = artifact.manifest
             partition, of_kind = manifest.name.partition("/")[2], found[manifest.kind]
             if partition in of_kind and of_kind[partition].folder != artifact.folder:
@@ -169,16 +166,8 @@ def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
     return [*deduplicated.values()], [one for name, one in normalised.items() if name not in deduplicated]
 
 
-def _rows_at(folder: Path) -> list[Artifact]:
-    artifact = open_artifact(folder)
-    if artifact.manifest.kind == HF_LAYOUT.name:
-        lineage = Lineage(root_of(folder) or folder.parent)
-        return [lineage.locate(str(one["digest"])) for one in artifact.manifest.identity.upstream]
-    return [artifact] if artifact.manifest.kind in (DEDUPLICATED.name, NORMALIZED_SHARDS.name) else []
-
-
 def _build(
-    verb: str, dataset: str, out_dir: Path, said: Content, sections: Mapping[str, Any], flags: StrictFlags
+    verb: str, dataset: str, out_dir: Path, said: Content, sections: Mapping[str, Any], flags: build.StrictFlags
 ) -> None:
     """Writes the recipe of the dataset; builds split after split, then what is made of all of them.
 
@@ -206,8 +195,8 @@ def _build(
     targets = recipe.targets()
     of_splits = {target.kind for target in targets if target.partition in parts.values()}
     of_all = {target.kind for target in targets} - of_splits
-    with warning_last(targets, run.root, flags.strict):
-        build_parts(recipe, path, run, parts, "splits", of_splits, _lines, of_all)
+    with build.warning_last(targets, run.root, flags.strict):
+        build.build_parts(recipe, path, run, parts, "splits", of_splits, _lines, of_all)
 
 
 def _root_beside(out_dir: Path, dataset: str) -> Path:
@@ -216,7 +205,7 @@ def _root_beside(out_dir: Path, dataset: str) -> Path:
     Raises:
         UsageError: it is a file, lies in what is sealed, or in the dataset, whose files it would become.
     """
-    root, folder = Place.at(out_dir).folder, Path(dataset).absolute()
+    root, folder = build.Place.at(out_dir).folder, Path(dataset).absolute()
     if (root / FILE_NAME).is_file():
         raise UsageError("an artifact is sealed there", out_dir, "give --out-dir another folder")
     if dataset and folder.is_dir() and root.resolve().is_relative_to(folder.resolve()):

@@ -12,19 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline_assets.commands.terminal import (
-    AsJson,
-    RecipeName,
-    Root,
-    Workers,
-    answer,
-    as_bytes,
-    as_seconds,
-    log_to_stderr,
-    naming,
-    tell,
-    writing_below,
-)
+from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.inventory import artifact_statuses
 from pipeline_assets.corpus.trust.figures import FigureOutcome, outcomes
@@ -51,35 +39,35 @@ _COSTS = ("bytes", "peak_memory_bytes", "cpu_seconds", "build_seconds")
 
 
 def plan(
-    recipe: RecipeName,
-    workers: Workers = 2,
+    recipe: terminal.RecipeName,
+    workers: terminal.Workers = 2,
     mbit: Annotated[
         float | None, typer.Option(min=0.01, help="Mbit a second of the network; else as in earlier fetches.")
     ] = None,
     gpu_price: Annotated[
         float | None, typer.Option(min=0, envvar="CORPUSMILL_GPU_PRICE", help="Of a GPU for an hour; tells the cost.")
     ] = None,
-    data: Root = Path("data"),
-    as_json: AsJson = False,
+    data: terminal.Root = Path("data"),
+    as_json: terminal.AsJson = False,
 ) -> bool:
     """Fetches the listing and footers alone. Exit status 1: it does not fit the disk or memory, or the corpus is too
     small for its budget.
 
     Example: corpusmill plan healing_text_v1 --workers 2
     """
-    log_to_stderr()
+    terminal.log_to_stderr()
     path = recipe_path(recipe, data)
     run = Run.of(data.absolute(), os.environ, workers=workers)
     wanted = read_recipe(path, run.root)
-    tell(wanted.remarks(), err=True)
+    terminal.tell(wanted.remarks(), err=True)
     run.record.fetch_rate = None if mbit is None else mbit * 125_000
-    with writing_below(data), naming(path):
+    with terminal.writing_below(data), terminal.naming(path):
         wanted.check_local_files(run.root)
         planned = plan_recipe(artifact_statuses(run.root, wanted.targets()), run)
     asked = {"recipe": recipe, "path": path, "data": data, "workers": workers}
     cost = None if gpu_price is None else gpu_price * planned.gpu_hours
     told = asked | _plan_json(planned, data) | {"gpu_cost": cost} if as_json else {}
-    answer(as_json, told, _plan_lines(planned, f"{recipe}  {path}", workers, cost))
+    terminal.answer(as_json, told, _plan_lines(planned, f"{recipe}  {path}", workers, cost))
     return all(room.fits for room in planned.rooms) and all(budget.is_met for budget in planned.budgets)
 
 
@@ -116,7 +104,7 @@ def _plan_lines(plan: RecipePlan, title: str, workers: int, gpu_cost: float | No
     """Kind by kind, then what all of them need, and what speaks against it."""
     yield title
     if plan.fetched_bytes:
-        yield f"planning fetched {as_bytes(plan.fetched_bytes)}: listing and footers, which stay in the cache"
+        yield f"planning fetched {terminal.as_bytes(plan.fetched_bytes)}: listing and footers, which stay in the cache"
     by_kind: dict[str, list[ArtifactPlan]] = {}
     for one in plan.artifacts:
         by_kind.setdefault(one.status.target.kind, []).append(one)
@@ -131,7 +119,7 @@ def _plan_lines(plan: RecipePlan, title: str, workers: int, gpu_cost: float | No
 def _warnings(plan: RecipePlan) -> list[str]:
     """What speaks against building it, and what helps."""
     tight = [
-        f"{room.where}: needs {as_bytes(room.needed)} more, {as_bytes(room.free or 0)} are free: "
+        f"{room.where}: needs {terminal.as_bytes(room.needed)} more, {terminal.as_bytes(room.free or 0)} are free: "
         f"it does not fit; {room.fix}"
         for room in plan.rooms
         if not room.fits
@@ -197,19 +185,19 @@ def _real_words(found: Sequence[FigureOutcome]) -> str:
 def _total_lines(plan: RecipePlan, gpu_cost: float | None) -> Iterator[str]:
     basis = "how long is unknown yet: --mbit says how fast the network is" if plan.fetch_seconds is None else ""
     if plan.missing_bytes and plan.fetch_seconds is not None:
-        basis = f"{as_seconds(plan.fetch_seconds.value)}: {plan.fetch_seconds.basis}"
+        basis = f"{terminal.as_seconds(plan.fetch_seconds.value)}: {plan.fetch_seconds.basis}"
     yield f"to fetch: {plan.missing_bytes:,} bytes" + (f"; {basis}" if plan.missing_bytes else "")
     seconds = [(plan.seconds("build_seconds"), "to build"), (plan.seconds("cpu_seconds"), "of CPU")]
-    known = [f"{as_seconds(value)} {words}" for value, words in seconds if value is not None]
+    known = [f"{terminal.as_seconds(value)} {words}" for value, words in seconds if value is not None]
     yield "time: " + (", ".join(known) or "unknown yet: some of it was never built here")
     if plan.gpu_hours:
         cost = "its price is unknown: --gpu-price says it" if gpu_cost is None else f"which cost {gpu_cost:,.2f}"
         yield f"GPU: {plan.gpu_hours:,.2f} hours, {cost}"
     for room in plan.rooms:
-        free = "" if room.free is None else f", {as_bytes(room.free)} are free"
+        free = "" if room.free is None else f", {terminal.as_bytes(room.free)} are free"
         free += "" if room.fits else ": it does not fit"
-        kept = "" if room.kept is None else f"; {as_bytes(room.kept)} stay"
-        yield f"{room.where}: {as_bytes(room.needed)} as far as it is known{free}{kept}"
+        kept = "" if room.kept is None else f"; {terminal.as_bytes(room.kept)} stay"
+        yield f"{room.where}: {terminal.as_bytes(room.needed)} as far as it is known{free}{kept}"
     for budget in plan.budgets:
         if budget.available is not None:
             yield f"{budget.name}: {budget.available:,.0f} tokens for a budget of {budget.tokens:,}"
@@ -219,8 +207,8 @@ def _figure(name: str, value: float) -> str:
     if name == "bytes_fetched":
         return f"{value:,.0f} bytes {_WORDS[name]}"
     if name.endswith("seconds"):
-        return f"{as_seconds(value)} {_WORDS[name]}"
-    return f"{as_bytes(value) if 'bytes' in name else f'{value:,.0f}'} {_WORDS[name]}"
+        return f"{terminal.as_seconds(value)} {_WORDS[name]}"
+    return f"{terminal.as_bytes(value) if 'bytes' in name else f'{value:,.0f}'} {_WORDS[name]}"
 
 
 def _sum(name: str, values: Sequence[float]) -> float:

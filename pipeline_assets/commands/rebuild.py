@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline_assets.commands.terminal import (
-    IN_ONE_LINE,
-    AsJson,
-    OptionalRoot,
-    Workers,
-    aligned,
-    answer,
-    as_command,
-    counted,
-    data_root,
-    log_to_stderr,
-)
+from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.files import unreplaced
@@ -28,13 +17,7 @@ from resources.launchers import elsewhere_of
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.rows.comparison import Changed, Comparison, DocumentChanges, FileChanges
-    from pipeline_assets.corpus.trust.differences import (
-        FileFinding,
-        RowDifference,
-        RowDifferences,
-        StepOutcome,
-        Version,
-    )
+    from pipeline_assets.corpus.trust.differences import FileFinding, RowDifference, RowDifferences, StepOutcome
     from pipeline_assets.corpus.trust.rebuild import Rebuild
 
 _SHOWN_LINES = 10
@@ -52,18 +35,20 @@ def rebuild(
     put_back: Annotated[
         bool, typer.Option("--put-back", help="Put copies in the places of what is damaged; that is kept.")
     ] = False,
-    workers: Workers = 2,
-    data: OptionalRoot = None,
-    as_json: AsJson = False,
+    workers: terminal.Workers = 2,
+    data: terminal.OptionalRoot = None,
+    as_json: terminal.AsJson = False,
 ) -> bool:
     """Example: corpusmill rebuild data/megatron/healing_text_v1/train"""
     from pipeline_assets.corpus.trust.rebuild import rebuild as build_again
 
-    root = data_root(folder, data)
-    log_to_stderr()
+    root = terminal.data_root(folder, data)
+    terminal.log_to_stderr()
     run = Run.of(root, os.environ, workers=workers, elsewhere=elsewhere_of(os.environ, salt=uuid.uuid4().hex))
     done = build_again(folder, run, upstream, keep, put_back)
-    answer(as_json, _rebuild_json(done), (line.translate(IN_ONE_LINE) for line in _rebuild_lines(done, root)))
+    terminal.answer(
+        as_json, _rebuild_json(done), (line.translate(terminal.IN_ONE_LINE) for line in _rebuild_lines(done, root))
+    )
     return done.is_sound
 
 
@@ -116,15 +101,17 @@ def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
     if len(outcome.elsewhere) > _SHOWN_LINES:
         yield f"and {len(outcome.elsewhere) - _SHOWN_LINES:,} more; --json gives all"
     if outcome.stored_otherwise:
-        paths = ", ".join(outcome.stored_otherwise[:_SHOWN_FILES])
-        more = ", …" if len(outcome.stored_otherwise) > _SHOWN_FILES else ""
-        yield f"{counted(len(outcome.stored_otherwise), 'file')} equal, though stored in other bytes: {paths}{more}"
+        files = terminal.counted(len(outcome.stored_otherwise), "file")
+        paths = terminal.first_of(outcome.stored_otherwise, _SHOWN_FILES)
+        yield f"{files} equal, though stored in other bytes: {paths}"
     if outcome.verdict == "different":
-        yield from _cause_lines(outcome.versions)
+        same = "program, Python, platform and libraries are those of when it was sealed"
+        yield "other than when it was sealed:" if outcome.versions else same
+        yield from (f"{_GAP}{version.name}: {version.sealed} → {version.here}" for version in outcome.versions)
     if copy is not None:
         yield f"kept in {copy}"
         if outcome.verdict == "different" and step.place is not None:
-            yield f"to look closer: {as_command('diff', step.place, copy)}"
+            yield f"to look closer: {terminal.as_command('diff', step.place, copy)}"
 
 
 def _mending_lines(outcome: "StepOutcome", root: Path) -> Iterator[str]:
@@ -136,7 +123,7 @@ def _mending_lines(outcome: "StepOutcome", root: Path) -> Iterator[str]:
         yield f"what was damaged is kept in {outcome.replaced}"
         return
     yield "the rebuilt copy is what the manifest says; what is sealed no longer is"
-    yield f"to mend it: {as_command('rebuild', place, '--put-back', '--data', root)}"
+    yield f"to mend it: {terminal.as_command('rebuild', place, '--put-back', '--data', root)}"
 
 
 def _identical_words(outcome: "StepOutcome") -> str:
@@ -144,7 +131,7 @@ def _identical_words(outcome: "StepOutcome") -> str:
     files = len(outcome.step.manifest.identity.files)
     if not files:
         return "no files: what its manifest says came out the same"
-    return f"{counted(files, 'file')} rebuilt as the manifest says" + (
+    return f"{terminal.counted(files, 'file')} rebuilt as the manifest says" + (
         "; those sealed are intact" if outcome.is_sealed_intact else ""
     )
 
@@ -185,18 +172,10 @@ def _rows_words(rows: "RowDifferences | None") -> str:
     return f"; {rows.differing:,} of {in_all} {rows.unit} differ{because}"
 
 
-def _cause_lines(versions: "Sequence[Version]") -> Iterator[str]:
-    if versions:
-        yield "other than when it was sealed:"
-        yield from (f"{_GAP}{version.name}: {version.sealed} → {version.here}" for version in versions)
-    else:
-        yield "program, Python, platform and libraries are those of when it was sealed"
-
-
 def diff(
     a: Annotated[Path, typer.Argument(help="Folder of a sealed artifact.")],
     b: Annotated[Path, typer.Argument(help="Folder of another one of its kind.")],
-    as_json: AsJson = False,
+    as_json: terminal.AsJson = False,
 ) -> bool:
     """Example: corpusmill diff data/megatron/pages_v1 data/megatron/pages_v2"""
     from pipeline_assets.corpus.rows.comparison import compare
@@ -204,7 +183,7 @@ def diff(
     with unreplaced(a), unreplaced(b):
         left, right = (open_artifact(folder, sealed_manifest(folder).digest) for folder in (a, b))
         found = compare(left, right)
-    answer(as_json, _diff_json(found), _diff_lines(found))
+    terminal.answer(as_json, _diff_json(found), _diff_lines(found))
     return found.is_identical
 
 
@@ -242,7 +221,11 @@ def _diff_lines(found: "Comparison") -> Iterator[str]:
         is_hub = bool(found.files.commits_a or found.files.commits_b)
         yield from _section("read from the hub" if is_hub else "files read", _listing_lines(found.files))
     yield from _section("shards selected", [f"{change.name}: {_change_words(change)}" for change in found.shards])
-    yield from _section("counts", _count_lines(found))
+    counts = [
+        (_count_words(one.name), _figure(one.a), _figure(one.b), "" if one.is_equal else _figure(one.delta, "+"))
+        for one in found.counts
+    ]
+    yield from _section("counts", terminal.aligned([("", "A", "B", "change"), *counts], numbers=(1, 2, 3)))
     for changes in found.documents:
         title = "documents" if changes.part is None else f"documents of {changes.part}"
         yield from _section(title, _document_lines(changes))
@@ -261,11 +244,11 @@ def _change_words(change: "Changed") -> str:
 def _listing_lines(files: "FileChanges") -> list[str]:
     commits = [", ".join(side) or "nothing" for side in (files.commits_a, files.commits_b)]
     is_same_commit = commits[0] == commits[1]
-    lines = [f"commit: {commits[0]}" + ("" if is_same_commit else f" → {commits[1]}")]
+    commit = f"commit: {commits[0]}" + ("" if is_same_commit else f" → {commits[1]}")
     changes = list(_file_change_lines(files))
     if not files.commits_a and not files.commits_b:
         return changes or ["the same files"]
-    return [*lines, *changes] if changes or not is_same_commit else [*lines, "the same files and row groups"]
+    return [commit, *(changes or (["the same files and row groups"] if is_same_commit else []))]
 
 
 def _file_change_lines(files: "FileChanges") -> Iterator[str]:
@@ -274,21 +257,17 @@ def _file_change_lines(files: "FileChanges") -> Iterator[str]:
         (files.files_added, "only in B"),
         (files.files_changed, "with other bytes"),
     )
-    yield from (f"{counted(len(paths), 'file')} {words}: {_first(paths)}" for paths, words in listed if paths)
+    yield from (
+        f"{terminal.counted(len(paths), 'file')} {words}: {terminal.first_of(paths, _SHOWN_PATHS)}"
+        for paths, words in listed
+        if paths
+    )
     of_rows = (
         (files.row_groups_removed, "read for A only"),
         (files.row_groups_added, "read for B only"),
         (files.row_groups_cut_elsewhere, "read for both, up to another row"),
     )
-    yield from (f"{counted(count, 'row group')} {words}" for count, words in of_rows if count)
-
-
-def _count_lines(found: "Comparison") -> list[str]:
-    rows = [
-        (_count_words(one.name), _figure(one.a), _figure(one.b), "" if one.is_equal else _figure(one.delta, "+"))
-        for one in found.counts
-    ]
-    return aligned([("", "A", "B", "change"), *rows], numbers=(1, 2, 3))
+    yield from (f"{terminal.counted(count, 'row group')} {words}" for count, words in of_rows if count)
 
 
 def _figure(value: int | str, sign: str = "") -> str:
@@ -322,12 +301,8 @@ def _document_lines(changes: "DocumentChanges") -> list[str]:
     if changes.relabelled.documents:
         told.append((changes.relabelled, f"in both, of the same text, but {changes.labels}"))
     return [
-        f"{counted(found.documents, 'document')} {words}"
+        f"{terminal.counted(found.documents, 'document')} {words}"
         + (f": {', '.join(found.examples)}" if found.examples else "")
         + (", …" if found.documents > len(found.examples) > 0 else "")
         for found, words in told
     ]
-
-
-def _first(paths: Sequence[str]) -> str:
-    return ", ".join(paths[:_SHOWN_PATHS]) + (", …" if len(paths) > _SHOWN_PATHS else "")

@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from pipeline_assets.commands.terminal import (
-    IN_ONE_LINE,
-    VISIBLE,
-    AsJson,
-    OptionalRoot,
-    Root,
-    answer,
-    data_root,
-    existing_root,
-    styled,
-)
+from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.harmony.message import Role
 from pipeline_assets.corpus.harmony.parse import ParsedMessage
 from pipeline_assets.corpus.spine.artifact import sealed_manifest
@@ -59,8 +49,8 @@ def trace(
     record: Annotated[
         bool, typer.Option("--record", help="Print the source's record alone, byte for byte, fetched if it isn't here.")
     ] = False,
-    data: OptionalRoot = None,
-    as_json: AsJson = False,
+    data: terminal.OptionalRoot = None,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Example: corpusmill trace data/megatron/healing_text_v1/train --token 9"""
     from pipeline_assets.corpus.rows.source_row import parse_row
@@ -70,7 +60,7 @@ def trace(
     if source is not None:
         if folder is not None or asked:
             raise UsageError("a source row is looked up in the data root", "--source", "give it alone or with --data")
-        _trace_source(parse_row(source), data_root(None, data), as_json)
+        _trace_source(parse_row(source), terminal.data_root(None, data), as_json)
         return
     if folder is None:
         fix = "give the folder of a split, set or corpus and --token, --doc-id or --row, or --source alone"
@@ -78,7 +68,7 @@ def trace(
     if len(asked) != 1:
         what = "several things to trace" if asked else "nothing to trace"
         raise UsageError(what, folder, "give exactly one of --token, --doc-id, --row")
-    root = data_root(folder, data)
+    root = terminal.data_root(folder, data)
     with unreplaced(folder):
         sealed_manifest(folder)
         store = open_rows(folder, Lineage(root))
@@ -87,19 +77,15 @@ def trace(
         else:
             found = trace_id(store, doc_id) if doc_id is not None else trace_row(store, row or 0)
         if record:
-            _print_records(found, root)
+            from pipeline_assets.corpus.recipes.run import hub_of
+            from pipeline_assets.corpus.rows.source_row import record_of
+
+            for one in found:
+                typer.echo(record_of(one.text.source.rows[0], hub_of(root, os.environ)))
             return
         lines = [line for one in found for line in (*_traced_lines(one), "")]
     told = [_traced_json(one) for one in found]
-    answer(as_json, told if store.holds_several else told[0], lines[:-1])
-
-
-def _print_records(found: "Sequence[Traced]", root: Path) -> None:
-    from pipeline_assets.corpus.recipes.run import hub_of
-    from pipeline_assets.corpus.rows.source_row import record_of
-
-    for one in found:
-        typer.echo(record_of(one.text.source.rows[0], hub_of(root, os.environ)))
+    terminal.answer(as_json, told if store.holds_several else told[0], lines[:-1])
 
 
 def _traced_lines(found: "Traced") -> Iterator[str]:
@@ -137,7 +123,7 @@ def _traced_lines(found: "Traced") -> Iterator[str]:
         f"licence   {_licence(text.source)}",
         f"{labels.beginning if token is None else 'text':10}{around}",
     ]
-    yield from (line.translate(IN_ONE_LINE) for line in lines)
+    yield from (line.translate(terminal.IN_ONE_LINE) for line in lines)
 
 
 def _licence(source: "Source") -> str:
@@ -202,7 +188,7 @@ def _trace_source(wanted: "AnyRow", root: Path, as_json: bool) -> None:
     for one in found:
         groups.setdefault(one.store.labels.group, []).append(_followed_json(one))
     lines = [str(wanted), *(line for one in found for line in _followed_lines(one))]
-    answer(as_json, {"source": _row_json(wanted), **groups}, lines)
+    terminal.answer(as_json, {"source": _row_json(wanted), **groups}, lines)
 
 
 def _followed_lines(found: "Followed") -> Iterator[str]:
@@ -210,13 +196,13 @@ def _followed_lines(found: "Followed") -> Iterator[str]:
     labels, fate, part = found.store.labels, found.fate, found.part
     yield f"{labels.artifact:10}{fate.artifact.folder}"
     if part is None:
-        yield f"          {fate.words}".translate(IN_ONE_LINE)
+        yield f"          {fate.words}".translate(terminal.IN_ONE_LINE)
         return
     answer = ", of which it is an answer" if fate.outcome == "merged" else ""
-    yield f"{labels.row:10}{part.id.translate(IN_ONE_LINE)}{answer}"
+    yield f"{labels.row:10}{part.id.translate(terminal.IN_ONE_LINE)}{answer}"
     yield f"shard     {part.shard} row {part.shard_row:,}"
     for store, below in found.below:
-        yield f"{store.labels.artifact:8}  {below.artifact.folder}: {below.words}".translate(IN_ONE_LINE)
+        yield f"{store.labels.artifact:8}  {below.artifact.folder}: {below.words}".translate(terminal.IN_ONE_LINE)
     if not found.below:
         yield "          nothing was made of it"
 
@@ -241,7 +227,7 @@ def peek(
         int | None, typer.Option(help="Sequence, row of a packed set, or document, from 0; default: 0.")
     ] = None,
     token: Annotated[int | None, typer.Option(help="The sequence or row that holds this token.")] = None,
-    as_json: AsJson = False,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Example: corpusmill peek data/megatron/healing_text_v1/train --row 7"""
     from pipeline_assets.corpus.rows.trace import open_rows
@@ -253,7 +239,7 @@ def peek(
     with unreplaced(folder):
         store = open_rows(folder)
         seen = peek_at(store, row, token)
-    answer(as_json, _seen_json(store, seen), _seen_lines(store, seen))
+    terminal.answer(as_json, _seen_json(store, seen), _seen_lines(store, seen))
 
 
 def _seen_json(store: "RowStore", seen: "Row") -> dict[str, Any]:
@@ -282,15 +268,15 @@ def _seen_lines(store: "RowStore", seen: "Row") -> Iterator[str]:
             yield f"{MARK}counts in the loss\n"
             yield "\n".join(conversation_lines(part.text, messages, _SHOWN_CHARACTERS))  # no line of it is a state
             continue
-        yield part.text[:_SHOWN_CHARACTERS].translate(VISIBLE)
+        yield part.text[:_SHOWN_CHARACTERS].translate(terminal.VISIBLE)
         if len(part.text) > _SHOWN_CHARACTERS:
             yield f"\n… {len(part.text) - _SHOWN_CHARACTERS:,} more characters; --json gives all"
 
 
 def why(
     doc_id: Annotated[str, typer.Argument(help="Id of a document.")],
-    data: Root = Path("data"),
-    as_json: AsJson = False,
+    data: terminal.Root = Path("data"),
+    as_json: terminal.AsJson = False,
 ) -> bool:
     """Exit status 1: no source has such an id.
 
@@ -300,11 +286,13 @@ def why(
 
     if not doc_id:
         raise UsageError("the id is empty", "DOC_ID", "give the id of a document: `trace` and `peek` show ids")
-    found = list(follow_document(Lineage(existing_root(data)), doc_id))
+    found = list(follow_document(Lineage(terminal.existing_root(data)), doc_id))
     if not found and not as_json:
         typer.echo(f"no source below {data} has a document {doc_id!r}", err=True)
     content = [_followed_json(one) | {"rejects": one.rejects} for one in found]
-    answer(as_json, content, (line.translate(IN_ONE_LINE) for one in found for line in _why_lines(one)))
+    terminal.answer(
+        as_json, content, (line.translate(terminal.IN_ONE_LINE) for one in found for line in _why_lines(one))
+    )
     return bool(found)
 
 
@@ -341,9 +329,9 @@ def _place(found: "Followed", source: str, file: str, row: int) -> str:
 
 def show(
     doc_id: Annotated[str, typer.Argument(help="Id of a document, kept or gone.")],
-    data: Root = Path("data"),
+    data: terminal.Root = Path("data"),
     every: Annotated[bool, typer.Option("--all", help=f"All that went, not the first {_SHOWN_GONE}.")] = False,
-    as_json: AsJson = False,
+    as_json: terminal.AsJson = False,
 ) -> bool:
     """Exit status 1: no deduplicated corpus has it.
 
@@ -351,12 +339,12 @@ def show(
     """
     from pipeline_assets.corpus.dedup.decision import groups_of
 
-    lineage = Lineage(existing_root(data))
+    lineage = Lineage(terminal.existing_root(data))
     groups = list(groups_of(lineage, doc_id))
     if not groups and not as_json:
         typer.echo(f"no deduplicated corpus below {data} has a document {doc_id!r}", err=True)
     lines = (line for group in groups for line in _group_lines(lineage, group, doc_id, every))
-    answer(as_json, [_group_json(group) for group in groups], lines)
+    terminal.answer(as_json, [_group_json(group) for group in groups], lines)
     return bool(groups)
 
 
@@ -396,13 +384,13 @@ def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, every: b
         if kept is None:
             yield _beginning(document.text)
         else:
-            yield "  " + " ".join(word_diff(kept, document.text)).translate(VISIBLE)
+            yield "  " + " ".join(word_diff(kept, document.text)).translate(terminal.VISIBLE)
     if len(shown) < len(asked_first):
         yield f"and {len(asked_first) - len(shown):,} more (--all)"
 
 
 def _beginning(text: str) -> str:
-    return f"  {text[:_BEGINNING].translate(IN_ONE_LINE)}"
+    return f"  {text[:_BEGINNING].translate(terminal.IN_ONE_LINE)}"
 
 
 def _decided(lineage: Lineage, member: "Member", document: "Document") -> str:
@@ -415,7 +403,7 @@ def _decided(lineage: Lineage, member: "Member", document: "Document") -> str:
         place = f"{row.file} {place_told(row)}"
     except InputError:  # what the corpus was made from is gone
         place = f"{one.shard} row {one.row:,}"
-    return f"{one.doc_id}  ({one.source}, {place})".translate(IN_ONE_LINE)
+    return f"{one.doc_id}  ({one.source}, {place})".translate(terminal.IN_ONE_LINE)
 
 
 def conversation_lines(
@@ -430,9 +418,9 @@ def conversation_lines(
     """
     for (message, _, span, body), counts in messages:
         colour, said = _COLOURS.get(message.role, "magenta"), text[body.start : body.stop]
-        shown = said[:most_characters].translate(VISIBLE).split("\n") if said else []
+        shown = said[:most_characters].translate(terminal.VISIBLE).split("\n") if said else []
         if len(said) > most_characters:
             shown.append(f"… {len(said) - most_characters:,} more characters; --json gives all")
-        yield _MARGIN + styled(text[span.start : body.start].translate(VISIBLE), colour)
-        yield from (styled(MARK + line, "green") if counts else _MARGIN + line for line in shown)
-        yield _MARGIN + styled(text[body.stop : span.stop], colour)
+        yield _MARGIN + terminal.styled(text[span.start : body.start].translate(terminal.VISIBLE), colour)
+        yield from (terminal.styled(MARK + line, "green") if counts else _MARGIN + line for line in shown)
+        yield _MARGIN + terminal.styled(text[body.stop : span.stop], colour)

@@ -32,14 +32,7 @@ from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
-from pipeline_assets.systems.scoring import (
-    NLL_SCORES,
-    SCORE_REPORT,
-    made_of_scores,
-    scored_splits,
-    scores_of,
-    work_of,
-)
+from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, made_of_scores, scored_splits, scores_of, work_of
 from resources.launchers import LAUNCHER, elsewhere_of
 
 Model = Annotated[str, typer.Option("--model", help="A folder here, or a name on the hub.")]

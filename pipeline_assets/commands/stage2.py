@@ -31,13 +31,7 @@ from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.families import CHECKSUM, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT, FIGURES
 from pipeline_assets.systems.registry import PROJECT_RECIPES, recipe_path
-from pipeline_assets.systems.stage2_mixture import (
-    FILTERED,
-    RAW_CORPUS,
-    TOKEN_SHARDS,
-    TOKENIZER,
-    Stage2Recipe,
-)
+from pipeline_assets.systems.stage2_mixture import FILTERED, RAW_CORPUS, TOKEN_SHARDS, TOKENIZER, Stage2Recipe
 
 LogFile = Annotated[Path | None, typer.Option(help="Progress is written to this file too.")]
 RecipeOf = Annotated[str, typer.Argument(metavar="MANIFEST", help="Name or path of a recipe.")]

@@ -10,7 +10,7 @@ import typer
 from pipeline_assets.commands.build import OutDir, StrictFlags, build_parts, warning_last
 from pipeline_assets.commands.named import Inputs, folder_and_patterns, hub_source, name_of
 from pipeline_assets.commands.sections import Content, Section, Sets
-from pipeline_assets.commands.terminal import AsJson, answer, log_to_stderr
+from pipeline_assets.commands.terminal import AsJson, answer, first_of, log_to_stderr
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import group_manifest
@@ -62,8 +62,7 @@ def hf_configs(
         found = [config for config in found if contains.lower() in config.name.lower()]
         trapped = [config.name for config in found if config.language != contains.lower()]
         if trapped:
-            names = ", ".join(trapped[:5]) + (", …" if len(trapped) > 5 else "")
-            what = f"{contains!r} is in {len(trapped)} names whose language it is not: {names}"
+            what = f"{contains!r} is in {len(trapped)} names whose language it is not: {first_of(trapped, 5)}"
             typer.echo(f"warning: {what}; use --lang", err=True)
     rows = [{"name": one.name, "language": one.language, "script": one.script} for one in found]
     if not as_json:

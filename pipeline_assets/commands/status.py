@@ -9,27 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline_assets.commands.terminal import (
-    AsJson,
-    Root,
-    age_s,
-    ago,
-    aligned,
-    answer,
-    as_command,
-    existing_root,
-    known_recipes,
-)
+from pipeline_assets.commands import terminal
+from pipeline_assets.corpus.spine import inventory
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.inventory import (
-    ArtifactStatus,
-    Orphan,
-    OrphanBuild,
-    Unfinished,
-    artifact_statuses,
-    orphan_builds,
-    orphans,
-)
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.systems.registry import read_recipe, recipe_path, recipe_paths
@@ -54,7 +36,7 @@ class KnownRecipe:
     path: Path
     root: Path
     targets: Sequence[Target]
-    held: Sequence[ArtifactStatus]
+    held: Sequence[inventory.ArtifactStatus]
     error: str | None = None
 
     @classmethod
@@ -64,7 +46,7 @@ class KnownRecipe:
             InputError, OSError: it can't be read.
         """
         targets = read_recipe(path).targets()
-        return cls(name, path, root, targets, artifact_statuses(root, targets))
+        return cls(name, path, root, targets, inventory.artifact_statuses(root, targets))
 
     @classmethod
     def found(cls, name: str, path: Path, root: Path) -> "KnownRecipe":
@@ -84,43 +66,58 @@ class KnownRecipe:
         is_own = self.path.parent == self.root / "recipes"
         return is_own or self.error is not None or any(one.sealed != "missing" or one.unfinished for one in self.held)
 
-    def going_on(self, holding: ArtifactStatus) -> str:
+    def going_on(self, holding: inventory.ArtifactStatus) -> str:
         """The command that goes on; a sealed artifact of another recipe is only replaced when asked to."""
         is_sealing = holding.unfinished is not None and holding.unfinished.is_sealing
         replace = ["--replace"] if holding.sealed in ("stale", "damaged") and not is_sealing else []
-        return as_command("run", self.name, *replace, "--data", self.root)
+        return terminal.as_command("run", self.name, *replace, "--data", self.root)
 
-    def mending(self, holding: ArtifactStatus) -> str:
+    def mending(self, holding: inventory.ArtifactStatus) -> str:
         """The command that puts back what the manifest says; without a manifest, the one that builds it again."""
         if holding.manifest is None:
-            return as_command("run", self.name, "--replace", "--data", self.root)
-        return as_command("rebuild", self.root / holding.target.folder, "--put-back", "--data", self.root)
+            return terminal.as_command("run", self.name, "--replace", "--data", self.root)
+        return terminal.as_command("rebuild", self.root / holding.target.folder, "--put-back", "--data", self.root)
 
 
 def status(
     recipe: Annotated[
-        str | None, typer.Argument(help="Name or path of a recipe; all by default.", autocompletion=known_recipes)
+        str | None,
+        typer.Argument(help="Name or path of a recipe; all by default.", autocompletion=terminal.known_recipes),
     ] = None,
-    data: Root = Path("data"),
-    as_json: AsJson = False,
+    data: terminal.Root = Path("data"),
+    as_json: terminal.AsJson = False,
 ) -> bool:
     """Example: corpusmill status healing_text_v1 --data data/demo"""
     from pipeline_assets.corpus.trust.rebuild import Leftover, leftovers
 
     if recipe is not None:
-        known = found = [KnownRecipe.read(recipe, recipe_path(recipe, existing_root(data)), data)]
-        others, builds, rebuilds = list[Orphan](), list[OrphanBuild](), list[Leftover]()
+        known = found = [KnownRecipe.read(recipe, recipe_path(recipe, terminal.existing_root(data)), data)]
+        others, builds, rebuilds = list[inventory.Orphan](), list[inventory.OrphanBuild](), list[Leftover]()
     else:
-        found = [KnownRecipe.found(name, path, data) for name, path in recipe_paths(existing_root(data)).items()]
+        found = [
+            KnownRecipe.found(name, path, data) for name, path in recipe_paths(terminal.existing_root(data)).items()
+        ]
         known = [one for one in found if one.is_of_interest]
         lineage, asked = Lineage(data), [target for one in found for target in one.targets]
-        others, builds, rebuilds = orphans(lineage, asked), orphan_builds(lineage, asked), leftovers(data)
+        others, builds, rebuilds = (
+            inventory.orphans(lineage, asked),
+            inventory.orphan_builds(lineage, asked),
+            leftovers(data),
+        )
     untouched = [one.name for one in found if one not in known]
     content = {
         "data": data,
-        "recipes": [_recipe_json(one) for one in known],
+        "recipes": [
+            {"recipe": one.name, "path": one.path, "error": one.error}
+            | {"artifacts": [_holding_json(holding, one) for holding in one.held]}
+            for one in known
+        ],
         "untouched": untouched,
-        "unasked": [_unasked_json(other) for other in others],
+        "unasked": [
+            {key: getattr(other, key) for key in ("folder", "name", "digest", "damage")}
+            | {**asdict(other.size), **_sealed_json(other.sealed_at)}
+            for other in others
+        ],
         "unasked_builds": [{"folder": build.folder, **_unfinished_json(build.unfinished)} for build in builds],
         "rebuilds": [_rebuild_json(rebuild) for rebuild in rebuilds],
     }
@@ -128,16 +125,16 @@ def status(
     if not known:
         names = ", ".join(untouched)
         lines.append(f"of no recipe anything is here yet: {names}; `corpusmill status NAME` names what is missing")
-    answer(as_json, content, lines)
+    terminal.answer(as_json, content, lines)
     needs_work = any(holding.condition in _NEEDS_WORK for one in known for holding in one.held)
     is_begun = any(build.unfinished.builder is None for build in builds)
     return not (needs_work or is_begun or any(one.error for one in known))
 
 
-def _status_lines(known: Sequence[KnownRecipe], others: Sequence[Orphan], root: Path) -> Iterator[str]:
+def _status_lines(known: Sequence[KnownRecipe], others: Sequence[inventory.Orphan], root: Path) -> Iterator[str]:
     cells = [_cells(one.condition, one.target.folder, one) for recipe in known for one in recipe.held]
     cells += [_cells("damaged" if one.damage else "sealed", one.folder.relative_to(root), one) for one in others]
-    rows = iter(aligned(cells, numbers=(2, 3, 4), spare=4))
+    rows = iter(terminal.aligned(cells, numbers=(2, 3, 4), spare=4))
     for one in known:
         yield f"{one.name}  {one.path}"
         if one.error:
@@ -157,12 +154,12 @@ def _status_lines(known: Sequence[KnownRecipe], others: Sequence[Orphan], root: 
         yield f"{_GAP * 2}{other.damage or f'{other.name} {other.digest}'}"
 
 
-def _cells(state: str, folder: Path, one: ArtifactStatus | Orphan) -> tuple[str, ...]:
+def _cells(state: str, folder: Path, one: inventory.ArtifactStatus | inventory.Orphan) -> tuple[str, ...]:
     sizes = [f"{count:,} {unit}" if count is not None else "" for unit, count in vars(one.size).items()]
-    return (state, str(folder), *sizes, "" if one.sealed_at is None else f"sealed {ago(one.sealed_at)} ago")
+    return (state, str(folder), *sizes, "" if one.sealed_at is None else f"sealed {terminal.ago(one.sealed_at)} ago")
 
 
-def _build_lines(builds: Sequence[OrphanBuild], root: Path) -> Iterator[str]:
+def _build_lines(builds: Sequence[inventory.OrphanBuild], root: Path) -> Iterator[str]:
     if builds:
         yield "no recipe asks for these, which were begun"
     for build in builds:
@@ -180,10 +177,10 @@ def _rebuild_lines(rebuilds: "Sequence[Leftover]") -> Iterator[str]:
     if rebuilds:
         yield "rebuilds"
     cells = [
-        (_rebuild_state(one), one.name, f"{one.bytes:,} bytes", f"written {ago(one.last_write)} ago")
+        (_rebuild_state(one), one.name, f"{one.bytes:,} bytes", f"written {terminal.ago(one.last_write)} ago")
         for one in rebuilds
     ]
-    for rebuild, row in zip(rebuilds, aligned(cells, numbers=(2,)), strict=True):
+    for rebuild, row in zip(rebuilds, terminal.aligned(cells, numbers=(2,)), strict=True):
         yield _GAP + row
         if rebuild.builder is not None:
             yield f"{_GAP * 2}process {rebuild.builder.pid} on {rebuild.builder.host} is at work on it"
@@ -203,13 +200,13 @@ def _removal(rebuild: "Leftover") -> str:
     return shlex.join(["rm", "-rf", str(rebuild.folder)])
 
 
-def _reason(holding: ArtifactStatus, known: KnownRecipe) -> str | None:
+def _reason(holding: inventory.ArtifactStatus, known: KnownRecipe) -> str | None:
     """Why the artifact is in its state, in words; None where there is nothing to say."""
     unfinished, reason = holding.unfinished, holding.reason
     if holding.condition == "damaged":
         reason = f"{reason}; to mend it: {known.mending(holding)}"
     elif holding.condition == "failed":
-        again = as_command("run", known.name, "--data", known.root)
+        again = terminal.as_command("run", known.name, "--data", known.root)
         reason = f"{reason}; nothing is made of it until that passes; to ask again: {again}"
     if unfinished is None:
         return reason
@@ -228,28 +225,23 @@ def _reason(holding: ArtifactStatus, known: KnownRecipe) -> str | None:
     return f"{_builder_words(unfinished)}; {left}{beside}{going_on}"
 
 
-def _finished(unfinished: Unfinished) -> str:
+def _finished(unfinished: inventory.Unfinished) -> str:
     done = ", ".join(f"{count} shards of {stage}" for stage, count in unfinished.finished_shards.items())
     return f"finished: {done}" if done else "no shard is finished"
 
 
-def _builder_words(unfinished: Unfinished) -> str:
+def _builder_words(unfinished: inventory.Unfinished) -> str:
     """Who is at work on it, or when somebody last was."""
     builder = unfinished.builder
     if builder is None:
-        return f"left {ago(unfinished.last_write)} ago"
+        return f"left {terminal.ago(unfinished.last_write)} ago"
     if builder.pid is None:
         return "another process is building it"
-    since = "" if builder.since is None else f", for {ago(builder.since)}"
+    since = "" if builder.since is None else f", for {terminal.ago(builder.since)}"
     return f"process {builder.pid} on {builder.host} is building it{since}"
 
 
-def _recipe_json(one: KnownRecipe) -> dict[str, Any]:
-    artifacts = [_holding_json(holding, one) for holding in one.held]
-    return {"recipe": one.name, "path": one.path, "error": one.error, "artifacts": artifacts}
-
-
-def _holding_json(holding: ArtifactStatus, known: KnownRecipe) -> dict[str, Any]:
+def _holding_json(holding: inventory.ArtifactStatus, known: KnownRecipe) -> dict[str, Any]:
     return {
         "artifact": holding.target.kind,
         "partition": holding.target.partition,
@@ -262,17 +254,13 @@ def _holding_json(holding: ArtifactStatus, known: KnownRecipe) -> dict[str, Any]
         "checks": holding.checks,
         **asdict(holding.size),
         **_sealed_json(holding.sealed_at),
-        **(
-            {"builder": None, "unfinished": None}
-            if holding.unfinished is None
-            else _unfinished_json(holding.unfinished)
-        ),
+        **_unfinished_json(holding.unfinished),
         "go_on": known.going_on(holding) if holding.condition == "interrupted" else None,
         "mend": known.mending(holding) if holding.condition == "damaged" else None,
     }
 
 
-def _unfinished_json(unfinished: Unfinished | None) -> dict[str, Any]:
+def _unfinished_json(unfinished: inventory.Unfinished | None) -> dict[str, Any]:
     if unfinished is None:
         return {"builder": None, "unfinished": None}
     builder, told = unfinished.builder, asdict(unfinished)
@@ -282,11 +270,6 @@ def _unfinished_json(unfinished: Unfinished | None) -> dict[str, Any]:
     return {"builder": who, "unfinished": told}
 
 
-def _unasked_json(other: Orphan) -> dict[str, Any]:
-    told: dict[str, Any] = {key: getattr(other, key) for key in ("folder", "name", "digest", "damage")}
-    return {**told, **asdict(other.size), **_sealed_json(other.sealed_at)}
-
-
 def _rebuild_json(rebuild: "Leftover") -> dict[str, Any]:
     return {
         "folder": rebuild.folder,
@@ -294,13 +277,13 @@ def _rebuild_json(rebuild: "Leftover") -> dict[str, Any]:
         "state": _rebuild_state(rebuild),
         "bytes": rebuild.bytes,
         "last_write_utc": _utc(rebuild.last_write),
-        "age_s": age_s(rebuild.last_write),
+        "age_s": terminal.age_s(rebuild.last_write),
         "remove": None if rebuild.builder is not None else _removal(rebuild),
     }
 
 
 def _sealed_json(sealed_at: datetime.datetime | None) -> dict[str, Any]:
-    return {"sealed_at_utc": _utc(sealed_at), "age_s": None if sealed_at is None else age_s(sealed_at)}
+    return {"sealed_at_utc": _utc(sealed_at), "age_s": None if sealed_at is None else terminal.age_s(sealed_at)}
 
 
 def _utc(moment: datetime.datetime | None) -> str | None:

@@ -147,6 +147,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + "s" * (count != 1)
 
 
+def first_of(names: Sequence[str], most: int) -> str:
+    """The first of them, in one line."""
+    return ", ".join(names[:most]) + ", …" * (len(names) > most)
+
+
 def aligned(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = (), spare: int = 0) -> list[str]:
     """Rows of cells as lines, column under column; the columns in `numbers` to the right. On a terminal that is too
     narrow the last columns go, as many as are `spare`; then the widest one is cut, in the middle of what it says.

@@ -8,21 +8,11 @@ import os
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline_assets.commands.terminal import (
-    IN_ONE_LINE,
-    AsJson,
-    OptionalRoot,
-    ago,
-    aligned,
-    as_command,
-    data_root,
-    log_to_stderr,
-    tell,
-)
+from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -31,7 +21,7 @@ from pipeline_assets.corpus.spine.rehash import HashTask, Journal
 from pipeline_assets.corpus.spine.usage import Stopwatch
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.readers.raw_pin import HeldOfFolders, HeldOfHub
+    from pipeline_assets.corpus.readers.raw_pin import HeldOfFolders
     from pipeline_assets.corpus.trust.result import Proven, Verification
 
 logger = logging.getLogger("corpusmill")
@@ -48,9 +38,9 @@ def verify(
     workers: Annotated[int, typer.Option(min=0, envvar="CORPUSMILL_WORKERS", help="Files read at a time.")] = 2,
     fresh: Annotated[bool, typer.Option("--fresh", help="Don't go on from where the last one was stopped.")] = False,
     report: Annotated[Path | None, typer.Option(help="File to write a report to, as JSON.")] = None,
-    data: OptionalRoot = None,
+    data: terminal.OptionalRoot = None,
     log_every: Annotated[int, typer.Option(min=1, envvar="CORPUSMILL_LOG_EVERY", help="Seconds between lines.")] = 10,
-    as_json: AsJson = False,
+    as_json: terminal.AsJson = False,
 ) -> bool:
     """Example: corpusmill verify data/megatron/healing_text_v1 --upstream"""
     from pipeline_assets.corpus.trust.result import Sample, Scope
@@ -60,18 +50,21 @@ def verify(
     if sample is None and seed != "0":
         raise UsageError("a seed alone draws nothing", "--seed", "give --sample too")
     drawn = None if sample is None else Sample.parse(sample, seed)
-    root = data_root(folder, data) if upstream else None
+    root = terminal.data_root(folder, data) if upstream else None
     if report is not None:
         _check_place(report)
-    log_to_stderr()
+    terminal.log_to_stderr()
     found = look_at_chain(folder, Scope(root, drawn, content, workers, log_every))
     with _open_journal(found, fresh) as journal:
         hold(found, journal)
-        written = json.dumps(report_of(found, _program()), indent=1) if report or as_json else ""
+        provenance = Stopwatch().provenance({})
+        kept = {name: provenance[name] for name in ("host", "platform", "python", "libraries", "git_sha")}
+        program = {"corpusmill": version("corpusmill"), **kept}
+        written = json.dumps(report_of(found, program), indent=1) if report or as_json else ""
         if report is not None:
             write_durably(report, written.encode() + b"\n")
         journal.forget()
-    tell([written] if as_json else (line.translate(IN_ONE_LINE) for line in _lines(found)))
+    terminal.tell([written] if as_json else (line.translate(terminal.IN_ONE_LINE) for line in _lines(found)))
     return not found.findings
 
 
@@ -96,28 +89,15 @@ def _open_journal(found: "Verification", fresh: bool) -> Journal:
     question = f"{found.folder.resolve()}\n{scope.root and scope.root.resolve()}\n{scope.sample!r}\n{scope.content}"
     name = hashlib.sha256(os.fsencode(question)).hexdigest()[:32]
     try:
-        return Journal(_cache() / "corpusmill" / "verify" / f"{name}.jsonl", fresh)
+        # The user's folder for what can be made again, as the XDG Base Directory Specification has it.
+        cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        cache = cache if cache.is_absolute() else Path.home() / ".cache"
+        return Journal(cache / "corpusmill" / "verify" / f"{name}.jsonl", fresh)
     except BlockingIOError:
         logger.warning("another process verifies this: if this one is stopped, it starts over")
-    except (OSError, InputError, RuntimeError) as error:
+    except (OSError, InputError, RuntimeError) as error:  # RuntimeError: the system knows of no home
         logger.warning("progress can't be kept (%s): if this is stopped, it starts over", error)
     return Journal(None)
-
-
-def _cache() -> Path:
-    """The user's folder for what can be made again, as the XDG Base Directory Specification has it.
-
-    Raises:
-        RuntimeError: the system knows of no home.
-    """
-    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return named if named.is_absolute() else Path.home() / ".cache"
-
-
-def _program() -> dict[str, Any]:
-    provenance = Stopwatch().provenance({})
-    kept = ("host", "platform", "python", "libraries", "git_sha")
-    return {"corpusmill": version("corpusmill"), **{name: provenance[name] for name in kept}}
 
 
 def _lines(found: "Verification") -> Iterator[str]:
@@ -126,9 +106,16 @@ def _lines(found: "Verification") -> Iterator[str]:
     if len(found.findings) > _SHOWN_FINDINGS:
         yield f"… and {len(found.findings) - _SHOWN_FINDINGS:,} more; --report lists them"
     if found.scope.root is not None:
-        yield from aligned([_artifact_cells(artifact, found) for artifact in found.chain.artifacts], numbers=(3, 4))
+        yield from terminal.aligned(
+            [_artifact_cells(artifact, found) for artifact in found.chain.artifacts], numbers=(3, 4)
+        )
     if found.hub is not None and found.hub.listed:
-        yield _hub_line(found, found.hub)
+        hub = found.hub
+        read = len(hub.whole) + len(hub.in_part) + len(hub.not_here)
+        yield (
+            f"hub cache: of {read:,} files read, {len(hub.whole):,} are here whole, {len(hub.in_part):,} in part "
+            f"({_hashed_words(hub.tasks, found)}); not here: {len(hub.not_here):,} files"
+        )
     if found.sources is not None and found.sources.listed:
         yield _sources_line(found, found.sources)
     yield from (_proven_line(proven) for proven in found.proofs)
@@ -145,7 +132,7 @@ def _mending_lines(found: "Verification") -> Iterator[str]:
     at = ["--data", found.scope.root] if found.scope.root is not None else []
     for artifact in found.chain.artifacts:
         if damaged & {artifact.folder / file.path for file in artifact.manifest.storage}:
-            yield f"to mend it: {as_command('rebuild', artifact.folder, '--put-back', *at)}"
+            yield f"to mend it: {terminal.as_command('rebuild', artifact.folder, '--put-back', *at)}"
 
 
 def _artifact_cells(artifact: Artifact, found: "Verification") -> tuple[str, ...]:
@@ -156,14 +143,6 @@ def _artifact_cells(artifact: Artifact, found: "Verification") -> tuple[str, ...
     files = f"{len(tasks):,}" if len(read) == len(tasks) else f"{len(read):,} of {len(tasks):,}"
     size = sum(task.bytes for task in read)
     return word, artifact.manifest.kind, artifact.manifest.name, f"{files} files", f"{size:,} bytes"
-
-
-def _hub_line(found: "Verification", hub: "HeldOfHub") -> str:
-    read = len(hub.whole) + len(hub.in_part) + len(hub.not_here)
-    return (
-        f"hub cache: of {read:,} files read, {len(hub.whole):,} are here whole, {len(hub.in_part):,} in part "
-        f"({_hashed_words(hub.tasks, found)}); not here: {len(hub.not_here):,} files"
-    )
 
 
 def _sources_line(found: "Verification", sources: "HeldOfFolders") -> str:
@@ -214,7 +193,7 @@ def _before_lines(found: "Verification") -> Iterator[str]:
     documents = f" and {found.documents_before:,} documents" if found.documents_before else ""
     yield (
         f"of this, {found.bytes_before:,} bytes ({files:,} whole files){documents} were read before an interruption, "
-        f"the first {ago(since)} ago; --fresh reads all again"
+        f"the first {terminal.ago(since)} ago; --fresh reads all again"
     )
 
 

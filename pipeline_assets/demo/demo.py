@@ -20,14 +20,7 @@ from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import Recipe, read_yaml
 from pipeline_assets.corpus.trust.rebuild import rebuild
-from pipeline_assets.demo.library import (
-    HUB_FOLDER,
-    HUB_TOKEN,
-    parquet,
-    write_changed,
-    write_fineweb_edu,
-    write_recipe,
-)
+from pipeline_assets.demo.library import HUB_FOLDER, HUB_TOKEN, parquet, write_changed, write_fineweb_edu, write_recipe
 from pipeline_assets.demo.nemotron import made_pools, pool_lines, write_datasets
 from pipeline_assets.demo.stage2 import made_mixture, mixture_lines, write_mixture
 from pipeline_assets.demo.stage_a import made_stage_a, sentence, step_lines, write_stage_a_inputs

@@ -123,7 +123,7 @@ def _ledgers(root: Path, targets: Sequence[Target], kind: str) -> dict[str, int]
 
 def made_pools(root: Path, commits: Mapping[str, str]) -> NemotronRecipe:
     """The shipped recipe, pinned to made datasets, in the data root's recipes; its pools are published."""
-    content = shipped_recipe() | {"name": NAME}
+    content: dict[str, Any] = read_yaml(RECIPE) | {"name": NAME}
     content["datasets"] = [one | {"revision": commits[one["dataset"]]} for one in content["datasets"]]
     content["rows"] |= {"max_reject_fraction": "0.2"}
     # What is made up has no licence that anybody could know.
@@ -131,15 +131,10 @@ def made_pools(root: Path, commits: Mapping[str, str]) -> NemotronRecipe:
     return NemotronRecipe.read(write_recipe(root, content))
 
 
-def shipped_recipe() -> dict[str, Any]:
-    """The content of the shipped recipe, not pinned yet."""
-    content: dict[str, Any] = read_yaml(RECIPE)
-    return content
-
-
 def write_datasets(hub: Path) -> None:
     """All of them in a hub's folder; one that is there stays."""
-    for section in shipped_recipe()["datasets"]:
+    content: dict[str, Any] = read_yaml(RECIPE)
+    for section in content["datasets"]:
         folder = hub / "datasets" / section["dataset"]
         if not (folder / "README.md").exists():
             durable.make_folder(folder / "data")

@@ -29,19 +29,7 @@ from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import read_yaml
-from pipeline_assets.demo.library import (
-    DUMPS,
-    FOLDERS_LEFT_OUT,
-    HUB_FOLDER,
-    Page,
-    Row,
-    columns,
-    library_pages,
-    parquet,
-    urn,
-    write_changed,
-    write_recipe,
-)
+from pipeline_assets.demo import library
 from pipeline_assets.demo.stage_a import closing_lines, paragraphs, sentence
 from pipeline_assets.systems.registry import PROJECT_RECIPES
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
@@ -78,8 +66,8 @@ def smoke(
     """Example: corpusmill stage2 smoke --out-dir out_stage2"""
     run = Run.of(out_dir, os.environ, workers=workers, replace=True)
     log_to_stderr()
-    write_mixture(out_dir / HUB_FOLDER)
-    with LoopbackHub(out_dir / HUB_FOLDER) as hub:
+    write_mixture(out_dir / library.HUB_FOLDER)
+    with LoopbackHub(out_dir / library.HUB_FOLDER) as hub:
         os.environ.update(hub.variables())
         recipe = made_mixture(out_dir, hub.commits())
         built = sum(not outcome.was_current for outcome in run_targets(recipe, run))
@@ -103,7 +91,7 @@ def made_mixture(root: Path, commits: Mapping[str, str]) -> Stage2Recipe:
     halves = {"refinedweb": "0.5", "wikipedia_en": "0.5"}
     segments = [{"name": name, "tokens": 8192, "weights": halves} for name in ("first", "next")]
     content["segments"] = {"segments": segments}
-    return Stage2Recipe.read(write_recipe(root, content))
+    return Stage2Recipe.read(library.write_recipe(root, content))
 
 
 def mixture_lines(recipe: Stage2Recipe, root: Path) -> list[str]:
@@ -149,32 +137,32 @@ def write_mixture(folder: Path) -> None:
     """Writes the seven into a hub's folder, as `datasets/<owner>/<name>`; files of the same name are replaced.
 
     Raises:
-        InputError: this Python ships no standard-library sources.
+        InputError: this Python ships no standard-stdlib sources.
     """
-    library = Path(sysconfig.get_path("stdlib"))
-    documentation = itertools.starmap(_with_odd_texts, enumerate(_shares(library_pages(library), 5)))
-    rows = [*_rows_of_pages(*documentation), *_rows_of_modules(*_shares(_modules(library), 2))]
+    stdlib = Path(sysconfig.get_path("stdlib"))
+    documentation = itertools.starmap(_with_odd_texts, enumerate(_shares(library.library_pages(stdlib), 5)))
+    rows = [*_rows_of_pages(*documentation), *_rows_of_modules(*_shares(_modules(stdlib), 2))]
     for (name, (head, paths)), of_dataset in zip(_DATASETS.items(), rows, strict=True):
         for number, path in enumerate(paths):
-            write_changed(folder / "datasets" / name / path, _encoded(path, of_dataset[number :: len(paths)]))
+            library.write_changed(folder / "datasets" / name / path, _encoded(path, of_dataset[number :: len(paths)]))
         said = yaml.safe_dump({"pretty_name": name.partition("/")[2], **head}, sort_keys=False)
         card = f"---\n{said}---\n# Demo stand-in for {name}\n\n{_CARD.format(name=name)}"
-        write_changed(folder / "datasets" / name / "README.md", card.encode())
+        library.write_changed(folder / "datasets" / name / "README.md", card.encode())
 
 
 def _encoded(path: str, rows: Sequence[Json]) -> bytes:
     if path.endswith(".parquet"):
-        return parquet(pa.Table.from_pylist(rows), _ROWS_PER_GROUP)
+        return library.parquet(pa.Table.from_pylist(rows), _ROWS_PER_GROUP)
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     lines = gzip.compress(lines, mtime=0) if path.endswith(".gz") else lines
     return zstandard.compress(lines) if path.endswith(".zst") else lines
 
 
-def _shares(pages: Iterable[Page], count: int) -> Iterator[list[Page]]:
+def _shares(pages: Iterable[library.Page], count: int) -> Iterator[list[library.Page]]:
     """So many sets, no page in two, of about `TEXT_BYTES` each; drawn by the hashes of addresses."""
-    drawn = sorted(pages, key=lambda page: urn(page.url))
+    drawn = sorted(pages, key=lambda page: library.urn(page.url))
     for number in range(count):
-        share, size = list[Page](), 0
+        share, size = list[library.Page](), 0
         for page in drawn[number::count]:
             if size < TEXT_BYTES:
                 share.append(page)
@@ -182,36 +170,41 @@ def _shares(pages: Iterable[Page], count: int) -> Iterator[list[Page]]:
         yield share
 
 
-def _modules(library: Path) -> Iterator[Page]:
-    for path in sorted([*library.glob("*.py"), *library.glob("*/*.py")]):
-        name, text = path.relative_to(library), path.read_bytes()
-        if FOLDERS_LEFT_OUT.isdisjoint(name.parts) and text.isascii() and 0 < len(text) <= _MODULE_BYTES:
-            yield Page(f"Lib/{name.as_posix()}", text.decode())
+def _modules(stdlib: Path) -> Iterator[library.Page]:
+    for path in sorted([*stdlib.glob("*.py"), *stdlib.glob("*/*.py")]):
+        name, text = path.relative_to(stdlib), path.read_bytes()
+        if library.FOLDERS_LEFT_OUT.isdisjoint(name.parts) and text.isascii() and 0 < len(text) <= _MODULE_BYTES:
+            yield library.Page(f"Lib/{name.as_posix()}", text.decode())
 
 
-def _with_odd_texts(number: int, pages: Sequence[Page]) -> list[Page]:
+def _with_odd_texts(number: int, pages: Sequence[library.Page]) -> list[library.Page]:
     draw = Random(f"mixture {number}")
     foreign = [[*itertools.permutations(text.rstrip(".").split(". "))][number] for text in _FOREIGN]
     odd = [sentence(draw), "\n\n".join(paragraphs(draw, 30)), *(f"{'. '.join(text)}." for text in foreign)]
-    return [*pages, *(Page(f"{pages[0].url}?odd={place}", text) for place, text in enumerate(odd))]
+    return [*pages, *(library.Page(f"{pages[0].url}?odd={place}", text) for place, text in enumerate(odd))]
 
 
-def _repeats(others: Sequence[Page], own: Page) -> Iterator[Page]:
+def _repeats(others: Sequence[library.Page], own: library.Page) -> Iterator[library.Page]:
     for number, page in enumerate([*others, own]):
         before, after = (paragraphs(Random(f"{place} {number}"), 2) for place in ("before", "after"))
-        yield Page(f"{page.url}?quoted", "\n\n".join([*before, page.text, *after]))
-    yield Page(f"{own.url}?again", f"{own.text.replace(' the ', ' that ', 1)}\n\nSo they say.")
+        yield library.Page(f"{page.url}?quoted", "\n\n".join([*before, page.text, *after]))
+    yield library.Page(f"{own.url}?again", f"{own.text.replace(' the ', ' that ', 1)}\n\nSo they say.")
 
 
-def _date(page: Page) -> str:
+def _date(page: library.Page) -> str:
     seconds = int.from_bytes(hashlib.sha256(page.url.encode()).digest()[:4]) // 20
     return f"{(datetime.datetime(2014, 5, 1) + datetime.timedelta(seconds=seconds)).isoformat()}Z"
 
 
-def _rows_of_pages(*shares: Sequence[Page]) -> Iterator[Sequence[Json]]:
+def _rows_of_pages(*shares: Sequence[library.Page]) -> Iterator[Sequence[Json]]:
     web, wikipedia, crawl, sample, slim = shares
     quoted = [[page for page in one if len(page.text) > 1_500 and " the " in page.text] for one in (web, crawl)]
-    yield [_web_row(page, DUMPS[number % 4]) for number, page in enumerate(web)]
+    rows = (
+        library.Row(page.text, library.urn(page.url), library.DUMPS[number % 4], page.url)
+        for number, page in enumerate(web)
+    )
+    web_rows = [{**library.columns(row), "date": _date(page)} for row, page in zip(rows, web, strict=True)]
+    yield [{name: row[name] for name in _WEB_COLUMNS.split()} for row in web_rows]
     named = [{"id": str(number), "url": page.url, "title": page.url[8:]} for number, page in enumerate(wikipedia, 12)]
     yield [{**row, "text": page.text} for row, page in zip(named, wikipedia, strict=True)]
     crawled = [*crawl, *_repeats(quoted[0][:3], quoted[1][0])]
@@ -223,24 +216,19 @@ def _rows_of_pages(*shares: Sequence[Page]) -> Iterator[Sequence[Json]]:
     yield [{"text": page.text, "meta": sets[number % 3]} for number, page in enumerate(slim)]
 
 
-def _web_row(page: Page, dump: str) -> Json:
-    row = {**columns(Row(page.text, urn(page.url), dump, page.url)), "date": _date(page)}
-    return {name: row[name] for name in _WEB_COLUMNS.split()}
-
-
-def _rows_of_modules(modules: Sequence[Page], starred: Sequence[Page]) -> Iterator[Sequence[Json]]:
+def _rows_of_modules(modules: Sequence[library.Page], starred: Sequence[library.Page]) -> Iterator[Sequence[Json]]:
     files = [*((page, "python/cpython", "psf-2.0") for page in modules), (modules[0], "demo/vendor", "psf-2.0")]
     for number, licence in enumerate(("mit", "apache-2.0", "gpl-3.0")):
         draw = Random(f"module {number}")
         text = "\n".join(f'def rule_{one}():\n    """{sentence(draw)}"""\n    return {one}\n' for one in range(9))
-        files.append((Page("made.py", text), f"demo/made-{number}", licence))
+        files.append((library.Page("made.py", text), f"demo/made-{number}", licence))
     yield [_code_row(*file) for file in files]
     names = ("max_stars_repo_path", "max_stars_repo_name", "max_stars_count", "id", "content")
     values = ((page.url, "python/cpython", 37, page.url, page.text) for page in [*starred, modules[0]])
     yield [dict(zip(names, row, strict=True)) for row in values]
 
 
-def _code_row(page: Page, repo: str, licence: str) -> Json:
+def _code_row(page: library.Page, repo: str, licence: str) -> Json:
     lengths, text = [*map(len, page.text.splitlines())], page.text
     of_file = {"repo_name": repo, "path": page.url, "copies": "1", "size": str(len(text)), "content": text}
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], signed=True)

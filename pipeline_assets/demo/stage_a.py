@@ -36,14 +36,7 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import RetryableError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.demo.library import (
-    HELP_DATASET,
-    HUB_FOLDER,
-    parquet,
-    write_changed,
-    write_help_dataset,
-    write_recipe_text,
-)
+from pipeline_assets.demo import library
 from pipeline_assets.systems.stage_a import StageARecipe
 from resources.loopback_hub import LoopbackHub
 
@@ -83,7 +76,7 @@ def smoke(
     log_to_stderr()
     _take(out_dir)
     write_stage_a_inputs(out_dir)
-    hub_folder = out_dir / HUB_FOLDER
+    hub_folder = out_dir / library.HUB_FOLDER
     recipe = made_stage_a(out_dir, LoopbackHub(hub_folder).commits())
     built = checks = 0
     if not all(target.is_settled(out_dir) for target in recipe.targets()):
@@ -237,7 +230,7 @@ def _write_wikipedia(folder: Path, texts: list[str]) -> None:
             title, url = place_name(number), f"https://en.wikipedia.org/wiki?curid={number + 1}"
             text = html.escape(texts[number], quote=False)
             pages.append(f'<doc id="{number + 1}" url="{url}" title="{title}">\n{title}\n\n{text}\n\n</doc>\n')
-        write_changed(folder / "AA" / f"wiki_{file:02d}.bz2", bz2.compress("".join(pages).encode()))
+        library.write_changed(folder / "AA" / f"wiki_{file:02d}.bz2", bz2.compress("".join(pages).encode()))
 
 
 def _write_site(folder: Path) -> None:
@@ -261,7 +254,7 @@ def _write_site(folder: Path) -> None:
                 f' Score="{answer}" Body="{_body(draw)}" />'
             )
     lines = "".join(f"  {row}\n" for row in rows)
-    write_changed(
+    library.write_changed(
         folder / "Posts.xml", f'\ufeff<?xml version="1.0" encoding="utf-8"?>\n<posts>\n{lines}</posts>\n'.encode()
     )
 
@@ -288,10 +281,10 @@ def _write_notes(folder: Path, pages: list[str]) -> None:
     rows.append({"text": "", "key": "note-empty", "license": None})
     lines = [json.dumps(row) + "\n" for row in rows]
     lines.insert(10, lines[10][:40] + "\n")
-    write_changed(folder / "notes.jsonl", "".join(lines).encode())
+    library.write_changed(folder / "notes.jsonl", "".join(lines).encode())
     for number in range(4):
         text = "\n\n".join(paragraphs(Random(f"text {number}"), 3)) + f"\n\nWrite to clerk{number}@{SITE}.\n"
-        write_changed(folder / "texts" / f"{number}.txt", text.encode())
+        library.write_changed(folder / "texts" / f"{number}.txt", text.encode())
 
 
 def _paper_texts() -> list[str]:
@@ -315,13 +308,13 @@ def _write_papers(folder: Path, texts: list[str]) -> None:
         }
         for number, text in enumerate(texts)
     ]
-    write_changed(folder / "papers.parquet", parquet(pa.Table.from_pylist(rows), _ROWS_PER_GROUP))
+    library.write_changed(folder / "papers.parquet", library.parquet(pa.Table.from_pylist(rows), _ROWS_PER_GROUP))
 
 
 def _write_quiz(folder: Path, leaked: list[str]) -> None:
     others = [" ".join(sentence(Random(f"item {number}")) for _ in range(2)) for number in range(4)]
     rows = [{"id": f"q-{number}", "question": item} for number, item in enumerate([*leaked, *others, "Too short?"])]
-    write_changed(folder / "quiz.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
+    library.write_changed(folder / "quiz.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
 
 
 def _first_sentences(text: str) -> str:
@@ -349,17 +342,17 @@ def place_name(number: int) -> str:
 
 def write_stage_a_inputs(root: Path) -> None:
     """Stage A's dataset in the hub folder, the files of its sources and of the evaluation set beside it."""
-    dataset = root / HUB_FOLDER / "datasets" / HELP_DATASET
+    dataset = root / library.HUB_FOLDER / "datasets" / library.HELP_DATASET
     if not (dataset / "README.md").exists():
         durable.remove(dataset)
-        write_help_dataset(dataset)
+        library.write_help_dataset(dataset)
     write_sources(root / SOURCES_FOLDER)
 
 
 def made_stage_a(root: Path, commits: Mapping[str, str]) -> StageARecipe:
     """The recipe that asks for every step of stage A, pinned to the made dataset, in the data root's recipes."""
-    text = _STAGE_A.read_text(encoding="utf-8").replace("COMMIT", commits[HELP_DATASET])
-    return StageARecipe.read(write_recipe_text(root, "stage_a_v1", text))
+    text = _STAGE_A.read_text(encoding="utf-8").replace("COMMIT", commits[library.HELP_DATASET])
+    return StageARecipe.read(library.write_recipe_text(root, "stage_a_v1", text))
 
 
 def step_lines(recipe: StageARecipe, root: Path) -> Iterator[str]:

@@ -16,7 +16,7 @@ import pytest
 from refusals import refusal
 from tiny_scoring import rows_of, save_whole_model, scorer_of, write_pool
 
-from modal_jobs.image import sources_of
+from modal_jobs.nll_scoring import sources_of
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.scoring import nll
 from pipeline_assets.corpus.scoring.launcher import FilesOfHub, ScoreJob, ScoreWork
