@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow import no_rows, numbers, truths
+from pipeline_assets.corpus.formats.arrow import no_rows, numbers, truths, widened
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.staging import OutputFile
 
 HASH_BLOCK_ROWS = 65_536
 _BUFFER_BYTES = 1 << 20
-_WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+_NARROW = {pa.string(), pa.binary()}
 
 
 class ContentHash:
@@ -56,8 +56,8 @@ class ContentHash:
 
     def _hash_block(self) -> None:
         for column in pa.concat_tables(self._pending).columns:
-            wide = _WIDE.get(column.type)  # 32-bit offsets end at 2 GiB a block
-            column = column.cast(wide) if wide else column
+            if column.type in _NARROW:  # 32-bit offsets end at 2 GiB a block
+                column = pa.chunked_array([widened(chunk) for chunk in column.chunks])
             _hash_array(self._hash, column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
         self._pending, self._pending_rows = [], 0
 
@@ -190,7 +190,7 @@ def _filled(array: pa.Array) -> pa.Array:
 
 def _string_buffers(array: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
     """Offsets (rows + 1,) of a string or binary array without nulls, and the characters between the first and last."""
-    large = array.cast(pa.large_binary())
+    large = widened(array) if array.type in _NARROW else array
     _, offsets, values = large.buffers()
     bounds = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]
     return bounds, memoryview(b"" if values is None else values)[int(bounds[0]) : int(bounds[-1])]
