@@ -15,7 +15,7 @@ from typing import Any
 from pipeline_assets.corpus.spine import durable, sealing
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, size_complaint
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
-from pipeline_assets.corpus.spine.files import OwnFile, stream_sha256
+from pipeline_assets.corpus.spine.files import OwnFile, stream_sha256, stream_xxh3
 from pipeline_assets.corpus.spine.lock import Lock, locked
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, FileContent, Identity, Manifest, StoredFile, lies_inside
 from pipeline_assets.corpus.spine.sealing import BUILDER, PLAN, PLAN_FILE, RECEIPTS, WORK, building_folders
@@ -30,6 +30,7 @@ class OutputFile:
 
     Attributes:
         start: where the bytes begin in a file that other shards write too; None where the file is this shard's own.
+        xxh3: of a work file; None of others. A work file has no sha256, and is never sealed.
     """
 
     path: str
@@ -38,11 +39,17 @@ class OutputFile:
     sha256: str
     content_sha256: str
     start: int | None = None
+    xxh3: str | None = None
 
     @classmethod
     def plain(cls, path: str, rows: int, file: durable.DurableFile) -> "OutputFile":
         """A file that says what it holds as it is stored: nothing is compressed."""
         return cls(path, rows, file.bytes_written, file.sha256, file.sha256)
+
+    @classmethod
+    def of_work(cls, path: str, rows: int, file: durable.WorkFile) -> "OutputFile":
+        """A file that only other shards, or the end of the build, read."""
+        return cls(path, rows, file.bytes_written, "", "", xxh3=file.xxh3)
 
     @property
     def content(self) -> FileContent:
@@ -285,6 +292,8 @@ def _is_as_written(folder: Path, file: OutputFile) -> bool:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             return False
+        if file.xxh3 is not None:
+            return found.st_size == file.bytes and stream_xxh3(opened) == file.xxh3
         if file.start is None:
             return found.st_size == file.bytes and stream_sha256(opened) == file.sha256
         opened.seek(file.start)
