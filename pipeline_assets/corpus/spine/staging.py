@@ -57,6 +57,8 @@ class OutputFile:
 
     @property
     def stored(self) -> StoredFile:
+        if self.xxh3 is not None:
+            raise TypeError(f"{self.path} is a work file: nothing that is sealed rests on it")
         return StoredFile(self.path, self.bytes, self.sha256)
 
     def linked(self, path: str, folder: "BuildFolder") -> "OutputFile":

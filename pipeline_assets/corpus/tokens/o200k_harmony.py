@@ -235,9 +235,7 @@ class Encoder(Tokenizer):
             self._grown_bytes += max(after - before - made, 0)
 
 
-def _one_by_one(
-    fast: "gigatoken.Tokenizer", raw: Sequence[str | bytes]
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _one_by_one(fast: "gigatoken.Tokenizer", raw: Sequence[str | bytes]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Ids of all texts, and how many of each."""
     runs = [fast.encode(text) for text in raw]
     return np.concatenate(runs).view(np.int32), np.fromiter(map(len, runs), np.int32, len(runs))
@@ -245,7 +243,9 @@ def _one_by_one(
 
 def _together(fast: "gigatoken.Tokenizer", raw: Sequence[str | bytes]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """As `_one_by_one`, in one call."""
-    layout = fast.encode_batch([text.encode() if isinstance(text, str) else text for text in raw], parallel=False).layout
+    layout = fast.encode_batch(
+        [text.encode() if isinstance(text, str) else text for text in raw], parallel=False
+    ).layout
     offsets = np.asarray(layout.offsets.data)
     ids = np.asarray(layout.content.data)[offsets[0] : offsets[-1]]
     return ids.view(np.int32), np.diff(offsets).astype(np.int32)

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from pipeline_assets.corpus.spine.errors import InputError
 
-
 _LONG_RUN = 200  # ids of a run, on the average, from which copying it on its own is as fast as picking places
 
 
