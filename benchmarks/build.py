@@ -17,6 +17,8 @@ from pathlib import Path
 from corpus import link_shards, write_shards
 from measure import machine_line, measure, ratios, table
 
+from pipeline_assets.corpus.formats.jsonl_zst import count_lines, read_line_blocks
+
 FLOWS = ("bare", "corpusmill")
 PEERS = ("tiktoken", "naive", "datatrove", "preprocess_data")
 
@@ -36,6 +38,8 @@ def main() -> None:
             paths, lines_bytes, digest = link_shards(options.shards, folder)
         else:
             paths, lines_bytes, digest = write_shards(folder, options.mb)
+        rows = {path.name: sum(map(count_lines, read_line_blocks(path))) for path in paths}
+        (folder / "rows.json").write_text(json.dumps(rows))  # what a manifest says of its shards
         print(f"{machine_line()}; {options.workers} workers, median of {options.runs}")
         print(f"{lines_bytes / 1e6:.0f} MB of lines in {len(paths)} shards, sha256 {digest}")
         flows, peers = (Path(__file__).with_name(name) for name in ("flows.py", "peers.py"))

@@ -7,7 +7,9 @@ Each prints the number of tokens and the sha256 of the ids, so that no flow is c
 
 import functools
 import hashlib
+import json
 import multiprocessing
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -152,7 +154,7 @@ def corpusmill(folder: Path, workers: int) -> None:
             "valid_fraction": "0",
         }
     )
-    listed = [FileContent(path.name, 0, "") for path in shards(folder)]
+    listed = [FileContent(name, rows, "") for name, rows in json.loads((folder / "rows.json").read_text()).items()]
     target = folder / "built" / "split"
     shutil.rmtree(target.parent, ignore_errors=True)
     sealed_by = {"dataset": "benchmark", "language": None, "amount": {}}  # what a plan reads of a snapshot
@@ -182,6 +184,7 @@ def print_digest(paths: list[Path]) -> None:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as `corpusmill` does: threads that nobody asks only spin
     name, folder, workers = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     match name:
         case "bare":

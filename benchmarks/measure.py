@@ -49,6 +49,7 @@ def measure(script: Path, arguments: list[str], runs: int) -> Measured:
     for _ in range(runs):
         command = [sys.executable, "-c", _CHILD, str(script), *arguments]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), str(script.parent)])}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else the project, and no library, is compiled in every run
         status, output, errors, peak_mb = _watched(command, environment)
         if status != 0:
             sys.exit(f"{script.name} {' '.join(arguments)}: {errors[-2000:]}")

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput, column_of, num
 from pipeline_assets.corpus.sampling import RULE, Split, describe_split, documents_that_fit, split_budget
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile, write_durably
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.corpus.spine.engine import TIMES_PACKED, RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import FileContent, StageVersion
 from pipeline_assets.corpus.spine.recipe import RecipePart, Share
@@ -137,11 +137,13 @@ def _encode(
         split=split,
         valid_fraction=valid_fraction,
     )
-    warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
     receipts: list[Receipt] = []
     tokens = 0
     stage = f"encode-{split}-{tokenizer.driver}"
-    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
+    sizes = [shard.file.stat().st_size for shard in shards]
+    documents, text_bytes = sum(shard.rows for shard in shards), TIMES_PACKED * sum(sizes)
+    warm_up = functools.partial(load_tables, tokenizer, documents, text_bytes)
+    settings = settings_for(building, settings, sizes)
     with contextlib.closing(run_stage(stage, work, shards, building, settings, warm_up)) as run:
         for receipt in run:
             receipts.append(receipt)

@@ -60,6 +60,18 @@ def utf8_strings(encoded: Sequence[bytes]) -> pa.StringArray:
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
 
 
+def widened(array: pa.Array) -> pa.Array:
+    """Texts or bytes as such with offsets of 64 bits, their characters viewed: what `cast` does once it has made all
+    functions of `pyarrow.compute`, which takes as long as importing pyarrow.
+    """
+    kind = pa.large_string() if pa.types.is_string(array.type) else pa.large_binary()
+    valid, narrow, characters = array.buffers()
+    stop = array.offset + len(array) + 1
+    offsets = np.frombuffer(narrow, np.int32, stop) if narrow is not None and narrow.size else np.zeros(stop, np.int32)
+    buffers = [valid, pa.py_buffer(offsets.astype(np.int64)), characters]
+    return pa.Array.from_buffers(kind, len(array), buffers, offset=array.offset)
+
+
 def no_rows(schema: pa.Schema) -> pa.Table:
     """A table without rows."""
     return pa.Table.from_batches([], schema)
@@ -119,7 +131,7 @@ def nullable(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 HASH_BLOCK_ROWS = 65_536
 _BUFFER_BYTES = 1 << 20
-_WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+_NARROW = {pa.string(), pa.binary()}
 
 
 class ContentHash:
@@ -157,8 +169,8 @@ class ContentHash:
 
     def _hash_block(self) -> None:
         for column in pa.concat_tables(self._pending).columns:
-            wide = _WIDE.get(column.type)  # 32-bit offsets end at 2 GiB a block
-            column = column.cast(wide) if wide else column
+            if column.type in _NARROW:  # 32-bit offsets end at 2 GiB a block
+                column = pa.chunked_array([widened(chunk) for chunk in column.chunks])
             _hash_array(self._hash, column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
         self._pending, self._pending_rows = [], 0
 
@@ -318,7 +330,7 @@ def _filled(array: pa.Array) -> pa.Array:
 
 def _string_buffers(array: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
     """Offsets (rows + 1,) of a string or binary array without nulls, and the characters between the first and last."""
-    large = array.cast(pa.large_binary())
+    large = widened(array) if array.type in _NARROW else array
     _, offsets, values = large.buffers()
     bounds = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]
     return bounds, memoryview(b"" if values is None else values)[int(bounds[0]) : int(bounds[-1])]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, DocumentShard, gather_lines
-from pipeline_assets.corpus.spine.engine import RunSettings, RunStage, run_stages, settings_for
+from pipeline_assets.corpus.spine.engine import TIMES_PACKED, RunSettings, RunStage, run_stages, settings_for
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.worker import Work
 from pipeline_assets.corpus.tokens.encode import DocumentTable, load_tables
@@ -90,13 +90,15 @@ def encoded_corpus(
     Raises:
         InputError: as `encode_shard` and `load_tokenizer`. OracleDisagrees: as `encode_shard`.
     """
-    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
+    sizes = [shard.file.stat().st_size for shard in shards]
+    settings = settings_for(building, settings, sizes)
     settings = replace(settings, growth_bytes=_GROWTH_BYTES)
     to_encode = [
         DocumentShard(f"{number:05d}", f"{shard.source}/{shard.path}", shard.file, shard.rows)
         for number, shard in enumerate(shards)
     ]
-    warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
+    documents, text_bytes = sum(shard.rows for shard in shards), TIMES_PACKED * sum(sizes)
+    warm_up = functools.partial(load_tables, tokenizer, documents, text_bytes)
     with run_stages(work, settings, warm_up) as run:
         receipts = list(run(f"encode-{load_tokenizer(tokenizer).driver}", to_encode, building))
         encoded = tuple(

@@ -37,7 +37,7 @@ from pipeline_assets.corpus.spine.artifact import (
     size_complaint,
 )
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
-from pipeline_assets.corpus.spine.files import OwnFile, stream_sha256
+from pipeline_assets.corpus.spine.files import OwnFile, stream_sha256, stream_xxh3
 from pipeline_assets.corpus.spine.lock import Lock, locked
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, FileContent, Identity, Manifest, StoredFile, lies_inside
 
@@ -52,8 +52,11 @@ _THREADS = 4  # sha256 lets the others run
 
 @dataclass(frozen=True)
 class OutputFile:
-    """A finished file of a building folder: how it is stored and what it says; of one that other shards write too,
-    where the bytes start.
+    """A finished file of a building folder: how it is stored and what it says.
+
+    Attributes:
+        start: where the bytes begin in a file that other shards write too; None where the file is this shard's own.
+        xxh3: of a work file; None of others. A work file has no sha256, and is never sealed.
     """
 
     path: str
@@ -62,11 +65,17 @@ class OutputFile:
     sha256: str
     content_sha256: str
     start: int | None = None
+    xxh3: str | None = None
 
     @classmethod
     def plain(cls, path: str, rows: int, file: durable.DurableFile) -> "OutputFile":
         """A file that says what it holds as it is stored: nothing is compressed."""
         return cls(path, rows, file.bytes_written, file.sha256, file.sha256)
+
+    @classmethod
+    def of_work(cls, path: str, rows: int, file: durable.WorkFile) -> "OutputFile":
+        """A file that only other shards, or the end of the build, read."""
+        return cls(path, rows, file.bytes_written, "", "", xxh3=file.xxh3)
 
     @property
     def content(self) -> FileContent:
@@ -74,6 +83,8 @@ class OutputFile:
 
     @property
     def stored(self) -> StoredFile:
+        if self.xxh3 is not None:
+            raise TypeError(f"{self.path} is a work file: nothing that is sealed rests on it")
         return StoredFile(self.path, self.bytes, self.sha256)
 
     def linked(self, path: str, folder: "BuildFolder") -> "OutputFile":
@@ -298,6 +309,8 @@ def _is_as_written(folder: Path, file: OutputFile) -> bool:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             return False
+        if file.xxh3 is not None:
+            return found.st_size == file.bytes and stream_xxh3(opened) == file.xxh3
         if file.start is None:
             return found.st_size == file.bytes and stream_sha256(opened) == file.sha256
         opened.seek(file.start)

@@ -19,17 +19,17 @@ from pipeline_assets.corpus.document_shards import Block, DocumentShard, read_do
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.formats.parquet import column_of, numbers, strings
 from pipeline_assets.corpus.sampling import Split, split_rule
-from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.durable import DurableFile, WorkFile
 from pipeline_assets.corpus.spine.ledger import Reject, count_rejects, dropped_key
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.o200k_harmony import Driver, Encoder, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import LONG_TEXT, Driver, Encoder, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer, TokenRuns
 
 BLANKS, SPECIAL_TOKENS = "blanks", "special_tokens"
 OTHER_SPLIT = dropped_key("other_split")
-_BLOCK_BYTES = 4 << 20
+_BLOCK_BYTES = 1 << 22
 _SPOT_CHECK_BELOW = 2**64 // 1000
 _SURELY_SAMPLED = 4000  # of so many documents one is spot-checked, at odds of 50 to 1
 TABLE_SCHEMA = pa.schema(
@@ -91,7 +91,7 @@ def encode_shard(
     license_tags: list[str] = []
     rows: list[int] = []
     lengths = [np.empty(0, np.int32)]
-    with DurableFile(folder.path(tokens_name)) as output:
+    with WorkFile(folder.path(tokens_name)) as output:
         for block in read_documents(shard, window, _decoder, _BLOCK_BYTES):
             documents, runs = encoding.of(block)
             output.write(runs.ids.data)
@@ -107,7 +107,7 @@ def encode_shard(
         writer.write_table(pa.Table.from_arrays(columns, schema=TABLE_SCHEMA))
     rejects = [reject.to_json() for reject in encoding.rejects]
     files = [
-        OutputFile.plain(tokens_name, encoding.counts["tokens"], output),
+        OutputFile.of_work(tokens_name, encoding.counts["tokens"], output),
         OutputFile.plain(documents_name, len(rows), file),
         write_rows(folder.path(rejects_name), rejects_name, rejects, zstd_level),
     ]
@@ -200,13 +200,14 @@ class DocumentTable:
         self.tokens: NDArray[np.int32] = numbers(table["tokens"])
 
 
-def load_tables(tokenizer: TokenizerFile, documents: int) -> None:
+def load_tables(tokenizer: TokenizerFile, documents: int, text_bytes: int) -> None:
     """Loads what `encode_shard` keeps for the life of its process: the tokenizer, its tables, its oracle.
 
     Args:
         documents: about how many will be encoded. Of a few, the oracle waits for the first that is held against it.
+        text_bytes: about how many they have together.
     """
-    _load_tables(load_tokenizer(tokenizer), documents)
+    _load_tables(load_tokenizer(tokenizer), documents, text_bytes)
 
 
 def load_tokenizers(tokenizer_sha256: str, driver: Driver, documents: int) -> None:
@@ -214,8 +215,9 @@ def load_tokenizers(tokenizer_sha256: str, driver: Driver, documents: int) -> No
     _load_tables(cached_encoder(tokenizer_sha256, driver), documents)
 
 
-def _load_tables(library: Tokenizer, documents: int) -> None:
-    library.encode(["the first text builds the tables"])
+def _load_tables(library: Tokenizer, documents: int, text_bytes: int = 0) -> None:
+    surely_long = text_bytes >= 2 * LONG_TEXT * documents > 0
+    library.encode(["the first text builds the tables ".ljust(LONG_TEXT if surely_long else 0)])
     if documents > _SURELY_SAMPLED:
         library.oracle_ids("")
 

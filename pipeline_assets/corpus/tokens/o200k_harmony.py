@@ -128,6 +128,9 @@ _FIRST_BYTES = {
     b"\xea": re.compile(b"\xea\x9f"),
     b"\xf0": re.compile(b"\xf0[\x90\x91\x96\x98\x9e\xab\xac\xb2\xb3]"),
 }
+# Bytes of a text, on the average of a batch, from which a call for each is as fast as one for all. What that one
+# returns is an array of awkward, which takes a tenth of a second to import.
+LONG_TEXT = 2048
 _CACHE_BYTES = 256 << 20  # gigatoken's cache of words only grows; past this the encoder starts afresh
 _UNSEEN_GROWTH = 4  # bytes that a byte of text is taken to add to it where the process can't see its memory
 
@@ -174,24 +177,24 @@ class Encoder(Tokenizer):
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
         """Ids of each text as ordinary text; each must be encodable (`can_encode`)."""
-        raw = [text.encode("utf-8") for text in texts]
+        raw = [text if text.isascii() else text.encode("utf-8") for text in texts]
         text_bytes = sum(map(len, raw))
-        if self.driver == "tiktoken":
+        if self.driver == "tiktoken" or not texts:
             return TokenRuns.of([self.oracle_ids(text) for text in texts], text_bytes)
         apart = [
-            number for number, text in enumerate(texts) if not text.isascii() and _is_classed_apart(text, raw[number])
+            number for number, one in enumerate(raw) if isinstance(one, bytes) and _is_classed_apart(texts[number], one)
         ]
         fast, before = self._fast_encoder(), resident_bytes()
-        layout = fast.encode_batch(raw, parallel=False).layout
-        offsets = np.asarray(layout.offsets.data)
-        ids = np.asarray(layout.content.data)[offsets[0] : offsets[-1]].view(np.int32)
-        self._count_growth(before, ids.nbytes + offsets.nbytes, text_bytes)
+        encode = _one_by_one if text_bytes >= LONG_TEXT * len(texts) else _together
+        ids, lengths = encode(fast, raw)
+        self._count_growth(before, ids.nbytes + lengths.nbytes, text_bytes)
+        runs = TokenRuns(ids, lengths, text_bytes)
         if not apart:
-            return TokenRuns(ids, np.diff(offsets).astype(np.int32), text_bytes)
-        runs = np.split(ids, offsets[1:-1] - offsets[0])
+            return runs
+        each = [*runs.each()]
         for number in apart:
-            runs[number] = self.oracle_ids(texts[number])
-        return TokenRuns.of(runs, text_bytes)
+            each[number] = self.oracle_ids(texts[number])
+        return TokenRuns.of(each, text_bytes)
 
     def decode(self, ids: NDArray[np.int32]) -> str:
         """The text of ids; special tokens by their names, bytes that are no UTF-8 as replacement characters."""
@@ -219,7 +222,7 @@ class Encoder(Tokenizer):
             import gigatoken
 
             self._fast = gigatoken.Tokenizer.from_tiktoken(self._vocabulary, pretokenizer="o200k", special_tokens={})
-            self._fast.encode_batch([b"the first text builds tables that stay"], parallel=False)
+            self._fast.encode(b"the first text builds tables that stay")
             self._grown_bytes = 0
         return self._fast
 
@@ -230,6 +233,22 @@ class Encoder(Tokenizer):
             self._grown_bytes += _UNSEEN_GROWTH * text_bytes
         else:
             self._grown_bytes += max(after - before - made, 0)
+
+
+def _one_by_one(fast: "gigatoken.Tokenizer", raw: Sequence[str | bytes]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Ids of all texts, and how many of each."""
+    runs = [fast.encode(text) for text in raw]
+    return np.concatenate(runs).view(np.int32), np.fromiter(map(len, runs), np.int32, len(runs))
+
+
+def _together(fast: "gigatoken.Tokenizer", raw: Sequence[str | bytes]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """As `_one_by_one`, in one call."""
+    layout = fast.encode_batch(
+        [text.encode() if isinstance(text, str) else text for text in raw], parallel=False
+    ).layout
+    offsets = np.asarray(layout.offsets.data)
+    ids = np.asarray(layout.content.data)[offsets[0] : offsets[-1]]
+    return ids.view(np.int32), np.diff(offsets).astype(np.int32)
 
 
 @functools.lru_cache(maxsize=1)

@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from pipeline_assets.corpus.spine.errors import InputError
 
+_LONG_RUN = 200  # ids of a run, on the average, from which copying it on its own is as fast as picking places
+
 
 @dataclass(frozen=True)
 class TokenRuns:
@@ -39,9 +41,15 @@ class TokenRuns:
         """The same runs, each followed by the token `end`, which its length then counts."""
         lengths = self.lengths + np.int32(1)
         ids = np.full(len(self.ids) + len(lengths), end, np.int32)
-        is_text = np.ones(len(ids), bool)
-        is_text[np.cumsum(lengths, dtype=np.int64) - 1] = False
-        ids[is_text] = self.ids
+        if len(self.ids) >= _LONG_RUN * len(lengths):
+            start = 0
+            for run in self.each():
+                ids[start : start + len(run)] = run
+                start += len(run) + 1
+        else:
+            is_text = np.ones(len(ids), bool)
+            is_text[np.cumsum(lengths, dtype=np.int64) - 1] = False
+            ids[is_text] = self.ids
         return TokenRuns(ids, lengths, self.text_bytes)
 
 

@@ -59,22 +59,6 @@ def test_the_first_bytes_of_another_file_are_appended_counted_and_hashed(path: P
     assert (file.bytes_written, file.sha256) == (len(expected), hashlib.sha256(expected).hexdigest())
 
 
-@pytest.mark.parametrize("number", [errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP])
-def test_where_the_system_does_not_copy_files_they_are_read_and_written(
-    path: Path, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> int:
-        raise OSError(number, "not here")
-
-    path.with_name("source").write_bytes(b"one two" * 400_000)
-    monkeypatch.setattr("os.copy_file_range", refuse)
-
-    with DurableFile(path) as file:
-        file.append(path.with_name("source"), 2_000_000)
-
-    assert path.read_bytes() == (b"one two" * 400_000)[:2_000_000]
-
-
 def test_a_file_too_short_to_append_is_named_and_nothing_is_left(path: Path) -> None:
     source = path.with_name("source")
     source.write_bytes(b"one")
