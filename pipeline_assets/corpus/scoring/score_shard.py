@@ -16,7 +16,6 @@ import pyarrow as pa
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, column_of, nullable, open_parquet
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
-from pipeline_assets.corpus.scoring.remote_shard import BatchJournal
 from pipeline_assets.corpus.scoring.scores import SCORES
 from pipeline_assets.corpus.scoring.token_rows import (
     TOKENIZER_FILE,
