@@ -42,10 +42,7 @@ from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.evaluation import evaluation_targets
-from pipeline_assets.systems.stage_a import (
-    PACKED,
-    packed_target,
-)
+from pipeline_assets.systems.stage_a import PACKED, packed_target
 
 Proposer = Annotated[
     Literal["minhash", "faiss"],

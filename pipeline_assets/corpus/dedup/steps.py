@@ -20,14 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-from pipeline_assets.corpus.dedup.order import (
-    KeyRange,
-    Runs,
-    document_numbers,
-    include,
-    is_seen,
-    no_documents,
-)
+from pipeline_assets.corpus.dedup.order import KeyRange, Runs, document_numbers, include, is_seen, no_documents
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.formats.parquet import mask, numbers, read_columns, strings
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage

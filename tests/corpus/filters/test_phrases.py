@@ -6,12 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_filters import has_phrase, has_words
 
-from pipeline_assets.corpus.filters.phrases import (
-    Scope,
-    build_automaton,
-    count_phrases,
-    lines_with_phrases,
-)
+from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, count_phrases, lines_with_phrases
 from pipeline_assets.corpus.filters.thresholds import batch_of
 from pipeline_assets.corpus.filters.words import classes_of_characters
 

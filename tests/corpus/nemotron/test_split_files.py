@@ -4,13 +4,7 @@ import json
 
 import pytest
 
-from pipeline_assets.corpus.nemotron.splits import (
-    SplitFiles,
-    files_of_split,
-    find_splits,
-    partition_key,
-    split_of_name,
-)
+from pipeline_assets.corpus.nemotron.splits import SplitFiles, files_of_split, find_splits, partition_key, split_of_name
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 WHERE = "nvidia/Nemotron-Math-v2@0"

@@ -12,13 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from pack_build import (
-    Made,
-    check_tokens,
-    documents_of,
-    license_of,
-    pack_documents,
-)
+from pack_build import Made, check_tokens, documents_of, license_of, pack_documents
 from plain_packing import Piece, PlainCorpus, best_fit_rows
 from word_tokenizer import ids_of
 

@@ -5,16 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pack_build import (
-    STRATEGIES,
-    TWO_SOURCES,
-    Made,
-    documents_of,
-    pack,
-    pack_documents,
-    recipe,
-    write_shards,
-)
+from pack_build import STRATEGIES, TWO_SOURCES, Made, documents_of, pack, pack_documents, recipe, write_shards
 from stage_a_build import NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_pack
 from word_tokenizer import write_tokenizer

@@ -15,15 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pairs_data import (
-    NOON,
-    SOURCE,
-    lines_file,
-    made_row,
-    real_or_made_rows,
-    translation_lines,
-    translation_parquet,
-)
+from pairs_data import NOON, SOURCE, lines_file, made_row, real_or_made_rows, translation_lines, translation_parquet
 from refusals import refusal
 
 from pipeline_assets.corpus.parallel_text.draw import SeenUids, materialize, stream_set_bytes, write_sample

@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 from numbered_pages import large_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
-from pipeline_assets.corpus.readers.parquet import (
-    Footer,
-    RowGroup,
-    SpanFile,
-    open_row_groups,
-    read_footer,
-    row_groups,
-)
+from pipeline_assets.corpus.readers.parquet import Footer, RowGroup, SpanFile, open_row_groups, read_footer, row_groups
 from pipeline_assets.corpus.spine.errors import InputError
 from resources.loopback_hub import LoopbackHub
 
