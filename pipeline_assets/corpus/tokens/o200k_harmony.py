@@ -131,7 +131,9 @@ _FIRST_BYTES = {
 # Bytes of a text, on the average of a batch, from which a call for each is as fast as one for all. What that one
 # returns is an array of awkward, which takes a tenth of a second to import.
 LONG_TEXT = 2048
-_CACHE_BYTES = 256 << 20  # gigatoken's cache of words only grows; past this the encoder starts afresh
+# gigatoken's cache of words only grows, by doubling its table: 64 MiB, 128, 256, old and new in memory meanwhile. Past
+# this, which a table of 128 is, the encoder starts afresh.
+_CACHE_BYTES = 96 << 20
 _UNSEEN_GROWTH = 4  # bytes that a byte of text is taken to add to it where the process can't see its memory
 
 
