@@ -5,7 +5,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline_assets.corpus import megatron_audit as audit
+from pipeline_assets.corpus import megatron_split as audit
 from pipeline_assets.corpus.megatron_split import (
     DATASET_STAGE,
     SPLIT_STAGE,
@@ -17,21 +17,23 @@ from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check,
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.documents import SnapshotRows
 from pipeline_assets.corpus.rows.splits import SplitRows
-from pipeline_assets.corpus.sampling import SPLITS, Split, split_budget
+from pipeline_assets.corpus.sampling import (
+    SELECTION_STAGE,
+    SPLITS,
+    SelectionRecipe,
+    Split,
+    TextRecipe,
+    preview_selection,
+    select_shards,
+    selected_shards,
+    split_budget,
+)
 from pipeline_assets.corpus.snapshot.convert import SNAPSHOT_STAGE, take_snapshot
 from pipeline_assets.corpus.snapshot.plan import list_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.text_selection import (
-    SELECTION_STAGE,
-    SelectionRecipe,
-    TextRecipe,
-    preview_selection,
-    select_shards,
-    selected_shards,
-)
 from pipeline_assets.corpus.trust.figures import Limit, Listing
 
 

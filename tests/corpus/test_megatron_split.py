@@ -12,8 +12,7 @@ import pydantic
 import pytest
 
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
-from pipeline_assets.corpus.megatron_audit import token_budget_met
-from pipeline_assets.corpus.megatron_split import describe_dataset
+from pipeline_assets.corpus.megatron_split import describe_dataset, token_budget_met
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder

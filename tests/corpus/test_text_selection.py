@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from pipeline_assets.corpus.sampling import TextRecipe, select_shards
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.files import logged
-from pipeline_assets.corpus.text_selection import TextRecipe, select_shards
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from pipeline_assets.corpus.spine.errors import InputError, RetryableError, Tran
 from pipeline_assets.corpus.spine.files import OwnFile, blocks, file_sha256
 
 logger = logging.getLogger("corpusmill")
+F = TypeVar("F")
 T = TypeVar("T")
 _PARTIAL = ".part"
 _NAMES: dict[RepoType, tuple[re.Pattern[str], str]] = {
@@ -71,6 +73,11 @@ def listed_file(entry: Mapping[str, Any]) -> HubFile:
     if entry["type"] != "file":
         raise ValueError(f"{entry} is no file")
     return _checked_file(HubFile(entry["path"], entry["size"], digest))
+
+
+def hub_entry(dataset: str, commit: str, file: HubFile) -> dict[str, Any]:
+    """A file of a hub dataset at a commit, as a manifest lists it; of a model, `dataset` is what `as_model` says."""
+    return {"name": f"{dataset}@{commit}:{file.path}", "digest": file.digest, "bytes": file.size}
 
 
 def _checked_file(file: HubFile) -> HubFile:
@@ -352,6 +359,15 @@ class HubFiles:
 
     def _api(self, client: HubClient, dataset: str) -> str:
         return f"{client.address}/api/{self.repo_type}s/{dataset}"
+
+
+def in_order(work: Callable[[F], T], items: Iterable[F], threads: int) -> Iterator[T]:
+    """What is made of each item, in their order, several at a time; what hasn't begun when one fails never begins."""
+    pool = ThreadPoolExecutor(max(threads, 1))
+    try:
+        yield from pool.map(work, items)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def check_whole(file: HubFile, spans: Sequence[Span], where: str) -> None:

@@ -6,13 +6,20 @@ this machine still hold of files that manifests name, as hash tasks: there files
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span, is_digest, read_listing
+from pipeline_assets.corpus.readers.hub_files import (
+    HubFile,
+    HubFiles,
+    Span,
+    hub_entry,
+    in_order,
+    is_digest,
+    read_listing,
+)
 from pipeline_assets.corpus.readers.source_folder import (
     SourceFile,
     SourceFolder,
@@ -45,11 +52,6 @@ def refuse_unpinned(dataset: str, revision: str, recipe: str) -> None:
     if revision == UNPINNED:
         fix = f"run corpusmill pin {dataset} --recipe {recipe}, which writes the commit there"
         raise UsageError("no revision is pinned yet", dataset, fix)
-
-
-def hub_entry(dataset: str, commit: str, file: HubFile) -> dict[str, Any]:
-    """A file of a hub dataset at a commit, as a manifest lists it; of a model, `dataset` is what `as_model` says."""
-    return {"name": f"{dataset}@{commit}:{file.path}", "digest": file.digest, "bytes": file.size}
 
 
 def as_model(name: str) -> str:
@@ -120,15 +122,6 @@ def preview_inputs(raw: Artifact) -> list[dict[str, str]]:
     """The first files of a raw source."""
     files = raw.manifest.identity.inputs[:_SHOWN_FILES]
     return [{"file": file["name"], "bytes": f"{file['bytes']:,}", "digest": file["digest"]} for file in files]
-
-
-def in_order(work: Callable[[F], T], items: Iterable[F], threads: int) -> Iterator[T]:
-    """What is made of each item, in their order, several at a time; what hasn't begun when one fails never begins."""
-    pool = ThreadPoolExecutor(max(threads, 1))
-    try:
-        yield from pool.map(work, items)
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _digest(file: SourceFile) -> str:

@@ -22,10 +22,9 @@ from pipeline_assets.corpus.formats.parquet import find_in_file, open_parquet, r
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, DOCUMENTS_SCHEMA, INDEX, TOKENS
 from pipeline_assets.corpus.rows.documents import DocumentRows
 from pipeline_assets.corpus.rows.store import Content, Fate, Labels, Line, Part, Row, RowStore, Seen, ids_of, reason_of
-from pipeline_assets.corpus.sampling import split_rule
+from pipeline_assets.corpus.sampling import selected_shards, split_rule
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.text_selection import selected_shards
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder, load_encoder
 
 _BATCH_ROWS = 65_536

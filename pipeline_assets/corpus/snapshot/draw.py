@@ -19,10 +19,9 @@ from typing import Any, BinaryIO
 
 from pipeline_assets.corpus.formats.compression import codec_of, decompressed
 from pipeline_assets.corpus.readers.columns import Fault, another_column, find_column
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span, check_whole, forget
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span, check_whole, forget, in_order
 from pipeline_assets.corpus.readers.lines import placed_lines, read_row, refuse_document
 from pipeline_assets.corpus.readers.parquet import RowGroup
-from pipeline_assets.corpus.readers.raw_pin import in_order
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe, Unit
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError

@@ -13,9 +13,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from pipeline_assets.corpus.readers.columns import check_columns
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span, check_whole
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span, check_whole, hub_entry, in_order
 from pipeline_assets.corpus.readers.parquet import RowGroup, read_footer, row_groups
-from pipeline_assets.corpus.readers.raw_pin import hub_entry, in_order
 from pipeline_assets.corpus.readers.source_folder import format_of
 from pipeline_assets.corpus.snapshot.draw import (
     Piece,
