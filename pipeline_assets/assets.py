@@ -22,7 +22,7 @@ from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import CheckResult
-from pipeline_assets.corpus.spine.errors import InputError, TransientError
+from pipeline_assets.corpus.spine.errors import InputError, TransientError, one_line
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import REPLACE, Target
 from pipeline_assets.external import externals_of
@@ -246,7 +246,7 @@ def labelled(assets: Sequence[dg.AssetsDefinition | dg.AssetSpec]) -> Sequence[d
     try:
         wanted = dg.AssetSpec("any", owners=owners, tags=tags)
     except dg.DagsterInvalidDefinitionError as error:
-        told = " ".join(str(error).split())
+        told = one_line(error)
         logging.getLogger("corpusmill").warning("%s and %s are left out: %s", OWNERS, TAGS, told)
         return assets
     if not owners and not tags:

@@ -61,12 +61,12 @@ COMMANDS = {
     "demo.stage2": {"stage2 smoke": "Make the shipped mixture, small, up to verified token shards, offline."},
     "demo.nemotron": {"nemotron smoke": "Make six small datasets, their pools, and publish these, offline."},
     "ui": {"ui": "Open the Dagster UI on a data root; Ctrl-C stops it."},
+    "commands.status": {"status": "Tell what lies under the data root, and what needs work."},
     "commands.verify": {"verify": "Hold every file of an artifact against its manifest."},
     "commands.rebuild": {
         "rebuild": "Build an artifact again, beside it, from its manifest; say what differs.",
         "diff": "Tell what makes two artifacts differ, down to their documents.",
     },
-    "commands.status": {"status": "Tell what lies under the data root, and what needs work."},
     "commands.rows": {
         "trace": "Say which row of which file a token or document came from; with --source, what became of a row.",
         "peek": "Show one sequence or row as a trainer would see it, or one document.",

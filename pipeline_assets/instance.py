@@ -18,7 +18,7 @@ import sqlalchemy.exc
 from dagster._core.instance.ref import InstanceRef
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import RetryableError
+from pipeline_assets.corpus.spine.errors import RetryableError, one_line
 from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
 from pipeline_assets.corpus.spine.staging import building_folders, leftover
 
@@ -78,7 +78,7 @@ def _reason(error: BaseException) -> str:
     """One line: of SQLAlchemy's without the statement."""
     if isinstance(error, sqlalchemy.exc.DBAPIError):
         error = error.orig or error
-    return " ".join(str(error).split()) or type(error).__name__
+    return one_line(error) or type(error).__name__
 
 
 def _instance(home: Path) -> dg.DagsterInstance:

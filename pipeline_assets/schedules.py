@@ -34,7 +34,7 @@ from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.files import Period, forget_versions, version_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import CheckResult, open_artifact, sealed_manifest
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Name, Recipe, RecipePart, read_yaml, refuse_repeated
 from pipeline_assets.corpus.spine.rehash import Journal
@@ -155,7 +155,7 @@ def scheduled(root: Path, recipes: Sequence[Recipe], jobs: Mapping[str, dg.JobDe
             runs += [section] * (section.action == "run")
         except dg.DagsterInvalidDefinitionError as error:
             fix = "write five fields, such as '0 6 * * 1', and a timezone such as Europe/Berlin"
-            wrong.append(UsageError(f"schedule {section.name}: {' '.join(str(error).split())}", root / FILE, fix))
+            wrong.append(UsageError(f"schedule {section.name}: {one_line(error)}", root / FILE, fix))
     for one in wrong:
         logging.getLogger("corpusmill").warning("a schedule is left out: %s", one)
     return Scheduled(made, own, runs)

@@ -1,4 +1,6 @@
-"""Padded batches of pairs in torch, which go on in the middle of an epoch; `batches` says which pairs come when."""
+"""Padded batches of pairs in torch, which go on in the middle of an epoch, and a tiny transformer that learns one of
+them by heart. `batches` says which pairs come when.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""Encoded pairs on disk, memory-mapped.
+"""Pairs as tokens: the model that encodes them, the files that hold them, memory-mapped, and how they are padded.
 
 src.ids.npy, tgt.ids.npy          ids of all pairs in the manifest's order, one after the other, each closed by </s>
 src.offsets.npy, tgt.offsets.npy  int64 (pairs + 1,): the first id of each pair, and the end

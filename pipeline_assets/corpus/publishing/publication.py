@@ -32,7 +32,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.scoring import subsets
 from pipeline_assets.corpus.scoring.token_rows import TOKENS
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 
 _ROWS = re.compile(r"(?:(?:candidates|subset)_(\w+)|data)/(.+)-\d{5}-of-(\d{5})\.parquet")
@@ -189,7 +189,7 @@ def splits_of(artifact: Artifact) -> tuple[list[PublishedSplit], set[tuple[str, 
             with open_parquet(artifact.path(stored.path)) as file:
                 footer, rows = file.metadata, file.read(_READ)
         except (pa.ArrowException, OSError) as error:
-            what = f"it is not as it was sealed ({' '.join(str(error).split())[:200]})"
+            what = f"it is not as it was sealed ({one_line(error, 200)})"
             raise InputError(what, artifact.folder / stored.path, "see `corpusmill verify`") from None
         if rows["dataset"].null_count:
             what = "rows don't say which dataset they are of, so that nobody knows what its readers agree to"

@@ -20,7 +20,7 @@ from typing import Any
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import FORMATS, format_of
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.corpus.spine.recipe import parse_yaml
 
 CARD = "README.md"
@@ -100,7 +100,7 @@ def metadata_of_card(card: str, where: str) -> dict[str, Any]:
     try:
         metadata = parse_yaml(parts[1])
     except ValueError as error:
-        raise InputError(f"the card's YAML can't be read ({' '.join(str(error).split())})", where, _FIX) from None
+        raise InputError(f"the card's YAML can't be read ({one_line(error)})", where, _FIX) from None
     return metadata if isinstance(metadata, dict) else {}
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, check_columns, column_values, faulty_rows
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span, forget
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, one_line
 from pipeline_assets.corpus.spine.worker import grouped_by_size
 
 _TAIL_BYTES = 1 << 16  # most footers fit, and a second request fetches the rest of those that don't
@@ -203,7 +203,7 @@ def read_local_footer(file: SourceFile) -> pq.FileMetaData:
         try:
             return pq.read_metadata(opened)
         except (pa.ArrowException, OSError) as error:
-            what = f"its Parquet footer can't be read ({' '.join(str(error).split())})"
+            what = f"its Parquet footer can't be read ({one_line(error)})"
             raise InputError(what, file.path, _FIX) from None
 
 
@@ -227,7 +227,7 @@ def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tu
                     yield from enumerate(rows_of(batch), number)
                     number += batch.num_rows
     except (pa.ArrowException, OSError, OverflowError, ValueError) as error:  # a time beyond Python's
-        what = f"row groups {run.first} to {run.stop - 1} can't be read ({' '.join(str(error).split())})"
+        what = f"row groups {run.first} to {run.stop - 1} can't be read ({one_line(error)})"
         raise InputError(what, run.file.path, _FIX) from None
 
 

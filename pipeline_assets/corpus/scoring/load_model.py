@@ -27,7 +27,7 @@ from transformers.quantizers.auto import AutoHfQuantizer
 from pipeline_assets.corpus.scoring.nll import LanguageModel, LmHead, score_rows
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, one_line
 
 Heads = tuple[Tensor, Tensor, Tensor]  # query, key, value
 BY_ROWS = "corpusmill_by_rows"
@@ -206,7 +206,7 @@ def _config_of(folder: Path) -> Any:
     try:
         return transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        what = f"its config can't be read ({' '.join(str(error).split())[:200]})"
+        what = f"its config can't be read ({one_line(error, 200)})"
         raise InputError(what, folder, "give a model that this version of transformers knows") from None
 
 
@@ -232,16 +232,14 @@ def _load(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:
                 **more,
             )
         except SafetensorError as error:
-            what = f"its weights are cut short or damaged ({' '.join(str(error).split())[:200]})"
+            what = f"its weights are cut short or damaged ({one_line(error, 200)})"
             raise InputError(what, folder, "fetch or copy the model again") from None
         except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
             if recipe.attention is not None and "attn" in str(error).lower().replace("attention", "attn"):
-                what = (
-                    f"it is {recipe.attention}, and the model can't be loaded so ({' '.join(str(error).split())[:300]})"
-                )
+                what = f"it is {recipe.attention}, and the model can't be loaded so ({one_line(error, 300)})"
                 fix = "leave it out, or name one that is there: sdpa and eager are for most models"
                 raise UsageError(what, bare("scoring.attention"), fix) from None
-            what = f"it can't be loaded ({' '.join(str(error).split())[:300]})"
+            what = f"it can't be loaded ({one_line(error, 300)})"
             if "ignore_mismatched_sizes" in str(error):
                 what = "it can't be loaded: weights have another shape than its config says"
             raise InputError(what, folder, "give a causal language model that transformers loads here") from None

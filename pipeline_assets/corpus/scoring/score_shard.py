@@ -24,7 +24,7 @@ from pipeline_assets.corpus.scoring.token_rows import (
     encode_row,
     load_model_tokenizer,
 )
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, not_installed
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, not_installed, one_line
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import Window
@@ -235,5 +235,5 @@ def naming_unreadable(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        what = f"its rows can't be read ({' '.join(str(error).split())[:120]})"
+        what = f"its rows can't be read ({one_line(error, 120)})"
         raise InputError(what, path, "the file is damaged: write it again") from None

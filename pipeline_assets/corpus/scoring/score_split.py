@@ -26,7 +26,7 @@ from pipeline_assets.corpus.scoring.score_shard import (
 )
 from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, percentiles
 from pipeline_assets.corpus.spine.engine import RunSettings, adopting
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, key
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, key, one_line
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
@@ -103,7 +103,7 @@ def _id_hashes(path: Path) -> NDArray[np.void]:
     try:
         opened = open_parquet(path)
     except (OSError, ValueError) as error:
-        what = f"this is no Parquet ({' '.join(str(error).split())[:120]})"
+        what = f"this is no Parquet ({one_line(error, 120)})"
         fix = "give pools as Parquet: polars.read_ndjson(FILE).write_parquet(FILE) makes that of JSON lines"
         if path.suffix == ".parquet":
             what, fix = "it is cut short or damaged, or no Parquet", f"fetch or write it again; {fix}"

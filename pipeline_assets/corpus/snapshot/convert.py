@@ -44,7 +44,7 @@ from pipeline_assets.corpus.snapshot.plan import (
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import TIMES_PACKED, RunSettings, run_stage, settings_for
-from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key, one_line
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, check_rejects, dropped_key
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
@@ -239,7 +239,7 @@ def _batches(local: LocalPiece, where: str) -> Iterator[tuple[int, pa.RecordBatc
                     return
     except (pa.ArrowException, OSError) as error:
         forget(local.spans)
-        what = f"row group {group.number} can't be read ({' '.join(str(error).split())})"
+        what = f"row group {group.number} can't be read ({one_line(error)})"
         raise InputError(what, where, "the file is damaged: pin another commit, or leave it out of `files`") from None
 
 

@@ -108,6 +108,13 @@ class UsageError(InputError):
     """The question itself is wrong (an option, a recipe key, a name): exit status 2 rather than 1."""
 
 
+def one_line(error: BaseException, characters: int | None = None) -> str:
+    """What an error of a library says, for a line of ours: its white space as single blanks, and no more than so many
+    characters of it.
+    """
+    return " ".join(str(error).split())[:characters]
+
+
 def install_hint(extra: str) -> str:
     """The command that installs an optional part of the program, by its name in `pyproject.toml`. No package index has
     it: its own folder does.

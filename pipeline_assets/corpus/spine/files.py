@@ -1,5 +1,5 @@
-"""Files as they are read: hashed in blocks; in their shape, where the project wrote them; of one folder, held open; by
-a build, held against the hashes that its inputs were sealed or listed with, before it is sealed.
+"""How files are read: hashed in blocks; own files, in their shape; those of one folder, held open; and inputs of a
+build, held against the hashes that they were sealed or listed with.
 
 Own files are the small ones that the project writes and reads back: manifests, locks, plans, receipts, tickets,
 recipes. Between the two anything can have happened to one: an edit, a bad disk, a folder, a link or a device in its

@@ -14,7 +14,7 @@ import pydantic
 import yaml
 
 from pipeline_assets.corpus.spine.complaints import RECIPE_FILE, explained, line_of
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, key, together
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, key, one_line, together
 from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.target import Target
 
@@ -208,7 +208,7 @@ def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
         hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known) or 'none'}"
         raise UsageError(f"there is no such {what}", path, hint) from None
     except ValueError as error:
-        raise UsageError(f"this is not YAML ({' '.join(str(error).split())})", path, "correct that line") from None
+        raise UsageError(f"this is not YAML ({one_line(error)})", path, "correct that line") from None
     except InputError as error:
         raise UsageError(error.what, path, f"give a {what.removesuffix(' file')} file") from None
     if values is None:

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.rows.comparison import dotted
 from pipeline_assets.corpus.spine.artifact import damage_of, read_manifest
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, one_line
 from pipeline_assets.corpus.spine.manifest import FileContent, Identity, Manifest
 from pipeline_assets.corpus.spine.usage import versions, versions_of
 from pipeline_assets.corpus.trust.read_back import Step
@@ -84,7 +84,7 @@ def row_differences(sealed: Path, rebuilt: Path) -> RowDifferences:
                 return found
             because = "its rows are the same"
         except (InputError, pa.ArrowException, OSError, ValueError) as error:
-            because = " ".join(str(error).split())
+            because = one_line(error)
     return _compare_bytes(sealed, rebuilt, because)
 
 

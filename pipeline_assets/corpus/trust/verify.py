@@ -24,7 +24,7 @@ from pipeline_assets.corpus.readers.raw_pin import held_of_folders, held_of_hub
 from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.rows.trace import rows_of
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_files, read_manifest
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, one_line
 from pipeline_assets.corpus.spine.files import file_sha256, held, was_replaced
 from pipeline_assets.corpus.spine.lineage import Finding, chain_of
 from pipeline_assets.corpus.spine.rehash import HashResult, HashTask, Journal, Key, rehash, state_of
@@ -167,7 +167,7 @@ def _content_result(task: HashTask, expected: str, journal: Journal) -> HashResu
     except InputError as error:
         complaint = error.what
     except (pa.ArrowException, OSError) as error:
-        complaint = f"its content can't be read ({' '.join(str(error).split())})"
+        complaint = f"its content can't be read ({one_line(error)})"
     return HashResult(task, actual, complaint)
 
 
@@ -230,7 +230,7 @@ def proofs(
         except InputError as error:
             proof.take(f"{error.where}: {error.what}")
         except (pa.ArrowException, msgspec.MsgspecError, OSError, ValueError) as error:
-            proof.take(f"{shard} can't be looked at ({' '.join(str(error).split())})")
+            proof.take(f"{shard} can't be looked at ({one_line(error)})")
         return proof
 
     pool = ThreadPoolExecutor(max(scope.threads, 1))

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
 from pipeline_assets.corpus.readers.source_folder import byte_ranges, list_files
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia import count_pages
-from pipeline_assets.corpus.snapshot.drawn_lines import SpanStream, row_lines
+from pipeline_assets.corpus.snapshot.draw import SpanStream, row_lines
 
 path = Path(sys.argv[1])
 files = list_files(path.parent, [path.name])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, cast
 
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, install_hint
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, install_hint, one_line
 
 if TYPE_CHECKING:
     from py7zr import SevenZipFile
@@ -100,7 +100,7 @@ def pour_archive(file: Path, sink: Sink) -> None:
     except UnsupportedCompressionMethodError as error:
         raise InputError(f"it is compressed in a way py7zr can't read ({error})", file, "unpack it yourself") from None
     except (ArchiveError, MemoryError, *_DAMAGE) as error:
-        what = f"the archive is damaged ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
+        what = f"the archive is damaged ({type(error).__name__}: {one_line(error, 100)})"
         raise InputError(what, file, _FETCH_AGAIN) from None
 
 
