@@ -165,9 +165,9 @@ def _content_words(found: "Verification") -> str:
     """Which of the two was done with files that are stored in another form than their content."""
     if found.contents:
         right = sum(result.complaint is None for result in found.contents)
-        return f"; {right:,} of {len(found.contents):,} compressed ones say what the digest names"
+        return f"; compressed, content as the digest names: {right:,} of {len(found.contents):,}"
     if found.unread_contents:
-        return f"; what {found.unread_contents:,} compressed ones say was not worked out (--content)"
+        return f"; compressed, content not worked out: {found.unread_contents:,} (--content)"
     return ""
 
 

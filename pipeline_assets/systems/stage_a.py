@@ -174,15 +174,17 @@ class StageARecipe(Recipe):
     def revisions(self) -> list[tuple[str, str]]:
         return [(source.dataset, source.revision) for source in self.sources if isinstance(source, HubSource)]
 
+    def _normalized_folder(self) -> Path:
+        given = self.outputs.normalized_dir if self.outputs else None
+        return Path(given) if given else Path("stage_a", self.name, NORMALIZED.step)
+
     def _folder(self) -> Path:
-        return self.outputs.folder if self.outputs else Path("stage_a", self.name)
+        return self._normalized_folder().parent
 
     def _of_source(
         self, kind: Kind, source: Source, content: dict[str, Any], upstream: Sequence[Target] = (), **more: Any
     ) -> Target:
-        folder = self._folder() / kind.step
-        if kind is NORMALIZED and self.outputs:
-            folder = Path(self.outputs.normalized_dir)
+        folder = self._normalized_folder() if kind is NORMALIZED else self._folder() / kind.step
         return kind.target(self.name, content, upstream, partition=source.source, folder=folder / source.source, **more)
 
     def _of_all(self, kind: Kind, content: dict[str, Any], upstream: Sequence[Target], **more: Any) -> Target:

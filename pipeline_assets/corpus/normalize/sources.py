@@ -39,27 +39,22 @@ class Outputs(RecipePart):
     Attributes:
         normalized_dir: a folder for each source; a source of kind `normalized` is found there. What else is made of
             sources lies beside it: raw, filtered, deduplicated, signatures, evaluation, decontaminated, packed,
-            report.
+            report. None for `normalized` in the recipe's own folder.
         up_to: the last step that is asked for; None for all, up to the report.
         signatures: whether a signature store of what stays is made, for corpora that come later.
     """
 
-    normalized_dir: str
+    normalized_dir: str | None = None
     up_to: Step | None = None
     signatures: bool = False
 
     @pydantic.field_validator("normalized_dir")
     @classmethod
-    def _is_an_area(cls, folder: str) -> str:
-        path = Path(folder)
+    def _is_an_area(cls, folder: str | None) -> str | None:
+        path = Path("stage_a/NAME/normalized" if folder is None else folder)
         if path.parts[:1] != ("stage_a",) or ".." in path.parts or len(path.parts) < 2:
             raise ValueError("it lies below the data root, in stage_a/: write stage_a/NAME/normalized")
         return folder
-
-    @property
-    def folder(self) -> Path:
-        """The folder of everything."""
-        return Path(self.normalized_dir).parent
 
 
 class SourceSection(RecipePart):

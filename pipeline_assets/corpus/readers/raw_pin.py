@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from pipeline_assets.corpus.readers.hub_files import (
     HubFile,
@@ -40,8 +40,6 @@ from pipeline_assets.corpus.spine.usage import Progress
 
 RAW_STAGE = StageVersion("raw", 1)
 _SHOWN_FILES = 5
-F = TypeVar("F")
-T = TypeVar("T")
 
 
 def refuse_unpinned(dataset: str, revision: str, recipe: str) -> None:

@@ -104,12 +104,15 @@ class ShardsSection(ShardsRecipe):
         return {key: value for key, value in self.content().items() if key != "sources"}
 
 
+_OWN_LICENCES = ("wikipedia", "stackexchange", "normalized")  # kinds whose documents say theirs, or whose readers do
+
+
 def licence_misfits(values: Mapping[str, Any]) -> Iterator[Misfit]:
     """Sources of which nothing says the licence."""
     for position, section in sections_at(values, "sources"):
         columns = section_at(section, "columns")
         says_none = section.get("license_tag", UNKNOWN) in (UNKNOWN, None) and not columns.get("license")
-        if section.get("kind") in ("hub", "local") and says_none and not section.get("license_files"):
+        if section.get("kind") not in _OWN_LICENCES and says_none and not section.get("license_files"):
             fix = "set `license_tag` to it, or `columns.license` to the column that says it"
             what = f"nothing says the licence of {section.get('source')}"
             yield Misfit(("sources", position), what, fix)

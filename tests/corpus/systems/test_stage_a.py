@@ -351,6 +351,14 @@ def test_a_recipe_may_ask_for_the_first_steps_alone(up_to: str | None, kinds: li
     assert [target.kind for target in recipe.targets()] == kinds
 
 
+def test_a_recipe_that_says_no_folder_has_its_own(tmp_path: Path) -> None:
+    source = local_source(tmp_path, "notes", [])
+
+    folders = [target.folder for target in recipe_of(source, outputs={"up_to": "filtered"}).targets()]
+
+    assert folders == [target.folder for target in recipe_of(source).targets() if target.kind != "stage_a/report"]
+
+
 def test_a_recipe_that_ends_before_packing_needs_no_tokenizer_to_pack(tmp_path: Path) -> None:
     outputs = {"normalized_dir": "stage_a/x/normalized", "up_to": "filtered"}
     pack = {"seq_len": 8, "strategy": "sequential", "tokenizer_path": "none.tiktoken"}
