@@ -169,9 +169,10 @@ class ContentHash:
 
     def _hash_block(self) -> None:
         for column in pa.concat_tables(self._pending).columns:
-            if column.type in _NARROW:  # 32-bit offsets end at 2 GiB a block
-                column = pa.chunked_array([widened(chunk) for chunk in column.chunks])
-            _hash_array(self._hash, column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
+            if _is_text(column.type):  # as they lie: together they may have more than 2 GiB, and a copy is large
+                _hash_texts(self._hash, [chunk for chunk in column.chunks if len(chunk)])
+            else:
+                _hash_array(self._hash, column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
         self._pending, self._pending_rows = [], 0
 
 
@@ -289,12 +290,32 @@ def _nested_name(field: pa.Field) -> str:
     return _type_name(field.type) + ("" if field.nullable else " not null")
 
 
+def _is_text(kind: pa.DataType) -> bool:
+    return kind in _NARROW or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+
+
+def _validity(array: pa.Array) -> NDArray[np.bool_]:
+    return truths(array.is_valid()) if array.null_count else np.ones(len(array), bool)
+
+
+def _hash_texts(digest: Any, chunks: Sequence[pa.Array]) -> None:
+    """Feeds what `_hash_array` does, of an array in chunks, none of them empty."""
+    digest.update(np.packbits(np.concatenate([_validity(chunk) for chunk in chunks])).tobytes())
+    buffers = [_string_buffers(_filled(chunk)) for chunk in chunks]
+    for bounds, _ in buffers:
+        digest.update(np.diff(bounds).tobytes())
+    for _, characters in buffers:
+        digest.update(characters)
+
+
 def _hash_array(digest: Any, array: pa.Array) -> None:
     """Feeds validity, then values with null slots zeroed; nested types feed their children."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    valid = truths(array.is_valid()) if array.null_count else np.ones(len(array), bool)
-    digest.update(np.packbits(valid).tobytes())
+    if _is_text(array.type):
+        _hash_texts(digest, [array])
+        return
+    digest.update(np.packbits(_validity(array)).tobytes())
     kind = array.type
     if pa.types.is_null(kind):
         digest.update(len(array).to_bytes(8, "little"))  # validity has a bit a row, so it alone doesn't tell 2 from 3
@@ -305,15 +326,6 @@ def _hash_array(digest: Any, array: pa.Array) -> None:
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         digest.update(_fixed_width(array.value_lengths().cast(pa.int64())).tobytes())
         _hash_array(digest, array.flatten())
-    elif (
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    ):
-        bounds, characters = _string_buffers(_filled(array))
-        digest.update(np.diff(bounds).tobytes())
-        digest.update(characters)
     else:
         digest.update(_fixed_width(array).tobytes())
 
