@@ -14,7 +14,7 @@ from pipeline_assets.corpus.parallel_text.token_cache import NO_MODEL, EncodeRec
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import UsageError, not_installed
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.recipe import read_yaml
 from pipeline_assets.systems.parallel_text import SAMPLE, TOKEN_CACHE, ParallelRecipe
@@ -133,8 +133,6 @@ def overfit(
         from pipeline_assets.corpus.parallel_text.loader import PairDataset, PairLoader
         from pipeline_assets.corpus.parallel_text.loader import overfit as learn
     except ImportError as error:
-        from pipeline_assets.corpus.spine.errors import not_installed
-
         raise not_installed(error, "scoring") from None
     path = recipe_path(recipe, data)
     wanted = ParallelRecipe.read(path)

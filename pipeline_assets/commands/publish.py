@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pipeline_assets.commands.terminal import OptionalRoot, as_bytes, counted, data_root, log_to_stderr, tell
-from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.recipes.run import Run, hub_of
 from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.files import unreplaced
 from pipeline_assets.corpus.spine.lineage import Lineage
@@ -34,7 +34,6 @@ def publish(
     from pipeline_assets.corpus.publishing.publication import publication_of
     from pipeline_assets.corpus.publishing.publish import plan_publication
     from pipeline_assets.corpus.publishing.publish import publish as send
-    from pipeline_assets.corpus.recipes.run import hub_of
 
     log_to_stderr()
     sealed_manifest(folder)

@@ -60,6 +60,12 @@ def test_a_whole_line_has_nothing_but_blanks_beside_it(text: str, is_found: bool
     assert search([text], [("home", Scope.LINE)]) == [0 if is_found else -1]
 
 
+@pytest.mark.parametrize("blanks", [62, 63, 64, 65, 127, 128, 129, 200, 1000])
+def test_a_whole_line_is_found_behind_any_number_of_blanks(blanks: int) -> None:
+    assert search([f"a\n{' ' * blanks}home\nb"], [("home", Scope.LINE)]) == [0]
+    assert search([f"a\n{' ' * blanks}. home\nb"], [("home", Scope.LINE)]) == [-1]
+
+
 def test_letters_that_are_not_ascii_match_in_either_case_where_that_is_one_letter() -> None:
     phrases = [
         ("política", Scope.ANYWHERE),
