@@ -109,13 +109,18 @@ class StageARecipe(Recipe):
             what = f"{place.name} has the place of something else"
             yield Misfit(("outputs", "normalized_dir"), what, f"write {place.parent}/normalized")
         stores = Counter(Path(str(folder)).name for folder in seen) if isinstance(seen, list) else {}
-        for name, times in stores.items():
-            if times > 1:
-                yield Misfit(("seen",), f"two stores in `seen` are called {name}", "give one of them another name")
+        for name in [name for name, times in stores.items() if times > 1]:
+            yield Misfit(("seen",), f"two stores in `seen` are called {name}", "give one of them another name")
         for asked, location in ((seen, ("seen",)), (outputs.get("signatures"), ("outputs", "signatures"))):
             if asked and values.get("dedup") is None:
                 fix = "say how documents are compared, or leave it out"
                 yield Misfit(location, f"there is `{'.'.join(location)}` without `dedup`", fix)
+
+    def remarks(self) -> Iterator[str]:
+        yield from super().remarks()
+        if self.outputs is not None and (last := self.outputs.up_to):
+            unasked = [name for name in ("dedup", "decontamination", "pack") if getattr(self, name) is not None]
+            yield from (f"`{name}` is left out: `outputs.up_to` is {last}" for name in unasked)
 
     def goals(self) -> list[Target]:
         up_to = self.outputs.up_to if self.outputs else None
@@ -133,12 +138,12 @@ class StageARecipe(Recipe):
             if self.outputs is not None and self.outputs.signatures:
                 goals.append(self._of_all(SIGNATURES, {"signatures": self.dedup.signatures()}, left))
         if self.decontamination is not None:
-            evaluation = evaluation_targets(self.decontamination, self.name, self._folder() / "evaluation")
+            evaluation = evaluation_targets(self.decontamination, self.name, self._folder("evaluation"))
             content = self.decontamination.rows_content() | names
             left = [self._of_all(DECONTAMINATED, content, [*left, *evaluation])]
             goals += left
         if self.pack is not None:
-            goals.append(packed_target(self.pack, self.name, self._folder() / "packed" / self.name, left))
+            goals.append(packed_target(self.pack, self.name, self._folder("packed") / self.name, left))
         told = {kind.name for kind in (FILTERED, DEDUPLICATED, DECONTAMINATED, PACKED)}
         of_report = [target for target in goals if target.kind in told]
         content = {**names, "licences": licence_table().digest()}
@@ -148,8 +153,7 @@ class StageARecipe(Recipe):
         if isinstance(source, HubSource):
             return self._of_source(RAW, source, source.rows_content(self.shard_text_bytes))
         inputs = inputs_of(source)
-        content = {"kind": source.kind, "files": list(inputs.patterns)}
-        return self._of_source(RAW, source, content, outside=inputs)
+        return self._of_source(RAW, source, {"kind": source.kind, "files": list(inputs.patterns)}, outside=inputs)
 
     def _normalized(self, source: Source) -> Target:
         if isinstance(source, NormalizedSource):
@@ -174,21 +178,19 @@ class StageARecipe(Recipe):
     def revisions(self) -> list[tuple[str, str]]:
         return [(source.dataset, source.revision) for source in self.sources if isinstance(source, HubSource)]
 
-    def _normalized_folder(self) -> Path:
+    def _folder(self, step: str) -> Path:
         given = self.outputs.normalized_dir if self.outputs else None
-        return Path(given) if given else Path("stage_a", self.name, NORMALIZED.step)
-
-    def _folder(self) -> Path:
-        return self._normalized_folder().parent
+        normalized = Path(given) if given else Path("stage_a", self.name, NORMALIZED.step)
+        return normalized if step == NORMALIZED.step else normalized.parent / step
 
     def _of_source(
         self, kind: Kind, source: Source, content: dict[str, Any], upstream: Sequence[Target] = (), **more: Any
     ) -> Target:
-        folder = self._normalized_folder() if kind is NORMALIZED else self._folder() / kind.step
-        return kind.target(self.name, content, upstream, partition=source.source, folder=folder / source.source, **more)
+        folder = self._folder(kind.step) / source.source
+        return kind.target(self.name, content, upstream, partition=source.source, folder=folder, **more)
 
     def _of_all(self, kind: Kind, content: dict[str, Any], upstream: Sequence[Target], **more: Any) -> Target:
-        return kind.target(self.name, content, upstream, folder=self._folder() / kind.step / self.name, **more)
+        return kind.target(self.name, content, upstream, folder=self._folder(kind.step) / self.name, **more)
 
 
 RAW = Kind(

@@ -351,6 +351,12 @@ def test_a_recipe_may_ask_for_the_first_steps_alone(up_to: str | None, kinds: li
     assert [target.kind for target in recipe.targets()] == kinds
 
 
+def test_a_section_behind_the_last_step_that_is_asked_for_is_remarked_on(tmp_path: Path) -> None:
+    recipe = recipe_of(local_source(tmp_path, "notes", []), outputs={"up_to": "filtered"}, dedup={})
+
+    assert [*recipe.remarks()] == ["`dedup` is left out: `outputs.up_to` is filtered"]
+
+
 def test_a_recipe_that_says_no_folder_has_its_own(tmp_path: Path) -> None:
     source = local_source(tmp_path, "notes", [])
 
