@@ -29,7 +29,7 @@ from pipeline_assets.corpus.tokens.tokenizer import Tokenizer, TokenRuns
 
 BLANKS, SPECIAL_TOKENS = "blanks", "special_tokens"
 OTHER_SPLIT = dropped_key("other_split")
-_BLOCK_BYTES = 1 << 22
+_BLOCK_BYTES = 4 << 20
 _SPOT_CHECK_BELOW = 2**64 // 1000
 _SURELY_SAMPLED = 4000  # of so many documents one is spot-checked, at odds of 50 to 1
 TABLE_SCHEMA = pa.schema(
