@@ -7,7 +7,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.compression import JsonlZstWriter, read_line_blocks
 from pipeline_assets.demo.library import write_fineweb_edu
 
 _SHARD_BYTES = 32 << 20

@@ -91,7 +91,7 @@ def repeated(folder: Path) -> None:
     from pipeline_assets.corpus.dedup.steps import do
     from pipeline_assets.corpus.document_shards import DocumentShard
     from pipeline_assets.corpus.filters.recipe import WindowRecipe
-    from pipeline_assets.corpus.formats.jsonl_zst import count_lines, read_line_blocks
+    from pipeline_assets.corpus.formats.compression import count_lines, read_line_blocks
     from pipeline_assets.corpus.spine.engine import RunSettings, run_stages
     from pipeline_assets.corpus.spine.staging import BuildFolder
 

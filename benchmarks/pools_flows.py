@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
-from pipeline_assets.corpus.nemotron.pools_recipe import RULES, PoolsRecipe, capability_pool
-from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.nemotron.schema import RULES, SCHEMA, PoolsRecipe, capability_pool
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.staging import StagingDir

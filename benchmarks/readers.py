@@ -105,7 +105,7 @@ def write_inputs(folder: Path, text_mb: int) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+    from pipeline_assets.corpus.formats.compression import read_line_blocks
 
     paths, _, _ = write_shards(folder, text_mb)
     decoder = msgspec.json.Decoder(Document)

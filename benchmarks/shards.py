@@ -20,7 +20,7 @@ import numpy as np
 from measure import machine_line
 
 from pipeline_assets.corpus.shards.reader import MixtureReader
-from pipeline_assets.corpus.shards.recipe import SHARDS_STAGE
+from pipeline_assets.corpus.shards.shard_corpus import SHARDS_STAGE
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, Target

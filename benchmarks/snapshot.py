@@ -17,8 +17,8 @@ from corpus import write_shards
 from measure import machine_line, measure, ratios, table
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.snapshot.draw import SnapshotRecipe
 from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot
-from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.demo.demo import DATASET
 from pipeline_assets.demo.library import write_fineweb_edu
 from pipeline_assets.systems.registry import read_recipe

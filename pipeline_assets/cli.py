@@ -56,9 +56,11 @@ COMMANDS = {
     "commands.build": {
         "run": "Build what a recipe asks for. Warnings of checks come last, again when nothing was to be built."
     },
-    "demo.demo": {"demo": "Build small corpora of every system, offline."},
+    "demo.demo": {
+        "demo": "Build small corpora of every system, offline.",
+        "stage2 smoke": "Make the shipped mixture, small, up to verified token shards, offline.",
+    },
     "demo.stage_a": {"smoke": "Run stage A on five small sources, offline."},
-    "demo.stage2": {"stage2 smoke": "Make the shipped mixture, small, up to verified token shards, offline."},
     "demo.nemotron": {"nemotron smoke": "Make six small datasets, their pools, and publish these, offline."},
     "ui": {"ui": "Open the Dagster UI on a data root; Ctrl-C stops it."},
     "commands.status": {"status": "Tell what lies under the data root, and what needs work."},
@@ -152,7 +154,7 @@ def command(group: typer.Typer, name: str, help: str, load: Callable[[], Callabl
     class Lazy(TyperCommand):
         def get_params(self, ctx: Any) -> Any:
             if not self.params:
-                from pipeline_assets.commands.sections import made
+                from pipeline_assets.commands.options import made
 
                 command = made(load())
                 self.params, self.callback, self.epilog = command.params, command.callback, command.epilog

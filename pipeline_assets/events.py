@@ -16,7 +16,7 @@ from typing import Any
 
 import dagster as dg
 
-from pipeline_assets.corpus.markdown import plain
+from pipeline_assets.corpus.pages import plain
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, kept_results, open_artifact, record_path
 from pipeline_assets.corpus.spine.errors import InputError

@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 from pipeline_assets.commands.terminal import Root
-from pipeline_assets.corpus.html_page import REPORT_HTML
+from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.systems.registry import recipes_of

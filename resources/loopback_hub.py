@@ -17,8 +17,7 @@ from typing import Self
 from urllib.parse import parse_qs, quote, urlencode
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from resources.loopback_faults import Fault, Faults
-from resources.loopback_http import Answer, Ask, Origin, OriginServer, Refused, Request, json_answer
+from resources.loopback_http import Answer, Ask, Fault, Faults, Origin, OriginServer, Refused, Request, json_answer
 from resources.loopback_repos import USER, HubWrites, Repo, RepoFile, RepoReader, check_card, role_of
 
 BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")

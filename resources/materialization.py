@@ -5,8 +5,7 @@ import urllib.parse
 import dagster as dg
 from pyarrow.types import is_struct
 
-from pipeline_assets.corpus.html_page import REPORT_HTML
-from pipeline_assets.corpus.markdown import plain, table
+from pipeline_assets.corpus.pages import REPORT_HTML, markdown_table, plain
 from pipeline_assets.corpus.rows.trace import preview, rows_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -59,7 +58,7 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
         place = artifact.folder.relative_to(root) if root is not None else artifact.folder
         values["report"] = dg.MetadataValue.url(f"{address}/{urllib.parse.quote(place.as_posix())}/{REPORT_HTML}")
     if rows := preview(artifact):
-        values["preview"] = dg.MetadataValue.md(markdown_table(rows))
+        values["preview"] = dg.MetadataValue.md(table_of(rows))
     return values
 
 
@@ -92,7 +91,7 @@ def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:
             told = "" if real is None else f"{real:,}"
             rows.append({"": name, "planned": f"{planned.value:,}", "basis": planned.basis, "real": told})
     if rows:
-        values["planned"] = dg.MetadataValue.md(markdown_table(rows))
+        values["planned"] = dg.MetadataValue.md(table_of(rows))
     return values
 
 
@@ -101,9 +100,9 @@ def ledger_table(ledger: Ledger) -> str:
     rows = [{"rows": "in", "count": f"{ledger.rows_in:,}"}, {"rows": "out", "count": f"{ledger.out:,}"}]
     for fate, reason, count in ledger.fates():
         rows.append({"rows": f"{fate}: {reason}" if reason else fate, "count": f"{count:,}"})
-    return markdown_table(rows)
+    return table_of(rows)
 
 
-def markdown_table(rows: list[dict[str, str]]) -> str:
+def table_of(rows: list[dict[str, str]]) -> str:
     """Rows of equal keys as a Markdown table; what they say is shown as text."""
-    return "\n".join(table(list(rows[0]) if rows else [], [[*map(plain, row.values())] for row in rows]))
+    return "\n".join(markdown_table(list(rows[0]) if rows else [], [[*map(plain, row.values())] for row in rows]))

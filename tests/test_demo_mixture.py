@@ -16,7 +16,7 @@ import yaml
 import zstandard
 
 from pipeline_assets.corpus.licences import licence_table
-from pipeline_assets.demo.stage2 import TEXT_BYTES, write_mixture
+from pipeline_assets.demo.demo import TEXT_BYTES, write_mixture
 
 Rows = dict[str, list[dict[str, Any]]]
 FINEWEB, WIKIPEDIA, C4 = "HuggingFaceFW/fineweb", "wikimedia/wikipedia", "allenai/c4"

@@ -18,13 +18,13 @@ from materialized import Materialized, has_materialized, materialization
 
 from pipeline_assets import assets
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.formats.compression import read_line_blocks
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.demo import demo
 from pipeline_assets.systems.registry import read_recipe
-from resources.loopback_faults import Fault, FaultKind
+from resources.loopback_http import Fault, FaultKind
 from resources.loopback_hub import LoopbackHub
 
 SPLITS = ("train", "valid")

@@ -17,9 +17,8 @@ from pipeline_assets.cli import _GROUPS, COMMANDS
 from pipeline_assets.corpus.harmony import parse
 from pipeline_assets.corpus.harmony.message import Reason
 from pipeline_assets.corpus.scoring import score_shard, token_rows
-from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, SubsetRule, SubsetsRecipe
 from pipeline_assets.corpus.scoring.scores import COLUMNS
-from pipeline_assets.corpus.scoring.subset_rules import SubsetRule, SubsetsRecipe
 from pipeline_assets.systems.nemotron import KINDS, NemotronRecipe
 from resources.loopback_hub import LoopbackHub
 from resources.store import Store

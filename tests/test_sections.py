@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from pipeline_assets.cli import command
 from pipeline_assets.commands.build import StrictFlags
-from pipeline_assets.commands.sections import Content, Section
+from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.corpus.decontamination.recipe import EvaluationSource
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.nemotron.sections import Scan

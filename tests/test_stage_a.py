@@ -16,7 +16,7 @@ from stage_a_sources import SOURCES, with_all_steps, write_hub, write_recipe, wr
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import shard_rows
-from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.formats.compression import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact

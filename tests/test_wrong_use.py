@@ -14,7 +14,7 @@ import pytest
 from answers import Corpusmill, RecipeIn, only_line, refused
 from demo_variants import snapshot_of
 
-from pipeline_assets.commands.sections import option_finder
+from pipeline_assets.commands.options import option_finder
 from pipeline_assets.commands.terminal import resume_hint
 from pipeline_assets.corpus.normalize.sources import LocalSource
 from pipeline_assets.corpus.readers.columns import another_column

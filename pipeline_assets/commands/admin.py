@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from pipeline_assets.commands.named import Inputs, folder_and_patterns, name_of
+from pipeline_assets.commands.options import Inputs, folder_and_patterns, name_of
 from pipeline_assets.commands.status import KnownRecipe
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, as_command, counted, log_to_stderr
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -19,7 +19,7 @@ from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.systems.registry import SYSTEMS, read_recipe, recipe_class, recipe_path, recipe_paths
 from resources import loopback_hub
-from resources.loopback_faults import Fault
+from resources.loopback_http import Fault
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.normalize.drafts import Draft

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 import typer
 
 from pipeline_assets.commands import terminal
-from pipeline_assets.commands.sections import Sets
+from pipeline_assets.commands.options import Sets
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, open_artifact, read_manifest

@@ -11,8 +11,16 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pipeline_assets.commands.build import Flags, MemoryMib, OutFolder, Place, StrictFlags, warning_last
-from pipeline_assets.commands.named import SealedInputs, as_sealed, folder_and_patterns, sealed_folders
-from pipeline_assets.commands.sections import Content, Section, Sets, option_finder
+from pipeline_assets.commands.options import (
+    Content,
+    SealedInputs,
+    Section,
+    Sets,
+    as_sealed,
+    folder_and_patterns,
+    option_finder,
+    sealed_folders,
+)
 from pipeline_assets.commands.terminal import AsJson, answer, as_command, naming
 from pipeline_assets.corpus.decontamination.recipe import (
     DecontaminationRecipe,
@@ -30,8 +38,8 @@ from pipeline_assets.corpus.dedup.recipe import (
     smallest_distance,
 )
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
+from pipeline_assets.corpus.packing.plan_files import summary_of
 from pipeline_assets.corpus.packing.recipe import PackSection
-from pipeline_assets.corpus.packing.summary import summary_of
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact

@@ -7,14 +7,20 @@ from typing import Annotated, Any, get_args
 import typer
 
 from pipeline_assets.commands import build
-from pipeline_assets.commands.named import as_sealed, folder_named, folder_or_commit, name_of, sealed_below
-from pipeline_assets.commands.sections import Content, Section
+from pipeline_assets.commands.options import (
+    Content,
+    Section,
+    as_sealed,
+    folder_named,
+    folder_or_commit,
+    name_of,
+    sealed_below,
+)
 from pipeline_assets.commands.terminal import as_command, counted, tell
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 from pipeline_assets.corpus.nemotron.inventory import read_inventory
-from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
-from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE
+from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, PoolsRecipe
 from pipeline_assets.corpus.nemotron.sections import (
     DOMAINS,
     EFFORTS,

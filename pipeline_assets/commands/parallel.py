@@ -6,8 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline_assets.commands.build import OutDir, StrictFlags, build_recipe
-from pipeline_assets.commands.named import commit_of, folder_named, name_of
-from pipeline_assets.commands.sections import Content, Section
+from pipeline_assets.commands.options import Content, Section, commit_of, folder_named, name_of
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, counted, tell
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe
 from pipeline_assets.corpus.parallel_text.token_cache import NO_MODEL, EncodeRecipe, load_model
@@ -129,9 +128,9 @@ def overfit(
 ) -> bool:
     """Example: corpusmill parallel overfit wmt14-fr-en --data out"""
     try:
+        from pipeline_assets.corpus.batching import PairDataset, PairLoader
+        from pipeline_assets.corpus.batching import overfit as learn
         from pipeline_assets.corpus.parallel_text.batches import Order
-        from pipeline_assets.corpus.parallel_text.loader import PairDataset, PairLoader
-        from pipeline_assets.corpus.parallel_text.loader import overfit as learn
     except ImportError as error:
         raise not_installed(error, "scoring") from None
     path = recipe_path(recipe, data)

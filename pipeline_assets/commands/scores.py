@@ -11,8 +11,15 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pipeline_assets.commands.build import OutDir, Place, StrictFlags, build_targets
-from pipeline_assets.commands.named import as_sealed, folder_named, folder_or_commit, name_of, sealed_below
-from pipeline_assets.commands.sections import Content, Section
+from pipeline_assets.commands.options import (
+    Content,
+    Section,
+    as_sealed,
+    folder_named,
+    folder_or_commit,
+    name_of,
+    sealed_below,
+)
 from pipeline_assets.commands.terminal import aligned, as_command, tell
 from pipeline_assets.corpus.nemotron.pools import POOLS, pooled_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -21,9 +28,8 @@ from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring.model_pin import ModelFolder, ScoringSection
-from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, device_here
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, SubsetsRecipe, device_here
 from pipeline_assets.corpus.scoring.scores import scored_words
-from pipeline_assets.corpus.scoring.subset_rules import SubsetsRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage, root_of
@@ -276,7 +282,7 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
 
 def _gap(first: Sequence[Target], second: Sequence[Target], run: Run) -> list[str]:
     """What two models' scores of the same rows say of them."""
-    from pipeline_assets.corpus.scoring.score_gap import score_gap
+    from pipeline_assets.corpus.scoring.scores import score_gap
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = BuildFolder(Path(scratch))

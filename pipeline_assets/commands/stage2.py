@@ -11,8 +11,7 @@ import typer
 
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import OutDir, StrictFlags, build_recipe, build_targets
-from pipeline_assets.commands.named import hub_source, name_of
-from pipeline_assets.commands.sections import Content
+from pipeline_assets.commands.options import Content, hub_source, name_of
 from pipeline_assets.commands.terminal import Root, counted, log_to_stderr, naming, tell
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.publishing.export import refuse_folder, write_ndjsonl, write_txt
@@ -21,7 +20,7 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.shards.inventory import take_inventory
 from pipeline_assets.corpus.shards.mixture_figures import mixture_page
 from pipeline_assets.corpus.shards.mixture_figures import train_config as config_of
-from pipeline_assets.corpus.shards.recipe import GivenTokenizer
+from pipeline_assets.corpus.shards.shard_corpus import GivenTokenizer
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import make_folder, write_durably
 from pipeline_assets.corpus.spine.errors import DeniedError, UsageError

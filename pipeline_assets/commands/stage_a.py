@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline_assets.commands.build import OutDir, StrictFlags, build_parts, warning_last
-from pipeline_assets.commands.named import Inputs, folder_and_patterns, hub_source, name_of
-from pipeline_assets.commands.sections import Content, Section, Sets
+from pipeline_assets.commands.options import Content, Inputs, Section, Sets, folder_and_patterns, hub_source, name_of
 from pipeline_assets.commands.terminal import AsJson, answer, first_of, log_to_stderr
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import licence_table

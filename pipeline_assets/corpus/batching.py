@@ -1,16 +1,34 @@
-"""Packed sets and mixtures of token shards in torch: rows over ranks and epochs; masks and labels within a document."""
+"""What trainers load, in torch: packed sets and mixtures of token shards, as rows over ranks and epochs, with masks and
+labels within a document; and padded batches of sentence pairs, which go on in the middle of an epoch, with a tiny
+transformer that learns one of them by heart. `parallel_text.batches` says which pairs come when.
+"""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from pipeline_assets.corpus.formats.memmap import open_packed
+from pipeline_assets.corpus.parallel_text.batches import Order
+from pipeline_assets.corpus.parallel_text.pairs import Split
+from pipeline_assets.corpus.parallel_text.token_cache import (
+    ENCODE_FIX,
+    IGNORED,
+    Side,
+    causal,
+    open_cache,
+    padded,
+    without_source,
+)
 from pipeline_assets.corpus.shards.reader import MixtureReader, places_of_rank
+from pipeline_assets.corpus.spine.errors import InputError
 
 logger = logging.getLogger("corpusmill")
 _IGNORED = -100  # what torch's losses pass over
@@ -112,3 +130,201 @@ def labels(tokens: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
     """The next token of the same document, int64 (batch, seq_len); -100 at its end, and for padding."""
     follows = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
     return torch.nn.functional.pad(torch.where(follows, tokens[:, 1:], _IGNORED), (0, 1), value=_IGNORED)
+
+
+Mask = Literal["causal", "padding"]
+_WIDTH, _HEADS, _LAYERS = 64, 4, 2
+
+
+class EncodedPair(TypedDict):
+    """Ids, int64 (length,), each side closed by </s>."""
+
+    ids: torch.Tensor
+    length: int
+
+
+class PairDataset(Dataset[EncodedPair]):
+    """Pairs in the manifest's order, of the cache and nothing else: what isn't there is an error, not made. Workers of
+    a loader, forked or spawned, map the files for themselves.
+
+    Args:
+        split: None for all.
+        side: `pair` for src </s> tgt </s>.
+        experiment_id: that the cache must have; None for any.
+        manifest: of which it must have been made; None for any.
+    Raises:
+        InputError: there is no such cache; names the command that makes it.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        split: Split | None = "train",
+        side: Side = "pair",
+        experiment_id: str | None = None,
+        manifest: Path | str | None = None,
+    ) -> None:
+        self.cache = open_cache(folder, experiment_id, manifest)
+        self.split, self.side, self.rows = split, side, self.cache.rows(split)
+        self.lengths = self.cache.lengths(side)[self.rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> EncodedPair:
+        ids = torch.from_numpy(self.cache.row(int(self.rows[place]), self.side).astype(np.int64))
+        return {"ids": ids, "length": len(ids)}
+
+    def uid(self, place: int) -> str:
+        """Of the pair, as the manifest has it."""
+        return bytes(self.cache.uids[self.rows[place]]).decode()
+
+
+class Batch(TypedDict):
+    """tokens and targets, int64 (batch, seq_len), as `Padded` has them; attn_mask, bool: (batch, seq_len,
+    seq_len), as `causal`, or (batch, 1, seq_len), what is no padding; places, int64 (batch,), in the dataset.
+    """
+
+    tokens: torch.Tensor
+    targets: torch.Tensor
+    attn_mask: torch.Tensor
+    places: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Collate:
+    """Pairs to a batch.
+
+    Attributes:
+        seq_len: None pads to the longest of the batch.
+    """
+
+    pad_id: int
+    eos_id: int
+    seq_len: int | None
+    ignore_source: bool
+    mask: Mask
+
+    def __call__(self, pairs: Sequence[EncodedPair]) -> list[torch.Tensor]:
+        """Tokens, targets, attn_mask."""
+        longest = max(pair["length"] for pair in pairs) - 1
+        batch = padded([pair["ids"].numpy() for pair in pairs], self.seq_len or longest, self.pad_id)
+        targets = without_source(batch, self.eos_id) if self.ignore_source else batch.targets
+        mask = causal(batch.attn_mask) if self.mask == "causal" else batch.attn_mask[:, None, :]
+        return [torch.from_numpy(array) for array in (batch.tokens, targets, mask)]
+
+
+class PairLoader:
+    """One rank's batches: each pass over it is an epoch, or what is left of one after `load_state_dict` or a break.
+
+    Args:
+        seq_len: of every batch; None pads each to its longest.
+        ignore_source: no target is a token of the source side.
+        workers: processes that read ahead; they change no batch.
+    Raises:
+        InputError: a pair is longer than `seq_len`: pairs are cut once, when they are encoded.
+        ValueError: a rank that isn't one of `order.ranks`; no source side to ignore.
+    """
+
+    def __init__(
+        self,
+        dataset: PairDataset,
+        order: Order,
+        rank: int = 0,
+        seq_len: int | None = None,
+        ignore_source: bool = False,
+        mask: Mask = "causal",
+        workers: int = 0,
+    ) -> None:
+        longest, meta = int(dataset.lengths.max(initial=1)) - 1, dataset.cache.meta
+        if seq_len is not None and longest > seq_len:
+            what = f"its longest pair has {longest:,} tokens, and seq_len is {seq_len:,}"
+            raise InputError(what, dataset.cache.folder, f"{ENCODE_FIX} --seq-len {seq_len}, which cuts pairs")
+        if mask not in get_args(Mask):
+            raise ValueError(f"mask is {mask!r}: give {' or '.join(get_args(Mask))}")
+        if not 0 <= rank < order.ranks:
+            raise ValueError(f"rank is {rank}, of {order.ranks} ranks: give 0 to ranks - 1")
+        if ignore_source and dataset.side != "pair":
+            raise ValueError(f"the side is {dataset.side}, which has no source to ignore: give a dataset of pairs")
+        self._dataset, self._order, self._rank, self._workers = dataset, order, rank, workers
+        self._collate = Collate(meta.pad_id, meta.eos_id, seq_len, ignore_source, mask)
+        self._epoch = self._step = 0
+
+    def batches(self) -> list[NDArray[np.int64]]:
+        """Places in the dataset of each batch of this epoch."""
+        steps = self._order.steps(self._dataset.lengths, self._epoch)
+        return [step[self._rank] for step in steps if len(step[self._rank])]
+
+    def __len__(self) -> int:
+        return len(self.batches())
+
+    def __iter__(self) -> Iterator[Batch]:
+        left = [places.tolist() for places in self.batches()[self._step :]]
+        loader = DataLoader(
+            self._dataset,
+            batch_sampler=left,
+            collate_fn=self._collate,
+            num_workers=self._workers,
+            generator=torch.Generator(),  # its own, so that no random number of the caller's is used up
+        )
+        for places, (tokens, targets, attn_mask) in zip(left, loader, strict=True):
+            self._step += 1
+            yield {"tokens": tokens, "targets": targets, "attn_mask": attn_mask, "places": torch.tensor(places)}
+        self._epoch, self._step = self._epoch + 1, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this rank is: after the batch that came last. The same for all ranks at one step."""
+        return {"epoch": self._epoch, "step": self._step, "of": self._of()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on behind the batch that came last. Raises ValueError where that was of other batches, or of none."""
+        if (own := self._of()) != state.get("of"):
+            raise ValueError(f"the state is of {state.get('of')}, this loader of {own}: give it what it was saved with")
+        before, (self._epoch, self._step) = (self._epoch, self._step), (state["epoch"], state["step"])
+        if self._epoch < 0 or not 0 <= self._step <= len(self):
+            self._epoch, self._step = before
+            raise ValueError(
+                f"there is no step {state['step']} of epoch {state['epoch']}: give a state as it was saved"
+            )
+
+    def _of(self) -> dict[str, Any]:
+        """What the batches depend on."""
+        data = {"experiment_id": self._dataset.cache.meta.experiment_id, "split": self._dataset.split}
+        return data | {"side": self._dataset.side} | asdict(self._order)
+
+
+class TinyTransformer(nn.Module):
+    """Ids (B, T) to logits (B, T, vocabulary), each token seeing those that its mask allows."""
+
+    def __init__(self, vocabulary: int, seq_len: int) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(vocabulary, _WIDTH), nn.Embedding(seq_len, _WIDTH)
+        layer = nn.TransformerEncoderLayer(_WIDTH, _HEADS, 4 * _WIDTH, dropout=0.0, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, _LAYERS, enable_nested_tensor=False)
+        self.out = nn.Linear(_WIDTH, vocabulary)
+
+    def forward(self, tokens: torch.Tensor, attn_mask: torch.Tensor) -> torch.Tensor:
+        """
+        Args:
+            attn_mask: bool (B, T, T), True where a token may look.
+        """
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        blocked = ~attn_mask.repeat_interleave(_HEADS, dim=0)
+        logits: torch.Tensor = self.out(self.layers(self.tokens(tokens) + self.places(places), mask=blocked))
+        return logits
+
+
+def overfit(batch: Batch, vocabulary: int, steps: int, seed: int = 0) -> Iterator[float]:
+    """The loss of each step of a tiny transformer that learns one batch by heart, whose mask is causal: cross entropy
+    in nats, a token on average. It is the plainest proof that tokens, targets and masks fit together.
+    """
+    torch.manual_seed(seed)
+    model = TinyTransformer(vocabulary, batch["tokens"].shape[1])
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(steps):
+        logits = model(batch["tokens"], batch["attn_mask"])
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten(), ignore_index=IGNORED)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        yield loss.item()

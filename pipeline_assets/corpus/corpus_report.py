@@ -15,12 +15,13 @@ import msgspec
 
 from pipeline_assets.corpus.decontamination.recipe import Summary, summary_of
 from pipeline_assets.corpus.dedup.decision import Group, read_groups
-from pipeline_assets.corpus.doc_ids import first_repeat
-from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document import Document, first_repeat
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, shard_rows, shards_of
 from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
-from pipeline_assets.corpus.formats.jsonl_zst import read_structs
-from pipeline_assets.corpus.html_page import (
+from pipeline_assets.corpus.formats.compression import read_structs
+from pipeline_assets.corpus.licences import LicenceTable, attribution_text
+from pipeline_assets.corpus.packing import plan_files
+from pipeline_assets.corpus.pages import (
     REPORT_HTML,
     REPORT_JSON,
     Cells,
@@ -32,9 +33,6 @@ from pipeline_assets.corpus.html_page import (
     share,
     table,
 )
-from pipeline_assets.corpus.licences import LicenceTable, attribution_text
-from pipeline_assets.corpus.packing import summary as packed_summary
-from pipeline_assets.corpus.packing.summary import PackedSummary
 from pipeline_assets.corpus.profile import Counts, Profile, by, from_json, merged, profile_shard, to_json, total
 from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.rows.store import read_rejects
@@ -112,7 +110,7 @@ class Report:
     attribution: str
     duplicates: Duplicates | None = None
     decontamination: Decontamination | None = None
-    packed: PackedSummary | None = None
+    packed: plan_files.PackedSummary | None = None
 
     def to_html(self) -> str:
         """The whole page."""
@@ -216,7 +214,7 @@ def _decontamination(decontamination: Decontamination) -> str:
     return f"<h2>Contamination</h2>{table(head, sets)}{shown}<h2>What is left of the sources</h2>{stays}"
 
 
-def _packed(packed: PackedSummary) -> str:
+def _packed(packed: plan_files.PackedSummary) -> str:
     sources: list[Cells] = [
         [
             source,
@@ -317,7 +315,7 @@ def report_on(
         duplicates = Duplicates(counts["by_source"], counts["comparisons"], read_groups(deduplicated))
     decontamination = Decontamination(summary_of(decontaminated), _profile(of_kept)) if decontaminated else None
     title = f"Stage A: {len(sources)} sources"
-    rows = packed_summary.summary_of(packed) if packed is not None else None
+    rows = plan_files.summary_of(packed) if packed is not None else None
     report = Report(title, profile, ledgers, attribution, duplicates, decontamination, rows)
     numbers = _as_json(profile, ledgers, licences)
     if duplicates is not None:

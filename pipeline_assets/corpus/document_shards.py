@@ -15,10 +15,14 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from pipeline_assets.corpus import doc_ids
-from pipeline_assets.corpus.doc_ids import IdsWriter
-from pipeline_assets.corpus.document import DeriveId, Document
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, count_lines, read_line_blocks, read_structs
+from pipeline_assets.corpus.document import DeriveId, Document, IdsWriter, read_repeats, write_repeats
+from pipeline_assets.corpus.formats.compression import (
+    SUFFIX,
+    JsonlZstWriter,
+    count_lines,
+    read_line_blocks,
+    read_structs,
+)
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
@@ -218,7 +222,7 @@ def publish(
     """
     receipts = list(converted.values())
     ids = [building.path(receipt.files[1].path) for receipt in receipts]
-    repeats = doc_ids.write_repeats(ids, building)
+    repeats = write_repeats(ids, building)
     shards = [
         ConvertedShard(name, building.path(receipt.files[0].path), receipt, of_shard)
         for (name, receipt), of_shard in zip(converted.items(), repeats, strict=True)
@@ -278,7 +282,7 @@ def publish_shard(
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     counts = Counter(shard.converted.counts)
     rejects_name = f"{REJECTS}/{shard.name}.repeats{SUFFIX}"
-    times = doc_ids.read_repeats(shard.repeats, shard.rows)
+    times = read_repeats(shard.repeats, shard.rows)
     first_row = 0
     with (
         JsonlZstWriter(folder.path(name), zstd_level) as writer,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from pipeline_assets.corpus.doc_ids import IdsWriter
+from pipeline_assets.corpus.document import IdsWriter
 from pipeline_assets.corpus.document_shards import IDS, DocumentShard, fatal_row, read_documents
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import Window

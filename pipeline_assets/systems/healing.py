@@ -29,8 +29,8 @@ from pipeline_assets.corpus.sampling import (
     split_budget,
 )
 from pipeline_assets.corpus.snapshot.convert import SNAPSHOT_STAGE, take_snapshot
+from pipeline_assets.corpus.snapshot.draw import SnapshotRecipe
 from pipeline_assets.corpus.snapshot.plan import list_snapshot
-from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import BuildResult, Target

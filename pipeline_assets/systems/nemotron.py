@@ -13,7 +13,7 @@ from pipeline_assets.corpus.nemotron import row_checks, split_pin
 from pipeline_assets.corpus.nemotron.inventory import COVERAGE_STAGE, INVENTORY_STAGE, gather_coverage, take_inventory
 from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE, lay_out
 from pipeline_assets.corpus.nemotron.pool_report import POOL_REPORT_STAGE, preview_pools, report_on_pools
-from pipeline_assets.corpus.nemotron.pools_recipe import POOLS_STAGE, PoolsRecipe
+from pipeline_assets.corpus.nemotron.schema import POOLS_STAGE, PoolsRecipe
 from pipeline_assets.corpus.nemotron.sections import (
     DEDUPLICATED_STAGE,
     NORMALISE_STAGE,
@@ -38,7 +38,7 @@ from pipeline_assets.corpus.readers.raw_pin import preview_inputs
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.rows import conversations
 from pipeline_assets.corpus.scoring.model_pin import ScoringSection
-from pipeline_assets.corpus.scoring.subset_rules import SubsetsRecipe
+from pipeline_assets.corpus.scoring.recipe import SubsetsRecipe
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import Misfit, Recipe
 from pipeline_assets.corpus.spine.target import BuildResult, Target

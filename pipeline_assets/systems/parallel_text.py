@@ -35,7 +35,7 @@ from pipeline_assets.corpus.readers.raw_pin import (
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_while_read, folder_of, format_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.rows.pairs import EncodedPairs, PairRows
+from pipeline_assets.corpus.rows.token_rows import EncodedPairs, PairRows
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.recipe import Misfit, Recipe, section_at

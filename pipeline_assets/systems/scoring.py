@@ -16,7 +16,7 @@ from pipeline_assets.corpus.rows.conversations import SubsetRows
 from pipeline_assets.corpus.scoring import model_pin
 from pipeline_assets.corpus.scoring.launcher import FilesOfHub, ScoreWork
 from pipeline_assets.corpus.scoring.model_pin import ScoringSection
-from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe
+from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, SUBSETS_STAGE, ScoringRecipe, SubsetsRecipe
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, preview_scores
 from pipeline_assets.corpus.scoring.score_split import Selection, select_rows
 from pipeline_assets.corpus.scoring.scores import (
@@ -26,7 +26,6 @@ from pipeline_assets.corpus.scoring.scores import (
     rows_have_scores,
     scores_are_sure,
 )
-from pipeline_assets.corpus.scoring.subset_rules import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.spine.artifact import open_artifact, read_manifest
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.target import BuildResult, Target

@@ -34,7 +34,7 @@ from pipeline_assets.corpus.shards.mixture_figures import (
     preview_token_shards,
     write_mixture_figures,
 )
-from pipeline_assets.corpus.shards.recipe import (
+from pipeline_assets.corpus.shards.shard_corpus import (
     INVENTORY_STAGE,
     SEGMENTS_STAGE,
     SHARDS_STAGE,
@@ -50,11 +50,11 @@ from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifa
 from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Name, Recipe, section_at, sections_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.train_sentencepiece import check_trainer
 from pipeline_assets.corpus.tokens.trained_tokenizer import (
     TOKENIZER_STAGE,
     ExpectedTokenizer,
     TrainRecipe,
+    check_trainer,
     preview_tokenizer,
     shares_are_kept,
     trained_file,

@@ -42,8 +42,8 @@ from pipeline_assets.corpus.normalize.sources import (
     source_misfits,
     source_of,
 )
+from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.packing import recipe as packing
-from pipeline_assets.corpus.packing import summary
 from pipeline_assets.corpus.readers.columns import LicensedColumns
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, preview_inputs
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
@@ -333,7 +333,7 @@ def _pack(job: Job) -> BuildResult:
 
     corpora, root = job.upstream_by_name(), job.run.root
     recipe = packing.PackRecipe.from_content({**job.recipe["pack"], "tokenizer": job.target.tokenizer})
-    packing.refuse_emptied(corpora, summary.deduplicated_before(job.upstream[0], root), recipe.weights or ())
+    packing.refuse_emptied(corpora, plan_files.deduplicated_before(job.upstream[0], root), recipe.weights or ())
     packing.refuse_beyond_text(corpora, recipe)
     path = job.target.outside.path if isinstance(job.target.outside, packing.TokenizerPath) else None
     now, file = datetime.datetime.now(datetime.UTC), None if path is None else root / path
@@ -357,15 +357,15 @@ PACKED = Kind(
     Waits until all that it is drawn from is there.""",
     formats=frozenset({"numpy"}),
     rows=PackedRows,
-    preview=summary.preview_packed,
+    preview=plan_files.preview_packed,
     limit=_packed_tokens,
     outside=packing.tokenizer_path,
     labels=(META,),
     checks=(
         FILES,
         LEDGER,
-        check(summary.shares_reached, is_blocking=False),
-        check_beside(summary.draws_are_deduplicated, is_blocking=False),
+        check(plan_files.shares_reached, is_blocking=False),
+        check_beside(plan_files.draws_are_deduplicated, is_blocking=False),
     ),
 )
 

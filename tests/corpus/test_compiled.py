@@ -242,7 +242,7 @@ def test_such_a_function_makes_no_array(folder: Path) -> None:
 
 def test_importing_compiles_nothing() -> None:
     code = (
-        "from pipeline_assets.corpus.dedup.order import are_members, include\n"
+        "from pipeline_assets.corpus.dedup.steps import are_members, include\n"
         "print(*(len(kernel.signatures) for kernel in (are_members, include)))"
     )
     told = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)

@@ -6,15 +6,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from pipeline_assets.corpus.markdown import code, plain, table
+from pipeline_assets.corpus.pages import code, markdown_table, plain
 
 ADDRESS = re.compile(r"https?://|www\.|[-.\w+]@[-\w]", re.IGNORECASE)  # what GitHub's Markdown makes links of
 TABLE = {f"{part}_{end}" for part in ("table", "thead", "tbody", "tr", "th", "td") for end in ("open", "close")}
 
 
 def test_a_table_has_a_line_for_each_row() -> None:
-    assert table(["a", "b"], [["1", "2"]]) == ["| a | b |", "| --- | --- |", "| 1 | 2 |"]
-    assert table(["a", "b"], []) == ["(none)"]
+    assert markdown_table(["a", "b"], [["1", "2"]]) == ["| a | b |", "| --- | --- |", "| 1 | 2 |"]
+    assert markdown_table(["a", "b"], []) == ["(none)"]
 
 
 def test_code_stays_in_its_cell_and_on_its_line() -> None:
@@ -65,7 +65,7 @@ texts = st.lists(st.one_of(st.sampled_from(HOSTILE), st.text(max_size=4))).map("
 def test_a_reader_of_markdown_finds_text_and_code_in_the_cells_and_no_link_image_or_html(
     rows: list[tuple[str, str]],
 ) -> None:
-    lines = "\n".join(table(["a", "b"], [[plain(one), plain(other)] for one, other in rows]))
+    lines = "\n".join(markdown_table(["a", "b"], [[plain(one), plain(other)] for one, other in rows]))
 
     tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(lines)
 

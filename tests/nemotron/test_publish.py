@@ -13,7 +13,7 @@ import yaml
 from answers import Corpusmill, Started, type_page
 from nemotron_hub import SHIPPED
 
-from pipeline_assets.corpus.nemotron.pools_recipe import RULES
+from pipeline_assets.corpus.nemotron.schema import RULES
 from pipeline_assets.corpus.nemotron.splits import dataset_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.rows.source_row import SourceRow, record_of

@@ -15,8 +15,8 @@ from pipeline_assets.corpus.formats.parquet import write_table
 from pipeline_assets.corpus.rows.conversations import CandidateRows, SubsetRows
 from pipeline_assets.corpus.rows.store import Line, Source
 from pipeline_assets.corpus.rows.trace import open_rows, trace_row
+from pipeline_assets.corpus.scoring.recipe import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, ScoredSplit
-from pipeline_assets.corpus.scoring.subset_rules import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import choose_subsets
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings

@@ -41,7 +41,7 @@ from pipeline_assets.corpus.dedup.corpus_shard import (
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.document import with_text
 from pipeline_assets.corpus.document_shards import REJECTS, REJECTS_FILE, SHARDS, gather_lines
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
+from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError

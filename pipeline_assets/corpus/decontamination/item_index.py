@@ -35,7 +35,7 @@ from pipeline_assets.corpus.decontamination.recipe import (
     EvaluationRecipe,
     EvaluationSet,
 )
-from pipeline_assets.corpus.dedup.order import is_first
+from pipeline_assets.corpus.dedup.steps import is_first
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, normalize
 from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, another_column, find_column
 from pipeline_assets.corpus.readers.lines import row_words

@@ -18,9 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
-from pipeline_assets.corpus.dedup.order import (
+from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, NearRecipe
+from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES
+from pipeline_assets.corpus.dedup.steps import (
+    DedupRun,
     KeyRange,
     Runs,
+    SeenRun,
+    Task,
     are_members,
     distinct_pairs,
     document_numbers,
@@ -28,15 +33,14 @@ from pipeline_assets.corpus.dedup.order import (
     is_first,
     is_seen,
     load,
+    parts,
     ranges,
     rows_of,
     save,
     sorted_pairs,
+    with_seen,
     write_run,
 )
-from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, NearRecipe
-from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES
-from pipeline_assets.corpus.dedup.steps import DedupRun, SeenRun, Task, parts, with_seen
 from pipeline_assets.corpus.formats.parquet import column_of, numbers, table_of
 from pipeline_assets.corpus.spine.errors import UsageError, bare, install_hint
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from pipeline_assets.corpus.document_shards import shard_rows
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
+from pipeline_assets.corpus.formats.compression import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.worker import Window

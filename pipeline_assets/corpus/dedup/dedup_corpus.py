@@ -31,17 +31,6 @@ from pipeline_assets.corpus.dedup.decision import (
     Group,
     Sample,
 )
-from pipeline_assets.corpus.dedup.order import (
-    MAX_DOCUMENTS,
-    Runs,
-    document_numbers,
-    even_ranges,
-    include,
-    no_documents,
-    rows_of,
-    save,
-    sorted_pairs,
-)
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
 from pipeline_assets.corpus.dedup.resolution import (
     SAMPLES,
@@ -55,18 +44,27 @@ from pipeline_assets.corpus.dedup.resolution import (
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, IDS, sketch_corpus, sketch_shard
 from pipeline_assets.corpus.dedup.steps import (
     INDEX_SUFFIX,
+    MAX_DOCUMENTS,
     SETS_SUFFIX,
     DedupRun,
+    Runs,
     SeenRun,
     SeenStore,
     SetsFile,
     Task,
     do,
+    document_numbers,
+    even_ranges,
+    include,
+    no_documents,
+    rows_of,
+    save,
+    sorted_pairs,
     stores_of,
 )
 from pipeline_assets.corpus.dedup.verify import find_edges, write_sets
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, fatal_row, gather_lines
-from pipeline_assets.corpus.formats.jsonl_zst import write_rows
+from pipeline_assets.corpus.formats.compression import write_rows
 from pipeline_assets.corpus.formats.parquet import (
     column_of,
     in_row_groups,

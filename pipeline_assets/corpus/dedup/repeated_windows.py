@@ -27,18 +27,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.dedup.order import (
+from pipeline_assets.corpus.dedup.steps import (
     MAX_DOCUMENTS,
     KeyRange,
     Runs,
+    Task,
     even_ranges,
     is_first,
+    parts,
     ranges,
     rows_of,
+    share_bytes,
     sorted_pairs,
     write_run,
 )
-from pipeline_assets.corpus.dedup.steps import Task, parts, share_bytes
 from pipeline_assets.corpus.dedup.words import POLYNOMIAL
 from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents

@@ -22,20 +22,23 @@ from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.dedup.candidates import ExactCopies
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, line_blocks, read_documents
 from pipeline_assets.corpus.dedup.decision import RULE, Decision, Outcome
-from pipeline_assets.corpus.dedup.order import (
+from pipeline_assets.corpus.dedup.sketches import FATAL, IDS
+from pipeline_assets.corpus.dedup.steps import (
+    DedupRun,
     KeyRange,
     Runs,
+    SeenStore,
+    Task,
     are_members,
     document_numbers,
     include,
     is_member,
     no_documents,
+    stores_of,
     write_run,
 )
-from pipeline_assets.corpus.dedup.sketches import FATAL, IDS
-from pipeline_assets.corpus.dedup.steps import DedupRun, SeenStore, Task, stores_of
 from pipeline_assets.corpus.document_shards import SHARDS
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
+from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet import column_of, mask, numbers, read_columns, table_of
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt

@@ -20,12 +20,10 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, DocumentFields, Line, line_blocks, read_documents
-from pipeline_assets.corpus.dedup.order import document_numbers, orders, write_run
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe
-from pipeline_assets.corpus.dedup.steps import DedupRun, Task
+from pipeline_assets.corpus.dedup.steps import DedupRun, Task, document_numbers, orders, write_run
 from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, lowered, mixed, normalize
-from pipeline_assets.corpus.doc_ids import first_repeat, write_ids
-from pipeline_assets.corpus.document import columns_of
+from pipeline_assets.corpus.document import columns_of, first_repeat, write_ids
 from pipeline_assets.corpus.formats.parquet import column_of, numbers, read_columns, strings, table_of, truths
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, key
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, total_counts
@@ -192,7 +190,7 @@ _RUN_DOCUMENTS = 1 << 16  # in a run, which is sorted in memory
 def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder: BuildFolder) -> Receipt:
     """Runs of one shard.
 
-    Files, of every so many documents: below `ID_HASHES` the hashes of their ids, as `doc_ids` reads them; below `IDS`
+    Files, of every so many documents: below `ID_HASHES` the hashes of their ids, as `document` reads them; below `IDS`
     their orders and ids, as they stand; as far as the mode asks for them, below `HASHES` the 128-bit hashes of their
     normalised texts, and below `BANDS` the keys of their bands or below `BITS` their binary sketches. Counts:
     `documents`, `bytes` of text, `without_words`: those are compared as they stand, `short`: fewer words than a

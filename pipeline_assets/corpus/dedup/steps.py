@@ -1,31 +1,257 @@
-"""What the steps of a deduplication share: their run, the tasks that they give its workers, and the documents that were
-seen before.
+"""What the steps of a deduplication share: the total order of documents, in which the first of several duplicates
+stays, sets of documents, sorted runs; their run, the tasks that they give its workers, and the documents that were seen
+before.
 
 Each step is over files: sketches → exact copies → pairs → edges → decisions → documents. What is worked on at a time
 are shards of the corpus, or ranges of what is sorted. Ranges depend on how much memory there is; what they add up to
 doesn't.
+
+A document has a number, its place in the corpus: sources in the order of the recipe, their shards, their rows. Its
+order is a uint64: what it is selected by in the upper 32 bits, smaller for better, its number in the lower ones. There
+0 is kept for documents that were seen before. A set of documents has a bit for each.
+
+A run is a table in the order of its first column, an uncompressed Parquet file of small row groups, whose bounds say
+which of them a range needs. So what has to be sorted may be larger than memory by far: of all runs together a range is
+read at a time, and what it holds is sorted there.
 
 Documents that were seen before are in a signature store, from which later ones are told without reading a text again.
 They come before all others in the order, whatever others are selected by, and none of them goes.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-from pipeline_assets.corpus.dedup.order import KeyRange, Runs, document_numbers, include, is_seen, no_documents
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.formats.parquet import mask, numbers, read_columns, strings
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe, Selection
+from pipeline_assets.corpus.formats.parquet import column_of, mask, numbers, open_parquet, read_columns, strings
+from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt, StagingDir
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.worker import Shard, Window
+
+MAX_DOCUMENTS = 2**32
+_LAST = 2**32 - 1
+_NUMBER = np.uint64(_LAST)
+_32, _3, _7 = np.uint64(32), np.uint64(3), np.uint64(7)
+_ONE = np.uint8(1)
+
+
+def orders(
+    numbers: NDArray[np.uint64], selection: Selection, text_bytes: NDArray[np.int64], quality: NDArray[np.float32]
+) -> NDArray[np.uint64]:
+    """The orders of documents.
+
+    Args:
+        quality: NaN where there is none.
+    """
+    match selection:
+        case "first":
+            upper = np.ones(len(numbers), np.uint64)
+        case "longest":
+            upper = (_LAST - np.minimum(text_bytes, _LAST - 1)).astype(np.uint64)
+        case "quality":
+            bits = (quality + np.float32(0)).view(np.int32).astype(np.int64)  # -0.0 is 0.0
+            ascending = np.where(bits < 0, -(2**31) - bits, bits)  # as floats ascend
+            upper = np.where(np.isnan(quality), _LAST, (2**31 - 2) - ascending).astype(np.uint64)
+    return upper << _32 | numbers
+
+
+def is_seen(orders: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which documents were seen before."""
+    return orders <= _NUMBER
+
+
+def document_numbers(orders: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The numbers of documents."""
+    return orders & _NUMBER
+
+
+def no_documents(documents: int) -> NDArray[np.uint8]:
+    """The empty set of documents below a number: a bit for each."""
+    return np.zeros((documents >> 3) + 1, np.uint8)
+
+
+@compiled
+def include(members: NDArray[np.uint8], orders: NDArray[np.uint64]) -> None:
+    """Puts documents into a set, by their orders or numbers."""
+    for order in orders:
+        number = order & _NUMBER
+        members[number >> _3] |= _ONE << np.uint8(number & _7)
+
+
+@inner
+def is_member(members: NDArray[np.uint8], order: np.uint64) -> bool:
+    """Whether a document is in the set."""
+    number = order & _NUMBER
+    return bool(members[number >> _3] >> np.uint8(number & _7) & _ONE)
+
+
+@compiled
+def are_members(orders: NDArray[np.uint64], members: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Which documents are in the set, by their orders or numbers."""
+    answer = np.empty(len(orders), np.bool_)
+    for place in range(len(orders)):
+        answer[place] = is_member(members, orders[place])
+    return answer
+
+
+def save(members: NDArray[np.uint8], path: Path) -> Path:
+    """The set in a file, from which `load` maps it."""
+    with DurableFile(path) as file:
+        file.write(members.tobytes())
+    return path
+
+
+def load(path: Path) -> NDArray[np.uint8]:
+    """A set that `save` wrote: pages of the file, which processes share."""
+    return np.memmap(path, np.uint8, "r")
+
+
+_ROW_GROUP_ROWS = 1 << 13
+_KEYS = 2**64
+Runs = tuple[Path, ...]
+
+
+def write_run(folder: BuildFolder, name: str, table: pa.Table) -> OutputFile:
+    """A table whose first column, uint64, ascends."""
+    with DurableFile(folder.path(name)) as file:
+        pq.write_table(
+            table,
+            file,
+            _ROW_GROUP_ROWS,
+            compression="none",
+            use_dictionary=False,
+            write_statistics=[table.schema.names[0]],
+            write_page_checksum=True,
+        )
+    return OutputFile.plain(name, table.num_rows, file)
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """The rows of all runs with `low <= key < high`, as a shard of a stage; ranges are in the order of their names.
+
+    Attributes:
+        first_number: added to every `order`: documents of a signature store are numbered from 0 there.
+    """
+
+    low: int
+    high: int
+    runs: Runs
+    first_number: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.low:016x}-{self.high:017x}"
+
+    @property
+    def rows(self) -> int:
+        """None of an input: these are runs of our own."""
+        return 0
+
+    def table(self) -> pa.Table:
+        """The rows, run after run."""
+        table = pa.concat_tables(map(self._rows_of, self.runs))
+        if not self.first_number:
+            return table
+        orders = column_of(numbers(table["order"]) + np.uint64(self.first_number))
+        return table.set_column(table.schema.names.index("order"), "order", orders)
+
+    def _rows_of(self, run: Path) -> pa.Table:
+        with open_parquet(run) as file:
+            row_groups = _row_group_keys(file.metadata)
+            groups = [number for number, key in row_groups if key.max >= self.low and key.min < self.high]
+            table = file.read_row_groups(groups, use_threads=False)
+        keys = numbers(table.column(0))
+        start, stop = (
+            np.searchsorted(keys, np.uint64(bound)) if bound < _KEYS else len(keys) for bound in (self.low, self.high)
+        )
+        return table.slice(start, stop - start)
+
+
+def _row_group_keys(run: pq.FileMetaData) -> Iterator[tuple[int, pq.Statistics]]:
+    """The number of each row group that has rows, and statistics of its keys."""
+    columns = (run.row_group(number).column(0) for number in range(run.num_row_groups))
+    return ((number, column.statistics) for number, column in enumerate(columns) if column.num_values)
+
+
+def rows_of(runs: Iterable[Path]) -> int:
+    """How many rows runs have together."""
+    return sum(pq.read_metadata(run).num_rows for run in runs)
+
+
+def even_ranges(runs: Runs, rows: int, max_rows: int) -> list[KeyRange]:
+    """Ranges of keys that are spread evenly, as hashes are, with about `max_rows` of `rows` in each."""
+    parts = max(-(-rows // max_rows), 1)
+    bounds = [part * _KEYS // parts for part in range(parts + 1)]
+    return [KeyRange(low, high, runs) for low, high in itertools.pairwise(bounds)]
+
+
+def ranges(runs: Runs, max_rows: int, first_number: int = 0) -> list[KeyRange]:
+    """Ranges of keys with at most about `max_rows` in each, by the bounds of row groups; more only of one key."""
+    keys = (key for run in runs for _, key in _row_group_keys(pq.read_metadata(run)))
+    cuts, rows = [0], 0
+    for least, group_rows in sorted((key.min, key.num_values) for key in keys):
+        if rows + group_rows > max_rows and least > cuts[-1]:
+            cuts.append(least)
+            rows = 0
+        rows += group_rows
+    return [KeyRange(low, high, runs, first_number) for low, high in itertools.pairwise([*cuts, _KEYS])]
+
+
+_FEW = 24
+
+
+def sorted_pairs(keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Both columns by key, then by value."""
+    by = np.argsort(keys)
+    keys, values = keys[by], values[by]
+    _sort_values(keys, values)
+    return keys, values
+
+
+@compiled
+def _sort_values(keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> None:
+    """Sorts the values of each run of equal keys."""
+    start = 0
+    while start < len(keys):
+        stop = start + 1
+        while stop < len(keys) and keys[stop] == keys[start]:
+            stop += 1
+        if stop - start > _FEW:
+            values[start:stop] = np.sort(values[start:stop])
+        else:
+            for place in range(start + 1, stop):
+                value = values[place]
+                while place > start and values[place - 1] > value:
+                    values[place] = values[place - 1]
+                    place -= 1
+                values[place] = value
+        start = stop
+
+
+def is_first(*columns: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Which rows of sorted columns are no repetition of the one before. np.unique hashes first: eight times as long."""
+    is_new = np.ones(len(columns[0]), bool)
+    is_new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return is_new
+
+
+def distinct_pairs(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Each pair once, the later document and the earlier one, shape (2, pairs), in the order of both."""
+    pairs = np.stack(sorted_pairs(*pairs))
+    return pairs[:, is_first(*pairs)]
+
 
 _PROCESS_BYTES = 200 << 20  # libraries, compiled code, tables
 _LEAST_SHARE_BYTES = 64 << 20

@@ -19,21 +19,26 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, line_blocks, read_documents
-from pipeline_assets.corpus.dedup.order import (
+from pipeline_assets.corpus.dedup.recipe import NearRecipe
+from pipeline_assets.corpus.dedup.sketches import shingle_sets
+from pipeline_assets.corpus.dedup.steps import (
+    INDEX_SUFFIX,
+    SETS_SUFFIX,
+    DedupRun,
     KeyRange,
+    SetsFile,
+    Task,
     are_members,
     distinct_pairs,
     document_numbers,
     load,
+    parts,
     ranges,
     rows_of,
     save,
     sorted_pairs,
     write_run,
 )
-from pipeline_assets.corpus.dedup.recipe import NearRecipe
-from pipeline_assets.corpus.dedup.sketches import shingle_sets
-from pipeline_assets.corpus.dedup.steps import INDEX_SUFFIX, SETS_SUFFIX, DedupRun, SetsFile, Task, parts
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.formats.parquet import column_of, numbers, strings, table_of
 from pipeline_assets.corpus.spine.durable import DurableFile

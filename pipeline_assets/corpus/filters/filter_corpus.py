@@ -21,17 +21,17 @@ from pipeline_assets.corpus.document_shards import (
     read_documents,
     shards_of,
 )
-from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.verdict import (
     DROPPED_FILE,
     Candidate,
+    ColumnRule,
     DroppedLine,
     Measurement,
     apply_filters,
     judge,
 )
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
+from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from pipeline_assets.corpus.harmony.encode import render_harmony
 from pipeline_assets.corpus.harmony.message import (
     Ending,
     JsonValue,
@@ -23,7 +24,6 @@ from pipeline_assets.corpus.harmony.message import (
 )
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.harmony.prompt import FUNCTIONS, DeveloperContent, prompt_messages
-from pipeline_assets.corpus.harmony.render import render_harmony
 from pipeline_assets.corpus.nemotron.sections import Domain, RowSettings
 from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, has_value, text_of
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools

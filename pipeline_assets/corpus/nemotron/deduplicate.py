@@ -32,14 +32,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus import doc_ids
 from pipeline_assets.corpus.decontamination.recipe import read_contaminated
 from pipeline_assets.corpus.dedup.decision import Decision, read_decisions
-from pipeline_assets.corpus.doc_ids import IdsWriter
-from pipeline_assets.corpus.document import Document, Meta
+from pipeline_assets.corpus.document import Document, IdsWriter, Meta, read_repeats, write_repeats
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, gather_lines
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs
+from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, mask, nullable, numbers, open_parquet
+from pipeline_assets.corpus.harmony.encode import render_harmony
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Role, Template
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.harmony.prompt import (
@@ -49,7 +48,6 @@ from pipeline_assets.corpus.harmony.prompt import (
     function_namespace,
     prompt_messages,
 )
-from pipeline_assets.corpus.harmony.render import render_harmony
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA, data_files
 from pipeline_assets.corpus.nemotron.sections import CORRECTNESS
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -135,7 +133,7 @@ def gather_prompts(
         if file.path.startswith(f"{TEXTS}/")
     ]
     own = [building.path(receipt.files[0].path) for receipt in judged]
-    repeats = doc_ids.write_repeats([*before, *own], building)[len(before) :]
+    repeats = write_repeats([*before, *own], building)[len(before) :]
     passing = [receipt.counts["passing"] for receipt in judged]
     shards = [
         replace(shard, passing=count, repeats=of_shard)
@@ -151,7 +149,7 @@ def gather_prompts(
 
 
 def judge_rows(shard: _PromptShard, window: Window, folder: BuildFolder, rules: PromptRules) -> Receipt:
-    """Hashes of the texts of the rows that pass, as `doc_ids` has ids. Counts: `passing`."""
+    """Hashes of the texts of the rows that pass, as `document` has ids. Counts: `passing`."""
     name, passing = f"{WORK}/{TEXTS}/{shard.name}", 0
     prefixes = system_prefixes(rules.system)
     with IdsWriter(folder.path(name)) as ids:
@@ -168,7 +166,7 @@ def write_prompts(
     """Files: the Documents, the rows that go. Counts: `rows`, `documents`, `dropped/<reason>`."""
     name, dropped_name = f"{SHARDS}/{shard.name}{SUFFIX}", f"{WORK}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0)
-    times, shard_row = doc_ids.read_repeats(shard.repeats, shard.passing), 0
+    times, shard_row = read_repeats(shard.repeats, shard.passing), 0
     with (
         JsonlZstWriter(folder.path(name), zstd_level) as documents,
         JsonlZstWriter(folder.path(dropped_name), zstd_level) as dropped,

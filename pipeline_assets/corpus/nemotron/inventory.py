@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
-from pipeline_assets.corpus.markdown import cell, code, table
+from pipeline_assets.corpus.formats.compression import SUFFIX, write_rows
 from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus, Tally, add, counts_at, names_at
 from pipeline_assets.corpus.nemotron.source_rows import (
     SHARD_BYTES,
@@ -21,6 +20,7 @@ from pipeline_assets.corpus.nemotron.source_rows import (
     read_shard,
 )
 from pipeline_assets.corpus.nemotron.splits import format_of
+from pipeline_assets.corpus.pages import cell, code, markdown_table
 from pipeline_assets.corpus.readers.parquet import read_local_footer
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine import durable
@@ -46,16 +46,18 @@ def coverage_markdown(inventories: Sequence[Mapping[str, Any]]) -> str:
         for one in inventories
     ]
     lines = ["# Metadata coverage", "", "Share of rows that have it, of the rows that were read.", ""]
-    lines += table(["split", "rows read", *(_SHORT.get(name, name.replace("_", " ")) for name in names)], shares)
+    lines += markdown_table(
+        ["split", "rows read", *(_SHORT.get(name, name.replace("_", " ")) for name in names)], shares
+    )
     lines += ["", "| column of this table | there is |", "| --- | --- |"]
     lines += [f"| {_SHORT.get(name, name.replace('_', ' '))} | {COVERAGE[name]} |" for name in names]
     lines += ["", "## Files and rows", ""]
-    lines += table(
+    lines += markdown_table(
         ["split", "files", "bytes", "format", "rows", "scan", "rejected", "optional columns"],
         [*map(_size, inventories)],
     )
     lines += ["", "## Tags", ""]
-    lines += table(["split", "column", "values"], [row for one in inventories for row in _tags(one)])
+    lines += markdown_table(["split", "column", "values"], [row for one in inventories for row in _tags(one)])
     notes = [note for one in inventories for note in _notes(one)]
     if notes:
         lines += ["", "## Not read", "", *notes]

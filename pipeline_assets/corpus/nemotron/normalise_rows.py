@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from pipeline_assets.corpus.doc_ids import IdsWriter
+from pipeline_assets.corpus.document import IdsWriter
 from pipeline_assets.corpus.document_shards import IDS, REJECTS
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
+from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, nullable, numbers, repeated, utf8_strings
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
 from pipeline_assets.corpus.harmony.message import Refusal
@@ -251,7 +251,7 @@ def normalise_shard(
     driver: Driver,
     zstd_level: int,
 ) -> Receipt:
-    """Files: the rows, `SCHEMA`, ids not numbered; their ids as `doc_ids` has them; rejects; tools, a line
+    """Files: the rows, `SCHEMA`, ids not numbered; their ids as `document` has them; rejects; tools, a line
     `[id, canonical JSON]` each, by id; rows that are dropped, as rejects are told. Counts: `rows` read, `documents`,
     `rejected/<reason>`, `dropped/<reason>`, `tokens`, `completion_tokens`, `tool_calls`, `empty_messages`,
     `spot_checked`, and what `NormalisedRows` counts besides.

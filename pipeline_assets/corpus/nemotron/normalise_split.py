@@ -28,9 +28,9 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from pipeline_assets.corpus import doc_ids
+from pipeline_assets.corpus.document import read_repeats, write_repeats
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines, read_rejects
-from pipeline_assets.corpus.formats.jsonl_zst import read_structs
+from pipeline_assets.corpus.formats.compression import read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, strings
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_shard
@@ -173,7 +173,7 @@ def _check(
 
 def _publish(building: StagingDir, receipts: Sequence[Receipt], split: str, settings: RunSettings) -> list[OutputFile]:
     """The rows under their final names. Only shards in which an id is repeated are written again."""
-    repeats = doc_ids.write_repeats([building.path(receipt.files[1].path) for receipt in receipts], building)
+    repeats = write_repeats([building.path(receipt.files[1].path) for receipt in receipts], building)
     finished = [
         _Finished(
             f"{number:05d}",
@@ -192,7 +192,7 @@ def _publish(building: StagingDir, receipts: Sequence[Receipt], split: str, sett
 
 def number_ids(shard: _Finished, window: Window, folder: BuildFolder) -> Receipt:
     """The shard's rows under their final name, ids that were there before numbered, in row groups as they were."""
-    times = doc_ids.read_repeats(shard.repeats, shard.rows)
+    times = read_repeats(shard.repeats, shard.rows)
     with (
         open_parquet(shard.file) as file,
         ParquetOutput(folder.path(shard.final), SCHEMA, file.metadata.num_rows) as output,

@@ -17,7 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus.formats.parquet import mask, read_columns
-from pipeline_assets.corpus.html_page import (
+from pipeline_assets.corpus.licences import UNKNOWN
+from pipeline_assets.corpus.nemotron.inventory import write_text
+from pipeline_assets.corpus.nemotron.pools import purpose_of
+from pipeline_assets.corpus.nemotron.row_census import add
+from pipeline_assets.corpus.nemotron.schema import no_row_has_all
+from pipeline_assets.corpus.pages import (
     REPORT_HTML,
     REPORT_JSON,
     Cells,
@@ -29,11 +34,6 @@ from pipeline_assets.corpus.html_page import (
     share,
     table,
 )
-from pipeline_assets.corpus.licences import UNKNOWN
-from pipeline_assets.corpus.nemotron.inventory import write_text
-from pipeline_assets.corpus.nemotron.pools import purpose_of
-from pipeline_assets.corpus.nemotron.pools_recipe import no_row_has_all
-from pipeline_assets.corpus.nemotron.row_census import add
 from pipeline_assets.corpus.profile import LENGTH_BINS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for

@@ -29,8 +29,14 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.compression import ZSTD, decompressed
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, column_of, mask, open_parquet, read_columns
 from pipeline_assets.corpus.licences import stated_tag
-from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability_pool, condition_of, rows_that_hold
-from pipeline_assets.corpus.nemotron.schema import SCHEMA, data_files
+from pipeline_assets.corpus.nemotron.schema import (
+    SCHEMA,
+    PoolsRecipe,
+    capability_pool,
+    condition_of,
+    data_files,
+    rows_that_hold,
+)
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile

@@ -24,8 +24,7 @@ from pipeline_assets.corpus.harmony.encode import (
 from pipeline_assets.corpus.harmony.message import CALL, END, MESSAGE, RETURN, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.nemotron.inventory import read_inventories, read_inventory
-from pipeline_assets.corpus.nemotron.pools_recipe import no_row_has_all
-from pipeline_assets.corpus.nemotron.schema import data_files
+from pipeline_assets.corpus.nemotron.schema import data_files, no_row_has_all
 from pipeline_assets.corpus.nemotron.sections import RowsRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.target import Target

@@ -2,7 +2,7 @@
 `stats_…`). What each holds stands in `schema.COLUMNS`.
 
 The id is the row's uuid, else a hash of what was asked and said; repeats are numbered over a whole split:
-`doc_ids.IdsWriter` for the ids of each shard and `doc_ids.write_repeats` over those files tell which rows repeat an id,
+`IdsWriter` for the ids of each shard and `write_repeats` over those files tell which rows repeat an id,
 from 24 bytes a row on disk and a bounded part of them in memory; `numbered` then names them. So the ids don't depend on
 the shards.
 
@@ -66,7 +66,7 @@ def numbered(row_ids: Sequence[str], repeats: Mapping[int, int]) -> list[str]:
     """The ids of a shard's rows, those that were there before followed by `#2`, `#3`, ….
 
     Args:
-        repeats: row in the shard → which repetition it is, as `doc_ids.read_repeats` says it of this shard.
+        repeats: row in the shard → which repetition it is, as `read_repeats` says it of this shard.
     """
     ids = list(row_ids)
     for row, repetition in repeats.items():

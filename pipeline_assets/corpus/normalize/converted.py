@@ -34,7 +34,7 @@ from pipeline_assets.corpus.readers.columns import (
 )
 from pipeline_assets.corpus.readers.lines import numbered_words
 from pipeline_assets.corpus.readers.stackexchange.threads import Dropped
-from pipeline_assets.corpus.snapshot.recipe import HubRows
+from pipeline_assets.corpus.snapshot.draw import HubRows
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, copy_manifest
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import THE_RECIPE

@@ -36,8 +36,15 @@ from pipeline_assets.corpus.readers.source_folder import (
     open_source,
 )
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive
-from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, plan_buckets, plan_spill, spill_rows
-from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, SiteRecipe, read_threads
+from pipeline_assets.corpus.readers.stackexchange.threads import (
+    Bucket,
+    Outcome,
+    SiteRecipe,
+    plan_buckets,
+    plan_spill,
+    read_threads,
+    spill_rows,
+)
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, count_pages, read_wikipedia
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
 from pipeline_assets.corpus.spine.engine import TIMES_PACKED, RunSettings, run_stage, settings_for

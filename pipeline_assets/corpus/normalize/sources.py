@@ -18,8 +18,8 @@ from pipeline_assets.corpus.readers.stackexchange.archive import check_readable
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.snapshot.draw import HubRows, SnapshotRecipe
 from pipeline_assets.corpus.snapshot.plan import list_snapshot, raw_of_hub
-from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Misfit, Name, Option, RecipePart, RejectShare, section_at, sections_at

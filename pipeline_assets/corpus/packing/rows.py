@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
+from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.memmap import (
     BOUNDARIES,
     BOUNDARY_OFFSETS,

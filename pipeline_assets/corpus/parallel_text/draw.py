@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
-from pipeline_assets.corpus.formats.jsonl_zst import write_rows
+from pipeline_assets.corpus.formats.compression import write_rows
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Pair, Rows, Sides, TranslationFile, canonical, pair_uid
-from pipeline_assets.corpus.parallel_text.reservoir import Reservoir, new_reservoir
 from pipeline_assets.corpus.parallel_text.sample import (
     MANIFEST,
     MANIFEST_META,
@@ -34,6 +33,7 @@ from pipeline_assets.corpus.parallel_text.sample import (
 )
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import row_words
+from pipeline_assets.corpus.sampling import Reservoir, new_reservoir
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare

@@ -19,8 +19,7 @@ import msgspec
 import pydantic
 
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Languages, Pair, PairFilters, Split, canonical
-from pipeline_assets.corpus.parallel_text.reservoir import Algorithm
-from pipeline_assets.corpus.sampling import largest_remainders
+from pipeline_assets.corpus.sampling import Algorithm, largest_remainders
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import OwnFile, rank
 from pipeline_assets.corpus.spine.ledger import Ledger

@@ -34,7 +34,7 @@ from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.families import SentencePieceModel, parse_sentencepiece
 from pipeline_assets.corpus.tokens.tokenizer import Sha256, read_pinned
-from pipeline_assets.corpus.tokens.train_sentencepiece import UnigramRecipe, VocabularyTooLargeError, train_unigram
+from pipeline_assets.corpus.tokens.trained_tokenizer import UnigramRecipe, VocabularyTooLargeError, train_unigram
 
 ENCODE_STAGE = StageVersion("parallel_tokens", 1)
 _STEP, NO_MODEL = 100, "give a SentencePiece .model"

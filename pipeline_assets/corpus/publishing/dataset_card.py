@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.markdown import code, plain, table
 from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
-from pipeline_assets.corpus.publishing.card_metadata import (
+from pipeline_assets.corpus.pages import code, markdown_table, plain
+from pipeline_assets.corpus.publishing.export import (
     CardConfig,
     ConfigSplit,
     card_metadata,
@@ -193,7 +193,7 @@ def _splits(splits: Sequence[CardSplit], names: Mapping[str, str]) -> list[str]:
     ]
     if len(splits) > 1:
         rows.append(("all", *map(sum, zip(*figures, strict=True))))
-    lines = table(["split", "rows", "rejected", "tokens", "completion tokens", "tool calls", "bytes"], rows)
+    lines = markdown_table(["split", "rows", "rejected", "tokens", "completion tokens", "tool calls", "bytes"], rows)
     others = [split.name for split in splits if names[split.name] != split.name]
     if others:
         lines += ["", "A hub's split names have no `-`, dots only between other characters, and none is `all`, so:"]
@@ -204,7 +204,12 @@ def _splits(splits: Sequence[CardSplit], names: Mapping[str, str]) -> list[str]:
         for reason, rows in sorted(split.rejected.items())
     ]
     if rejected:
-        lines += ["", "Rows of the source that gave none, and why:", "", *table(["split", "reason", "rows"], rejected)]
+        lines += [
+            "",
+            "Rows of the source that gave none, and why:",
+            "",
+            *markdown_table(["split", "reason", "rows"], rejected),
+        ]
     return lines
 
 
@@ -231,7 +236,7 @@ def _making(card: CardContent, names: Mapping[str, str]) -> list[str]:
         ["sha256 of the o200k file", code(card.tokenizer_sha256)],
         *([f"manifest of {code(names[split.name])}", code(split.digest)] for split in card.splits),
     ]
-    return table(["choice", "value"], rows)
+    return markdown_table(["choice", "value"], rows)
 
 
 def _licences(splits: Sequence[CardSplit], names: Mapping[str, str]) -> list[str]:
@@ -244,7 +249,7 @@ def _licences(splits: Sequence[CardSplit], names: Mapping[str, str]) -> list[str
         if more := most[_MOST_LICENCES:]:
             rows.append((code(names[split.name]), f"{len(more):,} more", "", sum(count for _, count in more)))
     head = ["Each row has its own, in `meta_license`, as the source says it.", ""]
-    return head + table(["split", "licence", "the hub's identifier", "rows"], rows)
+    return head + markdown_table(["split", "licence", "the hub's identifier", "rows"], rows)
 
 
 def _columns(splits: Sequence[CardSplit]) -> list[str]:
@@ -256,7 +261,7 @@ def _columns(splits: Sequence[CardSplit]) -> list[str]:
         [code(field.name), _type(field.type), _share(filled[field.name], rows), COLUMNS[field.name]] for field in SCHEMA
     ]
     head = ["All splits have all columns; where a row says nothing, there is null.", ""]
-    return head + table(["column", "type", "rows with a value", "what it holds"], lines)
+    return head + markdown_table(["column", "type", "rows with a value", "what it holds"], lines)
 
 
 def _type(kind: pa.DataType) -> str:

@@ -4,26 +4,30 @@
     jsonl     00000.jsonl.zst, …                        README.md  manifest.json
     hf        data/train-00000-of-0000N.parquet, …      README.md  manifest.json      as a hub has it
 
-Equal rows give equal bytes. The folder takes its name when all is there.
+Equal rows give equal bytes. The folder takes its name when all is there. Documents also as one plain file, for programs
+that read no more than that.
 
-Documents also as one plain file, for programs that read no more than that.
-"""
+The YAML at the head of a card is what a hub and `datasets` know configs, splits, columns and licence by. The hub has
+identifiers of licences of its own (hub documentation, "Licenses"). Most are our tags; what has none is `other`, with a
+name beside it."""
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
+import yaml
 
 from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.document_shards import shard_rows
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.formats.parquet import in_row_groups, strings, write_table
-from pipeline_assets.corpus.markdown import code, plain, table
-from pipeline_assets.corpus.publishing.card_metadata import DEFAULT, CardConfig, card_metadata, features_of
+from pipeline_assets.corpus.licences import UNKNOWN, licence_table
+from pipeline_assets.corpus.pages import code, markdown_table, plain
 from pipeline_assets.corpus.rows.store import RowStore, TableShard
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -119,7 +123,7 @@ def _card(store: RowStore, made: Exported, schema: pa.Schema) -> bytes:
         f"{made.rows:,} rows of {code(manifest.kind)}, {code(manifest.digest)}. What it was made from, by which",
         f"code, and what became of every row says {code(FILE_NAME)}. Each row names the one that it was read from.",
         "",
-        *table(["source", "licence", "rows"], counts),
+        *markdown_table(["source", "licence", "rows"], counts),
         "",
         "```python",
         "from datasets import load_dataset",
@@ -163,3 +167,174 @@ def _write(corpus: Artifact, path: Path, form: Form) -> int:
             for lines in read_line_blocks(corpus.path(shard)):
                 file.write(form(lines))
     return sum(documents.values())
+
+
+_UNFIT = re.compile(r"\W+")
+_ALL = "all"  # in any case: builder.py of `datasets` refuses a whole dataset that has a split of this name
+DEFAULT = "default"  # the config of a dataset that has but one
+# `datasets`, size_categories.json: from a thousand on, each is ten times the one before.
+_SIZES = ["n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B"]
+
+
+def hub_split_names(splits: Sequence[str]) -> dict[str, str]:
+    r"""The hub's name of each split: its own where that is allowed, else with `_` for what isn't.
+
+    `datasets` allows `\w+(\.\w+)*` (its naming.py), and keeps `all`, which becomes `all_`, for all of them together.
+    Where two names would become one, later ones get `_2`, `_3`, …; names that are allowed keep theirs.
+    """
+    names = {split: split for split in splits if re.fullmatch(r"\w+(\.\w+)*", split) and split.lower() != _ALL}
+    for split in splits:
+        if split in names:
+            continue
+        allowed = f"{split}_" if split.lower() == _ALL else _UNFIT.sub("_", split)
+        taken, times = set(names.values()), 1
+        while (name := allowed if times == 1 else f"{allowed}_{times}") in taken:
+            times += 1
+        names[split] = name
+    return {split: names[split] for split in splits}
+
+
+OTHER = "other"
+_IDENTIFIERS = """
+    apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0 bigcode-openrail-m
+    afl-3.0 artistic-2.0 bsl-1.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear c-uda cc cc0-1.0 cc-by-2.0 cc-by-2.5
+    cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nd-4.0 cc-by-nc-nd-3.0
+    cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cdla-sharing-1.0 cdla-permissive-1.0
+    cdla-permissive-2.0 wtfpl ecl-2.0 epl-1.0 epl-2.0 etalab-2.0 eupl-1.1 agpl-3.0 gfdl gpl gpl-2.0 gpl-3.0 lgpl
+    lgpl-2.1 lgpl-3.0 isc lppl-1.3c ms-pl mpl-2.0 odc-by odbl openrail++ osl-3.0 postgresql ofl-1.1 ncsa unlicense zlib
+    pddl lgpl-lr deepfloyd-if-license llama2 gemma unknown
+"""
+_FAMILIES = {"gfdl-1.2-or-later": "gfdl", "gfdl-1.3": "gfdl"}
+_UNFIT_IN_NAME = re.compile(r"[^a-z0-9.]+")
+_NAME_CHARACTERS = 60
+
+
+def hub_licence(licence: str | None) -> str:
+    """The hub's identifier of a licence as rows say it; `unknown` where they say none, `other` where it has none."""
+    if licence is None:
+        return UNKNOWN
+    tag = licence_table().tag_of(licence) or licence.strip().lower()
+    identifier = _FAMILIES.get(tag, tag)
+    return identifier if identifier in _IDENTIFIERS.split() else OTHER
+
+
+def licence_metadata(licences: Mapping[str | None, int]) -> dict[str, str | list[str]]:
+    """What the YAML of a card says: `license`, one or a list of them, that of most rows first; for one that the hub
+    doesn't know also `license_name`, and `license_link` where our table has one.
+
+    Args:
+        licences: rows by licence, as rows say it; None of those that say none.
+    """
+    rows: Counter[str] = Counter()
+    for licence, count in licences.items():
+        rows[hub_licence(licence)] += count
+    identifiers = sorted(rows, key=lambda identifier: (-rows[identifier], identifier)) or [UNKNOWN]
+    metadata: dict[str, str | list[str]] = {"license": identifiers if len(identifiers) > 1 else identifiers[0]}
+    unnamed = sorted(licence for licence in licences if licence is not None and hub_licence(licence) == OTHER)
+    if len(unnamed) == 1:
+        metadata["license_name"] = _UNFIT_IN_NAME.sub("-", unnamed[0].lower())[:_NAME_CHARACTERS].strip("-.") or OTHER
+        tag = licence_table().tag_of(unnamed[0])
+        if tag is not None and (url := licence_table()[tag].url) is not None:
+            metadata["license_link"] = url
+    elif unnamed:
+        metadata["license_name"] = "several-see-the-table"
+    return metadata
+
+
+@dataclass(frozen=True)
+class ConfigSplit:
+    """A split of a config: its name on the hub, the pattern of its files, rows, bytes as stored and of the pages
+    uncompressed, an estimate of what loading takes.
+    """
+
+    name: str
+    pattern: str
+    rows: int
+    bytes: int
+    uncompressed_bytes: int
+
+
+@dataclass(frozen=True)
+class CardConfig:
+    """A config of a dataset.
+
+    Attributes:
+        data_files: paths of each split.
+        info: what `datasets` calls `dataset_info`.
+    """
+
+    name: str
+    data_files: Sequence[Mapping[str, Any]]
+    info: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, name: str, splits: Sequence[ConfigSplit], fields: Iterable[pa.Field] = ()) -> "CardConfig":
+        """One whose rows are counted, so that `datasets` counts them when it loads a split.
+
+        Args:
+            fields: its columns; none where the files alone say them.
+        """
+        features = features_of(fields)
+        info = {
+            **({"features": features} if features else {}),
+            "splits": [
+                {"name": split.name, "num_bytes": split.uncompressed_bytes, "num_examples": split.rows}
+                for split in splits
+            ],
+            "download_size": sum(split.bytes for split in splits),
+            "dataset_size": sum(split.uncompressed_bytes for split in splits),
+        }
+        return cls(name, [{"split": split.name, "path": split.pattern} for split in splits], info)
+
+
+def card_metadata(
+    title: str,
+    licences: Mapping[str | None, int],
+    tags: Sequence[str],
+    configs: Sequence[CardConfig],
+    rows: int,
+    sources: Sequence[str] = (),
+    gate: Mapping[str, Any] | None = None,
+) -> str:
+    """The YAML at the head of a card, with the lines around it.
+
+    Args:
+        licences: see `licence_metadata`.
+        configs: none where there are no rows.
+        sources: datasets of the hub that the rows are of.
+        gate: what whoever wants to read agrees to, as the hub's cards say it.
+    """
+    infos = [
+        config.info if config.name == DEFAULT else {"config_name": config.name, **config.info} for config in configs
+    ]
+    metadata = {
+        "pretty_name": title,
+        **licence_metadata(licences),
+        "task_categories": ["text-generation"],
+        "size_categories": [_SIZES[min(max(len(str(rows)) - 3, 0), len(_SIZES) - 1)]],
+        **({"source_datasets": [*sources]} if sources else {}),
+        "tags": tags,
+        **(gate or {}),
+    }
+    if configs:
+        metadata["configs"] = [{"config_name": one.name, "data_files": one.data_files} for one in configs]
+        metadata["dataset_info"] = infos if len(infos) > 1 or configs[0].name != DEFAULT else infos[0]
+    return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=120)}---\n\n"
+
+
+def type_name(kind: pa.DataType) -> str:
+    """A column's type as `datasets` names it, of a list that of its values."""
+    if pa.types.is_list(kind):
+        return type_name(kind.value_type)
+    return "float64" if pa.types.is_float64(kind) else str(kind)
+
+
+def features_of(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
+    """Columns as the YAML of a card names them."""
+    return [{"name": field.name, **_feature(field.type)} for field in fields]
+
+
+def _feature(kind: pa.DataType) -> dict[str, Any]:
+    if pa.types.is_struct(kind):
+        return {"struct": features_of(kind)}
+    return {"list" if pa.types.is_list(kind) else "dtype": type_name(kind)}

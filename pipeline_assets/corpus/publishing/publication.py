@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table, stated_tag
-from pipeline_assets.corpus.markdown import code, plain, table
 from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
-from pipeline_assets.corpus.publishing.card_metadata import (
+from pipeline_assets.corpus.pages import code, markdown_table, plain
+from pipeline_assets.corpus.publishing.export import (
     DEFAULT,
     CardConfig,
     ConfigSplit,
@@ -275,7 +275,7 @@ def _configs(made: Publication, names: Mapping[str, str], repo: HubRepo) -> list
     first = next(iter(made.configs))
     split = names[made.configs[first][0].split]
     return [
-        *table(["config", "split", "rows", "tokens", "completion tokens", "files", "bytes"], rows),
+        *markdown_table(["config", "split", "rows", "tokens", "completion tokens", "files", "bytes"], rows),
         "",
         *_about_configs(made),
         "```python",
@@ -311,14 +311,14 @@ def _terms(made: Publication, sources: Sequence[Source]) -> list[str]:
         ]
         for source in sources
     ]
-    lines = table(["source", "commit", "licence of its card", "who may read it"], of)
+    lines = markdown_table(["source", "commit", "licence of its card", "who may read it"], of)
     if rows:
         lines += [
             "",
             "Each row has its own licence, in `meta_license`, as the source says it; rows of all configs:",
             "",
         ]
-        lines += table(["licence", "the hub's identifier", "its text", "rows"], rows)
+        lines += markdown_table(["licence", "the hub's identifier", "its text", "rows"], rows)
     return lines
 
 
@@ -338,13 +338,13 @@ def _making(made: Publication) -> list[str]:
     recipe = json.dumps(identity.recipe, ensure_ascii=False, indent=1).replace("`", "\\u0060")  # no fence ends in it
     of: list[list[str | int]] = [[code(str(one["name"])), code(str(one["digest"]))] for one in identity.upstream]
     lines = [f"By {code(str(identity.stage))}, as its recipe said:", "", "```json", *recipe.splitlines(), "```"]
-    lines += ["", *table(["made from", "digest"], of)]
+    lines += ["", *markdown_table(["made from", "digest"], of)]
     if "ledger" in identity.counts:
         fates: list[list[str | int]] = [
             [fate, code(reason or ""), count] for fate, reason, count in identity.ledger.fates() if count
         ]
         lines += ["", f"Of {identity.ledger.rows_in:,} rows that came in, these went:", ""]
-        lines += table(["they were", "for", "rows"], fates)
+        lines += markdown_table(["they were", "for", "rows"], fates)
     return lines
 
 
@@ -355,7 +355,7 @@ def _columns(made: Publication) -> list[str]:
     return [
         "All configs have all columns; where a row says nothing, there is null.",
         "",
-        *table(["column", "holds"], rows),
+        *markdown_table(["column", "holds"], rows),
     ]
 
 

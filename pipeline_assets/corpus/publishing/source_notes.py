@@ -14,10 +14,10 @@ import msgspec
 
 from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import SHARDS
-from pipeline_assets.corpus.formats.jsonl_zst import read_structs
+from pipeline_assets.corpus.formats.compression import read_structs
 from pipeline_assets.corpus.licences import LicenceTable
-from pipeline_assets.corpus.markdown import code, plain, table
 from pipeline_assets.corpus.normalize.sources import FileSource, HubSource
+from pipeline_assets.corpus.pages import code, markdown_table, plain
 from pipeline_assets.corpus.readers.hub_configs import read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.manifest import Manifest
@@ -89,7 +89,7 @@ def _readme(
         f"{content.counts['documents']:,} of {ledger['in']:,} rows, {content.counts['text_bytes']:,} bytes of text. "
         f"{redistribution(counted, licences)}",
         "",
-        *table(["", ""], [(name, code(value)) for name, value in facts]),
+        *markdown_table(["", ""], [(name, code(value)) for name, value in facts]),
         "",
         "Written from the manifest beside it, which lists every file by its hash.",
     ]
@@ -127,7 +127,7 @@ def _licences(source: str, counted: Mapping[str, Mapping[str, int]], licences: L
         "",
         "Each document carries its own in `license_tag`, and in `meta.license_evidence` what that rests on.",
         "",
-        *table(head, rows),
+        *markdown_table(head, rows),
     ]
     return "\n".join(lines) + "\n"
 

@@ -13,8 +13,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from pipeline_assets.corpus.formats.compression import codec_of, decompressed
-from pipeline_assets.corpus.formats.jsonl_zst import whole_lines
+from pipeline_assets.corpus.formats.compression import codec_of, decompressed, whole_lines
 from pipeline_assets.corpus.readers.columns import MAX_NESTING, NESTED_TOO_DEEP, Fault, is_nested_within, utf8_fault
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES, ByteRange, SourceFile, open_source
 from pipeline_assets.corpus.spine.errors import InputError, UsageError

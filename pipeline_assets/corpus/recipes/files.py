@@ -22,9 +22,8 @@ import yaml
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.complaints import RECIPE_FILE
 from pipeline_assets.corpus.spine.errors import InputError, TransientError, UsageError
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, UNPINNED, Recipe, read_yaml
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, RECIPE_FILE, UNPINNED, Recipe, read_yaml
 from pipeline_assets.systems.registry import read_recipe, recipe_of, recipe_path, recipes_of
 
 

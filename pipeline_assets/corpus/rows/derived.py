@@ -25,7 +25,7 @@ from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.verdict import Verdict, dropped_line, judge
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
+from pipeline_assets.corpus.formats.compression import SUFFIX, read_structs
 from pipeline_assets.corpus.rows.documents import BESIDES, DocumentRows
 from pipeline_assets.corpus.rows.store import DOCUMENT_DECODER, Fate, Labels, Part, Seen, reason_of
 from pipeline_assets.corpus.spine.errors import InputError, UsageError

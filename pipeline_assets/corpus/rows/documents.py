@@ -14,7 +14,7 @@ import msgspec
 
 from pipeline_assets.corpus.document import Document, Meta, derived_doc_id
 from pipeline_assets.corpus.document_shards import SHARDS
-from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks, read_structs
+from pipeline_assets.corpus.formats.compression import read_line_blocks, read_structs
 from pipeline_assets.corpus.readers.columns import find_column
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFile, Span
 from pipeline_assets.corpus.readers.lines import read_row

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document import DocumentText
-from pipeline_assets.corpus.formats.jsonl_zst import read_structs
-from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset, read_sequences
+from pipeline_assets.corpus.formats.compression import read_structs
+from pipeline_assets.corpus.formats.memmap import IndexedDataset, read_indexed_dataset, read_sequences
 from pipeline_assets.corpus.formats.parquet import find_in_file, open_parquet, row_of_file
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, DOCUMENTS_SCHEMA, INDEX, TOKENS
 from pipeline_assets.corpus.rows.documents import DocumentRows

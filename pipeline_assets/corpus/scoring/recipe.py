@@ -1,12 +1,22 @@
-"""What decides scores besides the rows and the model's files."""
+"""What decides scores besides the rows and the model's files; and which scored rows are for what: bands of percentiles
+and conditions over columns, and which rows each rule takes.
 
-from typing import Annotated, Literal, Self
+Who comes first where there are too many depends on (seed, rule, split, id) of the row alone: not on the order of
+splits, on workers, nor on other rows. So a larger `max_rows` only adds rows to a subset."""
 
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
 import pydantic
+from numpy.typing import NDArray
 
+from pipeline_assets.corpus.nemotron.schema import Condition, condition_of, refuse_unfit_name
 from pipeline_assets.corpus.spine.errors import key, not_installed
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import Option, RecipePart
+from pipeline_assets.corpus.spine.recipe import Decimal, Option, RecipePart
 
 SCORES_STAGE = StageVersion("nemotron_nll_scores", 1)
 Device = Literal["cpu", "cuda"]
@@ -71,3 +81,214 @@ def device_here() -> Device:
     except ImportError as error:
         raise not_installed(error, "scoring") from None
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+SUBSETS_STAGE = StageVersion("nemotron_training_subsets", 1)
+
+
+def _is_percentile(percentile: str) -> str:
+    if Fraction(percentile) > 100:
+        raise ValueError("a percentile is at most 100")
+    return percentile
+
+
+Percentile = Annotated[
+    Decimal,
+    pydantic.AfterValidator(_is_percentile),
+    pydantic.BeforeValidator(lambda value: str(value) if type(value) is int else value),
+]
+
+
+class SubsetRule(RecipePart):
+    """The rows of a subset.
+
+    Attributes:
+        percentile: the lowest and the highest `percentile_within_split`, both included: whole numbers from 0 to 100, or
+            decimal strings.
+        where: conditions that all hold, in SQL over the columns of a row, see `condition_of`.
+        max_rows: at most so many, over all splits; None for all.
+        balance: whether domains (`meta_domain`; none is one too) have equal shares of `max_rows`; what one lacks goes
+            to the others. Without `max_rows` each has as many rows as the domain with the fewest.
+    """
+
+    percentile: Annotated[tuple[Percentile, Percentile], pydantic.Field(strict=False)] = ("0", "100")
+    where: Annotated[tuple[Condition, ...], pydantic.Field(strict=False)] = ()
+    max_rows: int | None = pydantic.Field(default=None, ge=1)
+    balance: bool = False
+
+    @pydantic.field_validator("percentile")
+    @classmethod
+    def _ascends(cls, percentile: tuple[str, str]) -> tuple[str, str]:
+        if Fraction(percentile[0]) > Fraction(percentile[1]):
+            raise ValueError("write the lower percentile first")
+        return percentile
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """The lowest and the highest percentile."""
+        return float(self.percentile[0]), float(self.percentile[1])
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns that the conditions ask."""
+        return sorted({column for one in self.where for column in condition_of(one).meta.root_names()})
+
+
+def _default_rules() -> dict[str, SubsetRule]:
+    return {
+        "anchor": SubsetRule(percentile=("0", "25"), where=("meta_correctness = 1",)),
+        "restoration": SubsetRule(percentile=("40", "60")),
+        "challenge": SubsetRule(percentile=("90", "100"), where=("meta_correctness >= 0.5",)),
+        "learning": SubsetRule(percentile=("75", "100"), where=("meta_correctness >= 0.75",)),
+    }
+
+
+class SubsetsRecipe(RecipePart):
+    """The training subsets of scored rows. The default ones, by the NLL of a completion under the scoring model:
+
+    - `anchor`: low NLL, always right. What the model does well: it holds behaviour in place while weights change.
+    - `restoration`: the middle of each split. The model's usual ground, neither easy nor hard, to bring back what
+      surgery on the model damaged.
+    - `challenge`: the highest NLL, right in half of the attempts or more. What surprises the model most; below that, a
+      high NLL says more of wrong answers than of hard questions.
+    - `learning`: high NLL, mostly right. What the model can gain most from. `challenge` has the first choice of the
+      top, so these are mostly the rows below it.
+
+    Attributes:
+        rules: by the names of the subsets.
+        order: in which rules take rows; by default that of `rules`. It is written down, as manifests sort keys.
+        disjoint: whether a row goes to the first rule alone that takes it. A rule takes its rows, at most `max_rows`,
+            from those that no earlier rule has taken: what an earlier one left over its `max_rows` is there for others.
+        seed: of the choice where there are too many rows.
+        tokens: whether token files are made, see `token_rows`.
+    """
+
+    rules: Annotated[Mapping[str, SubsetRule], pydantic.Field(default_factory=_default_rules, min_length=1)]
+    order: Annotated[tuple[str, ...], pydantic.Field(strict=False)] = ()
+    disjoint: bool = True
+    seed: int = 0
+    tokens: bool = True
+
+    @pydantic.field_validator("rules")
+    @classmethod
+    def _name_folders(cls, rules: Mapping[str, SubsetRule]) -> Mapping[str, SubsetRule]:
+        for name in rules:
+            refuse_unfit_name(name)
+        return rules
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _writes_its_order_down(cls, values: Any) -> Any:
+        rules = values.get("rules", _default_rules()) if isinstance(values, Mapping) else None
+        return {"order": [*rules], **values} if isinstance(rules, Mapping) else values
+
+    @pydantic.model_validator(mode="after")
+    def _orders_all_rules(self) -> Self:
+        if sorted(self.order) != sorted(self.rules):
+            raise ValueError(f"`order` has {', '.join(self.order)}: write each of {', '.join(self.rules)} in it once")
+        return self
+
+    @property
+    def ordered(self) -> list[SubsetRule]:
+        """Rules, in the order in which they take rows."""
+        return [self.rules[name] for name in self.order]
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns that the conditions of all rules ask."""
+        return sorted({column for rule in self.rules.values() for column in rule.columns})
+
+
+def turns(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDArray[np.uint64]:
+    """The first eight bytes of sha256 of seed, rule, split and id, with NUL between, as a number; shape (ids,).
+
+    The lowest come first.
+    """
+    before = hashlib.sha256(f"{seed}\0{rule}\0{split}\0".encode())
+    heads = bytearray()
+    for one in ids:
+        digest = before.copy()
+        digest.update(one.encode())
+        heads += digest.digest()[:8]
+    return np.frombuffer(bytes(heads), ">u8").astype(np.uint64)
+
+
+def in_band(percentile: NDArray[np.float64], rule: SubsetRule) -> NDArray[np.bool_]:
+    """Rows whose percentile is in the rule's band; a row without one, NaN, is not."""
+    low, high = rule.band
+    return (percentile >= low) & (percentile <= high)
+
+
+def shared_out(sizes: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
+    """How many rows each domain gives, so that all give the same, or all that they have; shape (domains,).
+
+    What can't be shared out equally is given by the first that have more. So for one row more, one domain gives one
+    more, and none fewer.
+
+    Args:
+        sizes: rows of each domain, shape (domains,).
+        rows: in total; fewer come where there are fewer.
+    """
+    total = min(rows, int(sizes.sum()))
+    low, high = 0, int(sizes.max(initial=0))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if np.minimum(sizes, middle).sum() <= total else (low, middle - 1)
+    quotas = np.minimum(sizes, low)
+    quotas[np.flatnonzero(sizes > low)[: total - int(quotas.sum())]] += 1
+    return quotas
+
+
+def taken_by(rule: SubsetRule, turn: NDArray[np.uint64], domains: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Which of the rows that it can take a rule takes; all of shape (rows,), `turn` as `turns` has it."""
+    if rule.max_rows is None and not rule.balance:
+        return np.ones(len(turn), bool)
+    groups = domains if rule.balance else np.zeros_like(domains)
+    sizes = np.bincount(groups).astype(np.int64)
+    there = sizes[sizes > 0]
+    rows = rule.max_rows if rule.max_rows is not None else int(there.min(initial=len(turn))) * len(there)
+    order = np.lexsort((turn, groups))
+    place = np.empty(len(turn), np.int64)  # in its domain
+    place[order] = np.arange(len(turn)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.less(place, shared_out(sizes, rows)[groups])
+
+
+def choose(
+    candidates: NDArray[np.bool_],
+    turn: NDArray[np.uint64],
+    domains: NDArray[np.int32],
+    rules: Sequence[SubsetRule],
+    *,
+    disjoint: bool,
+) -> NDArray[np.bool_]:
+    """Which rows each rule takes, a rule after the other; shape (rows, rules).
+
+    Args:
+        candidates: by a rule's band and conditions, shape (rows, rules).
+        turn: shape (rows, rules).
+        domains: number of each row's domain, shape (rows,).
+        disjoint: whether what a rule has taken is no candidate of those behind it.
+    """
+    chosen = np.zeros_like(candidates)
+    for place, rule in enumerate(rules):
+        rows = np.flatnonzero(candidates[:, place] & ~(disjoint & chosen.any(axis=1)))
+        chosen[rows, place] = taken_by(rule, turn[rows, place], domains[rows])
+    return chosen
+
+
+def near_a_boundary(
+    nll: NDArray[np.float64], percentile: NDArray[np.float64], rule: SubsetRule, error_bar: float
+) -> NDArray[np.bool_]:
+    """Rows of a split that another score within the error bar could bring into the rule's band, or out of it.
+
+    The band begins halfway between the lowest NLL of the split that is in it and the highest below, and ends likewise;
+    one that no row lies beyond, as it begins at 0 or ends at 100, has no boundary there. Arrays are of all rows of the
+    split, shape (rows,), NaN without a score.
+    """
+    low, high = rule.band
+    is_near = np.zeros(len(nll), bool)
+    for below, above in ((percentile < low, percentile >= low), (percentile <= high, percentile > high)):
+        if below.any() and above.any():
+            boundary = (nll[below].max() + nll[above].min()) / 2
+            is_near |= np.abs(nll - boundary) <= error_bar
+    return is_near

@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, column_of, mask, numbers, repeated
 from pipeline_assets.corpus.nemotron.pools import PUBLISHED
-from pipeline_assets.corpus.nemotron.pools_recipe import rows_that_hold
-from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.nemotron.schema import SCHEMA, rows_that_hold
 from pipeline_assets.corpus.scoring import scores
+from pipeline_assets.corpus.scoring.recipe import SubsetsRecipe, choose, in_band, near_a_boundary, turns
 from pipeline_assets.corpus.scoring.scores import SCORES, ScoredSplit
-from pipeline_assets.corpus.scoring.subset_rules import SubsetsRecipe, choose, in_band, near_a_boundary, turns
 from pipeline_assets.corpus.scoring.token_rows import write_token_files
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for

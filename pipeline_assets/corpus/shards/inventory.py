@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_assets.corpus.markdown import code, table
+from pipeline_assets.corpus.pages import code, markdown_table
 from pipeline_assets.corpus.shards.mixture_figures import INVENTORY_JSON, INVENTORY_MD
 from pipeline_assets.corpus.shards.token_shards import SHARD_SUFFIX, shard_header
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_files, sealed_manifest
@@ -73,11 +73,11 @@ class Inventory:
         lines = [
             f"# Token shards: {self.tokens:,} tokens",
             "",
-            *table(["corpus", "rows", "tokens", "documents", "shards", "digest"], corpora),
+            *markdown_table(["corpus", "rows", "tokens", "documents", "shards", "digest"], corpora),
             "\n## Licences\n",
-            *table(["corpus", "licence", "tokens"], licences),
+            *markdown_table(["corpus", "licence", "tokens"], licences),
             "\n## Differences\n",
-            *table(["corpus", "file", "what differs"], differences),
+            *markdown_table(["corpus", "file", "what differs"], differences),
         ]
         return "\n".join(lines) + "\n"
 

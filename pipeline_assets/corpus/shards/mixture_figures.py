@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from pipeline_assets.corpus.licences import UNKNOWN, LicenceTable
-from pipeline_assets.corpus.markdown import code, plain, table
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
+from pipeline_assets.corpus.pages import code, markdown_table, plain
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.durable import make_folder, write_durably
 from pipeline_assets.corpus.spine.errors import InputError
@@ -124,7 +124,7 @@ def _parts(recipe: Content, licences: LicenceTable) -> Iterator[str]:
             for one in segments["segments"]
         ]
         of = f" of {code(recipe['mixture'])}" if recipe.get("mixture") else ""
-        yield from (f"Segments{of}, in order:", "", *table(["segment", "tokens", "corpora"], rows))
+        yield from (f"Segments{of}, in order:", "", *markdown_table(["segment", "tokens", "corpora"], rows))
 
 
 def _sources(recipe: Content, licences: LicenceTable) -> list[str]:
@@ -146,7 +146,7 @@ def _sources(recipe: Content, licences: LicenceTable) -> list[str]:
                 *(str(share.get(source["source"], "")) for share in shares),
             ]
         )
-    return table(head, rows)
+    return markdown_table(head, rows)
 
 
 def _built(folder: Path) -> Iterator[str]:
@@ -156,7 +156,7 @@ def _built(folder: Path) -> Iterator[str]:
         yield from ("", f"The tokenizer's sha256 is {code(json.loads(tokenizer.read_bytes())['sha256'])}.")
     corpora = json.loads((folder / "inventory.json").read_bytes())["corpora"]
     rows = [[plain(name), one["sequences"], one["tokens"], code(one["digest"])] for name, one in corpora.items()]
-    yield from ("", *table(["corpus", "rows", "tokens", "digest"], rows))
+    yield from ("", *markdown_table(["corpus", "rows", "tokens", "digest"], rows))
 
 
 def train_config(folders: Mapping[str, Path], weights: Mapping[str, str], root: Path) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline_assets.corpus.sampling import largest_remainders
 from pipeline_assets.corpus.shards.mixture_figures import SEGMENTS_JSON
 from pipeline_assets.corpus.shards.reader import MixtureReader, refuse_unlike
-from pipeline_assets.corpus.shards.recipe import SegmentSection, SegmentsRecipe
+from pipeline_assets.corpus.shards.shard_corpus import SegmentSection, SegmentsRecipe
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare

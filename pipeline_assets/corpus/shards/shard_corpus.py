@@ -3,18 +3,21 @@
 Documents come in the order of the corpus, each closed by the tokenizer's end of document; whoever reads the rows
 shuffles them. First every Document shard is encoded to a run of tokens, then each token shard is written out of the
 runs that it lies in, a block at a time. What is left of the stream behind the last whole row is left out.
+
+The recipes: how a corpus becomes token shards, and how shards are cut into segments of a continual training.
 """
 
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pydantic
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
@@ -22,19 +25,127 @@ from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, write_npy_header
 from pipeline_assets.corpus.formats.memmap import DTYPE as RUN_DTYPE
 from pipeline_assets.corpus.formats.parquet import column_of, in_row_groups, repeated, write_table
+from pipeline_assets.corpus.licences import UNKNOWN
+from pipeline_assets.corpus.normalize.sources import FileSource, HubSource
 from pipeline_assets.corpus.packing.plan_files import EncodedCorpus, EncodedShard, encoded_corpus
-from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
+from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, SeqLen
 from pipeline_assets.corpus.packing.rows import license_tokens
-from pipeline_assets.corpus.shards.recipe import Dtype, ShardsRecipe
+from pipeline_assets.corpus.sampling import Weights
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, bare
 from pipeline_assets.corpus.spine.ledger import Ledger
+from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.recipe import Misfit, Name, RecipePart, refuse_repeated, section_at, sections_at
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import Window
 from pipeline_assets.corpus.tokens.encode import encode_shard, or_by_oracle
-from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.trained_tokenizer import TrainRecipe
+
+SHARDS_STAGE = StageVersion("token_shards", 1)
+INVENTORY_STAGE = StageVersion("token_inventory", 1)
+SEGMENTS_STAGE = StageVersion("token_segments", 1)
+Dtype = Literal["uint16", "int32"]
+_UINT16_IDS = 1 << 16
+Source = Annotated[HubSource | FileSource, pydantic.Field(discriminator="kind")]
+
+
+class ShardsRecipe(RecipePart):
+    """Token shards.
+
+    Attributes:
+        seq_len: tokens in a row.
+        rows_per_shard: of each file but the last.
+        dtype: of ids; None takes uint16 where it holds every id of the vocabulary, else int32.
+    """
+
+    seq_len: SeqLen = 2048
+    rows_per_shard: int = pydantic.Field(16_384, ge=1)
+    dtype: Dtype | None = None
+
+    def dtype_for(self, vocabulary_size: int) -> Dtype:
+        """Raises UsageError where uint16 is asked for, and doesn't hold every id."""
+        fits = vocabulary_size <= _UINT16_IDS
+        if self.dtype == "uint16" and not fits:
+            what = f"uint16 holds ids below {_UINT16_IDS:,}, and the vocabulary has {vocabulary_size:,}"
+            raise UsageError(what, bare("shards.dtype"), "leave it out, or ask for int32")
+        return self.dtype or ("uint16" if fits else "int32")
+
+
+class SegmentSection(RecipePart):
+    """A segment: `tokens`, rounded down to whole rows, of which each corpus gives its weight."""
+
+    name: Name
+    tokens: int = pydantic.Field(ge=1)
+    weights: Weights
+
+
+class SegmentsRecipe(RecipePart):
+    """Segments, in the order in which they are trained on."""
+
+    segments: Annotated[tuple[SegmentSection, ...], pydantic.Field(strict=False, min_length=1)]
+
+    @pydantic.field_validator("segments")
+    @classmethod
+    def _have_names_of_their_own(cls, segments: tuple[SegmentSection, ...]) -> tuple[SegmentSection, ...]:
+        refuse_repeated([one.name for one in segments], "there are two segments", "give each its own name")
+        return segments
+
+    def corpora(self) -> list[str]:
+        """Names of the corpora that segments take rows of, each once, as they come."""
+        return list(dict.fromkeys(name for segment in self.segments for name in segment.weights))
+
+
+class TrainedTokenizer(TrainRecipe):
+    """A tokenizer that is trained on sources of the recipe."""
+
+    kind: Literal["trained"]
+
+
+class GivenTokenizer(FileTokenizerRecipe):
+    """A tokenizer that is there already.
+
+    Attributes:
+        path: of its file, absolute or below the data root; changes no byte, since `sha256` pins what is in it.
+    """
+
+    kind: Literal["file"]
+    path: str
+
+    def file(self) -> FileTokenizerRecipe:
+        """What bytes depend on."""
+        return FileTokenizerRecipe(family=self.family, sha256=self.sha256, end_of_document=self.end_of_document)
+
+
+class ShardsSection(ShardsRecipe):
+    """Token shards of sources.
+
+    Attributes:
+        sources: whose, with the share of each in what is trained on; no shard depends on these shares.
+    """
+
+    sources: Weights
+
+    def corpus_content(self) -> dict[str, Any]:
+        """What the shards of one corpus depend on."""
+        return {key: value for key, value in self.content().items() if key != "sources"}
+
+
+_OWN_LICENCES = ("wikipedia", "stackexchange", "normalized")  # kinds whose documents say theirs, or whose readers do
+
+
+def licence_misfits(values: Mapping[str, Any]) -> Iterator[Misfit]:
+    """Sources of which nothing says the licence."""
+    for position, section in sections_at(values, "sources"):
+        columns = section_at(section, "columns")
+        says_none = section.get("license_tag", UNKNOWN) in (UNKNOWN, None) and not columns.get("license")
+        if section.get("kind") not in _OWN_LICENCES and says_none and not section.get("license_files"):
+            fix = "set `license_tag` to it, or `columns.license` to the column that says it"
+            what = f"nothing says the licence of {section.get('source')}"
+            yield Misfit(("sources", position), what, fix)
+
 
 IN_REMAINDER = "in_remainder"
 _BLOCK_TOKENS = 1 << 20

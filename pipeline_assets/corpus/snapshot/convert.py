@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document import DeriveId, derived_doc_id
 from pipeline_assets.corpus.document_shards import NORMALISATION, ShardWriter, read_rejects
-from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed
+from pipeline_assets.corpus.filters.verdict import ColumnRule, first_failed
 from pipeline_assets.corpus.formats.parquet import mask
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import (
@@ -30,7 +30,7 @@ from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, check
 from pipeline_assets.corpus.readers.hub_files import HubFiles, forget
 from pipeline_assets.corpus.readers.lines import read_row
 from pipeline_assets.corpus.readers.parquet import open_row_groups, rows_of
-from pipeline_assets.corpus.snapshot.draw import SpanStream, row_lines
+from pipeline_assets.corpus.snapshot.draw import SnapshotRecipe, SpanStream, row_lines
 from pipeline_assets.corpus.snapshot.plan import (
     LocalPiece,
     SnapshotShard,
@@ -41,7 +41,6 @@ from pipeline_assets.corpus.snapshot.plan import (
     plan_snapshot,
     shards_of,
 )
-from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import TIMES_PACKED, RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key, one_line

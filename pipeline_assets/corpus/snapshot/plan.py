@@ -18,13 +18,13 @@ from pipeline_assets.corpus.readers.parquet import RowGroup, read_footer, row_gr
 from pipeline_assets.corpus.readers.source_folder import format_of
 from pipeline_assets.corpus.snapshot.draw import (
     Piece,
+    SnapshotRecipe,
     block_ranges,
     choose_pieces,
     draw_prefixes,
     known_prefix,
     read_prefix,
 )
-from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.usage import Progress, StepTimer

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.document_shards import Block, DocumentShard, read_documents
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
+from pipeline_assets.corpus.formats.compression import SUFFIX, write_rows
 from pipeline_assets.corpus.formats.parquet import column_of, numbers, strings
 from pipeline_assets.corpus.sampling import Split, split_rule
 from pipeline_assets.corpus.spine.durable import DurableFile, WorkFile

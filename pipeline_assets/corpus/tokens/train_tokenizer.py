@@ -16,7 +16,7 @@ import msgspec
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, corpus_shards
 from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs
+from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, read_structs
 from pipeline_assets.corpus.packing.mixture import hashed_order
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
@@ -30,8 +30,14 @@ from pipeline_assets.corpus.tokens.encode import cached_encoder
 from pipeline_assets.corpus.tokens.families import CHECKSUM, FileTokenizerRecipe, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
-from pipeline_assets.corpus.tokens.train_sentencepiece import MEMORY_A_BYTE, train_unigram
-from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT, FIGURES, TrainRecipe, model_name
+from pipeline_assets.corpus.tokens.trained_tokenizer import (
+    END_OF_DOCUMENT,
+    FIGURES,
+    MEMORY_A_BYTE,
+    TrainRecipe,
+    model_name,
+    train_unigram,
+)
 
 _UNKNOWN = 0  # the id that the trainer gives what has no piece
 _MEASURED_BYTES = 2_000_000  # of each corpus

@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
-from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
+from pipeline_assets.corpus.formats.compression import SUFFIX, read_line_blocks
+from pipeline_assets.corpus.formats.memmap import read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.rows.comparison import dotted
 from pipeline_assets.corpus.spine.artifact import damage_of, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, one_line
 from pipeline_assets.corpus.spine.manifest import FileContent, Identity, Manifest
+from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.spine.usage import versions, versions_of
-from pipeline_assets.corpus.trust.read_back import Step
 
 Unit = Literal["rows", "sequences", "schemas", "bytes"]
 SHOWN_ROWS = 5
@@ -254,6 +254,17 @@ class Version:
     name: str
     sealed: str | None
     here: str | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One artifact that is built again: its target, as read from the manifest that it has to come out as, and the place
+    where it is sealed; None where only a copy of the manifest is left.
+    """
+
+    target: Target
+    manifest: Manifest
+    place: Path | None
 
 
 @dataclass(frozen=True)

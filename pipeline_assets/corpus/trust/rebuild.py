@@ -1,10 +1,13 @@
 """A rebuild: an artifact is made again from its manifest, beside the sealed one, and held against it.
 
+What a manifest says was made from what is read back into targets that can be built again. No recipe file has a part in
+it: recipe, stage, tokenizer and inputs are those of the manifests. A target that is built again has a folder relative
+to the place where that is done; one that is used as it is sealed has its absolute folder.
+
 It is made in a scratch folder, which nothing takes for an artifact: `rebuilds/<name>.unfinished` below the data root,
 gone on with after a crash if the same program does the same. What is kept of a finished rebuild is `rebuilds/<name>`. A
 copy may take the place of a damaged artifact, which is then kept as `rebuilds/<name>.replaced`. All of `rebuilds` may
-be deleted at any time.
-"""
+be deleted at any time."""
 
 import contextlib
 import datetime
@@ -22,15 +25,132 @@ from pipeline_assets.corpus.normalize.converted import group_manifest, write_gro
 from pipeline_assets.corpus.recipes.drive import build_alone
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import damage_of, open_artifact, read_manifest
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.spine.artifact import damage_of, members_of, open_artifact, read_manifest, sealed_manifest
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.files import OwnFile
+from pipeline_assets.corpus.spine.lineage import AREAS, COPIES, IN_ANOTHER_ROOT, Lineage
 from pipeline_assets.corpus.spine.lock import Builder, locked, owner_of
-from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.staging import highest_number, put_in_place, recover_locked
-from pipeline_assets.corpus.spine.usage import folder_bytes, versions
-from pipeline_assets.corpus.trust.differences import StepOutcome, judge
-from pipeline_assets.corpus.trust.read_back import StepChain
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.spine.usage import folder_bytes, versions, versions_of
+from pipeline_assets.corpus.trust.differences import Step, StepOutcome, judge
+from pipeline_assets.systems.registry import KINDS
+
+
+class StepChain:
+    """What is built again, upstream first, the artifact that was asked for last."""
+
+    def __init__(self, folder: Path, root: Path, with_upstream: bool) -> None:
+        """How the artifact in `folder` was made.
+
+        Args:
+            root: data root, where artifacts upstream are found by their digests.
+            with_upstream: whether all of them are built again too; else they are used as they are sealed, but for
+                members, which lie in the artifact's own folder.
+        Raises:
+            UsageError: nothing is sealed there; or this program doesn't make that kind, or by another stage version.
+            InputError: the manifest was edited; a manifest that would be rebuilt is nowhere.
+        """
+        asked = sealed_manifest(folder)
+        self._errors: dict[Path, InputError] = {}  # of inputs that are nowhere, by their targets' folders
+        self._steps: dict[Path, Step] = {}  # by the folder of their target
+        self._folder, self._lineage, self._with_upstream = folder, Lineage(root), with_upstream
+        self._own: dict[str, tuple[Manifest, Path | None]] = {asked.digest: (asked, folder)}
+        for name in members_of(asked):
+            if (member := read_manifest(folder / name)) is not None:
+                self._own[member.digest] = member, folder / name
+        self._taken: dict[Path, str] = {}  # digests by the folders that were given to them
+        self._target(asked, folder, self._free_folder(asked.kind, asked.digest), None)
+        for step in self.steps:
+            _refuse_other_version(step)
+
+    @property
+    def steps(self) -> list[Step]:
+        return list(self._steps.values())
+
+    def explained(self, error: InputError) -> InputError:
+        """What a step said; where it missed an input that is nowhere, which input that is."""
+        return self._errors.get(Path(error.where), error)
+
+    def _known(self, digest: str) -> tuple[Manifest | None, Path | None]:
+        """The manifest with a digest, if there is one, and where it is sealed; None where only a copy is left."""
+        if digest in self._own:
+            return self._own[digest]
+        if (found := self._lineage.find(digest)) is not None:
+            return found.manifest, found.folder
+        return self._lineage.copy_of(digest), None
+
+    def _target(self, manifest: Manifest, place: Path | None, folder: Path, partition: str | None) -> Target:
+        """The target that would be sealed with this manifest, which is that of `place`; its upstream first."""
+        identity, kind = manifest.identity, KINDS.get(manifest.kind)
+        target = Target(
+            kind=manifest.kind,
+            name=manifest.name,
+            folder=folder,
+            stage=identity.stage,
+            recipe=identity.recipe,
+            upstream=tuple(self._upstream(entry, folder) for entry in identity.upstream),
+            tokenizer=identity.tokenizer,
+            partition=partition,
+            made_for=manifest.provenance.get("made_for"),
+            outside=None if kind is None else kind.outside(manifest, self._lineage.root),
+        )
+        if folder.is_absolute():
+            return target
+        return self._steps.setdefault(folder, Step(target, manifest, place)).target
+
+    def _upstream(self, entry: Mapping[str, Any], above: Path) -> Target:
+        """The target of an input of the artifact that lies, or will lie, in `above`."""
+        is_rebuilt = not above.is_absolute() and (self._with_upstream or "member" in entry)
+        manifest, place = self._known(entry["digest"])
+        if manifest is None and is_rebuilt:
+            what = f"it is made from {_words(entry)}, of which no manifest is below {', '.join(AREAS)} or {COPIES}"
+            raise InputError(what + self._lineage.besides, self._lineage.root, IN_ANOTHER_ROOT)
+        if manifest is None or (place is None and not is_rebuilt):
+            return self._lost(entry, has_manifest=manifest is not None)
+        if not is_rebuilt and place is not None:
+            folder = place.absolute()
+        elif "member" in entry:
+            folder = above / entry["member"]
+        else:
+            folder = self._free_folder(entry["name"], entry["digest"])
+        partition = entry["name"].removeprefix(manifest.kind).removeprefix("/") or None
+        return self._target(manifest, place, folder, partition)
+
+    def _lost(self, entry: Mapping[str, Any], has_manifest: bool) -> Target:
+        """A target in the place of a lost artifact, which may lie further up than anything that is read."""
+        place = self._lineage.root.absolute() / entry["digest"]
+        what = f"it is made from {_words(entry)}, which is not sealed below {self._lineage.root}"
+        fix = IN_ANOTHER_ROOT + (", or build it again too with --upstream" if has_manifest else "")
+        self._errors[place] = InputError(what + self._lineage.besides, self._folder, fix)
+        return Target(entry["name"], entry["name"], place, StageVersion("unknown", 0), {})
+
+    def _free_folder(self, role: str, digest: str) -> Path:
+        """Named by the role; by the digest too where another artifact has that name."""
+        name = re.sub(r"[^\w.-]+", "-", role.partition("/")[2] or role)
+        if self._taken.setdefault(Path(name), digest) == digest:
+            return Path(name)
+        return Path(f"{name}-{digest.partition(':')[2][:12]}")
+
+
+def _refuse_other_version(step: Step) -> None:
+    """Raises UsageError where this program makes no such kind, or makes it by another rule."""
+    manifest = step.manifest
+    kind, stage = KINDS.get(manifest.kind), manifest.identity.stage
+    if kind is not None and kind.stage == stage:
+        return
+    what = f"{manifest.name} is a {manifest.kind}, which this program doesn't make"
+    if kind is not None:
+        what = f"{manifest.name} was made by {stage}, this program has {kind.stage}"
+    made_with = ", ".join(f"{name} {version}" for name, version in versions_of(manifest.provenance).items())
+    where = step.place or manifest.digest
+    raise UsageError(what, where, f"use the version that made it: {made_with or 'its manifest names none'}")
+
+
+def _words(entry: Mapping[str, Any]) -> str:
+    return f"{entry['name']} {entry['digest']}"
+
 
 FOLDER = "rebuilds"
 _TICKET = "rebuild.json"

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.decontamination.item_index import write_index
 from pipeline_assets.corpus.dedup import corpus_shard
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.compression import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt

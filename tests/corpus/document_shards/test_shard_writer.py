@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus import doc_ids
-from pipeline_assets.corpus.document import Document, Meta
+from pipeline_assets.corpus.document import Document, Meta, read_repeats, write_repeats
 from pipeline_assets.corpus.document_shards import ShardWriter
-from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.formats.compression import read_line_blocks
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 
@@ -69,9 +68,9 @@ def test_ids_are_compared_over_shards(folder: BuildFolder) -> None:
             writer.write([document(doc_id) for doc_id in ids])
         receipts.append(writer.receipt())
 
-    files = doc_ids.write_repeats([folder.path(receipt.files[1].path) for receipt in receipts], folder)
+    files = write_repeats([folder.path(receipt.files[1].path) for receipt in receipts], folder)
 
-    assert [list(doc_ids.read_repeats(file, 3)) for file in files] == [[0, 0, 0], [2, 0, 2], [0, 0, 0]]
+    assert [list(read_repeats(file, 3)) for file in files] == [[0, 0, 0], [2, 0, 2], [0, 0, 0]]
 
 
 @pytest.mark.parametrize(

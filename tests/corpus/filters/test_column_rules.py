@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed
+from pipeline_assets.corpus.filters.verdict import ColumnRule, first_failed
 from pipeline_assets.corpus.spine.errors import UsageError
 
 BATCH = pa.record_batch(

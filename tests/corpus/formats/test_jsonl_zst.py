@@ -12,7 +12,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.formats.jsonl_zst import (
+from pipeline_assets.corpus.formats.compression import (
     JsonlZstWriter,
     count_lines,
     read_line_blocks,

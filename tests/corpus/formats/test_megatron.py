@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.formats.megatron import index_bytes, read_indexed_dataset
+from pipeline_assets.corpus.formats.memmap import index_bytes, read_indexed_dataset
 from pipeline_assets.corpus.spine.errors import InputError
 
 MADE = ["one_seq_per_doc_int32", "multi_seq_int32", "edge_int32", "multi_seq_uint16", "merged_int32"]

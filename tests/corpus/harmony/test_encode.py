@@ -7,10 +7,9 @@ from harmony_oracle import encoder, library_tokens
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.harmony.encode import encode_harmony
+from pipeline_assets.corpus.harmony.encode import encode_harmony, render_harmony
 from pipeline_assets.corpus.harmony.message import SPECIAL, Analysis, Ending, Message, Refusal, Template
 from pipeline_assets.corpus.harmony.parse import parse_harmony
-from pipeline_assets.corpus.harmony.render import render_harmony
 from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS
 
 

@@ -14,10 +14,10 @@ from pipeline_assets.corpus.harmony.encode import (
     loss_messages,
     loss_mode_of,
     loss_spans,
+    render_harmony,
 )
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message, Role, Template
 from pipeline_assets.corpus.harmony.parse import parse_harmony
-from pipeline_assets.corpus.harmony.render import render_harmony
 
 TEXT = (
     "<|start|>user<|message|>Q<|end|>"

@@ -10,7 +10,7 @@ from builtin_tools import BROWSER, PYTHON
 from harmony_data import RENDERED, VECTORS, needs_shared_data
 from harmony_oracle import encoder, library, library_message, library_tokens
 
-from pipeline_assets.corpus.harmony.encode import encode_harmony
+from pipeline_assets.corpus.harmony.encode import encode_harmony, render_harmony
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, JsonValue, Message, Refusal, Role, Template
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.harmony.prompt import (
@@ -20,7 +20,6 @@ from pipeline_assets.corpus.harmony.prompt import (
     function_namespace,
     prompt_messages,
 )
-from pipeline_assets.corpus.harmony.render import render_harmony
 
 pytestmark = needs_shared_data
 PARTS_OF_TEXTS = {"test_streamable_parser", "test_tool_response_parsing"}

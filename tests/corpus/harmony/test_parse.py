@@ -8,9 +8,9 @@ from harmony_oracle import library, library_message, library_tokens
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline_assets.corpus.harmony.encode import render_harmony
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message, Refusal, Role, Template
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, Span, Terminator, parse_harmony
-from pipeline_assets.corpus.harmony.render import render_harmony
 
 
 @settings(max_examples=400)

@@ -7,6 +7,7 @@ from harmony_oracle import prompt_text
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline_assets.corpus.harmony.encode import render_harmony
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Refusal, Template
 from pipeline_assets.corpus.harmony.prompt import (
     GPT_OSS_SYSTEM,
@@ -19,7 +20,6 @@ from pipeline_assets.corpus.harmony.prompt import (
     tool_section,
     with_object_types,
 )
-from pipeline_assets.corpus.harmony.render import render_harmony
 
 LINES = st.text(st.sampled_from("ab\n\r\v 漢"), max_size=6)
 TOOLS = st.builds(FunctionTool, WORDS, LINES, st.none() | SCHEMAS.filter(lambda schema: isinstance(schema, dict)))

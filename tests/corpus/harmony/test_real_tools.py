@@ -7,6 +7,7 @@ import pytest
 from harmony_data import RENDERED_TOOLS, ROWS, needs_shared_data
 from harmony_oracle import prompt_text
 
+from pipeline_assets.corpus.harmony.encode import render_harmony
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Template
 from pipeline_assets.corpus.harmony.prompt import (
     GPT_OSS_SYSTEM,
@@ -16,7 +17,6 @@ from pipeline_assets.corpus.harmony.prompt import (
     prompt_messages,
     with_object_types,
 )
-from pipeline_assets.corpus.harmony.render import render_harmony
 
 pytestmark = needs_shared_data
 

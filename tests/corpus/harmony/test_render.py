@@ -6,10 +6,9 @@ from harmony_oracle import encoder, library, library_tokens
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.harmony.encode import encode_harmony
+from pipeline_assets.corpus.harmony.encode import Rendering, encode_harmony, render_harmony
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message, Reason, Refusal, Role, Template
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
-from pipeline_assets.corpus.harmony.render import Rendering, render_harmony
 
 USER = Message(Role.USER, "And 9 / 2?")
 THINKS = Message(Role.ASSISTANT, "Halve it.", channel="analysis")

@@ -18,7 +18,7 @@ from nemotron_hub import made_rows
 from real_rows import EVERY_SPLIT, needs_real_rows, origin_of, real_rows
 from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called
 
-from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks, read_structs
+from pipeline_assets.corpus.formats.compression import read_line_blocks, read_structs
 from pipeline_assets.corpus.nemotron import normalise_rows
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, preview_pools, report_on_pools
-from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
+from pipeline_assets.corpus.nemotron.schema import PoolsRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.target import Target

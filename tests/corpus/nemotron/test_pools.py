@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from pipeline_assets.corpus.formats.parquet import write_table
 from pipeline_assets.corpus.nemotron.pools import build_pools
-from pipeline_assets.corpus.nemotron.pools_recipe import RULES, PoolsRecipe, condition_of
-from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.nemotron.schema import RULES, SCHEMA, PoolsRecipe, condition_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError

@@ -28,7 +28,7 @@ from wrong_tokenizer import wrong_gigatoken
 from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, INPUT_IDS, open_packed
 from pipeline_assets.corpus.packing import plan_files, rows
-from pipeline_assets.corpus.packing.summary import summary_of
+from pipeline_assets.corpus.packing.plan_files import summary_of
 from pipeline_assets.corpus.rows.trace import follow_document, open_rows, trace_token
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings

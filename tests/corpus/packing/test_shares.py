@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pack_build import Made, documents_of, pack_documents
 
-from pipeline_assets.corpus.packing.summary import shares_reached
+from pipeline_assets.corpus.packing.plan_files import shares_reached
 from pipeline_assets.corpus.spine.artifact import Verdict
 
 Judged = Callable[..., Verdict]

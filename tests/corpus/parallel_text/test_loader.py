@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pairs_data import REAL, SOURCE, real_or_made_rows, translation_lines
 from refusals import refusal
 
+from pipeline_assets.corpus.batching import PairDataset, PairLoader
 from pipeline_assets.corpus.parallel_text.batches import Order, pad_waste
 from pipeline_assets.corpus.parallel_text.draw import materialize
-from pipeline_assets.corpus.parallel_text.loader import PairDataset, PairLoader
 from pipeline_assets.corpus.parallel_text.sample import read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import IGNORED, encode, padded, without_source
 

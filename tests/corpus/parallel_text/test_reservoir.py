@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.parallel_text.reservoir import Algorithm, Dice, Reservoir, new_reservoir
+from pipeline_assets.corpus.sampling import Algorithm, Dice, Reservoir, new_reservoir
 
 RUNS = 20_000
 ALGORITHMS: tuple[Algorithm, ...] = ("l", "classic", "es_weighted")

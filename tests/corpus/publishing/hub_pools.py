@@ -12,8 +12,7 @@ import yaml
 
 from pipeline_assets.corpus.formats.parquet import write_table
 from pipeline_assets.corpus.nemotron.pools import build_pools
-from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
-from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.nemotron.schema import SCHEMA, PoolsRecipe
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.artifact import Artifact

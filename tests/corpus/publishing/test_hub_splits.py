@@ -7,8 +7,8 @@ from datasets.naming import _split_re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.publishing.card_metadata import hub_split_names
 from pipeline_assets.corpus.publishing.dataset_card import files_pattern
+from pipeline_assets.corpus.publishing.export import hub_split_names
 
 SPLITS = st.lists(
     st.just("all") | st.from_regex(r"\w[\w.-]{0,4}", fullmatch=True, alphabet="ab_.-é1"), max_size=8, unique=True

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.publishing.publication import Publication, publicati
 from pipeline_assets.corpus.publishing.publish import plan_publication, publish
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from resources.loopback_faults import ALWAYS, Fault, FaultKind
+from resources.loopback_http import ALWAYS, Fault, FaultKind
 
 
 @pytest.fixture(autouse=True)

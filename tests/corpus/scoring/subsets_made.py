@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from rows_made import called, encoder, normalised
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.scoring.recipe import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.scoring.scores import SCORES, ScoredSplit, percentiles
-from pipeline_assets.corpus.scoring.subset_rules import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import choose_subsets
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.scoring.score_gap import Gap, ScoreGap, score_gap
+from pipeline_assets.corpus.scoring.scores import Gap, ScoreGap, score_gap
 
 sys.path.insert(0, str(Path(__file__).parent))  # of scores_made
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_assets.corpus.scoring.subset_rules import SubsetRule, SubsetsRecipe
+from pipeline_assets.corpus.scoring.recipe import SubsetRule, SubsetsRecipe
 from pipeline_assets.corpus.spine.errors import UsageError
 
 

@@ -19,7 +19,7 @@ from subsets_made import Row, bare, ids_in, rows_in, scored, subsets_of
 from pipeline_assets.corpus.formats.parquet import content_sha256
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import subsets
-from pipeline_assets.corpus.scoring.subset_rules import SubsetRule, choose, near_a_boundary, shared_out, taken_by, turns
+from pipeline_assets.corpus.scoring.recipe import SubsetRule, choose, near_a_boundary, shared_out, taken_by, turns
 from pipeline_assets.corpus.scoring.subsets import COLUMNS, SUBSET_SCHEMA
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError

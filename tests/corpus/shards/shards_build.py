@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pack_build import Made, write_shards
 
-from pipeline_assets.corpus.shards.recipe import SHARDS_STAGE, ShardsRecipe
-from pipeline_assets.corpus.shards.shard_corpus import shard_corpus
+from pipeline_assets.corpus.shards.shard_corpus import SHARDS_STAGE, ShardsRecipe, shard_corpus
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.engine import RunSettings

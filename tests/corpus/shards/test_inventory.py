@@ -11,7 +11,7 @@ from refusals import refusal
 from shards_build import by_model, manual, numbered_rows, seal_rows, shard_documents
 
 from pipeline_assets.corpus.shards.inventory import Difference, build_inventory, take_inventory
-from pipeline_assets.corpus.shards.recipe import INVENTORY_STAGE
+from pipeline_assets.corpus.shards.shard_corpus import INVENTORY_STAGE
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError

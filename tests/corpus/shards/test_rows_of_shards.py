@@ -16,7 +16,7 @@ from pipeline_assets.corpus.rows.comparison import document_changes
 from pipeline_assets.corpus.rows.source_row import AnyRow, FileRow
 from pipeline_assets.corpus.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.rows.trace import follow_document, open_rows, peek, preview, trace_id, trace_token
-from pipeline_assets.corpus.shards.recipe import ShardsRecipe
+from pipeline_assets.corpus.shards.shard_corpus import ShardsRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import AREAS, Lineage

@@ -19,8 +19,14 @@ from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.packing.plan_files import EncodedCorpus, EncodedShard
 from pipeline_assets.corpus.rows.store import Part
 from pipeline_assets.corpus.rows.token_rows import TokenShardRows
-from pipeline_assets.corpus.shards.recipe import ShardsRecipe
-from pipeline_assets.corpus.shards.shard_corpus import Piece, TokenShard, shard_corpus, token_shards, write_shard
+from pipeline_assets.corpus.shards.shard_corpus import (
+    Piece,
+    ShardsRecipe,
+    TokenShard,
+    shard_corpus,
+    token_shards,
+    write_shard,
+)
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError

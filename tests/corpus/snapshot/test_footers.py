@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.snapshot.draw import SnapshotRecipe
 from pipeline_assets.corpus.snapshot.plan import FooterReader, plan_snapshot
-from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.systems.healing import HealingRecipe
 from resources.loopback_hub import LoopbackHub

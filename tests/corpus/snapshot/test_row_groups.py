@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline_assets.corpus.readers.hub_files import HubFile
 from pipeline_assets.corpus.readers.parquet import RowGroup
-from pipeline_assets.corpus.snapshot.draw import choose_pieces
-from pipeline_assets.corpus.snapshot.recipe import Amount
+from pipeline_assets.corpus.snapshot.draw import Amount, choose_pieces
 from pipeline_assets.corpus.spine.files import rank
 
 ROWS, TEXT_BYTES = 10, 1000

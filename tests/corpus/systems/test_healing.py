@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pipeline_assets.corpus.megatron_split import MegatronRecipe, describe_dataset
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.sampling import SPLITS, TextRecipe, describe_split
-from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
+from pipeline_assets.corpus.snapshot.draw import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError

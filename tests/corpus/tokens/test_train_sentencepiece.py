@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.tokens.train_sentencepiece import (
+from pipeline_assets.corpus.tokens.trained_tokenizer import (
     LINE_BYTES,
     UnigramRecipe,
     VocabularyTooLargeError,

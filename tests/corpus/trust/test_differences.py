@@ -22,8 +22,8 @@ from healing_set import HealingSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
-from pipeline_assets.corpus.formats.megatron import index_bytes
+from pipeline_assets.corpus.formats.compression import JsonlZstWriter
+from pipeline_assets.corpus.formats.memmap import index_bytes
 from pipeline_assets.corpus.spine.usage import versions
 from pipeline_assets.corpus.trust.differences import (
     SHOWN_ROWS,

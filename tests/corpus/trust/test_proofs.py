@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline_assets.corpus.formats.jsonl_zst import write_rows
-from pipeline_assets.corpus.formats.megatron import index_bytes
+from pipeline_assets.corpus.formats.compression import write_rows
+from pipeline_assets.corpus.formats.memmap import index_bytes
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.rows.documents import SnapshotRows
 from pipeline_assets.corpus.rows.splits import SplitRows

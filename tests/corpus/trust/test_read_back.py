@@ -18,8 +18,7 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import OutputFile
 from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.trust.read_back import StepChain
-from pipeline_assets.corpus.trust.rebuild import rebuild
+from pipeline_assets.corpus.trust.rebuild import StepChain, rebuild
 from pipeline_assets.systems.registry import KINDS, SYSTEMS
 
 MEMBERS = ["megatron_dataset/train", "megatron_dataset/valid", "megatron_dataset"]

@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.stackexchange.spill import (
+from pipeline_assets.corpus.readers.stackexchange.threads import (
     RANGE_BYTES,
     RUN_BYTES,
+    Outcome,
+    SiteRecipe,
     plan_buckets,
     plan_spill,
+    read_threads,
     spill_rows,
 )
-from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, SiteRecipe, read_threads
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.worker import WHOLE
 

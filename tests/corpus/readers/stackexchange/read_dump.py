@@ -9,8 +9,7 @@ from pathlib import Path
 from made_dump import site
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.stackexchange.spill import plan_buckets, plan_spill, spill_rows
-from pipeline_assets.corpus.readers.stackexchange.threads import read_threads
+from pipeline_assets.corpus.readers.stackexchange.threads import plan_buckets, plan_spill, read_threads, spill_rows
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.worker import WHOLE
 

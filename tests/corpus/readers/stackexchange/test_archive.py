@@ -14,7 +14,7 @@ from made_dump import END, answer, dump, question
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.stackexchange.archive import site_of
-from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
+from pipeline_assets.corpus.readers.stackexchange.threads import plan_spill, spill_rows
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.staging import open_building

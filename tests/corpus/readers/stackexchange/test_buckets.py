@@ -6,7 +6,7 @@ import pytest
 
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.stackexchange.posts import Post, Row
-from pipeline_assets.corpus.readers.stackexchange.spill import (
+from pipeline_assets.corpus.readers.stackexchange.threads import (
     BLOCK_IDS,
     Bucket,
     RunFile,

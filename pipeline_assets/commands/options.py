@@ -1,27 +1,37 @@
-"""What a user names: files and folders of this machine, sealed ones too, or a dataset or a model on a hub, by the
-commit that it has now.
-"""
+"""Options of commands that are made from sections of recipes: each key has its check, option and help in one place. And
+what a user names: files and folders of this machine, sealed ones too, or a dataset or a model on a hub, by the commit
+that it has now."""
 
+import dataclasses
 import fnmatch
+import functools
 import glob
+import inspect
+import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+import pydantic
 import typer
+from pydantic.fields import FieldInfo
+from typer.core import TyperCommand
 
-from pipeline_assets.commands.sections import Content
+from pipeline_assets.commands.terminal import as_typed, naming, resume_hint
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers import hub_configs
 from pipeline_assets.corpus.readers.hub_files import HubFiles, is_name
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, OptionOf, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.corpus.spine.recipe import Option, sections_in
 from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.spine.usage import Stopwatch
 
+Content = dict[str, Any]
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
 SealedInputs = Annotated[list[str], typer.Option("--input", help="Folder of a source, or quoted pattern; repeatable.")]
 _MAGIC = frozenset("*?[")
@@ -232,3 +242,185 @@ def _fixed(pattern: str) -> str:
     parts = path.parts[:-1]
     fixed = next((number for number, part in enumerate(parts) if _MAGIC & set(part)), len(parts))
     return str(PurePosixPath(*parts[:fixed]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """Marks a parameter of a command as the content of a section, whose keys are options.
+
+    A key whose option isn't given is left out, unless null is what it is then; a list is empty then.
+
+    Attributes:
+        keys: those that are options, dotted; None for all that have an `Option`.
+        is_repeated: whether the command makes several such sections: then each option can be given several times.
+    """
+
+    section: type[pydantic.BaseModel]
+    keys: tuple[str, ...] | None = None
+    is_repeated: bool = False
+
+
+class Sets:
+    """Marks an option of a command as what sets recipe keys that no section makes options of."""
+
+    def __init__(self, *keys: str) -> None:
+        self.keys = keys
+
+
+def made(function: Callable[..., bool | None]) -> TyperCommand:
+    """A command of a function, whose parameters are the options; where one is a `Section` or a dataclass, its keys or
+    fields are. Where the function answers False, the exit status is 1. Its docstring ends the help.
+
+    Errors name recipe keys by the options that set them. What can go on says how.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    flat: dict[str, inspect.Parameter] = {}
+    options: dict[str, str] = {}
+    names: dict[str, str] = {}
+    parts: dict[str, Callable[[Content], object]] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        marks = get_args(hints[name])
+        of_section = next((one for one in marks if isinstance(one, Section)), None)
+        if of_section is not None:
+            keys = list(_keys(of_section))
+            flat |= {key.parameter.name: key.parameter for key in keys}
+            options |= {key.path: _option(key.parameter.name) for key in keys}
+            parts[name] = functools.partial(_content, keys)
+        elif dataclasses.is_dataclass(hints[name]):
+            flat |= {one.name: one for one in _parameters(hints[name])}
+            parts[name] = functools.partial(_filled, hints[name])
+        else:
+            keys_set = [key for one in marks if isinstance(one, Sets) for key in one.keys]
+            names |= dict.fromkeys(keys_set, _option(name)) | ({"": "options"} if keys_set else {})
+            flat[name] = _parameter(name, hints[name], parameter.default)
+            parts[name] = operator.itemgetter(name)
+    option_of = option_finder(options, names)
+
+    def run(**given: Any) -> None:
+        Stopwatch.name_command(as_typed())
+        with resume_hint(as_typed()), naming(option_of=option_of):
+            is_yes = function(**{name: part(given) for name, part in parts.items()})
+        raise typer.Exit(int(is_yes is False))
+
+    run.__signature__ = inspect.Signature(list(flat.values()))  # type: ignore[attr-defined]
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(epilog=function.__doc__)(run)
+    command = typer.main.get_command(app)
+    assert isinstance(command, TyperCommand)
+    return command
+
+
+def option_finder(options: Mapping[str, str], names: Mapping[str, str]) -> OptionOf:
+    """The option of a key, as recipes or a part of one has it.
+
+    Args:
+        options: by the key in its section.
+        names: by the whole key.
+    """
+
+    def option_of(key: str) -> str | None:
+        parts = [part for part in key.split(".") if not part.isdecimal()]
+        tails = (".".join(parts[start:]) for start in range(len(parts)))
+        return names.get(key) or next((options[tail] for tail in tails if tail in options), None)
+
+    return option_of
+
+
+@dataclasses.dataclass(frozen=True)
+class _Key:
+    """A key that is an option.
+
+    Attributes:
+        path: of the key in its section, dotted.
+        parameter: of the command.
+        empty: its value where the option isn't given; ... leaves it out.
+    """
+
+    path: str
+    parameter: inspect.Parameter
+    empty: object
+
+
+def _option(name: str) -> str:
+    """The option of a parameter."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _parameter(name: str, annotation: Any, default: object) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def _parameters(fields_of: type[Any]) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(fields_of, include_extras=True)
+    for field in dataclasses.fields(fields_of):
+        default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+        yield _parameter(field.name, hints[field.name], default)
+
+
+def _keys(of: Section) -> Iterator[_Key]:
+    for path, field, option in _fields(of.section):
+        if of.keys is None or path in of.keys:
+            word = option.name or path.rpartition(".")[2].replace("_", "-")
+            kind, low, high = _type(field.annotation, of.is_repeated), *_bounds(field)
+            default = _default(field, option, kind, of.is_repeated)
+            annotation = kind | None if default is None else kind
+            made = typer.Option(f"--{word}", help=option.help, min=low, max=high)
+            parameter = _parameter(word.replace("-", "_"), Annotated[annotation, made], default)
+            has_null = type(None) in get_args(field.annotation)
+            empty = None if has_null and (field.is_required() or field.default is None) else ...
+            yield _Key(path, parameter, [] if kind == list[str] else empty)
+
+
+def _default(field: FieldInfo, option: Option, kind: Any, is_repeated: bool) -> object:
+    """What an option is where it isn't given: None where the section, or the command, says what then."""
+    if option.default is not ...:
+        return option.default
+    if field.is_required():
+        return inspect.Parameter.empty
+    return field.default if isinstance(field.default, bool | int | str) and not is_repeated else None
+
+
+def _fields(section: type[pydantic.BaseModel], within: str = "") -> Iterator[tuple[str, FieldInfo, Option]]:
+    """Key, field and option of all that has one, in nested sections too."""
+    for name, field in section.model_fields.items():
+        option = next((one for one in field.metadata if isinstance(one, Option)), None)
+        if option is not None:
+            yield f"{within}{name}", field, option
+        else:
+            for nested in sections_in(field.annotation):
+                yield from _fields(nested, f"{within}{name}.")
+
+
+def _type(annotation: Any, is_repeated: bool) -> Any:
+    """What is typed for a value: closed sets and decimals are text, that the section checks."""
+    if is_repeated or get_origin(annotation) is tuple:
+        return list[str]
+    kinds = {annotation, *get_args(annotation)}
+    return next((kind for kind in (bool, int) if kind in kinds), str)
+
+
+def _bounds(field: FieldInfo) -> tuple[int | None, int | None]:
+    """The lowest and the highest value of a whole number."""
+    said = {
+        name: getattr(one, name) for one in field.metadata for name in ("ge", "gt", "le", "lt") if hasattr(one, name)
+    }
+    low, high = said.get("ge"), said.get("le")
+    return said["gt"] + 1 if "gt" in said else low, said["lt"] - 1 if "lt" in said else high
+
+
+def _content(keys: list[_Key], given: Mapping[str, Any]) -> Content:
+    """What was typed, as the section has it."""
+    content: Content = {}
+    for key in keys:
+        value = key.empty if given[key.parameter.name] is None else given[key.parameter.name]
+        if value is not ...:
+            *sections, last = key.path.split(".")
+            part = content
+            for section in sections:
+                part = part.setdefault(section, {})
+            part[last] = value
+    return content
+
+
+def _filled(fields_of: type[Any], given: Mapping[str, Any]) -> object:
+    return fields_of(**{field.name: given[field.name] for field in dataclasses.fields(fields_of)})
