@@ -10,17 +10,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from pipeline_assets.commands import options
 from pipeline_assets.commands.build import Flags, MemoryMib, OutFolder, Place, StrictFlags, warning_last
-from pipeline_assets.commands.options import (
-    Content,
-    SealedInputs,
-    Section,
-    Sets,
-    as_sealed,
-    folder_and_patterns,
-    option_finder,
-    sealed_folders,
-)
 from pipeline_assets.commands.terminal import AsJson, answer, as_command, naming
 from pipeline_assets.corpus.decontamination.recipe import (
     DecontaminationRecipe,
@@ -55,7 +46,7 @@ from pipeline_assets.systems.stage_a import PACKED, packed_target
 Proposer = Annotated[
     Literal["minhash", "faiss"],
     typer.Option(help="What proposes pairs: bands of MinHash, or faiss by binary sketches."),
-    Sets("dedup.near.faiss"),
+    options.Sets("dedup.near.faiss"),
 ]
 _CURVE = (
     "near.threshold",
@@ -71,10 +62,10 @@ _OF_SEVERAL = {kind.name: kind for kind in (stage_a.DEDUPLICATED, stage_a.DECONT
 
 
 def dedup(
-    input: SealedInputs,
+    input: options.SealedInputs,
     out_dir: OutFolder,
-    said: Annotated[Content, Section(DedupRecipe)],
-    capped: Annotated[Content, Section(RemovalCaps)],
+    said: Annotated[options.Content, options.Section(DedupRecipe)],
+    capped: Annotated[options.Content, options.Section(RemovalCaps)],
     *,
     proposer: Proposer = "minhash",
     faiss_gpu: Annotated[
@@ -97,8 +88,8 @@ def dedup(
         said["near"] = kept | {proposer: near[proposer] | vars(asked)}
     recipe = DedupRecipe.of(said, "stage-a dedup")
     caps = RemovalCaps.of(capped, "--max-removed") if capped else None
-    folders = sealed_folders(input)
-    sources, stores = _given_sources(folders), sealed_folders(seen or ())
+    folders = options.sealed_folders(input)
+    sources, stores = _given_sources(folders), options.sealed_folders(seen or ())
     seen_before = [stage_a.seen_store(folder.absolute()) for folder in stores]
     _refuse_one_name(seen_before, stores)
     content = {"dedup": recipe.content(), "sources": [source.partition for source in sources]}
@@ -116,7 +107,7 @@ def dedup(
 
 def signatures(
     input: Annotated[Path, typer.Option(help="A deduplicated corpus.")],
-    out_dir: Annotated[Path, typer.Option(help="Folder of the store that is made."), Sets("name", "data")],
+    out_dir: Annotated[Path, typer.Option(help="Folder of the store that is made."), options.Sets("name", "data")],
     *,
     memory_mib: MemoryMib = 2048,
     flags: Flags,
@@ -132,7 +123,7 @@ def signatures(
     if manifest.kind != stage_a.DEDUPLICATED.name:
         raise UsageError(f"this is a {manifest.kind}", input, "give what stage-a dedup made")
     content = {"signatures": DedupRecipe.from_content(manifest.identity.recipe["dedup"]).signatures()}
-    corpus = as_sealed(input.absolute(), stage_a.DEDUPLICATED)
+    corpus = options.as_sealed(input.absolute(), stage_a.DEDUPLICATED)
     target = _named(stage_a.SIGNATURES.target(place.below.name, content, [corpus]), place.below)
     place.build(
         target, run, lambda store: [*_head(store), f"  {store.manifest.identity.counts['documents']:,} documents"]
@@ -143,7 +134,7 @@ def _head(made: Artifact) -> list[str]:
     return [str(made.folder), f"  {made.manifest.digest}"]
 
 
-def _ways(near: Content, proposer: str, recall: float) -> tuple[Banding | Distance, Banding | Distance]:
+def _ways(near: options.Content, proposer: str, recall: float) -> tuple[Banding | Distance, Banding | Distance]:
     """The recommended way to propose pairs, and the one that is asked for; the same where none is.
 
     Raises:
@@ -208,7 +199,7 @@ def _above(corpus: Artifact, caps: RemovalCaps, out_dir: Path) -> Iterator[str]:
 
 
 def explain(
-    said: Annotated[Content, Section(DedupRecipe, _CURVE)],
+    said: Annotated[options.Content, options.Section(DedupRecipe, _CURVE)],
     proposer: Proposer = "minhash",
     recall: Annotated[float, typer.Option(min=0, max=1, help="Of pairs at the threshold, how many to find.")] = RECALL,
     as_json: AsJson = False,
@@ -230,10 +221,10 @@ def explain(
 
 
 def decontaminate(
-    input: SealedInputs,
+    input: options.SealedInputs,
     out_dir: OutFolder,
-    sets: Annotated[Content, Section(EvaluationSource, is_repeated=True)],
-    said: Annotated[Content, Section(DecontaminationRecipe)],
+    sets: Annotated[options.Content, options.Section(EvaluationSource, is_repeated=True)],
+    said: Annotated[options.Content, options.Section(DecontaminationRecipe)],
     flags: Flags,
 ) -> None:
     """Example: corpusmill stage-a decontaminate --input 'out/stage_a/filtered/*'
@@ -245,7 +236,7 @@ def decontaminate(
     cut = said["cut"] if said["action"] == "cut" else None
     evaluation = {"evaluation": _evaluation_sets(sets)}
     section = DecontaminationSection.of(least | said | {"cut": cut} | evaluation, "stage-a decontaminate")
-    folders = sealed_folders(input)
+    folders = options.sealed_folders(input)
     target = decontaminated_target(folders, place.below, section)
     place.warn_of_other_roots(folders)
     is_new = target.state(place.root)[0] == "missing"  # then no corpus loses what its evaluation sets were
@@ -260,7 +251,7 @@ def decontaminate(
         raise
 
 
-def _evaluation_sets(sets: Content) -> list[Content]:
+def _evaluation_sets(sets: options.Content) -> list[options.Content]:
     """A section for each set that is named; what an option gives for one set as NAME=VALUE, or for all."""
     for text in sets["name"]:
         if not text.partition("=")[2]:
@@ -273,7 +264,7 @@ def _evaluation_sets(sets: Content) -> list[Content]:
         unit = _only("--text-unit", _said_of(name, names, sets["text_unit"]))
         item, id_column = _only("--item", items) or "row", _only("--id-column", ids)
         columns = {"text": texts or ["text"], "item": item, "id": id_column} if unit is None else None
-        folder, patterns = folder_and_patterns([path], "**/*")
+        folder, patterns = options.folder_and_patterns([path], "**/*")
         section = {"name": name, "path": str(folder), "files": patterns, "columns": columns, "text_unit": unit}
         sections.append(section)
     return sections
@@ -314,7 +305,7 @@ def _aligned(counts: Mapping[str, Any]) -> Sequence[tuple[str, Any]]:
 def pack(
     manifest: Annotated[Path, typer.Option(help="YAML with a section `pack`, or with what that says.")],
     out_dir: OutFolder,
-    said: Annotated[Content, Section(PackSection)],
+    said: Annotated[options.Content, options.Section(PackSection)],
     flags: StrictFlags,
     input: Annotated[
         list[str] | None,
@@ -328,7 +319,7 @@ def pack(
     run = flags.run(place.root)
     said = {key: value for key, value in said.items() if value is not None}
     names = {"name": "--out-dir", "data": "--out-dir", "": "manifest"}
-    typed = option_finder({key: f"--{key.replace('_', '-')}" for key in said}, names)
+    typed = options.option_finder({key: f"--{key.replace('_', '-')}" for key in said}, names)
     with naming(manifest, typed, within="pack."):
         content, named = _content(manifest)
         section = PackSection.of(content | said, manifest)
@@ -338,7 +329,7 @@ def pack(
             section = section.model_copy(update={"tokenizer_path": str(lies_at)})
         if not input and not named:
             raise UsageError("nothing to pack is given", manifest, "give --input, or write `input` in it")
-        folders = sealed_folders(input or named)
+        folders = options.sealed_folders(input or named)
         corpora = _given_corpora(folders, _OF_SEVERAL)
         target = _named(packed_target(section, place.below.name, place.below, corpora), place.below)
         place.warn_of_other_roots(folders)
@@ -378,8 +369,8 @@ def _packed_lines(packed: Artifact) -> Iterator[str]:
 
 
 def report(
-    input: SealedInputs,
-    out: Annotated[Path, typer.Option(help="Folder of the report."), Sets("name", "data")],
+    input: options.SealedInputs,
+    out: Annotated[Path, typer.Option(help="Folder of the report."), options.Sets("name", "data")],
     flags: Flags,
 ) -> None:
     """Makes report.html and report.json; of a name that ends with .json, the folder is named without it, and that is a
@@ -392,11 +383,13 @@ def report(
         raise UsageError("a file is there", link, "give another name, or move it away")
     place = Place.at(out)
     run = flags.run(place.root)
-    corpora = _given_corpora(sealed_folders(input), _OF_SEVERAL | {PACKED.name: PACKED})
+    corpora = _given_corpora(options.sealed_folders(input), _OF_SEVERAL | {PACKED.name: PACKED})
     if corpora[0].partition is None:  # the sources are reported on too, and what was made of them in between
         kinds = {folder: open_artifact(folder).manifest.kind for folder in _made_of(corpora[0].folder)}
         sources = [folder for folder, kind in kinds.items() if kind not in _OF_SEVERAL]
-        between = [as_sealed(folder, _OF_SEVERAL[kind]) for folder, kind in kinds.items() if kind in _OF_SEVERAL]
+        between = [
+            options.as_sealed(folder, _OF_SEVERAL[kind]) for folder, kind in kinds.items() if kind in _OF_SEVERAL
+        ]
         corpora = (*_given_sources(sources), *between, *corpora)
     target = _named(
         stage_a.REPORT.target(place.below.name, {}, corpora, tokenizer=TokenizerRecipe().content()), place.below
@@ -460,7 +453,7 @@ def _given_corpora(folders: Sequence[Path], of_several: Mapping[str, Kind]) -> t
             fix = "give it alone, or deduplicate all together first"
             raise UsageError(f"this is a {kind.name}, and it is not the only corpus given", folder, fix)
         if kind is not None:
-            return (as_sealed(folder.absolute(), kind),)
+            return (options.as_sealed(folder.absolute(), kind),)
     return _given_sources(folders, [kind.step for kind in of_several.values()])
 
 
@@ -499,4 +492,4 @@ def _given(folder: Path, fix: str) -> Target:
     if manifest.kind == stage_a.FILTERED.name:
         [made_from] = manifest.identity.upstream
         upstream = (_given(_located(folder, made_from["digest"]), fix),)
-    return as_sealed(folder, _SOURCES[manifest.kind], upstream, folder.name)
+    return options.as_sealed(folder, _SOURCES[manifest.kind], upstream, folder.name)

@@ -6,16 +6,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from pipeline_assets.commands import build
-from pipeline_assets.commands.options import (
-    Content,
-    Section,
-    as_sealed,
-    folder_named,
-    folder_or_commit,
-    name_of,
-    sealed_below,
-)
+from pipeline_assets.commands import build, options
 from pipeline_assets.commands.terminal import as_command, counted, tell
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
@@ -62,8 +53,8 @@ Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, 
 def inventory(
     dataset: Dataset,
     out_dir: build.OutDir,
-    said: Annotated[Content, Section(DatasetSection, ("revision", "splits"))],
-    scan: Annotated[Content, Section(Scan)],
+    said: Annotated[options.Content, options.Section(DatasetSection, ("revision", "splits"))],
+    scan: Annotated[options.Content, options.Section(Scan)],
     flags: build.StrictFlags,
 ) -> None:
     """Example: corpusmill nemotron inventory --dataset my/folder --out-dir out"""
@@ -73,9 +64,9 @@ def inventory(
 def normalize(
     dataset: Dataset,
     out_dir: build.OutDir,
-    said: Annotated[Content, Section(DatasetSection)],
-    rows: Annotated[Content, Section(RowsRecipe)],
-    layout: Annotated[Content, Section(HubLayout)],
+    said: Annotated[options.Content, options.Section(DatasetSection)],
+    rows: Annotated[options.Content, options.Section(RowsRecipe)],
+    layout: Annotated[options.Content, options.Section(HubLayout)],
     *,
     system: Annotated[bool, typer.Option(help="With gpt-oss's system message, or none.")] = True,
     hf_layout: Annotated[
@@ -153,7 +144,7 @@ def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
         UsageError: there are none, or two of a split.
     """
     found: dict[str, dict[str, Target]] = {DEDUPLICATED.name: {}, NORMALIZED_SHARDS.name: {}}
-    for place in sealed_below(folder):
+    for place in options.sealed_below(folder):
         laid_out = open_artifact(place)
         artifacts = [laid_out] if laid_out.manifest.kind in found else []
         if laid_out.manifest.kind == HF_LAYOUT.name:
@@ -165,7 +156,9 @@ def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
             if partition in of_kind and of_kind[partition].folder != artifact.folder:
                 what = f"{of_kind[partition].folder} is of {partition} too"
                 raise UsageError(what, artifact.folder, "give the folder of one recipe")
-            of_kind[partition] = as_sealed(artifact.folder.absolute(), KINDS[manifest.kind], partition=partition)
+            of_kind[partition] = options.as_sealed(
+                artifact.folder.absolute(), KINDS[manifest.kind], partition=partition
+            )
     deduplicated, normalised = found.values()
     if not deduplicated and not normalised:
         raise UsageError("no rows are sealed there", folder, "give a folder that `nemotron normalize` or `run` made")
@@ -173,7 +166,7 @@ def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
 
 
 def _build(
-    verb: str, dataset: str, out_dir: Path, said: Content, sections: Mapping[str, Any], flags: build.StrictFlags
+    verb: str, dataset: str, out_dir: Path, said: options.Content, sections: Mapping[str, Any], flags: build.StrictFlags
 ) -> None:
     """Writes the recipe of the dataset; builds split after split, then what is made of all of them.
 
@@ -193,7 +186,9 @@ def _build(
         known = {dataset_key(name): efforts for name, efforts in EFFORTS.items()}
         efforts = known.get(dataset_key(section["dataset"]), {})
         section["reasoning_effort"] = {split: one for split, one in efforts.items() if split in section["splits"]}
-    name = "-".join([verb, name_of(section["dataset"].rpartition("/")[2]), *map(name_of, said["splits"])])
+    name = "-".join(
+        [verb, options.name_of(section["dataset"].rpartition("/")[2]), *map(options.name_of, said["splits"])]
+    )
     content = {"system": "nemotron", "name": name, **sections, "datasets": [section]}
     recipe, path = write_recipe_of(NemotronRecipe, content, run.root, "nemotron", run.replace)
     tell([f"recipe {path}", *recipe.remarks()], err=True)
@@ -227,9 +222,9 @@ def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], 
         InputError: from the hub; or its card can't be read.
     """
     known = {dataset_key(name): name for name in DOMAINS}  # of these the owner can be left out
-    is_folder = folder_named(dataset, "--dataset") is not None
+    is_folder = options.folder_named(dataset, "--dataset") is not None
     repo = dataset if is_folder else known.get(dataset.lower(), dataset)
-    section = folder_or_commit(hub, repo, "--dataset", revision)
+    section = options.folder_or_commit(hub, repo, "--dataset", revision)
     if is_folder:
         path = Path(section["path"])
         section, there = {"dataset": path.name, **section}, list(splits_of_folder(path))

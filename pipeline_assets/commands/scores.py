@@ -10,16 +10,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from pipeline_assets.commands import options
 from pipeline_assets.commands.build import OutDir, Place, StrictFlags, build_targets
-from pipeline_assets.commands.options import (
-    Content,
-    Section,
-    as_sealed,
-    folder_named,
-    folder_or_commit,
-    name_of,
-    sealed_below,
-)
 from pipeline_assets.commands.terminal import aligned, as_command, tell
 from pipeline_assets.corpus.nemotron.pools import POOLS, pooled_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -50,7 +42,7 @@ def score(
     pool: Annotated[str, typer.Option("--pool", help="Folder of pools, or owner/name on the hub.")],
     model: Model,
     out_dir: OutDir,
-    scoring: Annotated[Content, Section(ScoringRecipe)],
+    scoring: Annotated[options.Content, options.Section(ScoringRecipe)],
     *,
     revision: Annotated[str | None, typer.Option(help="The model's commit, branch or tag.")] = None,
     pool_revision: Annotated[str | None, typer.Option(help="That of pools on the hub.")] = None,
@@ -128,7 +120,7 @@ def given_scores(folder: Path) -> list[Target]:
         UsageError: there are none, or two of a split.
     """
     found: dict[str, Target] = {}
-    for place in sealed_below(folder):
+    for place in options.sealed_below(folder):
         manifest = open_artifact(place).manifest
         if manifest.kind != NLL_SCORES.name:
             continue
@@ -138,7 +130,7 @@ def given_scores(folder: Path) -> list[Target]:
             raise UsageError(what, place, "give the folder of one recipe")
         lineage = Lineage(root_of(place) or place.parent)
         upstream = [_given(entry, lineage) for entry in manifest.identity.upstream]
-        found[partition] = as_sealed(place, NLL_SCORES, upstream, partition)
+        found[partition] = options.as_sealed(place, NLL_SCORES, upstream, partition)
     if not found:
         raise UsageError("no scores are sealed there", folder, "give a folder that `nemotron score` or `run` made")
     return list(found.values())
@@ -154,13 +146,13 @@ def _given(entry: Any, lineage: Lineage) -> Target:
     artifact = lineage.locate(str(entry["digest"]))
     kind = KINDS[artifact.manifest.kind]
     partition = str(entry["name"]).removeprefix(kind.name).removeprefix("/") or None
-    given = as_sealed(artifact.folder, kind, partition=partition)
+    given = options.as_sealed(artifact.folder, kind, partition=partition)
     return replace(given, outside=kind.outside(artifact.manifest, lineage.root))
 
 
 def _model(model: str, option: str, revision: str | None, run: Run) -> dict[str, Any]:
     """The model as a recipe has it: a folder, or what the hub has at the commit that the revision has now."""
-    found = folder_or_commit(run.hub_for("a model").of_models(), model, option, revision)
+    found = options.folder_or_commit(run.hub_for("a model").of_models(), model, option, revision)
     return found if "path" in found else {"name": model, **found}
 
 
@@ -174,7 +166,7 @@ class Pools:
 
 
 def score_pools(
-    pools: Pools, scoring: Content, model: str, run: Run, strict: bool = False, dry_run: bool = False
+    pools: Pools, scoring: options.Content, model: str, run: Run, strict: bool = False, dry_run: bool = False
 ) -> list[Target]:
     """Builds the scores of all splits of the pools, and the report on them; the targets of the scores.
 
@@ -185,18 +177,18 @@ def score_pools(
         dry_run: pins what they are made from, and tells what scoring would take.
     """
     pool, revision = pools.pool, pools.revision
-    asked, folder = ScoringSection.of(scoring, "the command"), folder_named(pool, "--pool")
-    there = [] if folder is None or pools.subdir else sealed_below(folder)
+    asked, folder = ScoringSection.of(scoring, "the command"), options.folder_named(pool, "--pool")
+    there = [] if folder is None or pools.subdir else options.sealed_below(folder)
     sealed = [place for place in there if open_artifact(place).manifest.kind == CANDIDATE_POOLS.name]
     if sealed and all(root_of(place) == run.root for place in sealed):
         given = _given_pools(sealed)
         of = {one.partition if len(sealed) == 1 else one.name.partition("/")[0] for one in given.values()}
-        goals = scores_of("-".join(["score", *sorted(map(str, of)), name_of(model)]), given, asked, None)
+        goals = scores_of("-".join(["score", *sorted(map(str, of)), options.name_of(model)]), given, asked, None)
     else:
         places = [str(place) for place in sealed] or [pool]
         sections = [pools_section(place, revision, run.hub_for("pools"), pools.subdir) for place in places]
         named = [Path(pool).absolute().name, *([pools.subdir] if pools.subdir else []), model]
-        name = "-".join(["score", *map(name_of, named)])
+        name = "-".join(["score", *map(options.name_of, named)])
         content = {"system": "nemotron", "name": name, "scoring": scoring, "datasets": sections}
         recipe, path = write_recipe_of(NemotronRecipe, content, run.root, "nemotron", run.replace)
         tell([f"recipe {path}", *recipe.remarks()], err=True)
@@ -246,7 +238,7 @@ def _given_pools(places: Sequence[Path]) -> dict[str, Target]:
     for place in places:
         manifest = open_artifact(place).manifest
         dataset = manifest.name.partition("/")[2]
-        given = as_sealed(place, CANDIDATE_POOLS, partition=dataset)
+        given = options.as_sealed(place, CANDIDATE_POOLS, partition=dataset)
         pools |= {f"{dataset}/{pooled_split(file.path)}": given for file in manifest.identity.files}
     return pools
 
@@ -259,7 +251,7 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
     Raises:
         UsageError: there is no such folder and no such dataset, or it has no Parquet.
     """
-    section = folder_or_commit(hub, pool, "--pool", revision, "--pool-revision")
+    section = options.folder_or_commit(hub, pool, "--pool", revision, "--pool-revision")
     if "path" in section:
         path = Path(section["path"])
         section = {"dataset": path.name, **section}

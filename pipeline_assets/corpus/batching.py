@@ -16,17 +16,9 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from pipeline_assets.corpus.formats.memmap import open_packed
+from pipeline_assets.corpus.parallel_text import token_cache
 from pipeline_assets.corpus.parallel_text.batches import Order
 from pipeline_assets.corpus.parallel_text.pairs import Split
-from pipeline_assets.corpus.parallel_text.token_cache import (
-    ENCODE_FIX,
-    IGNORED,
-    Side,
-    causal,
-    open_cache,
-    padded,
-    without_source,
-)
 from pipeline_assets.corpus.shards.reader import MixtureReader, places_of_rank
 from pipeline_assets.corpus.spine.errors import InputError
 
@@ -160,11 +152,11 @@ class PairDataset(Dataset[EncodedPair]):
         self,
         folder: Path | str,
         split: Split | None = "train",
-        side: Side = "pair",
+        side: token_cache.Side = "pair",
         experiment_id: str | None = None,
         manifest: Path | str | None = None,
     ) -> None:
-        self.cache = open_cache(folder, experiment_id, manifest)
+        self.cache = token_cache.open_cache(folder, experiment_id, manifest)
         self.split, self.side, self.rows = split, side, self.cache.rows(split)
         self.lengths = self.cache.lengths(side)[self.rows]
 
@@ -208,9 +200,9 @@ class Collate:
     def __call__(self, pairs: Sequence[EncodedPair]) -> list[torch.Tensor]:
         """Tokens, targets, attn_mask."""
         longest = max(pair["length"] for pair in pairs) - 1
-        batch = padded([pair["ids"].numpy() for pair in pairs], self.seq_len or longest, self.pad_id)
-        targets = without_source(batch, self.eos_id) if self.ignore_source else batch.targets
-        mask = causal(batch.attn_mask) if self.mask == "causal" else batch.attn_mask[:, None, :]
+        batch = token_cache.padded([pair["ids"].numpy() for pair in pairs], self.seq_len or longest, self.pad_id)
+        targets = token_cache.without_source(batch, self.eos_id) if self.ignore_source else batch.targets
+        mask = token_cache.causal(batch.attn_mask) if self.mask == "causal" else batch.attn_mask[:, None, :]
         return [torch.from_numpy(array) for array in (batch.tokens, targets, mask)]
 
 
@@ -239,7 +231,9 @@ class PairLoader:
         longest, meta = int(dataset.lengths.max(initial=1)) - 1, dataset.cache.meta
         if seq_len is not None and longest > seq_len:
             what = f"its longest pair has {longest:,} tokens, and seq_len is {seq_len:,}"
-            raise InputError(what, dataset.cache.folder, f"{ENCODE_FIX} --seq-len {seq_len}, which cuts pairs")
+            raise InputError(
+                what, dataset.cache.folder, f"{token_cache.ENCODE_FIX} --seq-len {seq_len}, which cuts pairs"
+            )
         if mask not in get_args(Mask):
             raise ValueError(f"mask is {mask!r}: give {' or '.join(get_args(Mask))}")
         if not 0 <= rank < order.ranks:
@@ -323,7 +317,9 @@ def overfit(batch: Batch, vocabulary: int, steps: int, seed: int = 0) -> Iterato
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     for _ in range(steps):
         logits = model(batch["tokens"], batch["attn_mask"])
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten(), ignore_index=IGNORED)
+        loss = nn.functional.cross_entropy(
+            logits.flatten(0, 1), batch["targets"].flatten(), ignore_index=token_cache.IGNORED
+        )
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()

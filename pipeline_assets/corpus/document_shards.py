@@ -16,13 +16,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 import msgspec
 
 from pipeline_assets.corpus.document import DeriveId, Document, IdsWriter, read_repeats, write_repeats
-from pipeline_assets.corpus.formats.compression import (
-    SUFFIX,
-    JsonlZstWriter,
-    count_lines,
-    read_line_blocks,
-    read_structs,
-)
+from pipeline_assets.corpus.formats import compression
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
@@ -32,7 +26,7 @@ from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, 
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, WHOLE, Window
 
 SHARDS = "shards"
-REJECTS_FILE = f"rejects{SUFFIX}"
+REJECTS_FILE = f"rejects{compression.SUFFIX}"
 CONVERTED = f"{WORK}/converted"
 IDS = f"{WORK}/ids"
 REJECTS = f"{WORK}/rejects"
@@ -90,8 +84,8 @@ def read_documents(
             raise InputError(what, shard.file, "verify the corpus, then rebuild it") from None
 
     first = 0
-    for lines in read_line_blocks(shard.file, block_bytes):
-        stop = first + count_lines(lines)
+    for lines in compression.read_line_blocks(shard.file, block_bytes):
+        stop = first + compression.count_lines(lines)
         rows: Sequence[int] = range(first, stop)
         documents: Sequence[T | None] = ()
         if window == WHOLE:
@@ -121,10 +115,14 @@ class ShardWriter:
 
     def __init__(self, folder: BuildFolder, name: str, zstd_level: int) -> None:
         self.counts: dict[str, int] = {}
-        self._names = f"{CONVERTED}/{name}{SUFFIX}", f"{IDS}/{name}", f"{REJECTS}/{name}{SUFFIX}"
+        self._names = (
+            f"{CONVERTED}/{name}{compression.SUFFIX}",
+            f"{IDS}/{name}",
+            f"{REJECTS}/{name}{compression.SUFFIX}",
+        )
         documents, ids, rejects = map(folder.path, self._names)
-        self._documents, self._ids = JsonlZstWriter(documents, zstd_level), IdsWriter(ids)
-        self._rejects = JsonlZstWriter(rejects, zstd_level)
+        self._documents, self._ids = compression.JsonlZstWriter(documents, zstd_level), IdsWriter(ids)
+        self._rejects = compression.JsonlZstWriter(rejects, zstd_level)
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -176,9 +174,9 @@ class ShardWriter:
 
 def gather_lines(building: StagingDir, parts: Iterable[OutputFile], name: str, zstd_level: int) -> OutputFile:
     """The lines of some `.jsonl.zst` files of the building folder, one file after the other."""
-    with JsonlZstWriter(building.path(name), zstd_level) as writer:
+    with compression.JsonlZstWriter(building.path(name), zstd_level) as writer:
         for part in parts:
-            for block in read_line_blocks(building.path(part.path)):
+            for block in compression.read_line_blocks(building.path(part.path)):
                 writer.write_lines(block, block.count(b"\n"))
     return writer.output(name)
 
@@ -191,7 +189,7 @@ def gather_frames(building: StagingDir, parts: Iterable[OutputFile], name: str) 
     with DurableFile(building.path(name)) as file:
         for part in parts:
             path = building.path(part.path)
-            for block in read_line_blocks(path):
+            for block in compression.read_line_blocks(path):
                 content.update(block)
             file.append(path, part.bytes)
             rows += part.rows
@@ -245,7 +243,7 @@ def gather_rejects(
 def read_rejects(building: StagingDir, receipts: Sequence[Receipt]) -> Iterator[Reject]:
     """The rejects that receipts name, in their order."""
     for file in _reject_files(receipts):
-        yield from read_structs(building.path(file.path), _reject_decoder)
+        yield from compression.read_structs(building.path(file.path), _reject_decoder)
 
 
 def _reject_files(receipts: Iterable[Receipt]) -> Iterator[OutputFile]:
@@ -260,14 +258,14 @@ def shard_rows(corpus: Artifact) -> dict[str, int]:
 def shards_of(corpus: Artifact) -> list[DocumentShard]:
     """The shards of a corpus, in manifest order."""
     return [
-        DocumentShard(path.removeprefix(f"{SHARDS}/").removesuffix(SUFFIX), path, corpus.path(path), rows)
+        DocumentShard(path.removeprefix(f"{SHARDS}/").removesuffix(compression.SUFFIX), path, corpus.path(path), rows)
         for path, rows in shard_rows(corpus).items()
     ]
 
 
 def _linked(shard: ConvertedShard, folder: BuildFolder) -> Receipt:
     """The shard as it is, under its final name."""
-    name = f"{SHARDS}/{shard.name}{SUFFIX}"
+    name = f"{SHARDS}/{shard.name}{compression.SUFFIX}"
     return Receipt([shard.converted.files[0].linked(name, folder)], shard.converted.counts)
 
 
@@ -279,16 +277,16 @@ def publish_shard(
 
     Counts are those of the whole conversion, corrected.
     """
-    name = f"{SHARDS}/{shard.name}{SUFFIX}"
+    name = f"{SHARDS}/{shard.name}{compression.SUFFIX}"
     counts = Counter(shard.converted.counts)
-    rejects_name = f"{REJECTS}/{shard.name}.repeats{SUFFIX}"
+    rejects_name = f"{REJECTS}/{shard.name}.repeats{compression.SUFFIX}"
     times = read_repeats(shard.repeats, shard.rows)
     first_row = 0
     with (
-        JsonlZstWriter(folder.path(name), zstd_level) as writer,
-        JsonlZstWriter(folder.path(rejects_name), zstd_level) as rejects,
+        compression.JsonlZstWriter(folder.path(name), zstd_level) as writer,
+        compression.JsonlZstWriter(folder.path(rejects_name), zstd_level) as rejects,
     ):
-        for block in read_line_blocks(shard.file):
+        for block in compression.read_line_blocks(shard.file):
             lines = block.splitlines(keepends=True)
             of_block, kept = list(itertools.islice(times, len(lines))), []
             for row, line in window.of(lines, first_row):

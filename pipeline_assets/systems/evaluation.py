@@ -5,13 +5,7 @@ What is compiled is imported where it is used: most commands build nothing.
 
 from pathlib import Path
 
-from pipeline_assets.corpus.decontamination.recipe import (
-    EVALUATION_STAGE,
-    DecontaminationRecipe,
-    DecontaminationSection,
-    EvaluationRecipe,
-    EvaluationSet,
-)
+from pipeline_assets.corpus.decontamination import recipe
 from pipeline_assets.corpus.normalize.sources import list_inputs, pin_inputs
 from pipeline_assets.corpus.readers.raw_pin import preview_inputs
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
@@ -20,7 +14,7 @@ from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 
 
-def evaluation_targets(section: DecontaminationSection, name: str, folder: Path) -> tuple[Target, ...]:
+def evaluation_targets(section: recipe.DecontaminationSection, name: str, folder: Path) -> tuple[Target, ...]:
     """The files of each evaluation set of a recipe of this name, each by its hash, in a folder of the set's name."""
     return tuple(
         EVALUATION.target(
@@ -36,7 +30,7 @@ def evaluation_targets(section: DecontaminationSection, name: str, folder: Path)
 
 EVALUATION = Kind(
     "stage_a/evaluation",
-    EVALUATION_STAGE,
+    recipe.EVALUATION_STAGE,
     seals_inputs(pin_inputs),
     "The files of an evaluation set, each by its hash; nothing is copied.",
     formats=frozenset({"file"}),
@@ -51,13 +45,13 @@ def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildRe
     from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 
     listed = [target for target in job.target.upstream if target.kind == EVALUATION.name]
-    sections = map(EvaluationRecipe.from_content, job.recipe["evaluation"])
+    sections = map(recipe.EvaluationRecipe.from_content, job.recipe["evaluation"])
     evaluation = [_evaluation_set(section, one, job.run.root) for section, one in zip(sections, listed, strict=True)]
     sources = job.upstream_by_name(*kinds)
-    rules = DecontaminationRecipe.from_content(job.recipe["decontamination"])
+    rules = recipe.DecontaminationRecipe.from_content(job.recipe["decontamination"])
     return decontaminate_corpus(job.building, sources, evaluation, rules, job.run.settings, may_be_empty)
 
 
-def _evaluation_set(section: EvaluationRecipe, source: Target, root: Path) -> EvaluationSet:
+def _evaluation_set(section: recipe.EvaluationRecipe, source: Target, root: Path) -> recipe.EvaluationSet:
     assert isinstance(source.outside, SourceFolder)
-    return EvaluationSet(section, open_artifact(root / source.folder).manifest, source.outside.below(root))
+    return recipe.EvaluationSet(section, open_artifact(root / source.folder).manifest, source.outside.below(root))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline_assets.corpus import megatron_split as audit
+from pipeline_assets.corpus import sampling
 from pipeline_assets.corpus.megatron_split import (
     DATASET_STAGE,
     SPLIT_STAGE,
@@ -17,17 +18,6 @@ from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check,
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.documents import SnapshotRows
 from pipeline_assets.corpus.rows.splits import SplitRows
-from pipeline_assets.corpus.sampling import (
-    SELECTION_STAGE,
-    SPLITS,
-    SelectionRecipe,
-    Split,
-    TextRecipe,
-    preview_selection,
-    select_shards,
-    selected_shards,
-    split_budget,
-)
 from pipeline_assets.corpus.snapshot.convert import SNAPSHOT_STAGE, take_snapshot
 from pipeline_assets.corpus.snapshot.draw import SnapshotRecipe
 from pipeline_assets.corpus.snapshot.plan import list_snapshot
@@ -42,7 +32,7 @@ class HealingRecipe(Recipe):
 
     system: Literal["healing"]
     snapshot: SnapshotRecipe
-    selection: SelectionRecipe = SelectionRecipe()
+    selection: sampling.SelectionRecipe = sampling.SelectionRecipe()
     megatron: MegatronRecipe
 
     def fineweb_edu_snapshot(self) -> Target:
@@ -70,7 +60,7 @@ class HealingRecipe(Recipe):
             export_as=f"{self.name}.json",
         )
 
-    def megatron_split(self, split: Split) -> Target:
+    def megatron_split(self, split: sampling.Split) -> Target:
         """Token files of one split."""
         return MEGATRON_SPLIT.target(
             self.name,
@@ -87,7 +77,7 @@ class HealingRecipe(Recipe):
         return MEGATRON_DATASET.target(
             self.name,
             self.megatron.content(),
-            [self.healing_text_manifest(), *map(self.megatron_split, SPLITS)],
+            [self.healing_text_manifest(), *map(self.megatron_split, sampling.SPLITS)],
             folder=Path("megatron", self.name),
             tokenizer=self.megatron.tokenizer.content(),
             export_as=f"{self.name}_megatron.json",
@@ -129,15 +119,15 @@ FINEWEB_EDU_SNAPSHOT = Kind(
 
 def _select(job: Job) -> BuildResult:
     [snapshot] = job.upstream
-    return select_shards(snapshot, TextRecipe.from_content(job.recipe))
+    return sampling.select_shards(snapshot, sampling.TextRecipe.from_content(job.recipe))
 
 
 HEALING_TEXT_MANIFEST = Kind(
     "healing/healing_text_manifest",
-    SELECTION_STAGE,
+    sampling.SELECTION_STAGE,
     seals_files(_select),
     "Which shards of the snapshot the healing set is made of, each hashed again, and what holds for all of them.",
-    preview=preview_selection,
+    preview=sampling.preview_selection,
 )
 
 
@@ -150,21 +140,23 @@ def _encode(job: Job) -> BuildResult:
     return build_split(
         job.building,
         open_artifact(run.root / snapshot.folder, made_from["digest"]),
-        selected_shards(selected),
+        sampling.selected_shards(selected),
         recipe,
         _split(job.recipe["split"]),
         run.settings,
     )
 
 
-def _split(name: str | None) -> Split:
-    return next(split for split in SPLITS if split == name)
+def _split(name: str | None) -> sampling.Split:
+    return next(split for split in sampling.SPLITS if split == name)
 
 
 def _budget(recipe: Mapping[str, Any]) -> Limit:
     split, fraction = _split(recipe["split"]), recipe["valid_fraction"]
     share = float(Fraction(fraction)) if split == "valid" else 1 - float(Fraction(fraction))
-    return Limit("megatron.token_budget", tokens=split_budget(recipe["token_budget"], fraction, split), passes=share)
+    return Limit(
+        "megatron.token_budget", tokens=sampling.split_budget(recipe["token_budget"], fraction, split), passes=share
+    )
 
 
 MEGATRON_SPLIT = Kind(

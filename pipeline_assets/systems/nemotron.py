@@ -9,26 +9,11 @@ import pydantic
 from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE, DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.nemotron import row_checks, split_pin
+from pipeline_assets.corpus.nemotron import row_checks, sections, split_pin
 from pipeline_assets.corpus.nemotron.inventory import COVERAGE_STAGE, INVENTORY_STAGE, gather_coverage, take_inventory
 from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE, lay_out
 from pipeline_assets.corpus.nemotron.pool_report import POOL_REPORT_STAGE, preview_pools, report_on_pools
 from pipeline_assets.corpus.nemotron.schema import POOLS_STAGE, PoolsRecipe
-from pipeline_assets.corpus.nemotron.sections import (
-    DEDUPLICATED_STAGE,
-    NORMALISE_STAGE,
-    PROMPTS_STAGE,
-    PUBLISH_STAGE,
-    DatasetSection,
-    DeduplicateRecipe,
-    HubLayout,
-    PublishRecipe,
-    RowsRecipe,
-    Scan,
-    remarks_on,
-    rules_of,
-    section_misfits,
-)
 from pipeline_assets.corpus.nemotron.splits import by_dataset, dataset_of, partition_key
 from pipeline_assets.corpus.normalize.sources import folder_misfits
 from pipeline_assets.corpus.publishing.dataset_card import card_of
@@ -51,27 +36,27 @@ class NemotronRecipe(Recipe):
     """Everything that decides the bytes; a section that isn't there asks for none of its artifacts."""
 
     system: Literal["nemotron"]
-    scan: Scan | None = None
-    rows: RowsRecipe | None = None
-    deduplicate: DeduplicateRecipe | None = None
+    scan: sections.Scan | None = None
+    rows: sections.RowsRecipe | None = None
+    deduplicate: sections.DeduplicateRecipe | None = None
     decontamination: DecontaminationSection | None = None
     pools: PoolsRecipe | None = None
-    publish: PublishRecipe | None = None
+    publish: sections.PublishRecipe | None = None
     scoring: ScoringSection | None = None
     subsets: SubsetsRecipe | None = None
-    hf_layout: HubLayout | None = None
-    datasets: Annotated[tuple[DatasetSection, ...], pydantic.Field(strict=False, min_length=1)]
+    hf_layout: sections.HubLayout | None = None
+    datasets: Annotated[tuple[sections.DatasetSection, ...], pydantic.Field(strict=False, min_length=1)]
 
     @classmethod
     def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
-        yield from section_misfits(values)
+        yield from sections.section_misfits(values)
         if root is not None:
             yield from folder_misfits(values, root)
 
     def remarks(self) -> Iterator[str]:
         """As `Recipe.remarks`."""
         yield from super().remarks()
-        yield from remarks_on(self.datasets, self.rows, self.publish)
+        yield from sections.remarks_on(self.datasets, self.rows, self.publish)
 
     def goals(self) -> list[Target]:
         rows, inventories, scored = list[Target](), list[Target](), dict[str, Target]()
@@ -103,7 +88,7 @@ class NemotronRecipe(Recipe):
             goals += [HF_LAYOUT.target(self.name, layout, shards, partition=name) for name, shards in of]
         return goals
 
-    def _raw(self, section: DatasetSection, split: str) -> Target:
+    def _raw(self, section: sections.DatasetSection, split: str) -> Target:
         patterns = {name: list(files) for name, files in section.files.items() if name == split}
         content: dict[str, Any] = {"dataset": section.dataset, "split": split, "files": patterns}
         partition = partition_key(section.dataset, split)
@@ -112,7 +97,7 @@ class NemotronRecipe(Recipe):
         outside = split_pin.SplitFolder(Path(section.path), split, patterns)
         return RAW.target(self.name, content, partition=partition, outside=outside)
 
-    def all_splits(self) -> list[tuple[DatasetSection, str]]:
+    def all_splits(self) -> list[tuple[sections.DatasetSection, str]]:
         """Every split with its dataset, in the recipe's order."""
         return [(section, split) for section in self.datasets for split in section.splits]
 
@@ -121,7 +106,7 @@ class NemotronRecipe(Recipe):
 
 
 def rows_that_stay(
-    recipe: str, rows: Sequence[Target], asked: DeduplicateRecipe, items: DecontaminationSection | None = None
+    recipe: str, rows: Sequence[Target], asked: sections.DeduplicateRecipe, items: DecontaminationSection | None = None
 ) -> list[Target]:
     """The deduplicated rows of splits.
 
@@ -157,7 +142,9 @@ def _without_items(recipe: str, prompts: Target, items: DecontaminationSection |
     return [DECONTAMINATED.target(recipe, items.rows_content(), [prompts, *evaluation], partition=prompts.partition)]
 
 
-def pools_of(recipe: str, left: Sequence[Target], asked: PoolsRecipe, publish: PublishRecipe | None) -> list[Target]:
+def pools_of(
+    recipe: str, left: Sequence[Target], asked: PoolsRecipe, publish: sections.PublishRecipe | None
+) -> list[Target]:
     """The pools of each dataset whose deduplicated rows are there, the report on them, and what is published."""
     datasets, content = by_dataset(left), {"pools": asked.content()}
     pools = [CANDIDATE_POOLS.target(recipe, content, splits, partition=name) for name, splits in datasets.items()]
@@ -221,7 +208,7 @@ def _normalise(job: Job) -> BuildResult:
     from pipeline_assets.corpus.nemotron.normalise_split import normalise_split, origin_of
 
     [raw], [pin], recipe = job.target.upstream, job.upstream, job.recipe
-    rules = rules_of(recipe, job.target.tokenizer)
+    rules = sections.rules_of(recipe, job.target.tokenizer)
     origin = origin_of(pin.manifest.identity, recipe["subset"], recipe["domain"])
     with split_pin.split_files(raw, job.run, job.building, rules.max_rows) as files:
         return normalise_split(job.building, files, origin, rules, job.run.settings)
@@ -229,7 +216,7 @@ def _normalise(job: Job) -> BuildResult:
 
 NORMALIZED_SHARDS = Kind(
     "nemotron/normalized_shards",
-    NORMALISE_STAGE,
+    sections.NORMALISE_STAGE,
     seals_files(_normalise),
     """Rows of a split as Harmony texts, with metadata, quality and exact token counts, in one schema.
 
@@ -252,14 +239,14 @@ def _gather_prompts(job: Job) -> BuildResult:
     from pipeline_assets.corpus.nemotron.deduplicate import PromptRules, gather_prompts
 
     [rows, *earlier] = job.upstream
-    system = rules_of(rows.manifest.identity.recipe, rows.manifest.identity.tokenizer).rows.system
+    system = sections.rules_of(rows.manifest.identity.recipe, rows.manifest.identity.tokenizer).rows.system
     rules = PromptRules(job.recipe["split"], system, job.recipe["min_completion_tokens"])
     return gather_prompts(job.building, rows, earlier, rules, job.run.settings)
 
 
 PROMPTS = Kind(
     "nemotron/prompts",
-    PROMPTS_STAGE,
+    sections.PROMPTS_STAGE,
     seals_files(_gather_prompts),
     """What the rows of a split ask, as Documents; and rows that go, with reasons.
 
@@ -309,7 +296,7 @@ def _deduplicate(job: Job) -> BuildResult:
 
 DEDUPLICATED = Kind(
     "nemotron/deduplicated",
-    DEDUPLICATED_STAGE,
+    sections.DEDUPLICATED_STAGE,
     seals_files(_deduplicate),
     """Rows of a split without those that go; near duplicates are tagged, or dropped where the recipe says so.
 
@@ -350,14 +337,14 @@ POOL_REPORT = Kind(
 
 
 def _publish(job: Job) -> BuildResult:
-    [pools], asked = job.upstream, PublishRecipe.from_content(job.recipe)
+    [pools], asked = job.upstream, sections.PublishRecipe.from_content(job.recipe)
     hub = job.run.hub_for("what was published") if job.run.sends else None
     return publish_sealed(job.building, pools, hub, asked, replaces=job.run.replace)
 
 
 PUBLISHED_POOLS = Kind(
     "nemotron/published_pools",
-    PUBLISH_STAGE,
+    sections.PUBLISH_STAGE,
     seals_files(_publish),
     """The pools of a dataset as a dataset of a hub, a config for each; read back from there.
 

@@ -23,15 +23,8 @@ from pipeline_assets.corpus.parallel_text.sample import (
     read_sample,
 )
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_STAGE, EncodeRecipe, EncodeSection, open_cache
+from pipeline_assets.corpus.readers import raw_pin
 from pipeline_assets.corpus.readers.hub_files import HubFile
-from pipeline_assets.corpus.readers.raw_pin import (
-    RAW_STAGE,
-    pin_of_folder,
-    pin_of_hub,
-    pinned_files,
-    preview_inputs,
-    refuse_unpinned,
-)
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_while_read, folder_of, format_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
@@ -82,9 +75,9 @@ class ParallelRecipe(Recipe):
 
 def _pin(target: Target, run: Run) -> BuildResult:
     if isinstance(target.outside, SourceFolder):
-        return pin_of_folder(target.outside, run.root, run.settings)
+        return raw_pin.pin_of_folder(target.outside, run.root, run.settings)
     recipe = target.recipe
-    return pin_of_hub(recipe["dataset"], recipe["revision"], _meant(target, run), {})
+    return raw_pin.pin_of_hub(recipe["dataset"], recipe["revision"], _meant(target, run), {})
 
 
 def _meant(target: Target, run: Run) -> list[HubFile]:
@@ -92,7 +85,7 @@ def _meant(target: Target, run: Run) -> list[HubFile]:
     pinned yet, or a split has no file; InputError: from the hub.
     """
     recipe, hub = target.recipe, run.hub_for("this translation set")
-    refuse_unpinned(recipe["dataset"], recipe["revision"], target.name.partition("/")[0])
+    raw_pin.refuse_unpinned(recipe["dataset"], recipe["revision"], target.name.partition("/")[0])
     listed = hub.list_files(recipe["dataset"], recipe["revision"])
     found = set[HubFile]()
     for pattern in recipe["files"]:
@@ -129,12 +122,12 @@ def _list(target: Target, run: Run) -> Listing:
 
 RAW = Kind(
     "parallel_text/raw",
-    RAW_STAGE,
+    raw_pin.RAW_STAGE,
     seals_inputs(_pin),
     "The files of a translation set, each by its hash: of a hub at a commit, or of a folder here.",
     formats=frozenset({"huggingface", "file"}),
     outside=folder_of,
-    preview=preview_inputs,
+    preview=raw_pin.preview_inputs,
     listing=_list,
 )
 
@@ -151,7 +144,7 @@ def _sample(job: Job) -> BuildResult:
             files = [TranslationFile(file.name, functools.partial(Path, file.path)) for file in here]
             source = SampleSource(dataset="local", revision=pin.manifest.digest, splits=splits)
         else:
-            dataset, revision, there = pinned_files(pin.manifest)
+            dataset, revision, there = raw_pin.pinned_files(pin.manifest)
             hub = run.hub_for("pairs")
 
             def fetched(file: HubFile) -> Path:

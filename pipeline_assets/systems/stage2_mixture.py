@@ -49,17 +49,8 @@ from pipeline_assets.corpus.shards.shard_corpus import (
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Name, Recipe, section_at, sections_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.tokens import trained_tokenizer
 from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.trained_tokenizer import (
-    TOKENIZER_STAGE,
-    ExpectedTokenizer,
-    TrainRecipe,
-    check_trainer,
-    preview_tokenizer,
-    shares_are_kept,
-    trained_file,
-    write_tokenizer_figures,
-)
 from pipeline_assets.systems import stage_a
 
 
@@ -148,7 +139,7 @@ class Stage2Recipe(Recipe):
     def _trained(self, section: TrainedTokenizer, kept: Mapping[str, Target]) -> Target:
         content = {"tokenizer": {key: value for key, value in section.training_content().items() if key != "kind"}}
         expected = section.expected_sha256
-        demand = None if expected is None else ExpectedTokenizer(expected)
+        demand = None if expected is None else trained_tokenizer.ExpectedTokenizer(expected)
         return TOKENIZER.target(self.name, content, [kept[name] for name in sorted(section.sources)], demand=demand)
 
     def _sharded(self, name: str, upstream: Sequence[Target]) -> Target:
@@ -167,7 +158,7 @@ class Stage2Recipe(Recipe):
         to_build = {target.kind for target in self.targets() if not target.is_sealed(root)}
         check_languages(self.sources, self.targets(), FILTERED.name, root)
         if TOKENIZER.name in to_build:
-            check_trainer()
+            trained_tokenizer.check_trainer()
         if TOKEN_SHARDS.name in to_build and isinstance(self.tokenizer, GivenTokenizer):
             load_tokenizer(TokenizerFile(self.tokenizer.file(), root / self.tokenizer.path))
 
@@ -239,7 +230,7 @@ DEDUPLICATED = replace(
 def _train(job: Job) -> BuildResult:
     from pipeline_assets.corpus.tokens.train_tokenizer import train_tokenizer
 
-    recipe = TrainRecipe.from_content(job.recipe["tokenizer"])
+    recipe = trained_tokenizer.TrainRecipe.from_content(job.recipe["tokenizer"])
     return train_tokenizer(job.building, job.upstream_by_name(), recipe, job.run.settings)
 
 
@@ -252,14 +243,19 @@ def model_is_expected(tokenizer: Artifact, target: Target, root: Path) -> Verdic
 
 TOKENIZER = Kind(
     "stage2/tokenizer",
-    TOKENIZER_STAGE,
+    trained_tokenizer.TOKENIZER_STAGE,
     seals_files(_train),
     """A SentencePiece unigram model of a sample drawn by weight, and what it makes of each corpus beside o200k.
 
     Waits until every source of its sample is there.""",
-    preview=preview_tokenizer,
-    beside=write_tokenizer_figures,
-    checks=(FILES, LEDGER, check_beside(model_is_expected), check(shares_are_kept, is_blocking=False)),
+    preview=trained_tokenizer.preview_tokenizer,
+    beside=trained_tokenizer.write_tokenizer_figures,
+    checks=(
+        FILES,
+        LEDGER,
+        check_beside(model_is_expected),
+        check(trained_tokenizer.shares_are_kept, is_blocking=False),
+    ),
 )
 
 
@@ -270,7 +266,7 @@ def _shard(job: Job) -> BuildResult:
     name, root = job.recipe["source"], job.run.root
     corpus, *trained = job.target.upstream
     if trained:
-        tokenizer = trained_file(open_artifact(root / trained[0].folder))
+        tokenizer = trained_tokenizer.trained_file(open_artifact(root / trained[0].folder))
         assert tokenizer.file is not None
         path = tokenizer.file.relative_to(root) if tokenizer.file.is_relative_to(root) else tokenizer.file
     else:

@@ -16,28 +16,14 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from pipeline_assets.corpus.decontamination.item_index import (
-    Contamination,
-    ItemIndex,
-    contaminations,
-    load_index,
-    write_index,
-)
+from pipeline_assets.corpus.decontamination import item_index
 from pipeline_assets.corpus.decontamination.recipe import (
     CONTAMINATED_FILE,
     ContaminatedLine,
     DecontaminationRecipe,
     EvaluationSet,
 )
-from pipeline_assets.corpus.dedup.corpus_shard import (
-    CorpusShard,
-    DocumentFields,
-    Line,
-    add_by_source,
-    corpus_shards,
-    line_blocks,
-    read_documents,
-)
+from pipeline_assets.corpus.dedup import corpus_shard
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.document import with_text
 from pipeline_assets.corpus.document_shards import REJECTS, REJECTS_FILE, SHARDS, gather_lines
@@ -72,7 +58,7 @@ class Decontamination:
 
 
 def decontaminate_shard(
-    shard: CorpusShard, window: Window, folder: BuildFolder, rules: Decontamination, zstd_level: int
+    shard: corpus_shard.CorpusShard, window: Window, folder: BuildFolder, rules: Decontamination, zstd_level: int
 ) -> Receipt:
     """The shard's documents, in order; one that isn't contaminated keeps its bytes.
 
@@ -86,13 +72,13 @@ def decontaminate_shard(
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
-    index = load_index(rules.building, rules.digests)
+    index = item_index.load_index(rules.building, rules.digests)
     kept_name, contaminated_name = f"{SHARDS}/{shard.name}{SUFFIX}", f"{CONTAMINATED}/{shard.name}{SUFFIX}"
     with (
         JsonlZstWriter(folder.path(kept_name), zstd_level) as kept,
         JsonlZstWriter(folder.path(contaminated_name), zstd_level) as contaminated,
     ):
-        for lines, fatal in line_blocks(shard, window):
+        for lines, fatal in corpus_shard.line_blocks(shard, window):
             counts["rows"] += len(lines) + len(fatal)
             rejects += [Reject(shard.path, row, KILLED_WORKER) for row in fatal]
             left, evidence = _decontaminated(lines, shard, rules, index, counts)
@@ -107,21 +93,25 @@ def decontaminate_shard(
 
 def load_decontamination(rules: Decontamination) -> None:
     """Loads what `decontaminate_shard` keeps for the life of its process: the index, tables, and compiled code."""
-    index = load_index(rules.building, rules.digests)
+    index = item_index.load_index(rules.building, rules.digests)
     table, first = index.table, int(index.table.first_words[0])
     ngram = table.text[table.begins[first] : table.begins[first + int(table.sizes[0])]]
-    contaminations(normalize([ngram.tobytes()]), index, rules.recipe.cut)
+    item_index.contaminations(normalize([ngram.tobytes()]), index, rules.recipe.cut)
 
 
 def _decontaminated(
-    lines: Sequence[Line], shard: CorpusShard, rules: Decontamination, index: ItemIndex, counts: Counter[str]
+    lines: Sequence[corpus_shard.Line],
+    shard: corpus_shard.CorpusShard,
+    rules: Decontamination,
+    index: item_index.ItemIndex,
+    counts: Counter[str],
 ) -> tuple[list[bytes], list[ContaminatedLine]]:
     """Of a block, the lines of documents that stay, and what is said of the contaminated ones."""
     kept: list[bytes] = []
     contaminated: list[ContaminatedLine] = []
-    documents = read_documents(lines, shard)
+    documents = corpus_shard.read_documents(lines, shard)
     texts = [document.text.encode() for document in documents]
-    found = {one.number: one for one in contaminations(normalize(texts), index, rules.recipe.cut)}
+    found = {one.number: one for one in item_index.contaminations(normalize(texts), index, rules.recipe.cut)}
     for number, ((row, line), document, text) in enumerate(zip(lines, documents, texts, strict=True)):
         if number not in found:
             kept.append(line)
@@ -144,11 +134,11 @@ def _decontaminated(
 
 def _evidence(
     row: int,
-    document: DocumentFields,
-    found: Contamination,
-    shard: CorpusShard,
+    document: corpus_shard.DocumentFields,
+    found: item_index.Contamination,
+    shard: corpus_shard.CorpusShard,
     rules: Decontamination,
-    index: ItemIndex,
+    index: item_index.ItemIndex,
 ) -> ContaminatedLine:
     text, items, cut = document.text, index.items, rules.recipe.cut
     words = [match.span() for match in _WORD.finditer(text)]
@@ -215,7 +205,7 @@ def decontaminate_corpus(
     rules = Decontamination(recipe, names, building.folder, digests)
     work = functools.partial(decontaminate_shard, rules=rules, zstd_level=settings.zstd_level)
     warm_up = functools.partial(load_decontamination, rules)
-    shards = corpus_shards(sources)
+    shards = corpus_shard.corpus_shards(sources)
     settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
     receipts = list(run_stage(_STAGE, work, shards, building, settings, warm_up))
     counts = total_counts(receipts)
@@ -233,7 +223,7 @@ def decontaminate_corpus(
         "text_bytes": counts["bytes"],
         "changed_documents": counts["changed"],
         "changes": {name: count for name, count in counts.items() if name.startswith("cut/")},
-        "by_source": add_by_source(shards, (_of_source(receipt.counts) for receipt in receipts)),
+        "by_source": corpus_shard.add_by_source(shards, (_of_source(receipt.counts) for receipt in receipts)),
         "evaluation": {
             name: of_items | _of_documents(name, counts) for name, of_items in prepared.notes["evaluation"].items()
         },
@@ -246,7 +236,7 @@ def _prepared(building: StagingDir, evaluation: Sequence[EvaluationSet], recipe:
     """The receipt of the index, which is made unless it is there."""
     receipt = building.receipt(_INDEX, "items")
     if receipt is None:
-        receipt = write_index(evaluation, recipe, building)
+        receipt = item_index.write_index(evaluation, recipe, building)
         for one in evaluation:
             one.files()  # else they were written to while they were read
         building.commit(_INDEX, "items", receipt)

@@ -18,29 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.dedup import steps
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, NearRecipe
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES
-from pipeline_assets.corpus.dedup.steps import (
-    DedupRun,
-    KeyRange,
-    Runs,
-    SeenRun,
-    Task,
-    are_members,
-    distinct_pairs,
-    document_numbers,
-    even_ranges,
-    is_first,
-    is_seen,
-    load,
-    parts,
-    ranges,
-    rows_of,
-    save,
-    sorted_pairs,
-    with_seen,
-    write_run,
-)
 from pipeline_assets.corpus.formats.parquet import column_of, numbers, table_of
 from pipeline_assets.corpus.spine.errors import UsageError, bare, install_hint
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
@@ -58,37 +38,39 @@ logger = logging.getLogger("corpusmill")
 class ExactCopies:
     """Exact copies of a corpus, in runs of `find_copies` and as a set in a file; none where they aren't looked for."""
 
-    runs: Runs = ()
+    runs: steps.Runs = ()
     copies: Path | None = None
 
 
-def find_exact(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
+def find_exact(dedup: steps.DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
     """All exact copies, out of the sketches of the corpus."""
     seen = tuple(store.hashes for store in dedup.seen)
     hashes = _even_ranges(dedup, dedup.runs(sketched, HASHES), seen, _HASH_BYTES)
-    found = dedup.runs(dedup.run("exact", (Task.of(find_copies, one, seen) for one in hashes)))
-    return ExactCopies(found, save(dedup.documents_in(found, "number"), dedup.building.path(_COPIES)))
+    found = dedup.runs(dedup.run("exact", (steps.Task.of(find_copies, one, seen) for one in hashes)))
+    return ExactCopies(found, steps.save(dedup.documents_in(found, "number"), dedup.building.path(_COPIES)))
 
 
-def _even_ranges(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRun], row_bytes: int) -> list[KeyRange]:
+def _even_ranges(
+    dedup: steps.DedupRun, runs: steps.Runs, seen: Sequence[steps.SeenRun], row_bytes: int
+) -> list[steps.KeyRange]:
     """Ranges that fit into memory. What was seen is read with them, and most of it left out at once."""
-    rows = rows_of(runs) + rows_of(run.path for run in seen) // _SEEN_ROWS
-    return even_ranges(runs, rows, dedup.share_bytes // row_bytes)
+    rows = steps.rows_of(runs) + steps.rows_of(run.path for run in seen) // _SEEN_ROWS
+    return steps.even_ranges(runs, rows, dedup.share_bytes // row_bytes)
 
 
-def find_copies(hashes: KeyRange, seen: Sequence[SeenRun], window: Window, folder: BuildFolder) -> Receipt:
+def find_copies(hashes: steps.KeyRange, seen: Sequence[steps.SeenRun], window: Window, folder: BuildFolder) -> Receipt:
     """The exact copies in a range of hashes, of documents seen before too.
 
     Files: a run by `number` of the copy; `first`, `first_id`: the order and id of the document that stays. Counts:
     `copies`.
     """
-    table = with_seen(hashes, seen)
+    table = steps.with_seen(hashes, seen)
     high, low, order = (numbers(table[name]) for name in ("high", "low", "order"))
     by = np.lexsort((order, low, high))
-    is_original = is_first(high[by], low[by])
+    is_original = steps.is_first(high[by], low[by])
     firsts = np.maximum.accumulate(np.where(is_original, np.arange(len(by)), 0))
-    copies = np.flatnonzero(~is_original & ~is_seen(order[by]))
-    first_rows, copy_numbers = by[firsts[copies]], document_numbers(order[by[copies]])
+    copies = np.flatnonzero(~is_original & ~steps.is_seen(order[by]))
+    first_rows, copy_numbers = by[firsts[copies]], steps.document_numbers(order[by[copies]])
     by_number = np.argsort(copy_numbers)
     first_rows = first_rows[by_number]
     run = table_of(
@@ -98,23 +80,25 @@ def find_copies(hashes: KeyRange, seen: Sequence[SeenRun], window: Window, folde
             "first_id": table["doc_id"].take(column_of(first_rows)),
         }
     )
-    return Receipt([write_run(folder, f"{_EXACT}/{hashes.name}.parquet", run)], {"copies": len(copies)})
+    return Receipt([steps.write_run(folder, f"{_EXACT}/{hashes.name}.parquet", run)], {"copies": len(copies)})
 
 
-def propose(dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies) -> list[Receipt]:
+def propose(
+    dedup: steps.DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies
+) -> list[Receipt]:
     """Receipts of `propose_pairs`, or of `propose_neighbours`, for the whole corpus, out of its sketches."""
     if recipe.faiss is not None:
         tasks = _to_neighbours(dedup, dedup.runs(sketched, BITS), recipe.faiss, recipe.max_compared, exact)
     else:
         seen = tuple(store.bands for store in dedup.seen if store.bands is not None)
         bands = _even_ranges(dedup, dedup.runs(sketched, BANDS), seen, _BAND_BYTES)
-        tasks = [Task.of(propose_pairs, one, seen, exact.copies, recipe.max_compared) for one in bands]
+        tasks = [steps.Task.of(propose_pairs, one, seen, exact.copies, recipe.max_compared) for one in bands]
     return dedup.run("propose", tasks)
 
 
 def propose_pairs(
-    bands: KeyRange,
-    seen: Sequence[SeenRun],
+    bands: steps.KeyRange,
+    seen: Sequence[steps.SeenRun],
     copies: Path | None,
     max_compared: int,
     window: Window,
@@ -130,14 +114,14 @@ def propose_pairs(
         copies: the set of exact copies, which left before; None where none were looked for.
         max_compared: as in the recipe.
     """
-    table = with_seen(bands, seen)
+    table = steps.with_seen(bands, seen)
     keys, orders = numbers(table["key"]), numbers(table["order"])
     stays = _are_still_there(orders, copies)
-    keys, orders = sorted_pairs(keys[stays], orders[stays])
-    is_new = is_first(keys)
+    keys, orders = steps.sorted_pairs(keys[stays], orders[stays])
+    is_new = steps.is_first(keys)
     places = np.arange(len(keys))
     starts = np.maximum.accumulate(np.where(is_new, places, 0))
-    compared = np.where(is_seen(orders), 0, np.minimum(places - starts, max_compared))
+    compared = np.where(steps.is_seen(orders), 0, np.minimum(places - starts, max_compared))
     files: list[OutputFile] = []
     for first, stop in _chunks(compared):
         pairs = np.empty((2, int(compared[first:stop].sum())), np.uint64)
@@ -154,18 +138,18 @@ def propose_pairs(
 def load_kernels() -> None:
     """Loads the compiled code that `propose_pairs` needs."""
     one, none = np.ones(1, np.uint64), np.zeros(1, np.int64)
-    are_members(one, np.zeros(1, np.uint8))
-    _pair(*sorted_pairs(one, one)[1:], none, none, 0, 1, np.empty((2, 0), np.uint64))
+    steps.are_members(one, np.zeros(1, np.uint8))
+    _pair(*steps.sorted_pairs(one, one)[1:], none, none, 0, 1, np.empty((2, 0), np.uint64))
 
 
 def _are_still_there(orders: NDArray[np.uint64], copies: Path | None) -> NDArray[np.bool_]:
     """Which documents are not in the set of exact copies."""
-    return np.ones(len(orders), bool) if copies is None else ~are_members(orders, load(copies))
+    return np.ones(len(orders), bool) if copies is None else ~steps.are_members(orders, steps.load(copies))
 
 
 def _write_pairs(folder: BuildFolder, name: str, pairs: NDArray[np.uint64]) -> OutputFile:
-    later, earlier = distinct_pairs(pairs)
-    return write_run(folder, f"{_PAIRS}/{name}.parquet", table_of({"later": later, "earlier": earlier}))
+    later, earlier = steps.distinct_pairs(pairs)
+    return steps.write_run(folder, f"{_PAIRS}/{name}.parquet", table_of({"later": later, "earlier": earlier}))
 
 
 def _chunks(compared: NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -206,28 +190,30 @@ class _Sketches(NamedTuple):
 
 
 def _to_neighbours(
-    dedup: DedupRun, runs: Runs, recipe: BinarySketchRecipe, max_compared: int, exact: ExactCopies
-) -> list[Task]:
+    dedup: steps.DedupRun, runs: steps.Runs, recipe: BinarySketchRecipe, max_compared: int, exact: ExactCopies
+) -> list[steps.Task]:
     """Blocks of documents, each with all those before it."""
     seen = [
         block
         for store in dedup.seen
         if store.sketches is not None
-        for block in ranges((store.sketches.path,), BLOCK_DOCUMENTS, store.sketches.first_number)
+        for block in steps.ranges((store.sketches.path,), BLOCK_DOCUMENTS, store.sketches.first_number)
     ]
-    own = ranges(runs, max(min(BLOCK_DOCUMENTS, rows_of(runs) // parts(dedup.settings)), 1))
+    own = steps.ranges(runs, max(min(BLOCK_DOCUMENTS, steps.rows_of(runs) // steps.parts(dedup.settings)), 1))
     sources = None
     if dedup.recipe.scope == "per-source":
         sources = [span for store in dedup.seen for span in store.sources]
         sources += [(shard.first_number, shard.source) for shard in dedup.shards]
     device = searching_device(dedup.settings.faiss_gpu)
     rules = (exact.copies, sources, recipe, max_compared, device)
-    return [Task.of(propose_neighbours, block, (*seen, *own[:number]), *rules) for number, block in enumerate(own)]
+    return [
+        steps.Task.of(propose_neighbours, block, (*seen, *own[:number]), *rules) for number, block in enumerate(own)
+    ]
 
 
 def propose_neighbours(
-    block: KeyRange,
-    before: Sequence[KeyRange],
+    block: steps.KeyRange,
+    before: Sequence[steps.KeyRange],
     copies: Path | None,
     sources: Sequence[tuple[int, str]] | None,
     recipe: BinarySketchRecipe,
@@ -263,7 +249,7 @@ def propose_neighbours(
 
 
 def _read_sketches(
-    block: KeyRange, copies: Path | None, sources: Sequence[tuple[int, str]] | None, recipe: BinarySketchRecipe
+    block: steps.KeyRange, copies: Path | None, sources: Sequence[tuple[int, str]] | None, recipe: BinarySketchRecipe
 ) -> _Sketches:
     table = block.table().combine_chunks()
     orders = numbers(table["order"])
@@ -271,7 +257,7 @@ def _read_sketches(
     by = np.argsort(orders)
     by = by[_are_still_there(orders[by], copies)]
     orders = orders[by]
-    return _Sketches(orders, bits[by], _sources_of(document_numbers(orders), sources))
+    return _Sketches(orders, bits[by], _sources_of(steps.document_numbers(orders), sources))
 
 
 def _sources_of(documents: NDArray[np.uint64], spans: Sequence[tuple[int, str]] | None) -> NDArray[np.int64]:

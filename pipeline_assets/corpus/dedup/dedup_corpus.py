@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.dedup import candidates, sketches, verify
+from pipeline_assets.corpus.dedup import candidates, resolution, sketches, steps, verify
 from pipeline_assets.corpus.dedup.candidates import ExactCopies, find_exact, load_faiss, propose
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, add_by_source, corpus_shards
 from pipeline_assets.corpus.dedup.decision import (
@@ -32,47 +32,11 @@ from pipeline_assets.corpus.dedup.decision import (
     Sample,
 )
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
-from pipeline_assets.corpus.dedup.resolution import (
-    SAMPLES,
-    LargeGroup,
-    NearDuplicates,
-    largest_groups,
-    resolve_clusters,
-    write_decisions,
-    write_kept,
-)
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, IDS, sketch_corpus, sketch_shard
-from pipeline_assets.corpus.dedup.steps import (
-    INDEX_SUFFIX,
-    MAX_DOCUMENTS,
-    SETS_SUFFIX,
-    DedupRun,
-    Runs,
-    SeenRun,
-    SeenStore,
-    SetsFile,
-    Task,
-    do,
-    document_numbers,
-    even_ranges,
-    include,
-    no_documents,
-    rows_of,
-    save,
-    sorted_pairs,
-    stores_of,
-)
 from pipeline_assets.corpus.dedup.verify import find_edges, write_sets
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, fatal_row, gather_lines
+from pipeline_assets.corpus.formats import parquet
 from pipeline_assets.corpus.formats.compression import write_rows
-from pipeline_assets.corpus.formats.parquet import (
-    column_of,
-    in_row_groups,
-    numbers,
-    read_columns,
-    repeated,
-    write_table,
-)
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stages, settings_for
@@ -120,16 +84,18 @@ def dedup_corpus(
     stores = open_seen(seen, recipe)
     shards = corpus_shards(sources, sum(store.documents for store in stores))
     documents = shards[-1].first_number + shards[-1].rows
-    if documents > MAX_DOCUMENTS:
-        fix = f"deduplicate at most {MAX_DOCUMENTS:,} at a time"
+    if documents > steps.MAX_DOCUMENTS:
+        fix = f"deduplicate at most {steps.MAX_DOCUMENTS:,} at a time"
         raise InputError(f"{documents:,} documents", "the corpus", fix)
     with open_run(building, shards, recipe, settings, stores) as dedup:
         sketched = sketch_corpus(dedup)
         exact = find_exact(dedup, sketched) if recipe.mode != "near" else ExactCopies()
-        near = find_near(dedup, sketched, recipe.near, exact) if recipe.near is not None else NearDuplicates()
-        decisions = write_decisions(dedup, sketched, exact, near)
-        groups = largest_groups(documents, exact, near)
-        kept = write_kept(dedup, sketched, decisions, groups)
+        near = (
+            find_near(dedup, sketched, recipe.near, exact) if recipe.near is not None else resolution.NearDuplicates()
+        )
+        decisions = resolution.write_decisions(dedup, sketched, exact, near)
+        groups = resolution.largest_groups(documents, exact, near)
+        kept = resolution.write_kept(dedup, sketched, decisions, groups)
     files = [
         *(receipt.files[0] for receipt in kept),
         gather_lines(building, (decision.files[0] for decision in decisions), DECISIONS_FILE, settings.zstd_level),
@@ -148,12 +114,12 @@ def open_run(
     shards: Sequence[CorpusShard],
     recipe: DedupRecipe,
     settings: RunSettings,
-    seen: Sequence[SeenStore] = (),
-) -> Iterator[DedupRun]:
+    seen: Sequence[steps.SeenStore] = (),
+) -> Iterator[steps.DedupRun]:
     """A deduplication of these shards; its workers end with the block."""
     settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
-    with run_stages(do, settings, functools.partial(_load_kernels, recipe)) as run_stage:
-        yield DedupRun(building, shards, recipe, settings, run_stage, seen)
+    with run_stages(steps.do, settings, functools.partial(_load_kernels, recipe)) as run_stage:
+        yield steps.DedupRun(building, shards, recipe, settings, run_stage, seen)
 
 
 def _load_kernels(recipe: DedupRecipe) -> None:
@@ -163,42 +129,48 @@ def _load_kernels(recipe: DedupRecipe) -> None:
         verify.load_kernels()
 
 
-def find_near(dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies) -> NearDuplicates:
+def find_near(
+    dedup: steps.DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies
+) -> resolution.NearDuplicates:
     """All near duplicates that bands or sketches propose, out of the sketches of the corpus and its texts."""
     proposed = propose(dedup, sketched, recipe, exact)
     written, edges = find_edges(dedup, proposed, recipe)
-    return resolve_clusters(dedup, dedup.runs(edges), exact, total_counts([*proposed, *written, *edges]))
+    return resolution.resolve_clusters(dedup, dedup.runs(edges), exact, total_counts([*proposed, *written, *edges]))
 
 
-def publish_edges(building: StagingDir, runs: Runs, seen: Sequence[SeenStore]) -> OutputFile:
+def publish_edges(building: StagingDir, runs: steps.Runs, seen: Sequence[steps.SeenStore]) -> OutputFile:
     """All edges in one file, in the order of the later document, then of the other."""
-    tables = in_row_groups((_published(run, seen) for run in runs), EDGE_SCHEMA)
-    return write_table(building.path(EDGES_FILE), EDGES_FILE, tables, EDGE_SCHEMA)
+    tables = parquet.in_row_groups((_published(run, seen) for run in runs), EDGE_SCHEMA)
+    return parquet.write_table(building.path(EDGES_FILE), EDGES_FILE, tables, EDGE_SCHEMA)
 
 
-def _published(run: Path, seen: Sequence[SeenStore]) -> pa.Table:
-    edges = read_columns(run)
-    shared, own, other = (numbers(edges[name]) for name in ("shared", "shingles", "other_shingles"))
-    ids = (edges["doc_id"], edges["other_doc_id"], stores_of(numbers(edges["earlier"]), seen))
+def _published(run: Path, seen: Sequence[steps.SeenStore]) -> pa.Table:
+    edges = parquet.read_columns(run)
+    shared, own, other = (parquet.numbers(edges[name]) for name in ("shared", "shingles", "other_shingles"))
+    ids = (edges["doc_id"], edges["other_doc_id"], steps.stores_of(parquet.numbers(edges["earlier"]), seen))
     as_they_are = (edges[name] for name in ("later", "earlier", "shared", "shingles", "other_shingles"))
-    alike = (column_of(shared / (own + other - shared)), column_of(shared / own))
+    alike = (parquet.column_of(shared / (own + other - shared)), parquet.column_of(shared / own))
     return pa.table([*ids, *as_they_are, *alike], schema=EDGE_SCHEMA)
 
 
-def _seen_samples(store: SeenStore, wanted: Collection[int]) -> Iterator[tuple[int, Sample]]:
+def _seen_samples(store: steps.SeenStore, wanted: Collection[int]) -> Iterator[tuple[int, Sample]]:
     """(number in the corpus, document) of those that are of a store."""
     own = [number for number in wanted if 0 <= number - store.first_number < store.documents]
     if own:
-        rows = read_columns(store.listed, ["doc_id", "source"]).take(column_of(np.array(own) - store.first_number))
+        rows = parquet.read_columns(store.listed, ["doc_id", "source"]).take(
+            parquet.column_of(np.array(own) - store.first_number)
+        )
         for number, row in zip(own, rows.to_pylist(), strict=True):
             yield number, Sample(row["doc_id"], row["source"], "", store.name)
 
 
-def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[Receipt]) -> OutputFile:
+def _write_groups(
+    dedup: steps.DedupRun, groups: Sequence[resolution.LargeGroup], kept: Sequence[Receipt]
+) -> OutputFile:
     samples = {
         shard.first_number + int(row): Sample(doc_id, shard.source, beginning)
         for shard, receipt in zip(dedup.shards, kept, strict=True)
-        for row, (doc_id, beginning) in receipt.notes[SAMPLES].items()
+        for row, (doc_id, beginning) in receipt.notes[resolution.SAMPLES].items()
     }
     for store in dedup.seen:
         samples.update(_seen_samples(store, [group.kept for group in groups]))
@@ -278,7 +250,7 @@ def sign_corpus(
     recipe = DedupRecipe.from_content(recipe.content() | first_ones)
     shards = corpus_shards({deduplicated.manifest.name: deduplicated})
     with open_run(building, shards, recipe, settings) as run:
-        sketched = run.run("sketch", (Task.of(sketch_shard, shard, recipe) for shard in shards))
+        sketched = run.run("sketch", (steps.Task.of(sketch_shard, shard, recipe) for shard in shards))
         for shard, sketch in zip(shards, sketched, strict=True):
             if sketch.notes[FATAL]:
                 raise fatal_row(sketch.notes[FATAL][0], "reads", shard.file)
@@ -297,51 +269,53 @@ def sign_corpus(
     return BuildResult(files, {"documents": sum(shard.rows for shard in shards), "sources": in_order}, {})
 
 
-def _write(run: DedupRun, name: str, kinds: Mapping[str, pa.DataType], parts: Iterable[_Columns]) -> OutputFile:
+def _write(run: steps.DedupRun, name: str, kinds: Mapping[str, pa.DataType], parts: Iterable[_Columns]) -> OutputFile:
     """A file of columns without nulls, given in parts."""
     schema = pa.schema([pa.field(column, kind, nullable=False) for column, kind in kinds.items()])
     tables = (pa.table(list(columns), schema=schema) for columns in parts)
-    return write_table(run.building.path(name), name, in_row_groups(tables, schema), schema)
+    return parquet.write_table(run.building.path(name), name, parquet.in_row_groups(tables, schema), schema)
 
 
-def _documents(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[_Columns]:
+def _documents(run: steps.DedupRun, sketched: Sequence[Receipt]) -> Iterator[_Columns]:
     for shard, sketch in zip(run.shards, sketched, strict=True):
-        for ids in map(read_columns, run.runs([sketch], IDS)):
-            yield ids["doc_id"], repeated(shard.source, ids.num_rows)
+        for ids in map(parquet.read_columns, run.runs([sketch], IDS)):
+            yield ids["doc_id"], parquet.repeated(shard.source, ids.num_rows)
 
 
-def _ranges(run: DedupRun, sketched: Sequence[Receipt], area: str) -> Iterator[pa.Table]:
+def _ranges(run: steps.DedupRun, sketched: Sequence[Receipt], area: str) -> Iterator[pa.Table]:
     """All rows of an area, in ranges that fit into memory."""
     runs = run.runs(sketched, area)
-    return (part.table() for part in even_ranges(runs, rows_of(runs), run.share_bytes // _ROW_BYTES))
+    return (part.table() for part in steps.even_ranges(runs, steps.rows_of(runs), run.share_bytes // _ROW_BYTES))
 
 
 def _by_hash(table: pa.Table) -> _Columns:
-    documents = document_numbers(numbers(table["order"]))
-    by = column_of(np.lexsort((documents, numbers(table["low"]), numbers(table["high"]))))
-    return [column.take(by) for column in (table["high"], table["low"], column_of(documents), table["doc_id"])]
+    documents = steps.document_numbers(parquet.numbers(table["order"]))
+    by = parquet.column_of(np.lexsort((documents, parquet.numbers(table["low"]), parquet.numbers(table["high"]))))
+    return [column.take(by) for column in (table["high"], table["low"], parquet.column_of(documents), table["doc_id"])]
 
 
 def _by_key(table: pa.Table) -> _Columns:
-    keys, documents = sorted_pairs(numbers(table["key"]), document_numbers(numbers(table["order"])))
-    return column_of(keys), column_of(documents)
+    keys, documents = steps.sorted_pairs(
+        parquet.numbers(table["key"]), steps.document_numbers(parquet.numbers(table["order"]))
+    )
+    return parquet.column_of(keys), parquet.column_of(documents)
 
 
 def _numbered(run: Path) -> _Columns:
-    table = read_columns(run)
-    return column_of(document_numbers(numbers(table["order"]))), table["sketch"]
+    table = parquet.read_columns(run)
+    return parquet.column_of(steps.document_numbers(parquet.numbers(table["order"]))), table["sketch"]
 
 
-def _write_sets(run: DedupRun, shingle_words: int) -> Iterator[OutputFile]:
-    members = no_documents(run.documents)
-    include(members, np.arange(run.documents, dtype=np.uint64))
-    all_of_them = save(members, run.building.path(_MEMBERS))
-    tasks = (Task.of(write_sets, shard, all_of_them, shingle_words, _SETS_AREA) for shard in run.shards)
+def _write_sets(run: steps.DedupRun, shingle_words: int) -> Iterator[OutputFile]:
+    members = steps.no_documents(run.documents)
+    steps.include(members, np.arange(run.documents, dtype=np.uint64))
+    all_of_them = steps.save(members, run.building.path(_MEMBERS))
+    tasks = (steps.Task.of(write_sets, shard, all_of_them, shingle_words, _SETS_AREA) for shard in run.shards)
     for receipt in run.run("shingle", tasks):
         yield from receipt.files
 
 
-def open_seen(stores: Mapping[str, Artifact], recipe: DedupRecipe) -> list[SeenStore]:
+def open_seen(stores: Mapping[str, Artifact], recipe: DedupRecipe) -> list[steps.SeenStore]:
     """Signature stores, in the order in which their documents come.
 
     Raises:
@@ -354,24 +328,26 @@ def open_seen(stores: Mapping[str, Artifact], recipe: DedupRecipe) -> list[SeenS
     return [_opened(name, store, first) for (name, store), first in zip(stores.items(), firsts, strict=False)]
 
 
-def _opened(name: str, store: Artifact, first: int) -> SeenStore:
+def _opened(name: str, store: Artifact, first: int) -> steps.SeenStore:
     counts, paths = store.manifest.identity.counts, [entry.path for entry in store.manifest.identity.files]
     firsts = itertools.accumulate((one["documents"] for one in counts["sources"]), initial=first)
     bands, sketches = (
-        SeenRun(store.path(path), first) if path in paths else None for path in (_BANDS_FILE, _BITS_FILE)
+        steps.SeenRun(store.path(path), first) if path in paths else None for path in (_BANDS_FILE, _BITS_FILE)
     )
-    return SeenStore(
+    return steps.SeenStore(
         name,
         first,
         counts["documents"],
         store.path(_DOCUMENTS_FILE),
-        SeenRun(store.path(_HASHES_FILE), first),
+        steps.SeenRun(store.path(_HASHES_FILE), first),
         bands,
         sketches,
         tuple(
-            SetsFile(first, store.path(path), store.path(path.removesuffix(SETS_SUFFIX) + INDEX_SUFFIX))
+            steps.SetsFile(
+                first, store.path(path), store.path(path.removesuffix(steps.SETS_SUFFIX) + steps.INDEX_SUFFIX)
+            )
             for path in paths
-            if path.endswith(SETS_SUFFIX)
+            if path.endswith(steps.SETS_SUFFIX)
         ),
         tuple((number, one["source"]) for number, one in zip(firsts, counts["sources"], strict=False)),
     )

@@ -27,20 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.dedup.steps import (
-    MAX_DOCUMENTS,
-    KeyRange,
-    Runs,
-    Task,
-    even_ranges,
-    is_first,
-    parts,
-    ranges,
-    rows_of,
-    share_bytes,
-    sorted_pairs,
-    write_run,
-)
+from pipeline_assets.corpus.dedup import steps
 from pipeline_assets.corpus.dedup.words import POLYNOMIAL
 from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
@@ -164,12 +151,12 @@ def select_shard(
 def _write_run(
     folder: BuildFolder, name: str, hashes: NDArray[np.uint64], rows: NDArray[np.int64], first_number: int
 ) -> OutputFile:
-    hashes, documents = sorted_pairs(hashes, rows.astype(np.uint64))
-    is_other = is_first(hashes, documents)
+    hashes, documents = steps.sorted_pairs(hashes, rows.astype(np.uint64))
+    is_other = steps.is_first(hashes, documents)
     hashes, rows = hashes[is_other], documents[is_other].astype(np.int64)
     of_documents = np.bincount(rows)[rows].astype(np.uint32)
     columns = {"hash": hashes, "number": (rows + first_number).astype(np.uint32), "windows": of_documents}
-    return write_run(folder, name, table_of(columns))
+    return steps.write_run(folder, name, table_of(columns))
 
 
 _ROW_BYTES = 120  # of memory for a row: as read, as sorted, as written
@@ -186,7 +173,7 @@ class ShardRepeats:
         fatal: rows that killed their worker.
     """
 
-    gone: KeyRange
+    gone: steps.KeyRange
     fatal: frozenset[int]
 
     def shares(self) -> dict[int, float]:
@@ -199,7 +186,7 @@ class ShardRepeats:
 
 
 def find_repeats(
-    run: RunStage[Task],
+    run: RunStage[steps.Task],
     building: BuildFolder,
     shards: Sequence[DocumentShard],
     recipe: WindowRecipe,
@@ -214,15 +201,15 @@ def find_repeats(
         InputError: a line that is no Document, or too many of them.
     """
     firsts = [0, *np.cumsum([shard.rows for shard in shards], dtype=np.int64).tolist()]
-    if firsts[-1] > MAX_DOCUMENTS:
-        fix = f"make sources of at most {MAX_DOCUMENTS:,} of it"
+    if firsts[-1] > steps.MAX_DOCUMENTS:
+        fix = f"make sources of at most {steps.MAX_DOCUMENTS:,} of it"
         raise InputError(f"{firsts[-1]:,} documents", "the source", fix)
     of_shards = list(zip(shards, firsts, strict=False))
-    tasks = [Task.of(select_shard, shard, first, recipe, refused_licences) for shard, first in of_shards]
+    tasks = [steps.Task.of(select_shard, shard, first, recipe, refused_licences) for shard, first in of_shards]
     selected = list(run("windows", tasks, building))
     gone = _decided(run, building, _runs(building, selected), recipe, settings)
     return [
-        ShardRepeats(KeyRange(first, first + shard.rows, gone), frozenset(receipt.notes[_FATAL]))
+        ShardRepeats(steps.KeyRange(first, first + shard.rows, gone), frozenset(receipt.notes[_FATAL]))
         for (shard, first), receipt in zip(of_shards, selected, strict=True)
     ]
 
@@ -231,29 +218,29 @@ def load_kernels() -> None:
     """Loads the compiled code of all steps."""
     select_windows([b"some text"], 4, 2)
     none = np.empty(0, np.uint64)
-    sorted_pairs(none, none)
+    steps.sorted_pairs(none, none)
     _decide(none, none, np.empty(0, np.uint32), none, 1, 2, np.zeros(1, np.uint8), none, np.empty(0))
 
 
 def _decided(
-    run: RunStage[Task], building: BuildFolder, windows: Runs, recipe: WindowRecipe, settings: RunSettings
-) -> Runs:
+    run: RunStage[steps.Task], building: BuildFolder, windows: steps.Runs, recipe: WindowRecipe, settings: RunSettings
+) -> steps.Runs:
     if not windows:
         return ()
-    rows, most = rows_of(windows), share_bytes(settings) // _ROW_BYTES
-    by_hash = even_ranges(windows, rows, max(min(most, -(-rows // parts(settings))), 1))
-    tasks = [Task.of(_find_repeated, one, place) for place, one in enumerate(by_hash)]
+    rows, most = steps.rows_of(windows), steps.share_bytes(settings) // _ROW_BYTES
+    by_hash = steps.even_ranges(windows, rows, max(min(most, -(-rows // steps.parts(settings))), 1))
+    tasks = [steps.Task.of(_find_repeated, one, place) for place, one in enumerate(by_hash)]
     found = list(run("repeated", tasks, building))
     firsts = np.cumsum([0, *(receipt.counts["repeated_windows"] for receipt in found)]).astype(np.uint64)
     decide = functools.partial(_decide_all, _runs(building, found), firsts, Fraction(recipe.max_share), most)
-    return _runs(building, list(run("repeating", [Task("all", 0, decide)], building)))
+    return _runs(building, list(run("repeating", [steps.Task("all", 0, decide)], building)))
 
 
-def _runs(building: BuildFolder, receipts: Sequence[Receipt]) -> Runs:
+def _runs(building: BuildFolder, receipts: Sequence[Receipt]) -> steps.Runs:
     return tuple(building.path(file.path) for receipt in receipts for file in receipt.files)
 
 
-def _find_repeated(by_hash: KeyRange, place: int, window: Window, folder: BuildFolder) -> Receipt:
+def _find_repeated(by_hash: steps.KeyRange, place: int, window: Window, folder: BuildFolder) -> Receipt:
     """The windows in a range of hashes that two documents or more have.
 
     Files: a run by `number` of a document; `window`, its place among those of the range, and that of the range in the
@@ -262,7 +249,7 @@ def _find_repeated(by_hash: KeyRange, place: int, window: Window, folder: BuildF
     table = by_hash.table()
     hashes = numbers(table["hash"])
     by = np.argsort(hashes)
-    is_new = is_first(hashes[by])
+    is_new = steps.is_first(hashes[by])
     is_repeated = ~(is_new & np.roll(is_new, -1))
     by, is_new = by[is_repeated], is_new[is_repeated]
     windows = np.cumsum(is_new) - 1 + (place << 32)
@@ -273,12 +260,12 @@ def _find_repeated(by_hash: KeyRange, place: int, window: Window, folder: BuildF
         "window": windows[in_order].astype(np.uint64),
         "windows": numbers(table["windows"])[by[in_order]],
     }
-    files = [write_run(folder, f"{_REPEATED}/{by_hash.name}.parquet", table_of(columns))]
+    files = [steps.write_run(folder, f"{_REPEATED}/{by_hash.name}.parquet", table_of(columns))]
     return Receipt(files, {"repeated_windows": int(is_new.sum())})
 
 
 def _decide_all(
-    repeated: Runs,
+    repeated: steps.Runs,
     firsts: NDArray[np.uint64],
     max_share: Fraction,
     max_rows: int,
@@ -292,7 +279,7 @@ def _decide_all(
     """
     seen = np.zeros((int(firsts[-1]) >> 3) + 1, np.uint8)
     files: list[OutputFile] = []
-    for in_order in ranges(repeated, max_rows):
+    for in_order in steps.ranges(repeated, max_rows):
         table = in_order.table()
         by = np.argsort(numbers(table["number"]))
         documents, windows, totals = (numbers(table[name])[by] for name in ("number", "window", "windows"))
@@ -301,7 +288,7 @@ def _decide_all(
             documents, windows, totals, firsts, max_share.numerator, max_share.denominator, seen, gone, shares
         )
         columns = {"number": gone[:number], "share": shares[:number]}
-        files.append(write_run(folder, f"{_GONE}/{len(files):05d}.parquet", table_of(columns)))
+        files.append(steps.write_run(folder, f"{_GONE}/{len(files):05d}.parquet", table_of(columns)))
     return Receipt(files, {})
 
 

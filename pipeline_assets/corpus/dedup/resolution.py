@@ -19,24 +19,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.dedup import steps
 from pipeline_assets.corpus.dedup.candidates import ExactCopies
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, line_blocks, read_documents
 from pipeline_assets.corpus.dedup.decision import RULE, Decision, Outcome
 from pipeline_assets.corpus.dedup.sketches import FATAL, IDS
-from pipeline_assets.corpus.dedup.steps import (
-    DedupRun,
-    KeyRange,
-    Runs,
-    SeenStore,
-    Task,
-    are_members,
-    document_numbers,
-    include,
-    is_member,
-    no_documents,
-    stores_of,
-    write_run,
-)
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet import column_of, mask, numbers, read_columns, table_of
@@ -59,20 +46,22 @@ class NearDuplicates:
         counts: of how they came about.
     """
 
-    runs: Runs = ()
+    runs: steps.Runs = ()
     of_firsts: Path | None = None
-    edges: Runs = ()
+    edges: steps.Runs = ()
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def resolve_clusters(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
+def resolve_clusters(
+    dedup: steps.DedupRun, edges: steps.Runs, exact: ExactCopies, counts: Mapping[str, int]
+) -> NearDuplicates:
     """Who goes, by the edges: runs of them in the order of their ranges; `counts` of how they came about."""
-    dropped, firsts = no_documents(dedup.documents), dedup.documents_in(exact.runs, "first")
+    dropped, firsts = steps.no_documents(dedup.documents), dedup.documents_in(exact.runs, "first")
     names, of_firsts = [], []
     for number, table in enumerate(near_duplicates(edges, dropped)):
-        names.append(write_run(dedup.building, f"{_NEAR}/{number:05d}.parquet", table).path)
-        of_firsts.append(table.filter(mask(are_members(numbers(table["number"]), firsts))))
-    names.append(write_run(dedup.building, _OF_FIRSTS, pa.concat_tables(of_firsts).sort_by("number")).path)
+        names.append(steps.write_run(dedup.building, f"{_NEAR}/{number:05d}.parquet", table).path)
+        of_firsts.append(table.filter(mask(steps.are_members(numbers(table["number"]), firsts))))
+    names.append(steps.write_run(dedup.building, _OF_FIRSTS, pa.concat_tables(of_firsts).sort_by("number")).path)
     *runs, run_of_firsts = map(dedup.building.path, names)
     return NearDuplicates(tuple(runs), run_of_firsts, edges, counts)
 
@@ -93,10 +82,10 @@ def near_duplicates(runs: Sequence[Path], dropped: NDArray[np.uint8]) -> Iterato
         shared = numbers(edges["shared"])
         union = numbers(edges["shingles"]) + numbers(edges["other_shingles"]) - shared
         chosen = _walk(later, earlier, shared, union, dropped)
-        chosen = chosen[np.argsort(document_numbers(later[chosen]))]
+        chosen = chosen[np.argsort(steps.document_numbers(later[chosen]))]
         found = edges.take(column_of(chosen))
         first = {
-            "number": document_numbers(later[chosen]),
+            "number": steps.document_numbers(later[chosen]),
             "first": found["earlier"],
             "first_id": found["other_doc_id"],
         }
@@ -118,7 +107,7 @@ def _walk(
         best = _NONE
         stop = start
         while stop < len(later) and later[stop] == later[start]:
-            if not is_member(dropped, earlier[stop]) and (
+            if not steps.is_member(dropped, earlier[stop]) and (
                 best == _NONE or shared[stop] * union[best] > shared[best] * union[stop]
             ):
                 best = stop
@@ -126,7 +115,7 @@ def _walk(
         if best != _NONE:
             chosen[number] = best
             number += 1
-            include(dropped, later[start : start + 1])
+            steps.include(dropped, later[start : start + 1])
         start = stop
     return chosen[:number]
 
@@ -149,21 +138,21 @@ class _Fate(NamedTuple):
 
 
 def write_decisions(
-    dedup: DedupRun, sketched: Sequence[Receipt], exact: ExactCopies, near: NearDuplicates
+    dedup: steps.DedupRun, sketched: Sequence[Receipt], exact: ExactCopies, near: NearDuplicates
 ) -> list[Receipt]:
     """Receipts of `decide_shard`, one a shard."""
     rules = (exact, near, tuple(dedup.seen), dedup.settings.zstd_level)
     ids = (dedup.runs([sketch], IDS) for sketch in sketched)
     of_shards = zip(dedup.shards, ids, strict=True)
-    return dedup.run("decide", (Task.of(decide_shard, shard, own, *rules) for shard, own in of_shards))
+    return dedup.run("decide", (steps.Task.of(decide_shard, shard, own, *rules) for shard, own in of_shards))
 
 
 def decide_shard(
     shard: CorpusShard,
-    ids: Runs,
+    ids: steps.Runs,
     exact: ExactCopies,
     near: NearDuplicates,
-    seen: Sequence[SeenStore],
+    seen: Sequence[steps.SeenStore],
     zstd_level: int,
     window: Window,
     folder: BuildFolder,
@@ -186,7 +175,7 @@ def decide_shard(
     with JsonlZstWriter(folder.path(name), zstd_level) as writer:
         for run in ids:
             table = read_columns(run)
-            found = document_numbers(numbers(table["order"]))
+            found = steps.document_numbers(numbers(table["order"]))
             fates = _fates(int(found[0]), int(found[-1]) + 1, exact, near, seen) if len(found) else {}
             lines = []
             for number, doc_id in zip(found.tolist(), table["doc_id"].to_pylist(), strict=True):
@@ -207,19 +196,19 @@ def decide_shard(
 
 
 def _fates(
-    first: int, stop: int, exact: ExactCopies, near: NearDuplicates, seen: Sequence[SeenStore]
+    first: int, stop: int, exact: ExactCopies, near: NearDuplicates, seen: Sequence[steps.SeenStore]
 ) -> dict[int, _Fate]:
     """Of the documents with numbers from `first` to before `stop` those that go, by number."""
     fates: dict[int, _Fate] = {}
     if near.runs:
-        fates |= _near(KeyRange(first, stop, near.runs), seen)
+        fates |= _near(steps.KeyRange(first, stop, near.runs), seen)
     if exact.runs:
-        copies = KeyRange(first, stop, exact.runs).table()
-        firsts = document_numbers(numbers(copies["first"]))
+        copies = steps.KeyRange(first, stop, exact.runs).table()
+        firsts = steps.document_numbers(numbers(copies["first"]))
         of_firsts: dict[int, _Fate] = {}
         if near.of_firsts is not None and len(firsts):
-            of_firsts = _near(KeyRange(int(firsts.min()), int(firsts.max()) + 1, (near.of_firsts,)), seen)
-        columns = (copies["number"], copies["first_id"], stores_of(numbers(copies["first"]), seen))
+            of_firsts = _near(steps.KeyRange(int(firsts.min()), int(firsts.max()) + 1, (near.of_firsts,)), seen)
+        columns = (copies["number"], copies["first_id"], steps.stores_of(numbers(copies["first"]), seen))
         rows = zip(firsts.tolist(), *(column.to_pylist() for column in columns), strict=True)
         for first_number, number, first_id, seen_in in rows:
             fate = of_firsts.get(first_number) or _Fate("exact_duplicate", first_id, 1.0, 1.0, None, seen_in)
@@ -227,11 +216,11 @@ def _fates(
     return fates
 
 
-def _near(of: KeyRange, seen: Sequence[SeenStore]) -> dict[int, _Fate]:
+def _near(of: steps.KeyRange, seen: Sequence[steps.SeenStore]) -> dict[int, _Fate]:
     table = of.table()
     shared, own, other = (numbers(table[name]) for name in ("shared", "shingles", "other_shingles"))
     similarities, containments = shared / (own + other - shared), shared / own
-    columns = (table["number"], table["first_id"], stores_of(numbers(table["first"]), seen))
+    columns = (table["number"], table["first_id"], steps.stores_of(numbers(table["first"]), seen))
     rows = zip(*(column.to_pylist() for column in columns), similarities.tolist(), containments.tolist(), strict=True)
     return {
         number: _Fate("near_duplicate", first_id, similarity, containment, None, seen_in)
@@ -263,7 +252,7 @@ def largest_groups(documents: int, exact: ExactCopies, near: NearDuplicates) -> 
     moves = _Moves(np.empty(0, np.uint64), np.empty(0, np.uint64))
     if near.of_firsts is not None:
         table = read_columns(near.of_firsts, ["number", "first"])
-        moves = _Moves(numbers(table["number"]), document_numbers(numbers(table["first"])))
+        moves = _Moves(numbers(table["number"]), steps.document_numbers(numbers(table["first"])))
     runs = [*near.runs, *exact.runs]
     found: list[tuple[int, int]] = []  # minus how many went, and for which document
     for start in range(0, documents, _AT_A_TIME):
@@ -287,7 +276,7 @@ class _Moves(NamedTuple):
 
 def _kept(table: pa.Table, moves: _Moves) -> NDArray[np.uint64]:
     """What stays in the place of each row's document."""
-    firsts = document_numbers(numbers(table["first"]))
+    firsts = steps.document_numbers(numbers(table["first"]))
     if not len(moves.gone):
         return firsts
     place = np.minimum(np.searchsorted(moves.gone, firsts), len(moves.gone) - 1)
@@ -315,7 +304,7 @@ def _members(runs: Sequence[Path], moves: _Moves, wanted: Sequence[int]) -> dict
 
 
 def write_kept(
-    dedup: DedupRun, sketched: Sequence[Receipt], decisions: Sequence[Receipt], groups: Sequence[LargeGroup]
+    dedup: steps.DedupRun, sketched: Sequence[Receipt], decisions: Sequence[Receipt], groups: Sequence[LargeGroup]
 ) -> list[Receipt]:
     """Receipts of `keep_documents`, one a shard; samples are what is shown of groups."""
     samples = {number for group in groups for number in (group.kept, *group.members)}
@@ -324,7 +313,7 @@ def write_kept(
         rows = (number - shard.first_number for number in samples)
         sampled = frozenset(row for row in rows if 0 <= row < shard.rows)
         dropped, fatal = dedup.building.path(decision.files[1].path), frozenset(sketch.notes[FATAL])
-        tasks.append(Task.of(keep_documents, shard, dropped, fatal, sampled, dedup.settings.zstd_level))
+        tasks.append(steps.Task.of(keep_documents, shard, dropped, fatal, sampled, dedup.settings.zstd_level))
     return dedup.run("keep", tasks)
 
 

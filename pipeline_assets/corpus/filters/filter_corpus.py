@@ -11,26 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pipeline_assets.corpus import document_shards
 from pipeline_assets.corpus.document import columns_of, with_text
-from pipeline_assets.corpus.document_shards import (
-    REJECTS_FILE,
-    SHARDS,
-    DocumentShard,
-    gather_lines,
-    lines_of,
-    read_documents,
-    shards_of,
-)
+from pipeline_assets.corpus.filters import verdict
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.filters.verdict import (
-    DROPPED_FILE,
-    Candidate,
-    ColumnRule,
-    DroppedLine,
-    Measurement,
-    apply_filters,
-    judge,
-)
 from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, run_stages, settings_for
@@ -62,7 +46,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def filter_shard(
-    shard: DocumentShard,
+    shard: document_shards.DocumentShard,
     window: Window,
     folder: BuildFolder,
     recipe: FilterRecipe,
@@ -87,15 +71,15 @@ def filter_shard(
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
     kept_name, dropped_name, rejects_name = (
-        f"{place}/{shard.name}{SUFFIX}" for place in (SHARDS, f"{WORK}/dropped", f"{WORK}/rejects")
+        f"{place}/{shard.name}{SUFFIX}" for place in (document_shards.SHARDS, f"{WORK}/dropped", f"{WORK}/rejects")
     )
     with (
         JsonlZstWriter(folder.path(kept_name), zstd_level) as kept,
         JsonlZstWriter(folder.path(dropped_name), zstd_level) as dropped,
     ):
-        for block in read_documents(shard, window, _reader, _BLOCK_BYTES):
+        for block in document_shards.read_documents(shard, window, _reader, _BLOCK_BYTES):
             counts["rows"] += len(block.rows)
-            lines = window.of(lines_of(block.lines), block.first)
+            lines = window.of(document_shards.lines_of(block.lines), block.first)
             read = [(row, line, one) for (row, line), one in zip(lines, block.documents, strict=True)]
             rejects += [Reject(shard.path, row, KILLED_WORKER) for row, _, one in read if one is None]
             rows = [(row, line, one) for row, line, one in read if one is not None]
@@ -108,14 +92,14 @@ def filter_shard(
 
 def load_filters(recipe: FilterRecipe) -> None:
     """Loads what `filter_shard` keeps for the life of its process: tables, and compiled code, once on this machine."""
-    columns = {ColumnRule.parse(rule).column: None for rule in recipe.rules}
-    judge("Some text. mail@example.com 8.8.8.8 [1]", columns, recipe)
-    apply_filters([Candidate(b"Some text.", columns)], recipe)
+    columns = {verdict.ColumnRule.parse(rule).column: None for rule in recipe.rules}
+    verdict.judge("Some text. mail@example.com 8.8.8.8 [1]", columns, recipe)
+    verdict.apply_filters([verdict.Candidate(b"Some text.", columns)], recipe)
 
 
 def _filter_rows(
     rows: Sequence[tuple[int, bytes, _Line]],
-    shard: DocumentShard,
+    shard: document_shards.DocumentShard,
     recipe: FilterRecipe,
     refused_licences: frozenset[str],
     repeating: Mapping[int, float],
@@ -125,23 +109,23 @@ def _filter_rows(
 ) -> None:
     reads_meta = bool(recipe.rules) or recipe.wikipedia is not None
     candidates = [
-        Candidate(document.text.encode(), columns_of(document.meta, shard.file) if reads_meta else {})
+        verdict.Candidate(document.text.encode(), columns_of(document.meta, shard.file) if reads_meta else {})
         for _, _, document in rows
     ]
     texts = [candidate.text for candidate in candidates]
     for (row, _, document), candidate in zip(rows, candidates, strict=True):
         if document.license_tag in refused_licences:
-            candidate.fail(Measurement(REFUSED_LICENCE, document.license_tag, None, is_failed=True))
+            candidate.fail(verdict.Measurement(REFUSED_LICENCE, document.license_tag, None, is_failed=True))
         elif recipe.windows is not None and row in repeating:
             limit = float(recipe.windows.max_share)
-            candidate.fail(Measurement(REPEATED_WINDOWS, repeating[row], limit, is_failed=True))
-    apply_filters([candidate for candidate in candidates if candidate.failure is None], recipe)
+            candidate.fail(verdict.Measurement(REPEATED_WINDOWS, repeating[row], limit, is_failed=True))
+    verdict.apply_filters([candidate for candidate in candidates if candidate.failure is None], recipe)
     kept_lines: list[bytes] = []
-    dropped_lines: list[DroppedLine] = []
+    dropped_lines: list[verdict.DroppedLine] = []
     for (row, line, document), text, candidate in zip(rows, texts, candidates, strict=True):
         if (failure := candidate.failure) is not None:
             measured = failure.reason, failure.value, failure.limit
-            dropped_lines.append(DroppedLine(document.doc_id, *measured, shard.path, row))
+            dropped_lines.append(verdict.DroppedLine(document.doc_id, *measured, shard.path, row))
             counts[dropped_key(failure.reason)] += 1
             continue
         is_changed = candidate.text != text
@@ -171,14 +155,18 @@ def filter_corpus(
         InputError: nothing is kept (says what was dropped for what), or a line that is no Document.
     """
     decisions = {} if recipe.language is None else {"language": recipe.language.detection()}
-    shards = shards_of(corpus)
+    shards = document_shards.shards_of(corpus)
     settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
     receipts = _receipts(building, shards, recipe, refused_licences, settings)
     counts = total_counts(receipts)
     if not counts.get("documents"):
         raise InputError(_nothing_left(counts), corpus.manifest.name, "loosen its filters, or leave the source out")
-    dropped = gather_lines(building, [receipt.files[1] for receipt in receipts], DROPPED_FILE, settings.zstd_level)
-    rejects = gather_lines(building, [receipt.files[2] for receipt in receipts], REJECTS_FILE, settings.zstd_level)
+    dropped = document_shards.gather_lines(
+        building, [receipt.files[1] for receipt in receipts], verdict.DROPPED_FILE, settings.zstd_level
+    )
+    rejects = document_shards.gather_lines(
+        building, [receipt.files[2] for receipt in receipts], document_shards.REJECTS_FILE, settings.zstd_level
+    )
     return BuildResult(
         files=[*(receipt.files[0] for receipt in receipts), dropped, rejects],
         counts={
@@ -194,7 +182,7 @@ def filter_corpus(
 
 def _receipts(
     building: StagingDir,
-    shards: Sequence[DocumentShard],
+    shards: Sequence[document_shards.DocumentShard],
     recipe: FilterRecipe,
     refused_licences: frozenset[str],
     settings: RunSettings,
@@ -224,7 +212,7 @@ def _load_all(recipe: FilterRecipe) -> None:
 
 
 def _filter_repeating(
-    shard: DocumentShard,
+    shard: document_shards.DocumentShard,
     repeats: "ShardRepeats",
     work: Callable[..., Receipt],
     window: Window,

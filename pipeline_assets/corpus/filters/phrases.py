@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
+from pipeline_assets.corpus.filters import words
 from pipeline_assets.corpus.filters.bits import (
     BLOCK,
     NONE,
@@ -22,16 +23,6 @@ from pipeline_assets.corpus.filters.bits import (
     first_bit,
     inlined,
     run_through,
-)
-from pipeline_assets.corpus.filters.words import (
-    LINE_FEED,
-    SPACE,
-    SPACES,
-    WORD,
-    byte_ranges,
-    character_before,
-    read_character,
-    wide,
 )
 
 _WINDOW, _STEP = 4, 4  # bytes that are looked up, one time in so many
@@ -206,7 +197,9 @@ def _first_bytes(phrases: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.
         graph.add_steps(nodes, seconds)
         if any(map(graph.is_whole, nodes)):
             seconds.update({byte: set() for byte in range(256)})
-    firsts, seconds_ = (byte_ranges(byte in steps for byte in range(256)) for steps in (graph.beginnings, seconds))
+    firsts, seconds_ = (
+        words.byte_ranges(byte in steps for byte in range(256)) for steps in (graph.beginnings, seconds)
+    )
     return firsts, seconds_
 
 
@@ -230,8 +223,8 @@ def _beginnings(
         found |= bytes_in(text, at, automaton.short_firsts) & bytes_in(text, at + 1, automaton.short_seconds)
     if len(automaton.line_firsts) > 0:
         high = bytes_between(text, at, 0x80, 0x7F)  # blanks may be among them
-        run = high | bytes_in(text, at, SPACES)
-        feeds = bytes_between(text, at, LINE_FEED, 0)
+        run = high | bytes_in(text, at, words.SPACES)
+        feeds = bytes_between(text, at, words.LINE_FEED, 0)
         reached, line_begins = run_through(run, feeds, line_begins)
         found |= (reached & ~run | run & ~reached & high) & bytes_in(text, at, automaton.line_firsts)
     return found, line_begins
@@ -241,7 +234,7 @@ def _beginnings(
 def _read_on(text: NDArray[np.uint8], at: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
     """Reads on from `at`, in `state`, until phrases end or none is begun; the byte behind, and the state."""
     while at < end:
-        state = wide(automaton.next_state[state, text[at]])
+        state = words.wide(automaton.next_state[state, text[at]])
         at += 1
         if state == 0 or automaton.first_found[state] < automaton.first_found[state + 1]:
             break
@@ -264,19 +257,21 @@ def _is_in_scope(
         return True
     first = after
     for _ in range(automaton.characters[phrase]):
-        first = character_before(text, first)
+        first = words.character_before(text, first)
     if scope == Scope.WORDS:
-        is_begun = first > start and read_character(text, character_before(text, first), bits)[0] & WORD
-        goes_on = after < end and read_character(text, after, bits)[0] & WORD
+        is_begun = (
+            first > start and words.read_character(text, words.character_before(text, first), bits)[0] & words.WORD
+        )
+        goes_on = after < end and words.read_character(text, after, bits)[0] & words.WORD
         return not is_begun and not goes_on
-    while after < end and text[after] != LINE_FEED:
-        kind, width = read_character(text, after, bits)
-        if not kind & SPACE:
+    while after < end and text[after] != words.LINE_FEED:
+        kind, width = words.read_character(text, after, bits)
+        if not kind & words.SPACE:
             return False
         after += width
-    while first > start and text[first - 1] != LINE_FEED:
-        first = character_before(text, first)
-        if not read_character(text, first, bits)[0] & SPACE:
+    while first > start and text[first - 1] != words.LINE_FEED:
+        first = words.character_before(text, first)
+        if not words.read_character(text, first, bits)[0] & words.SPACE:
             return False
     return True
 
@@ -361,7 +356,7 @@ def lines_with_phrases(
                         inside[lines] = at - 1
                         lines += 1
                         counts[document] += 1
-                        while at < end and text[at] != LINE_FEED:
+                        while at < end and text[at] != words.LINE_FEED:
                             at += 1
                     if has_one or at >= end:
                         break

@@ -38,16 +38,10 @@ from pipeline_assets.corpus.document import Document, IdsWriter, Meta, read_repe
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, gather_lines
 from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, mask, nullable, numbers, open_parquet
+from pipeline_assets.corpus.harmony import prompt
 from pipeline_assets.corpus.harmony.encode import render_harmony
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Role, Template
 from pipeline_assets.corpus.harmony.parse import parse_harmony
-from pipeline_assets.corpus.harmony.prompt import (
-    DeveloperContent,
-    FunctionTool,
-    SystemContent,
-    function_namespace,
-    prompt_messages,
-)
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA, data_files
 from pipeline_assets.corpus.nemotron.sections import CORRECTNESS
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -110,7 +104,7 @@ class PromptRules:
     """
 
     split: str
-    system: SystemContent | None
+    system: prompt.SystemContent | None
     min_completion_tokens: int
 
 
@@ -208,12 +202,12 @@ def dropped_by(row: Row, rules: PromptRules) -> tuple[str, str] | None:
     return None
 
 
-def system_prefixes(system: SystemContent | None) -> tuple[str, ...]:
+def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
     """How texts begin that normalising rendered: its system message, without and with the line that tools add."""
     if system is None:
         return ()
-    with_tools = DeveloperContent(None, (function_namespace([FunctionTool("any", "", None)]),))
-    messages = [prompt_messages(system, developer)[0] for developer in (None, with_tools)]
+    with_tools = prompt.DeveloperContent(None, (prompt.function_namespace([prompt.FunctionTool("any", "", None)]),))
+    messages = [prompt.prompt_messages(system, developer)[0] for developer in (None, with_tools)]
     render = functools.partial(
         render_harmony, template=Template.HARMONY_1, analysis=Analysis.KEEP, ending=Ending.CONVERSATION
     )

@@ -9,16 +9,8 @@ from typing import Any
 
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines
 from pipeline_assets.corpus.formats.compression import SUFFIX, write_rows
+from pipeline_assets.corpus.nemotron import source_rows
 from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus, Tally, add, counts_at, names_at
-from pipeline_assets.corpus.nemotron.source_rows import (
-    SHARD_BYTES,
-    RowShard,
-    empty_sample,
-    parquet_files,
-    plan_sample,
-    plan_shards,
-    read_shard,
-)
 from pipeline_assets.corpus.nemotron.splits import format_of
 from pipeline_assets.corpus.pages import cell, code, markdown_table
 from pipeline_assets.corpus.readers.parquet import read_local_footer
@@ -137,12 +129,16 @@ def take_inventory(
         InputError: a file can't be read, or isn't what its name says; or a sample met no row, and the files aren't
             empty.
     """
-    shards = plan_shards(files, SHARD_BYTES) if max_rows is None else plan_sample(files, max_rows)
+    shards = (
+        source_rows.plan_shards(files, source_rows.SHARD_BYTES)
+        if max_rows is None
+        else source_rows.plan_sample(files, max_rows)
+    )
     settings = settings_for(building, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
     receipts = list(run_stage(_STAGE, take_census, shards, building, settings))
     counts = total_counts(receipts)
     if max_rows is not None and not counts.get("in") and any(file.bytes for file in files):
-        raise empty_sample(max_rows, building.target)
+        raise source_rows.empty_sample(max_rows, building.target)
     tally: Tally = {}
     for receipt in receipts:
         add(tally, receipt.notes["tally"])
@@ -161,7 +157,7 @@ def take_inventory(
     )
 
 
-def take_census(shard: RowShard, window: Window, folder: BuildFolder) -> Receipt:
+def take_census(shard: source_rows.RowShard, window: Window, folder: BuildFolder) -> Receipt:
     """One shard, counted; its tally is a note of the receipt, its rejects are a file.
 
     Args:
@@ -170,8 +166,8 @@ def take_census(shard: RowShard, window: Window, folder: BuildFolder) -> Receipt
         InputError: from `read_shard`.
     """
     census, rejects = RowCensus(), []
-    parquet = parquet_files(shard.pieces)
-    for row in read_shard(shard):
+    parquet = source_rows.parquet_files(shard.pieces)
+    for row in source_rows.read_shard(shard):
         if isinstance(row, Reject):
             rejects.append(row)
         else:

@@ -13,14 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.formats.parquet import column_of, open_parquet
-from pipeline_assets.corpus.harmony.encode import (
-    AssistantLast,
-    HarmonyTokens,
-    LossMode,
-    encode_harmony,
-    loss_messages,
-    loss_spans,
-)
+from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import CALL, END, MESSAGE, RETURN, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.nemotron.inventory import read_inventories, read_inventory
@@ -45,7 +38,7 @@ def unparsed_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
 
 
 def encoding_faults(
-    batch: pa.RecordBatch, rows: Sequence[int], loss: LossMode, encoder: Encoder
+    batch: pa.RecordBatch, rows: Sequence[int], loss: encode.LossMode, encoder: Encoder
 ) -> Iterator[tuple[int, str]]:
     """(row in the batch, what) wherever tokens and text disagree.
 
@@ -61,18 +54,20 @@ def encoding_faults(
             continue
         text = values["text"]
         parsed = parse_harmony(text)
-        [encoded] = encode_harmony([parsed], encoder)
+        [encoded] = encode.encode_harmony([parsed], encoder)
         if encoded.ids.tolist() != encoder.oracle.encode(text, allowed_special="all"):
             yield row, "its ids are not tiktoken's"
         if encoder.decode(encoded.ids) != text:
             yield row, "its ids don't decode to its text"
-        completion = sum(stop - start for start, stop in encoded.bodies[loss_messages(parsed, loss)].tolist())
+        completion = sum(stop - start for start, stop in encoded.bodies[encode.loss_messages(parsed, loss)].tolist())
         if (values["stats_tokens"], values["stats_completion_tokens"]) != (len(encoded.ids), completion):
             yield row, f"it has {len(encoded.ids)} tokens, {completion} of them completion"
         yield from ((row, what) for what in span_faults(parsed, encoded, loss, encoder))
 
 
-def span_faults(parsed: ParsedText, encoded: HarmonyTokens, loss: LossMode, encoder: Encoder) -> Iterator[str]:
+def span_faults(
+    parsed: ParsedText, encoded: encode.HarmonyTokens, loss: encode.LossMode, encoder: Encoder
+) -> Iterator[str]:
     """Where the bodies that count are not exactly the assistant's: read off the control tokens among the ids."""
     starts = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[START]).tolist()
     opened = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[MESSAGE]).tolist()
@@ -82,10 +77,10 @@ def span_faults(parsed: ParsedText, encoded: HarmonyTokens, loss: LossMode, enco
         return
     headers = [encoder.decode(encoded.ids[start + 1 : stop]) for start, stop in zip(starts, opened, strict=True)]
     expected = _counting(headers, loss)
-    counting = loss_messages(parsed, loss)
+    counting = encode.loss_messages(parsed, loss)
     if counting != expected:
         yield f"messages {counting} count, by their headers {expected} should"
-    for number, span in zip(counting, loss_spans(parsed, loss), strict=True):
+    for number, span in zip(counting, encode.loss_spans(parsed, loss), strict=True):
         first, stop = encoded.bodies[number].tolist()
         if (first, stop) != (opened[number] + 1, closed[number]):
             yield f"the body of message {number} is not between its control tokens"
@@ -93,9 +88,9 @@ def span_faults(parsed: ParsedText, encoded: HarmonyTokens, loss: LossMode, enco
             yield f"the body of message {number} is not the text of its span"
 
 
-def _counting(headers: Sequence[str], loss: LossMode) -> list[int]:
+def _counting(headers: Sequence[str], loss: encode.LossMode) -> list[int]:
     spoken = [number for number, header in enumerate(headers) if _IS_ASSISTANT.match(header)]
-    if isinstance(loss, AssistantLast):
+    if isinstance(loss, encode.AssistantLast):
         return [number for number in spoken[-1:] if " to=" not in headers[number]]
     return [
         number

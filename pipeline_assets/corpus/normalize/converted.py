@@ -13,15 +13,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pipeline_assets.corpus import document_shards
 from pipeline_assets.corpus.document import DeriveId, Document, Meta, derived_doc_id, moment_of
-from pipeline_assets.corpus.document_shards import (
-    ShardWriter,
-    check_documents,
-    document_counts,
-    gather_rejects,
-    publish,
-    read_rejects,
-)
 from pipeline_assets.corpus.licences import LicenceTable, Licensed
 from pipeline_assets.corpus.readers.columns import (
     Column,
@@ -140,7 +133,10 @@ def local_doc_id(source: str, text: str) -> str:
 
 
 def write_outcomes(
-    outcomes: Iterable[Row | Dropped], writer: ShardWriter, derive_id: DeriveId, licences: LicenceTable | None
+    outcomes: Iterable[Row | Dropped],
+    writer: document_shards.ShardWriter,
+    derive_id: DeriveId,
+    licences: LicenceTable | None,
 ) -> int:
     """Writes Documents and rejects in their order, and counts what is dropped.
 
@@ -169,7 +165,9 @@ def write_outcomes(
     return number
 
 
-def _as_written(document: Document, writer: ShardWriter, derive_id: DeriveId, licences: LicenceTable | None) -> Row:
+def _as_written(
+    document: Document, writer: document_shards.ShardWriter, derive_id: DeriveId, licences: LicenceTable | None
+) -> Row:
     changes: dict[str, object] = {}
     if "\0" in document.text:
         text = writer.without_nul(document.text)
@@ -196,7 +194,7 @@ def no_derived_id(text: str) -> str:
 
 
 def noting_columns(
-    rows: Iterable[Row], columns: LicensedColumns, derive_id: DeriveId, writer: ShardWriter
+    rows: Iterable[Row], columns: LicensedColumns, derive_id: DeriveId, writer: document_shards.ShardWriter
 ) -> Iterator[Row]:
     """The rows; `found/<field>` is counted once for each field that one of them has a value for."""
     waiting = {field for field, name in columns if name and field != "text"}
@@ -284,18 +282,18 @@ def finish(
     counts = total_counts([*receipts, Receipt([], converted.uncounted)])
 
     def bad_rows() -> Iterator[Reject]:
-        return itertools.filterfalse(converted.is_expected, read_rejects(building, receipts))
+        return itertools.filterfalse(converted.is_expected, document_shards.read_rejects(building, receipts))
 
     bad, limit = sum(1 for _ in bad_rows()), max_reject_fraction
     check_rejects(bad, counts.get("rows", 0), limit, bad_rows(), building.target, converted.words, _advice)
-    published = publish(building, converted.shards, converted.derive_id, settings)
+    published = document_shards.publish(building, converted.shards, converted.derive_id, settings)
     counts = total_counts([*published, Receipt([], converted.uncounted)])
-    check_documents(counts, where or building.target, fix)
+    document_shards.check_documents(counts, where or building.target, fix)
     pages = {"pages": counts["pages"]} if "pages" in counts else {}
-    rejects = gather_rejects(building, receipts, published, settings.zstd_level)
+    rejects = document_shards.gather_rejects(building, receipts, published, settings.zstd_level)
     return BuildResult(
         files=[*(receipt.files[0] for receipt in published), rejects],
-        counts=document_counts(counts) | pages,
+        counts=document_shards.document_counts(counts) | pages,
         decisions=converted.decisions,
     )
 

@@ -24,27 +24,12 @@ from pipeline_assets.corpus.normalize.converted import (
     write_outcomes,
 )
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
+from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, another_column
 from pipeline_assets.corpus.readers.lines import reject_words, row_words
 from pipeline_assets.corpus.readers.local import TEXT_COLUMNS, LocalRecipe, Piece, piece_rows, plan_local
-from pipeline_assets.corpus.readers.source_folder import (
-    ByteRange,
-    SourceFile,
-    SourceFolder,
-    byte_ranges,
-    files_of,
-    open_source,
-)
+from pipeline_assets.corpus.readers.stackexchange import threads
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive
-from pipeline_assets.corpus.readers.stackexchange.threads import (
-    Bucket,
-    Outcome,
-    SiteRecipe,
-    plan_buckets,
-    plan_spill,
-    read_threads,
-    spill_rows,
-)
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, count_pages, read_wikipedia
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
 from pipeline_assets.corpus.spine.engine import TIMES_PACKED, RunSettings, run_stage, settings_for
@@ -62,7 +47,7 @@ _TITLE_ONLY = "title_only"
 
 def convert_files(
     building: StagingDir,
-    folder: SourceFolder,
+    folder: source_folder.SourceFolder,
     listing: Manifest,
     source: FileSource,
     shard_bytes: int,
@@ -78,7 +63,7 @@ def convert_files(
         UsageError: a StackExchange source has more than one file; no row has a column of text by the recipe's name.
         InputError: files are not as they are listed, before or after; pages or posts are lost; others from the readers.
     """
-    files = files_of(folder, listing)
+    files = source_folder.files_of(folder, listing)
     match source:
         case WikipediaSource():
             converted = convert_wikipedia(building, files, source, shard_bytes, settings)
@@ -92,7 +77,7 @@ def convert_files(
             converted = convert_site(building, files[0], source, shard_bytes, settings)
         case _:
             assert_never(source)
-    files_of(folder, listing)  # else they were written to while they were read
+    source_folder.files_of(folder, listing)  # else they were written to while they were read
     return converted
 
 
@@ -112,7 +97,7 @@ def piece_shards(pieces: Iterable[Piece], shard_bytes: int) -> list[PieceShard]:
 
 
 def _unpacked_bytes(piece: Piece) -> int:
-    is_packed = isinstance(piece, ByteRange) and piece.stop is None
+    is_packed = isinstance(piece, source_folder.ByteRange) and piece.stop is None
     return piece.bytes * (TIMES_PACKED if is_packed else 1)
 
 
@@ -127,8 +112,8 @@ _SHOWN = 3
 class LicenceFiles:
     """Licence files by their folders; one is read when a file is first asked about that it is nearest to."""
 
-    def __init__(self, files: Sequence[SourceFile]) -> None:
-        self._files: dict[PurePosixPath, list[SourceFile]] = {}
+    def __init__(self, files: Sequence[source_folder.SourceFile]) -> None:
+        self._files: dict[PurePosixPath, list[source_folder.SourceFile]] = {}
         self._licensed: dict[PurePosixPath, Licensed] = {}
         for file in sorted(files, key=lambda file: file.name):
             self._files.setdefault(PurePosixPath(file.name).parent, []).append(file)
@@ -156,8 +141,8 @@ def _agreed(said: Sequence[Licensed]) -> Licensed:
     return Licensed(UNKNOWN, f"file: {shown}" + ", …" * (len(said) > _SHOWN))
 
 
-def _licence_of(file: SourceFile) -> Licensed:
-    with open_source(file) as opened:
+def _licence_of(file: source_folder.SourceFile) -> Licensed:
+    with source_folder.open_source(file) as opened:
         try:
             text = io.BufferedReader(opened).read(LICENCE_TEXT_BYTES + 1)  # type: ignore[type-var]
         except OSError as error:
@@ -169,7 +154,11 @@ def _licence_of(file: SourceFile) -> Licensed:
 
 
 def convert_local(
-    building: StagingDir, files: Sequence[SourceFile], recipe: LocalRecipe, shard_bytes: int, settings: RunSettings
+    building: StagingDir,
+    files: Sequence[source_folder.SourceFile],
+    recipe: LocalRecipe,
+    shard_bytes: int,
+    settings: RunSettings,
 ) -> Converted:
     """Files of JSON lines, Parquet or text, under the licences that files among them say."""
     columns, derive_id = recipe.columns, functools.partial(local_doc_id, recipe.source)
@@ -194,7 +183,7 @@ def convert_local(
 
 
 def _refuse_missing_text(
-    building: StagingDir, receipts: Sequence[Receipt], column: str, files: Sequence[SourceFile]
+    building: StagingDir, receipts: Sequence[Receipt], column: str, files: Sequence[source_folder.SourceFile]
 ) -> None:
     """
     Raises:
@@ -210,21 +199,27 @@ def _refuse_missing_text(
 
 
 def convert_wikipedia(
-    building: StagingDir, files: Sequence[SourceFile], recipe: WikipediaRecipe, shard_bytes: int, settings: RunSettings
+    building: StagingDir,
+    files: Sequence[source_folder.SourceFile],
+    recipe: WikipediaRecipe,
+    shard_bytes: int,
+    settings: RunSettings,
 ) -> Converted:
     """Files of an extraction. Pages in, counted apart, are articles and rejects out."""
     read = functools.partial(_read_pages, recipe=recipe)
     work = functools.partial(
         normalize_pieces, read=read, derive_id=no_derived_id, zstd_level=settings.zstd_level, counts_pages=True
     )
-    shards = piece_shards((piece for file in files for piece in byte_ranges(file, shard_bytes)), shard_bytes)
+    shards = piece_shards(
+        (piece for file in files for piece in source_folder.byte_ranges(file, shard_bytes)), shard_bytes
+    )
     named = convert_shards(building, work, shards, _settings_for(building, settings, shards))
     check_pages(total_counts(named.values()), building.target)
     return Converted(named, no_derived_id, {}, lambda reject: reject.reason == _TITLE_ONLY, words=reject_words(files))
 
 
 def _read_pages(piece: Piece, recipe: WikipediaRecipe) -> Iterator[Row]:
-    assert isinstance(piece, ByteRange)
+    assert isinstance(piece, source_folder.ByteRange)
     return read_wikipedia(piece, recipe)
 
 
@@ -266,7 +261,7 @@ def normalize_pieces(
         for piece in shard.pieces:
             rows = noting_columns(read(piece), columns, derive_id, writer) if columns else read(piece)
             writer.count("rows", write_outcomes(rows, writer, derive_id, licence_table()))
-            if counts_pages and isinstance(piece, ByteRange):
+            if counts_pages and isinstance(piece, source_folder.ByteRange):
                 writer.count("pages", count_pages([piece]))
     return writer.receipt()
 
@@ -302,7 +297,11 @@ def _pages_verdict(pages: int, articles: int, rejects: int) -> Verdict:
 
 
 def convert_site(
-    building: StagingDir, file: SourceFile, recipe: SiteRecipe, bucket_bytes: int, settings: RunSettings
+    building: StagingDir,
+    file: source_folder.SourceFile,
+    recipe: threads.SiteRecipe,
+    bucket_bytes: int,
+    settings: RunSettings,
 ) -> Converted:
     """A site's dump in two passes: rows sorted by question into runs, then a bucket of questions at a time."""
     size = file.bytes if is_archive(file.path) else file.bytes // TIMES_PACKED
@@ -310,9 +309,9 @@ def convert_site(
     def settings_of(shards: Sequence[object]) -> RunSettings:
         return settings_for(building, settings, [size // len(shards)] * len(shards) if shards else [])
 
-    parts = plan_spill(file.path)
-    spilled = list(run_stage("spill", spill_rows, parts, building, settings_of(parts)))
-    buckets = plan_buckets(building, spilled, bucket_bytes)
+    parts = threads.plan_spill(file.path)
+    spilled = list(run_stage("spill", threads.spill_rows, parts, building, settings_of(parts)))
+    buckets = threads.plan_buckets(building, spilled, bucket_bytes)
     work = functools.partial(normalize_bucket, file=file.name, recipe=recipe, zstd_level=settings.zstd_level)
     named = convert_shards(building, work, buckets, settings_of(buckets))
     before, after = total_counts(spilled), total_counts(named.values())
@@ -325,17 +324,17 @@ def convert_site(
 
 
 def normalize_bucket(
-    bucket: Bucket, window: Window, folder: BuildFolder, file: str, recipe: SiteRecipe, zstd_level: int
+    bucket: threads.Bucket, window: Window, folder: BuildFolder, file: str, recipe: threads.SiteRecipe, zstd_level: int
 ) -> Receipt:
     """One bucket. Counts: as `ShardWriter`, `rows`, which are posts, and `merged`, answers in their question's text."""
     with ShardWriter(folder, bucket.name, zstd_level) as writer:
-        outcomes = _counting_answers(read_threads(bucket, file, recipe, window), writer)
+        outcomes = _counting_answers(threads.read_threads(bucket, file, recipe, window), writer)
         writer.count("rows", write_outcomes(outcomes, writer, no_derived_id, licence_table()))
         writer.count("rows", writer.counts.get("merged", 0))
     return writer.receipt()
 
 
-def _counting_answers(outcomes: Iterator[Outcome], writer: ShardWriter) -> Iterator[Outcome]:
+def _counting_answers(outcomes: Iterator[threads.Outcome], writer: ShardWriter) -> Iterator[threads.Outcome]:
     for outcome in outcomes:
         if isinstance(outcome, Document):
             writer.count("merged", len(outcome.meta.columns()["answers"]))

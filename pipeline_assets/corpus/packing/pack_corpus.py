@@ -19,15 +19,7 @@ from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document_shards import DocumentShard, gather_frames
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
-from pipeline_assets.corpus.packing.plan_files import (
-    SETTLED,
-    PlanFiles,
-    PlannedCorpus,
-    RowRange,
-    drawn_of,
-    encoded_corpus,
-    row_ranges,
-)
+from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.packing.recipe import PackRecipe, SettledPack, refuse_unencodable
 from pipeline_assets.corpus.packing.rows import SCHEMA, DrawnDocuments, SharedFileHash, write_boundaries, write_rows
 from pipeline_assets.corpus.spine.durable import DurableFile, reserve
@@ -130,7 +122,7 @@ def pack_corpus(
 
 
 def pack_work(
-    shard: DocumentShard | PlannedCorpus | RowRange,
+    shard: DocumentShard | plan_files.PlannedCorpus | plan_files.RowRange,
     window: Window,
     folder: BuildFolder,
     recipe: PackRecipe,
@@ -141,12 +133,12 @@ def pack_work(
     match shard:
         case DocumentShard():
             return encode_shard(shard, window, folder, tokenizer, zstd_level)
-        case PlannedCorpus():
+        case plan_files.PlannedCorpus():
             # Compiled code is loaded only where it is needed: by the one worker that plans.
             from pipeline_assets.corpus.packing.plan import plan_rows
 
             return plan_rows(shard, window, folder, recipe)
-        case RowRange():
+        case plan_files.RowRange():
             return write_rows(shard, window, folder, recipe.seq_len, load_tokenizer(tokenizer).padding, zstd_level)
 
 
@@ -162,21 +154,21 @@ def _pack(
     if recipe.num_seqs is not None:
         _refuse_beyond_disk(building, recipe.num_seqs, recipe.seq_len)
     library = load_tokenizer(tokenizer)
-    with encoded_corpus(work, shards, tokenizer, building, settings) as corpus:
+    with plan_files.encoded_corpus(work, shards, tokenizer, building, settings) as corpus:
         run, encoded, encodings = corpus.run, corpus.shards, corpus.receipts
         refuse_unencodable([shard.source for shard in shards], encodings)
-        [plan] = run("plan", [PlannedCorpus(encoded)], building)
-        files, settled = PlanFiles.below(building), SettledPack.from_content(plan.notes[SETTLED])
+        [plan] = run("plan", [plan_files.PlannedCorpus(encoded)], building)
+        files, settled = plan_files.PlanFiles.below(building), SettledPack.from_content(plan.notes[plan_files.SETTLED])
         row_bytes = settled.seq_len * DTYPE.itemsize
         if recipe.num_seqs is None:
             _refuse_beyond_disk(building, settled.num_seqs, settled.seq_len)
-        ranges = row_ranges(encoded, files, recipe.seq_len)
+        ranges = plan_files.row_ranges(encoded, files, recipe.seq_len)
         reserve(building.path(INPUT_IDS), settled.num_seqs * row_bytes)
         tokens, index = SharedFileHash(building.path(INPUT_IDS)), []
         for rows, receipt in zip(ranges, run("rows", ranges, building), strict=True):
             tokens.read_to(rows.stop * row_bytes)
             index.append(receipt.files[1])
-    documents = DrawnDocuments(drawn_of(plan, files), encoded, files, recipe.seq_len)
+    documents = DrawnDocuments(plan_files.drawn_of(plan, files), encoded, files, recipe.seq_len)
     outputs = [
         OutputFile(INPUT_IDS, settled.num_seqs, tokens.bytes_read, tokens.sha256, tokens.sha256),
         gather_frames(building, index, INDEX),

@@ -18,25 +18,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.formats import memmap
 from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter
-from pipeline_assets.corpus.formats.memmap import (
-    BOUNDARIES,
-    BOUNDARY_OFFSETS,
-    DTYPE,
-    INPUT_IDS,
-    Segment,
-    write_npy_header,
-)
 from pipeline_assets.corpus.formats.parquet import column_of, mask, numbers, repeated
-from pipeline_assets.corpus.packing.plan_files import (
-    Drawn,
-    DrawnSource,
-    EncodedShard,
-    PlanFiles,
-    RowRange,
-    first_documents,
-    mapped,
-)
+from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.spine.durable import DurableFile, write_range
 from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.files import blocks
@@ -61,11 +46,11 @@ class _Segments:
 
 
 def write_rows(
-    rows: RowRange, window: Window, folder: BuildFolder, seq_len: int, padding: int, zstd_level: int
+    rows: plan_files.RowRange, window: Window, folder: BuildFolder, seq_len: int, padding: int, zstd_level: int
 ) -> Receipt:
     """Files: the range of the token file that these rows are; the lines of these in the index. Counts: `tokens`."""
     segments = _segments_of(rows, seq_len)
-    tokens = np.empty((rows.stop - rows.start, seq_len), DTYPE)
+    tokens = np.empty((rows.stop - rows.start, seq_len), memmap.DTYPE)
     for row in np.flatnonzero(segments.of_tokens < seq_len).tolist():
         tokens[row, segments.of_tokens[row] :] = padding
     target = tokens.data.cast("B")
@@ -77,23 +62,23 @@ def write_rows(
         ids = shard.table.doc_ids.take(column_of(documents)).to_pylist()
         for segment, doc_id in zip(found.tolist(), ids, strict=True):
             doc_ids[segment], sources[segment] = doc_id, shard.source
-    first_byte, sha256 = rows.start * seq_len * DTYPE.itemsize, hashlib.sha256(target).hexdigest()
-    write_range(folder.path(INPUT_IDS), first_byte, target)
+    first_byte, sha256 = rows.start * seq_len * memmap.DTYPE.itemsize, hashlib.sha256(target).hexdigest()
+    write_range(folder.path(memmap.INPUT_IDS), first_byte, target)
     index = f"{WORK}/index/{rows.name}{SUFFIX}"
     with JsonlZstWriter(folder.path(index), zstd_level) as writer:
         columns = zip(doc_ids, sources, segments.starts.tolist(), segments.lengths.tolist(), strict=True)
-        of_all, bounds = [*itertools.starmap(Segment, columns)], itertools.pairwise(segments.of_rows.tolist())
+        of_all, bounds = [*itertools.starmap(memmap.Segment, columns)], itertools.pairwise(segments.of_rows.tolist())
         lines = _encoder.encode_lines([of_all[start:stop] for start, stop in bounds])
         writer.write_lines(lines, rows.stop - rows.start)
-    written = OutputFile(INPUT_IDS, rows.stop - rows.start, target.nbytes, sha256, sha256, first_byte)
+    written = OutputFile(memmap.INPUT_IDS, rows.stop - rows.start, target.nbytes, sha256, sha256, first_byte)
     return Receipt([written, writer.output(index)], {"tokens": int(segments.lengths.sum(dtype=np.int64))})
 
 
-def _segments_of(rows: RowRange, seq_len: int) -> _Segments:
-    of_rows = np.array(mapped(rows.plan.row_starts, np.int64)[rows.start : rows.stop + 1])
+def _segments_of(rows: plan_files.RowRange, seq_len: int) -> _Segments:
+    of_rows = np.array(plan_files.mapped(rows.plan.row_starts, np.int64)[rows.start : rows.stop + 1])
     first, stop = int(of_rows[0]), int(of_rows[-1])
     documents, starts, lengths = (
-        np.array(mapped(path, dtype)[first:stop])
+        np.array(plan_files.mapped(path, dtype)[first:stop])
         for path, dtype in (
             (rows.plan.documents, np.uint32),
             (rows.plan.starts, np.int32),
@@ -108,12 +93,12 @@ def _segments_of(rows: RowRange, seq_len: int) -> _Segments:
 
 
 def _by_shard(
-    rows: RowRange, segments: _Segments
-) -> Iterator[tuple[EncodedShard, NDArray[np.int64], NDArray[np.int64]]]:
+    rows: plan_files.RowRange, segments: _Segments
+) -> Iterator[tuple[plan_files.EncodedShard, NDArray[np.int64], NDArray[np.int64]]]:
     """Shards, the segments that come out of them, and these segments' documents, numbered in the shard, ascending."""
     order = np.argsort(segments.documents, kind="stable")
     documents = segments.documents[order].astype(np.int64)
-    firsts = first_documents(rows.encoded)
+    firsts = plan_files.first_documents(rows.encoded)
     bounds = np.searchsorted(documents, firsts).tolist()
     for shard, first, start, stop in zip(rows.encoded, firsts.tolist(), bounds, bounds[1:], strict=False):
         if start < stop:
@@ -126,7 +111,7 @@ def _copy(
     """Pieces of a token run to their places: read right there, since pages that are mapped first cost half as much
     again.
     """
-    bytes_of = [(column.astype(np.int64) * DTYPE.itemsize).tolist() for column in (starts, lengths, places)]
+    bytes_of = [(column.astype(np.int64) * memmap.DTYPE.itemsize).tolist() for column in (starts, lengths, places)]
     with open(token_file, "rb", buffering=0) as run:
         descriptor = run.fileno()
         for start, length, place in zip(*bytes_of, strict=True):
@@ -162,9 +147,9 @@ class DrawnDocuments:
         license_tokens: those packed of each source, by licence.
     """
 
-    drawn: Drawn
-    encoded: tuple[EncodedShard, ...]
-    plan: PlanFiles
+    drawn: plan_files.Drawn
+    encoded: tuple[plan_files.EncodedShard, ...]
+    plan: plan_files.PlanFiles
     seq_len: int
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     license_tokens: dict[str, Counter[str]] = field(default_factory=dict)
@@ -175,9 +160,12 @@ class DrawnDocuments:
         them that are in the set: all, but for the document that the budget cut; `first_row`, where it begins;
         `is_whole`: that row holds all of it.
         """
-        first_rows, is_whole = mapped(self.plan.first_rows, np.uint32), mapped(self.plan.is_whole, np.bool_)
+        first_rows, is_whole = (
+            plan_files.mapped(self.plan.first_rows, np.uint32),
+            plan_files.mapped(self.plan.is_whole, np.bool_),
+        )
         sources = {source.name: source for source in self.drawn.sources}
-        for shard, first in zip(self.encoded, first_documents(self.encoded).tolist(), strict=False):
+        for shard, first in zip(self.encoded, plan_files.first_documents(self.encoded).tolist(), strict=False):
             source, table = sources[shard.source], shard.table
             step = max(1, _CHUNK_DRAWS // (source.epochs + 1))
             for start in range(0, shard.documents, step):
@@ -206,7 +194,7 @@ class DrawnDocuments:
                 yield pa.Table.from_arrays(columns, schema=SCHEMA)
 
     def _draws(
-        self, source: DrawnSource, offset: int, start: int, stop: int
+        self, source: plan_files.DrawnSource, offset: int, start: int, stop: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Of some documents of a shard each draw: the document, numbered in the shard, the epoch, and its number.
 
@@ -261,24 +249,24 @@ def license_tokens(license_tags: pa.ChunkedArray, tokens: NDArray[np.int32]) -> 
 _CHUNK_ROWS = 1 << 16
 
 
-def write_boundaries(building: StagingDir, plan: PlanFiles) -> list[OutputFile]:
+def write_boundaries(building: StagingDir, plan: plan_files.PlanFiles) -> list[OutputFile]:
     """`boundaries.npy` and `boundary_offsets.npy`, see `formats.memmap`."""
-    row_starts = mapped(plan.row_starts, np.int64)
-    with DurableFile(building.path(BOUNDARIES)) as boundaries:
-        write_npy_header(boundaries, "<i4", (int(row_starts[-1]), 2))
+    row_starts = plan_files.mapped(plan.row_starts, np.int64)
+    with DurableFile(building.path(memmap.BOUNDARIES)) as boundaries:
+        memmap.write_npy_header(boundaries, "<i4", (int(row_starts[-1]), 2))
         for chunk in _boundaries(plan):
             boundaries.write(chunk.data)
-    with DurableFile(building.path(BOUNDARY_OFFSETS)) as offsets:
-        write_npy_header(offsets, "<i8", row_starts.shape)
+    with DurableFile(building.path(memmap.BOUNDARY_OFFSETS)) as offsets:
+        memmap.write_npy_header(offsets, "<i8", row_starts.shape)
         offsets.write(row_starts.data)
     return [
-        OutputFile.plain(BOUNDARIES, int(row_starts[-1]), boundaries),
-        OutputFile.plain(BOUNDARY_OFFSETS, len(row_starts), offsets),
+        OutputFile.plain(memmap.BOUNDARIES, int(row_starts[-1]), boundaries),
+        OutputFile.plain(memmap.BOUNDARY_OFFSETS, len(row_starts), offsets),
     ]
 
 
-def _boundaries(plan: PlanFiles) -> Iterator[NDArray[np.int32]]:
-    row_starts, lengths = mapped(plan.row_starts, np.int64), mapped(plan.lengths, np.int32)
+def _boundaries(plan: plan_files.PlanFiles) -> Iterator[NDArray[np.int32]]:
+    row_starts, lengths = plan_files.mapped(plan.row_starts, np.int64), plan_files.mapped(plan.lengths, np.int32)
     for first in range(0, len(row_starts) - 1, _CHUNK_ROWS):
         of_rows = row_starts[first : first + _CHUNK_ROWS + 1]
         pieces = lengths[of_rows[0] : of_rows[-1]]

@@ -21,16 +21,8 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.compression import write_rows
+from pipeline_assets.corpus.parallel_text import sample
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Pair, Rows, Sides, TranslationFile, canonical, pair_uid
-from pipeline_assets.corpus.parallel_text.sample import (
-    MANIFEST,
-    MANIFEST_META,
-    SampledPair,
-    SampleMeta,
-    SampleRecipe,
-    SampleSource,
-    assign_splits,
-)
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.sampling import Reservoir, new_reservoir
@@ -126,12 +118,12 @@ class Cursor(msgspec.Struct):
 _decode = msgspec.json.Decoder(Cursor).decode
 
 
-def new_cursor(recipe: SampleRecipe) -> Cursor:
+def new_cursor(recipe: sample.SampleRecipe) -> Cursor:
     """Before the first row."""
     return Cursor(new_reservoir(recipe.algorithm, recipe.k, recipe.seed))
 
 
-def kept_cursor(building: StagingDir, recipe: SampleRecipe, rows: int) -> tuple[Cursor, SeenUids]:
+def kept_cursor(building: StagingDir, recipe: sample.SampleRecipe, rows: int) -> tuple[Cursor, SeenUids]:
     """The pass as it was last kept; its beginning where it never was, or some of it is lost."""
     is_stream, last = recipe.duplicates == "stream", building.receipt(_CURSOR, "last")
     cursor, seen = new_cursor(recipe), SeenUids(rows if is_stream else 0)
@@ -147,7 +139,7 @@ def kept_cursor(building: StagingDir, recipe: SampleRecipe, rows: int) -> tuple[
     return kept, seen
 
 
-def keep_cursor(building: StagingDir, cursor: Cursor, bits: list[int], recipe: SampleRecipe) -> None:
+def keep_cursor(building: StagingDir, cursor: Cursor, bits: list[int], recipe: sample.SampleRecipe) -> None:
     """From now on a pass that is cut goes on from here.
 
     Args:
@@ -164,7 +156,7 @@ def keep_cursor(building: StagingDir, cursor: Cursor, bits: list[int], recipe: S
 
 
 def draw(
-    files: Sequence[TranslationFile], recipe: SampleRecipe, cursor: Cursor, seen: SeenUids, chunk_rows: int
+    files: Sequence[TranslationFile], recipe: sample.SampleRecipe, cursor: Cursor, seen: SeenUids, chunk_rows: int
 ) -> Iterator[list[int]]:
     """Moves the cursor over the files. How often it stops, `chunk_rows`, changes nothing of what is drawn.
 
@@ -209,7 +201,7 @@ class _Judge:
         is_blind: whether those that the reservoir passes over need not be looked at.
     """
 
-    def __init__(self, recipe: SampleRecipe, cursor: Cursor, seen: SeenUids) -> None:
+    def __init__(self, recipe: sample.SampleRecipe, cursor: Cursor, seen: SeenUids) -> None:
         self._recipe, self.cursor, self._seen, self._bits, self.file = recipe, cursor, seen, list[int](), ""
         self._uids = {pair.uid for pair in cursor.reservoir.items}
         self._looks = recipe.filters is not None or recipe.duplicates == "stream" or recipe.weight == "chars"
@@ -286,8 +278,8 @@ class _Judge:
 def write_sample(
     building: StagingDir,
     files: Sequence[TranslationFile],
-    recipe: SampleRecipe,
-    source: SampleSource,
+    recipe: sample.SampleRecipe,
+    source: sample.SampleSource,
     sampled_at: datetime.datetime,
     rows: int | None = None,
     chunk_rows: int = _CHUNK_ROWS,
@@ -316,12 +308,12 @@ def write_sample(
         raise
     rejects = [asdict(reject) for reject in cursor.rejects]
     content = [
-        replace(building.write(MANIFEST, data), rows=recipe.k),
+        replace(building.write(sample.MANIFEST, data), rows=recipe.k),
         write_rows(building.path(REJECTS_FILE), REJECTS_FILE, rejects, settings.zstd_level),
     ]
     counts = {"ledger": meta.ledger.to_json(), "pairs": dict(meta.split_sizes)}
     decisions = {"filters_sha256": meta.filters_sha256, "order": "split (train, val, test), then uid"}
-    return BuildResult(content, counts, decisions, labels=[building.write(MANIFEST_META, meta.to_bytes())])
+    return BuildResult(content, counts, decisions, labels=[building.write(sample.MANIFEST_META, meta.to_bytes())])
 
 
 def materialize(
@@ -332,7 +324,7 @@ def materialize(
     *,
     files: Sequence[TranslationFile],
     languages: tuple[str, str],
-    source: SampleSource,
+    source: sample.SampleSource,
     folder: Path,
     **others: object,
 ) -> Path:
@@ -348,20 +340,20 @@ def materialize(
     asked = {"k": k, "seed": seed, "filters": None if filters is None else dict(filters), **others}
     asked["languages"] = dict(zip(("src", "tgt"), languages, strict=True))
     asked["splits"] = dict(zip(SPLITS, splits, strict=True))
-    recipe = SampleRecipe.of(asked, "materialize")
+    recipe = sample.SampleRecipe.of(asked, "materialize")
     cursor = new_cursor(recipe)
     for _ in draw(files, recipe, cursor, SeenUids(), _CHUNK_ROWS):
         pass
     data, meta = _sampled(cursor, recipe, source, datetime.datetime.now(datetime.UTC), folder)
     durable.make_folder(folder)
-    durable.write_durably(folder / MANIFEST, data)
-    durable.write_durably(folder / MANIFEST_META, meta.to_bytes())
-    return folder / MANIFEST
+    durable.write_durably(folder / sample.MANIFEST, data)
+    durable.write_durably(folder / sample.MANIFEST_META, meta.to_bytes())
+    return folder / sample.MANIFEST
 
 
 def _sampled(
-    cursor: Cursor, recipe: SampleRecipe, source: SampleSource, sampled_at: datetime.datetime, where: Path
-) -> tuple[bytes, SampleMeta]:
+    cursor: Cursor, recipe: sample.SampleRecipe, source: sample.SampleSource, sampled_at: datetime.datetime, where: Path
+) -> tuple[bytes, sample.SampleMeta]:
     """A sample whose pass has ended: the manifest, and what is told of it.
 
     Raises:
@@ -375,8 +367,8 @@ def _sampled(
         raise UsageError(what, bare("k"), "ask for fewer, loosen the filters, or give more files")
     told = {"revision": source.revision, "seed": recipe.seed, "k": recipe.k, "filters_sha256": recipe.filters_sha256}
     lines = [
-        msgspec.convert({**msgspec.structs.asdict(pair), "split": split, **told}, SampledPair)
-        for pair, split in zip(held, assign_splits(held, recipe.splits, recipe.seed), strict=True)
+        msgspec.convert({**msgspec.structs.asdict(pair), "split": split, **told}, sample.SampledPair)
+        for pair, split in zip(held, sample.assign_splits(held, recipe.splits, recipe.seed), strict=True)
     ]
     lines.sort(key=lambda line: (SPLITS.index(line.split), line.uid, line.file, line.row))
     data = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
@@ -393,7 +385,7 @@ def _sampled(
         "manifest_sha256": hashlib.sha256(data).hexdigest(),
         "sampled_at": sampled_at.isoformat(timespec="seconds"),
     }
-    return data, msgspec.convert(meta, SampleMeta)
+    return data, msgspec.convert(meta, sample.SampleMeta)
 
 
 def _words(reject: Reject) -> str:

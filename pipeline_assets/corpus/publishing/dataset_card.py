@@ -21,14 +21,7 @@ import pyarrow.parquet as pq
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
 from pipeline_assets.corpus.pages import code, markdown_table, plain
-from pipeline_assets.corpus.publishing.export import (
-    CardConfig,
-    ConfigSplit,
-    card_metadata,
-    hub_licence,
-    hub_split_names,
-    type_name,
-)
+from pipeline_assets.corpus.publishing import export
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 
@@ -160,7 +153,7 @@ def dataset_card(card: CardContent) -> str:
     Raises:
         ValueError: there is no split, or two have one name.
     """
-    names = hub_split_names([split.name for split in card.splits])
+    names = export.hub_split_names([split.name for split in card.splits])
     if not names or len(names) != len(card.splits):
         raise ValueError(f"a card is of one or more splits, each once, not {[split.name for split in card.splits]}")
     sections = [
@@ -245,7 +238,7 @@ def _licences(splits: Sequence[CardSplit], names: Mapping[str, str]) -> list[str
         most = sorted(split.licences.items(), key=lambda item: (-item[1], item[0] is None, item[0] or ""))
         for licence, count in most[:_MOST_LICENCES]:
             shown = "not stated" if licence is None else code(licence[:_LICENCE_CHARACTERS])
-            rows.append((code(names[split.name]), shown, code(hub_licence(licence)), count))
+            rows.append((code(names[split.name]), shown, code(export.hub_licence(licence)), count))
         if more := most[_MOST_LICENCES:]:
             rows.append((code(names[split.name]), f"{len(more):,} more", "", sum(count for _, count in more)))
     head = ["Each row has its own, in `meta_license`, as the source says it.", ""]
@@ -265,7 +258,7 @@ def _columns(splits: Sequence[CardSplit]) -> list[str]:
 
 
 def _type(kind: pa.DataType) -> str:
-    return f"list of {type_name(kind)}" if pa.types.is_list(kind) else type_name(kind)
+    return f"list of {export.type_name(kind)}" if pa.types.is_list(kind) else export.type_name(kind)
 
 
 def _share(part: int, rows: int) -> str:
@@ -322,16 +315,16 @@ def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
     for split in card.splits:
         licences.update(split.licences)
     splits = [
-        ConfigSplit(
+        export.ConfigSplit(
             names[split.name], files_pattern(split.name, split.files), split.rows, split.bytes, split.uncompressed_bytes
         )
         for split in card.splits
     ]
-    return card_metadata(
+    return export.card_metadata(
         card.title,
         licences,
         tags=["corpusmill", card.template.partition("/")[0]],
         sources=[card.source] if card.revision is not None else [],
-        configs=[CardConfig.of("default", splits, SCHEMA)],
+        configs=[export.CardConfig.of("default", splits, SCHEMA)],
         rows=sum(split.rows for split in card.splits),
     )

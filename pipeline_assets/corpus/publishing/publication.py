@@ -18,14 +18,7 @@ from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table, stated_tag
 from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
 from pipeline_assets.corpus.pages import code, markdown_table, plain
-from pipeline_assets.corpus.publishing.export import (
-    DEFAULT,
-    CardConfig,
-    ConfigSplit,
-    card_metadata,
-    hub_licence,
-    hub_split_names,
-)
+from pipeline_assets.corpus.publishing import export
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo, Item
 from pipeline_assets.corpus.readers.hub_configs import CARD, metadata_of_card, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -119,7 +112,7 @@ class Publication:
     @property
     def split_names(self) -> dict[str, str]:
         """The hub's name of each split."""
-        return hub_split_names(sorted({split.split for splits in self.configs.values() for split in splits}))
+        return export.hub_split_names(sorted({split.split for splits in self.configs.values() for split in splits}))
 
     def terms(self) -> Iterator[str]:
         """What a person should know before anything is sent: licences, and what readers agree to."""
@@ -184,7 +177,7 @@ def splits_of(artifact: Artifact) -> tuple[list[PublishedSplit], set[tuple[str, 
         if (found := _ROWS.fullmatch(stored.path)) is None:
             continue
         pattern = pattern_of(stored.path)
-        split = splits.setdefault(pattern, PublishedSplit(found[1] or DEFAULT, found[2], pattern))
+        split = splits.setdefault(pattern, PublishedSplit(found[1] or export.DEFAULT, found[2], pattern))
         try:
             with open_parquet(artifact.path(stored.path)) as file:
                 footer, rows = file.metadata, file.read(_READ)
@@ -238,14 +231,17 @@ def _card(made: Publication, sources: Sequence[Source], repo: HubRepo) -> str:
         *([["## Columns", "", *_columns(made)]] if made.configs else []),
         ["## Is it as it was published?", "", *_verifying(repo, manifest.digest)],
     ]
-    head = card_metadata(
+    head = export.card_metadata(
         title,
         made.licences,
         tags=["corpusmill"],
         configs=[
-            CardConfig.of(
+            export.CardConfig.of(
                 config,
-                [ConfigSplit(names[of.split], of.pattern, of.rows, of.bytes, of.uncompressed_bytes) for of in splits],
+                [
+                    export.ConfigSplit(names[of.split], of.pattern, of.rows, of.bytes, of.uncompressed_bytes)
+                    for of in splits
+                ],
             )
             for config, splits in made.configs.items()
         ],
@@ -299,7 +295,12 @@ def _about_configs(made: Publication) -> list[str]:
 
 def _terms(made: Publication, sources: Sequence[Source]) -> list[str]:
     rows: list[list[str | int]] = [
-        ["not stated" if licence is None else code(licence[:80]), code(hub_licence(licence)), _address(licence), count]
+        [
+            "not stated" if licence is None else code(licence[:80]),
+            code(export.hub_licence(licence)),
+            _address(licence),
+            count,
+        ]
         for licence, count in sorted(made.licences.items(), key=lambda item: (-item[1], item[0] or ""))
     ]
     of: list[list[str | int]] = [

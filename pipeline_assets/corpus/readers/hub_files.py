@@ -20,15 +20,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from pipeline_assets.corpus.readers.hub_http import (
-    PROGRESS_S,
-    HubCall,
-    HubClient,
-    RepoType,
-    Traffic,
-    reading_answer,
-    with_retries,
-)
+from pipeline_assets.corpus.readers import hub_http
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError, UsageError
 from pipeline_assets.corpus.spine.files import OwnFile, blocks, file_sha256
@@ -37,7 +29,7 @@ logger = logging.getLogger("corpusmill")
 F = TypeVar("F")
 T = TypeVar("T")
 _PARTIAL = ".part"
-_NAMES: dict[RepoType, tuple[re.Pattern[str], str]] = {
+_NAMES: dict[hub_http.RepoType, tuple[re.Pattern[str], str]] = {
     "dataset": (re.compile(r"[\w.-]+/[\w.-]+"), "HuggingFaceFW/fineweb-edu"),
     "model": (re.compile(r"(\w[\w.-]*/)?\w[\w.-]*"), "unsloth/gpt-oss-120b"),  # the oldest ones have no owner
 }
@@ -171,9 +163,9 @@ class HubFiles:
     token: str | None = None
     tries: int = 6
     wait_s: float = 1.0
-    progress_s: float = PROGRESS_S
-    traffic: Traffic = field(default_factory=Traffic, compare=False, repr=False)
-    repo_type: RepoType = "dataset"
+    progress_s: float = hub_http.PROGRESS_S
+    traffic: hub_http.Traffic = field(default_factory=hub_http.Traffic, compare=False, repr=False)
+    repo_type: hub_http.RepoType = "dataset"
 
     def of_models(self) -> "HubFiles":
         """The same for models, with the same counter."""
@@ -245,7 +237,7 @@ class HubFiles:
     def _commit(self, dataset: str, revision: str) -> str:
         client = self.client()
         answer, _ = client.page(f"{self._api(client, dataset)}/revision/{quote(revision, safe='')}")
-        with reading_answer():
+        with hub_http.reading_answer():
             sha = answer["sha"]
             if not _COMMIT.fullmatch(sha):
                 raise ValueError(f"{sha!r} is no commit")
@@ -259,7 +251,7 @@ class HubFiles:
         url: str | None = f"{self._api(client, dataset)}/tree/{commit}?recursive=true&expand=false"
         while url is not None:
             entries, url = client.page(url)
-            with reading_answer():
+            with hub_http.reading_answer():
                 if url is not None and not entries:
                     raise ValueError("an empty page names a next one")
                 for entry in entries:
@@ -331,11 +323,13 @@ class HubFiles:
     def call(self, dataset: str, revision: str, call: Callable[[], T], *, writes: bool = False) -> T:
         """As `with_retries`, with this patience."""
         address, patience = self.client().address, (self.tries, self.wait_s)
-        return with_retries(call, HubCall(dataset, revision, address, *patience, writes, self.repo_type))
+        return hub_http.with_retries(
+            call, hub_http.HubCall(dataset, revision, address, *patience, writes, self.repo_type)
+        )
 
-    def client(self) -> HubClient:
+    def client(self) -> hub_http.HubClient:
         """Whose requests a call may make."""
-        return HubClient(self.endpoint, self.token, self.progress_s, self.traffic)
+        return hub_http.HubClient(self.endpoint, self.token, self.progress_s, self.traffic)
 
     def listing_path(self, dataset: str, commit: str) -> Path:
         """Where the cache keeps what a dataset holds at a commit."""
@@ -357,7 +351,7 @@ class HubFiles:
         check_name(dataset, self.repo_type)
         return (self.cache if self.repo_type == "dataset" else self.cache / "models") / dataset.replace("/", "--")
 
-    def _api(self, client: HubClient, dataset: str) -> str:
+    def _api(self, client: hub_http.HubClient, dataset: str) -> str:
         return f"{client.address}/api/{self.repo_type}s/{dataset}"
 
 
@@ -397,12 +391,12 @@ def _changed(what: str, where: str) -> InputError:
     return InputError(what, where, "the file changed under its name: pin a new commit")
 
 
-def is_name(name: str, repo_type: RepoType) -> bool:
+def is_name(name: str, repo_type: hub_http.RepoType) -> bool:
     """Whether a dataset, or a model, may be called so on a hub."""
     return _NAMES[repo_type][0].fullmatch(name) is not None
 
 
-def check_name(name: str, repo_type: RepoType = "dataset") -> None:
+def check_name(name: str, repo_type: hub_http.RepoType = "dataset") -> None:
     """
     Raises:
         UsageError: it is no name of one.

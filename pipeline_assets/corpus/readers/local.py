@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.columns import (
     Fault,
     LicensedColumns,
@@ -29,21 +30,11 @@ from pipeline_assets.corpus.readers.columns import (
 )
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line_before, line_blocks, lines
 from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, row_group_runs
-from pipeline_assets.corpus.readers.source_folder import (
-    COMPRESSED,
-    FORMATS,
-    ByteRange,
-    Format,
-    SourceFile,
-    byte_ranges,
-    format_of,
-    open_source,
-)
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
 from pipeline_assets.corpus.spine.recipe import Option
 
 LOOKED_AT = 20  # rows of a file, where only the first are looked at; and files
-Piece = ByteRange | RowGroupRun
+Piece = source_folder.ByteRange | RowGroupRun
 TEXT_COLUMNS = LicensedColumns(text="text", id=None, created_at=None, license=None)
 
 
@@ -53,7 +44,7 @@ _LATER_KEYS = frozenset({"text_endings", "license_files"})
 def _is_text_ending(ending: str) -> str:
     if not re.fullmatch(r"(\.[a-z0-9_+-]+)+", ending):
         raise ValueError("the ending of a name is a dot and lower-case letters, such as .py; it fits in either case")
-    if ending.endswith((*FORMATS, *COMPRESSED)):
+    if ending.endswith((*source_folder.FORMATS, *source_folder.COMPRESSED)):
         raise ValueError(f"files that end with {ending} are read already, each as what it is: leave it out")
     return ending
 
@@ -89,9 +80,9 @@ class LocalRecipe(SourceLabels):
         """As `RecipePart.content`, without keys that came later and aren't used: what is made is what was made."""
         return {key: value for key, value in super().content().items() if value or key not in _LATER_KEYS}
 
-    def format_of(self, name: str) -> Format | None:
+    def format_of(self, name: str) -> source_folder.Format | None:
         """Of a file, by its name."""
-        return format_of(name, self.text_endings)
+        return source_folder.format_of(name, self.text_endings)
 
     def is_license_file(self, name: str) -> bool:
         """Whether a file, by its name, says the licence of others."""
@@ -103,7 +94,7 @@ def is_named(name: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(PurePosixPath(name).name, pattern)
 
 
-def plan_local(files: Sequence[SourceFile], recipe: LocalRecipe, shard_bytes: int) -> list[Piece]:
+def plan_local(files: Sequence[source_folder.SourceFile], recipe: LocalRecipe, shard_bytes: int) -> list[Piece]:
     """The files in pieces of about `shard_bytes`, in order: the same for the same sizes and footers.
 
     Small files are a piece each; `grouped_by_size` makes shards of them, by `bytes`.
@@ -127,26 +118,26 @@ def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[st
     return ((place, text if isinstance(text, Fault) else {"text": text}) for place, text in texts)
 
 
-def first_rows(file: SourceFile) -> list[dict[str, Any]]:
+def first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
     """The first rows of a file of JSON lines or Parquet, without those that can't be read."""
     rows: Iterator[tuple[int, dict[str, Any] | Fault]]
-    if format_of(file.name) == "parquet":
+    if source_folder.format_of(file.name) == "parquet":
         rows = (row for run in row_group_runs(file, None, 1) for row in parquet_rows(run, LOOKED_AT))
     else:
-        [piece, *_] = byte_ranges(file, file.bytes)
+        [piece, *_] = source_folder.byte_ranges(file, file.bytes)
         rows = json_rows(piece, lines(piece))
     return [row for _, row in itertools.islice(rows, LOOKED_AT) if not isinstance(row, Fault)]
 
 
-def check_first_rows(files: Sequence[SourceFile], columns: LicensedColumns) -> None:
+def check_first_rows(files: Sequence[source_folder.SourceFile], columns: LicensedColumns) -> None:
     """
     Raises:
         UsageError: Parquet without a column that is named; files of JSON lines whose first rows all lack the text's.
         InputError: a file that can't be read.
     """
-    lines_of: list[tuple[SourceFile, dict[str, Any]]] = []
+    lines_of: list[tuple[source_folder.SourceFile, dict[str, Any]]] = []
     for file in files[:LOOKED_AT]:
-        match format_of(file.name):
+        match source_folder.format_of(file.name):
             case "parquet":
                 row_group_runs(file, columns, 1)
             case "lines":
@@ -157,28 +148,34 @@ def check_first_rows(files: Sequence[SourceFile], columns: LicensedColumns) -> N
         raise UsageError(what, file.path, another_column("text"))
 
 
-def _pieces(file: SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence[Piece]:
+def _pieces(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence[Piece]:
     kind = recipe.format_of(file.name)
     if kind is None:
-        what = f"its name ends with none of {', '.join([*FORMATS, *recipe.text_endings])}, compressed or not"
+        what = (
+            f"its name ends with none of {', '.join([*source_folder.FORMATS, *recipe.text_endings])}, compressed or not"
+        )
         fix = f"rename it, narrow the pattern, or add its ending to {key('text_endings', IN_RECIPE)}"
         raise UsageError(what, file.path, fix)
     if kind == "text":
         if recipe.text_unit is None:
             fix = f"set {key('text_unit', IN_RECIPE)} to `file` or `paragraph`"
             raise UsageError("what of a text file is a document is not said", file.path, fix)
-        return [ByteRange(file)] if recipe.text_unit == "file" else byte_ranges(file, shard_bytes)
+        return (
+            [source_folder.ByteRange(file)]
+            if recipe.text_unit == "file"
+            else source_folder.byte_ranges(file, shard_bytes)
+        )
     if recipe.columns is None:
         raise UsageError("which column holds the text is not said", file.path, "set `columns` in the recipe")
     if kind == "parquet":
         return row_group_runs(file, recipe.columns, shard_bytes)
-    with open_source(file) as opened:
+    with source_folder.open_source(file) as opened:
         if opened.read(4) == b"PAR1":
             raise InputError("it is a Parquet file", file.path, "give it a name that ends with .parquet")
-    return byte_ranges(file, shard_bytes)
+    return source_folder.byte_ranges(file, shard_bytes)
 
 
-def whole_text(piece: ByteRange) -> Iterator[tuple[int, str | Fault]]:
+def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
     """(0, the file's text as it is, or the fault).
 
     Raises:
@@ -191,7 +188,7 @@ def whole_text(piece: ByteRange) -> Iterator[tuple[int, str | Fault]]:
     yield 0, _decoded(text)
 
 
-def paragraphs(piece: ByteRange) -> Iterator[tuple[int, str | Fault]]:
+def paragraphs(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
     """(place, text or fault) of the paragraphs that begin in the range, each to its end.
 
     A paragraph is a run of lines that are not blank. The newline of its last line is not part of it, others are.
@@ -202,7 +199,7 @@ def paragraphs(piece: ByteRange) -> Iterator[tuple[int, str | Fault]]:
     paragraph = bytearray()
     begin = 0
     is_after_blank = True if piece.start == 0 else None
-    for place, line in lines(ByteRange(piece.file, piece.start)):
+    for place, line in lines(source_folder.ByteRange(piece.file, piece.start)):
         is_blank = not line.strip()
         if is_after_blank is None:
             is_after_blank = not line_before(piece.file, place).strip()
@@ -220,7 +217,7 @@ def paragraphs(piece: ByteRange) -> Iterator[tuple[int, str | Fault]]:
         yield begin, _decoded(paragraph.rstrip(b"\r\n"))
 
 
-def _check_size(piece: ByteRange, begin: int, end: int) -> None:
+def _check_size(piece: source_folder.ByteRange, begin: int, end: int) -> None:
     if end - begin > MAX_LINE_BYTES:
         what = f"the text at byte {begin:,} is longer than {MAX_LINE_BYTES >> 20} MiB"
         fix = f"as {key('text_unit')} take `paragraph`, or cut the file at blank lines"

@@ -11,22 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from pipeline_assets.corpus.readers.hub_files import (
-    HubFile,
-    HubFiles,
-    Span,
-    hub_entry,
-    in_order,
-    is_digest,
-    read_listing,
-)
-from pipeline_assets.corpus.readers.source_folder import (
-    SourceFile,
-    SourceFolder,
-    as_provenance,
-    folder_path,
-    open_source,
-)
+from pipeline_assets.corpus.readers import hub_files, source_folder
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
@@ -57,41 +42,45 @@ def as_model(name: str) -> str:
     return f"models/{name}"
 
 
-def listed_files(entries: Iterable[Mapping[str, Any]]) -> list[HubFile]:
+def listed_files(entries: Iterable[Mapping[str, Any]]) -> list[hub_files.HubFile]:
     """Files of a hub, of entries as `hub_entry` makes them."""
-    return [HubFile(entry["name"].partition(":")[2], entry["bytes"], entry["digest"]) for entry in entries]
+    return [hub_files.HubFile(entry["name"].partition(":")[2], entry["bytes"], entry["digest"]) for entry in entries]
 
 
-def pinned_files(pin: Manifest) -> tuple[str, str, list[HubFile]]:
+def pinned_files(pin: Manifest) -> tuple[str, str, list[hub_files.HubFile]]:
     """Dataset or model, commit and files of a pin of a hub, in order."""
     recipe = pin.identity.recipe
     name = recipe["dataset"] if "dataset" in recipe else recipe["name"]
     return str(name), str(recipe["revision"]), listed_files(pin.identity.inputs)
 
 
-def fetch_pinned(hub: HubFiles, pin: Manifest, threads: int, log_every_s: float) -> list[SourceFile]:
+def fetch_pinned(
+    hub: hub_files.HubFiles, pin: Manifest, threads: int, log_every_s: float
+) -> list[source_folder.SourceFile]:
     """The files that a pin lists, whole, in the cache, each checked against its hash."""
     dataset, commit, listed = pinned_files(pin)
     progress = Progress(f"fetch {pin.name}", sum(file.size for file in listed), "bytes", log_every_s, quiet_s=1.0)
     files = []
 
-    def fetch(file: HubFile) -> SourceFile:
-        return SourceFile(hub.fetch(dataset, commit, file).local, file.path, file.size)
+    def fetch(file: hub_files.HubFile) -> source_folder.SourceFile:
+        return source_folder.SourceFile(hub.fetch(dataset, commit, file).local, file.path, file.size)
 
-    for file in in_order(fetch, listed, threads):
+    for file in hub_files.in_order(fetch, listed, threads):
         files.append(file)
         progress.add(file.bytes)
     return files
 
 
-def pin_of_hub(dataset: str, commit: str, files: Sequence[HubFile], decisions: Mapping[str, Any]) -> BuildResult:
+def pin_of_hub(
+    dataset: str, commit: str, files: Sequence[hub_files.HubFile], decisions: Mapping[str, Any]
+) -> BuildResult:
     """Files of a hub dataset, whole, as the listing at the commit has them; nothing is fetched."""
     counts = {"files": len(files), "bytes": sum(file.size for file in files)}
-    return BuildResult([], counts, decisions, outside=[hub_entry(dataset, commit, file) for file in files])
+    return BuildResult([], counts, decisions, outside=[hub_files.hub_entry(dataset, commit, file) for file in files])
 
 
 def pin_of_folder(
-    source: SourceFolder, root: Path, settings: RunSettings, decisions: Mapping[str, Any] | None = None
+    source: source_folder.SourceFolder, root: Path, settings: RunSettings, decisions: Mapping[str, Any] | None = None
 ) -> BuildResult:
     """The files of a folder, hashed.
 
@@ -103,14 +92,14 @@ def pin_of_folder(
     """
     folder = source.below(root)
     files = folder.files()
-    provenance = as_provenance(folder, files, root.absolute())
+    provenance = source_folder.as_provenance(folder, files, root.absolute())
     size = sum(file.bytes for file in files)
     progress, inputs = Progress(settings.title("hash"), size, "bytes", settings.log_every_s), []
-    for file, digest in zip(files, in_order(_digest, files, settings.workers), strict=True):
+    for file, digest in zip(files, hub_files.in_order(_digest, files, settings.workers), strict=True):
         inputs.append({"name": file.name, "digest": f"sha256:{digest}", "bytes": file.bytes})
         progress.add(file.bytes)
     again = folder.files()
-    if again != files or as_provenance(folder, again, root.absolute()) != provenance:
+    if again != files or source_folder.as_provenance(folder, again, root.absolute()) != provenance:
         raise RetryableError("files changed while they were hashed", folder.path, "let nothing write there, run again")
     counts = {"files": len(files), "bytes": size}
     return BuildResult([], counts, decisions or {}, outside=inputs, provenance=provenance)
@@ -122,8 +111,8 @@ def preview_inputs(raw: Artifact) -> list[dict[str, str]]:
     return [{"file": file["name"], "bytes": f"{file['bytes']:,}", "digest": file["digest"]} for file in files]
 
 
-def _digest(file: SourceFile) -> str:
-    with open_source(file) as opened:
+def _digest(file: source_folder.SourceFile) -> str:
+    with source_folder.open_source(file) as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
@@ -190,18 +179,22 @@ def held_of_hub(cache: Path, outside: Mapping[str, Sequence[Entry]]) -> HeldOfHu
 
 def _hub_file(entry: Entry) -> re.Match[str] | None:
     match = _HUB_FILE.fullmatch(entry["name"])
-    return match if match is not None and is_digest(entry["digest"]) else None
+    return match if match is not None and hub_files.is_digest(entry["digest"]) else None
 
 
-def _repo_of(cache: Path, match: re.Match[str]) -> tuple[HubFiles, str]:
+def _repo_of(cache: Path, match: re.Match[str]) -> tuple[hub_files.HubFiles, str]:
     """The cache that the bytes of a hub file are kept in, and the name of its dataset or model."""
     model: str | None = match["model"]
-    return (HubFiles(cache), match["dataset"]) if model is None else (HubFiles(cache).of_models(), model)
+    return (
+        (hub_files.HubFiles(cache), match["dataset"])
+        if model is None
+        else (hub_files.HubFiles(cache).of_models(), model)
+    )
 
 
 def _look_for(entry: Entry, folder: Path, artifact: str, was_read: bool, held: HeldOfHub) -> None:
     held.listed += 1
-    spans: list[Span] = []
+    spans: list[hub_files.Span] = []
     for span in _spans_in(folder):
         size = span.local.stat().st_size
         if size == span.stop - span.start:
@@ -220,7 +213,7 @@ def _look_for(entry: Entry, folder: Path, artifact: str, was_read: bool, held: H
         (held.whole if is_whole else held.in_part if is_here else held.not_here).append(entry["name"])
 
 
-def spans_of(cache: Path, entry: Entry) -> list[Span]:
+def spans_of(cache: Path, entry: Entry) -> list[hub_files.Span]:
     """The bytes of a hub file that the cache holds: in order, no byte in two spans."""
     match = _hub_file(entry)
     if match is None:
@@ -230,7 +223,7 @@ def spans_of(cache: Path, entry: Entry) -> list[Span]:
     return _apart([span for span in _spans_in(folder) if span.local.stat().st_size == span.stop - span.start])
 
 
-def covers(spans: Sequence[Span], start: int, stop: int) -> bool:
+def covers(spans: Sequence[hub_files.Span], start: int, stop: int) -> bool:
     """Whether spans, in order, hold all of [start, stop)."""
     for span in spans:
         if span.start <= start < span.stop:
@@ -238,30 +231,30 @@ def covers(spans: Sequence[Span], start: int, stop: int) -> bool:
     return start >= stop
 
 
-def _spans_in(folder: Path) -> Iterator[Span]:
+def _spans_in(folder: Path) -> Iterator[hub_files.Span]:
     for path in folder.glob("*-*.*"):
         match = _SPAN.fullmatch(path.name)
         if match is not None:
-            yield Span(int(match["start"]), int(match["stop"]), path)
+            yield hub_files.Span(int(match["start"]), int(match["stop"]), path)
 
 
-def _apart(spans: Sequence[Span]) -> list[Span]:
+def _apart(spans: Sequence[hub_files.Span]) -> list[hub_files.Span]:
     """Spans in order without those that begin inside one before them; of two with one start, the longer."""
-    apart: list[Span] = []
+    apart: list[hub_files.Span] = []
     for span in sorted(spans, key=lambda span: (span.start, -span.stop)):
         if not apart or span.start >= apart[-1].stop:
             apart.append(span)
     return apart
 
 
-def _task_of_file(entry: Entry, tiles: Sequence[Span]) -> HashTask:
+def _task_of_file(entry: Entry, tiles: Sequence[hub_files.Span]) -> HashTask:
     algorithm, _, expected = entry["digest"].partition(":")
     paths = tuple(span.local for span in tiles)
     said = "the hub lists"
     return HashTask(entry["digest"], entry["name"], paths, entry["bytes"], cast(Algorithm, algorithm), expected, said)
 
 
-def _task_of_span(entry: Entry, span: Span) -> HashTask:
+def _task_of_span(entry: Entry, span: hub_files.Span) -> HashTask:
     name = f"{entry['name']} bytes {span.start}-{span.stop}"
     sha256 = span.local.suffix[1:]
     return HashTask(entry["digest"], name, (span.local,), span.stop - span.start, "sha256", sha256, "fetched with")
@@ -270,7 +263,7 @@ def _task_of_span(entry: Entry, span: Span) -> HashTask:
 def _listing_findings(path: Path, listed: Sequence[tuple[str, Entry]], artifact: str) -> Iterator[Finding]:
     """Where the cached listing of a commit says something else than the manifest; a listing that isn't here is fine."""
     try:
-        cached = {file.path: (file.digest, file.size) for file in read_listing(path)}
+        cached = {file.path: (file.digest, file.size) for file in hub_files.read_listing(path)}
     except FileNotFoundError:
         return
     except InputError as error:
@@ -317,7 +310,7 @@ def held_of_folders(
     held, rest = HeldOfFolders(), dict(outside)
     seen: set[tuple[Path, str]] = set()
     for manifest in manifests:
-        folder = folder_path(manifest, root)
+        folder = source_folder.folder_path(manifest, root)
         if folder is None or manifest.digest not in rest:
             continue
         is_here = folder.is_dir()

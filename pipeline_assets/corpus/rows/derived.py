@@ -13,12 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.decontamination.recipe import (
-    EVALUATION_STAGE,
-    ContaminatedLine,
-    evidence_on,
-    read_contaminated,
-)
+from pipeline_assets.corpus.decontamination import recipe
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, corpus_shards
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE, read_decisions
 from pipeline_assets.corpus.document import Document
@@ -30,7 +25,9 @@ from pipeline_assets.corpus.rows.documents import BESIDES, DocumentRows
 from pipeline_assets.corpus.rows.store import DOCUMENT_DECODER, Fate, Labels, Part, Seen, reason_of
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
-_BESIDE = re.compile(f"^[^/]+/({EVALUATION_STAGE.name}|{SIGNATURES_STAGE.name})(/|$)")  # inputs without documents
+_BESIDE = re.compile(
+    f"^[^/]+/({recipe.EVALUATION_STAGE.name}|{SIGNATURES_STAGE.name})(/|$)"
+)  # inputs without documents
 
 
 class DerivedRows(DocumentRows):
@@ -193,8 +190,8 @@ class DecontaminatedRows(DerivedRows):
     labels = Labels("decontaminated", "decontaminated", besides=BESIDES)
 
     @cached_property
-    def _contaminated(self) -> dict[tuple[str, str], ContaminatedLine]:
-        return {(line.source, line.doc_id): line for line in read_contaminated(self.artifact)}
+    def _contaminated(self) -> dict[tuple[str, str], recipe.ContaminatedLine]:
+        return {(line.source, line.doc_id): line for line in recipe.read_contaminated(self.artifact)}
 
     def derived(self, document: Document) -> str | None:
         found = self._contaminated.get((document.source, document.doc_id))
@@ -205,7 +202,7 @@ class DecontaminatedRows(DerivedRows):
         return "".join(document.text[start:stop] for start, stop in kept) if edges else document.text
 
     def fate(self, part: Part) -> Fate | None:
-        found = evidence_on(self.artifact, part.id)
+        found = recipe.evidence_on(self.artifact, part.id)
         told = {"evidence": msgspec.to_builtins(found)}
         if found is None:
             return self._kept(part, ["kept: it holds no item of an evaluation set"], told)
@@ -216,7 +213,7 @@ class DecontaminatedRows(DerivedRows):
         return self._kept(part, lines, told, outcome=found.action)
 
     def missing(self, row_id: str) -> tuple[str, str]:
-        evidence = evidence_on(self.artifact, row_id)
+        evidence = recipe.evidence_on(self.artifact, row_id)
         if evidence is None or evidence.action != "dropped":
             return super().missing(row_id)
         what = f"document {row_id!r} was dropped here: it holds {evidence.evaluation_set} {evidence.item}"

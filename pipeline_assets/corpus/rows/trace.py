@@ -14,15 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
-from pipeline_assets.corpus.rows.source_row import (
-    AnyRow,
-    FileRow,
-    SourceListing,
-    SourceRow,
-    file_of,
-    name_of,
-    why_not_read,
-)
+from pipeline_assets.corpus.rows import source_row
 from pipeline_assets.corpus.rows.store import Fate, Line, Part, Row, RowStore, Source, ids_of, reason_of
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -257,16 +249,18 @@ class Followed:
     below: Sequence[tuple[RowStore, Fate]] = ()
 
 
-def follow_source(lineage: Lineage, source: AnyRow) -> list[Followed]:
+def follow_source(lineage: Lineage, source: source_row.AnyRow) -> list[Followed]:
     """What became of a source row, in everything below the data root that was read from a source that lists its file.
     Raises InputError where no source does, or none that something was made from, or an artifact is damaged.
     """
     if lineage.unreadable:
         raise next(iter(lineage.unreadable.values()))
     listings = list(_listings(lineage))
-    listing_it = [(one, file) for one in listings if (file := file_of(one.manifest, source, lineage.root)) is not None]
+    listing_it = [
+        (one, file) for one in listings if (file := source_row.file_of(one.manifest, source, lineage.root)) is not None
+    ]
     found = [
-        _follow(lineage, store, SourceListing(one, store.artifact, lineage.root), file, source)
+        _follow(lineage, store, source_row.SourceListing(one, store.artifact, lineage.root), file, source)
         for one, file in listing_it
         for store in _readers(lineage, one)
     ]
@@ -275,7 +269,7 @@ def follow_source(lineage: Lineage, source: AnyRow) -> list[Followed]:
     if listing_it:
         what = f"{listing_it[0][0].folder} lists this file, and no documents were made from it yet"
         raise InputError(what, source.file, "build its recipe with `corpusmill run`")
-    known = sorted({name_of(one.manifest, lineage.root) for one in listings})
+    known = sorted({source_row.name_of(one.manifest, lineage.root) for one in listings})
     fix = f"those there are of {', '.join(known)}" if known else "give the data root of a build with --data"
     raise InputError(f"no source below {lineage.root} lists this file", source.file, fix)
 
@@ -317,18 +311,20 @@ def _readers(lineage: Lineage, listing: Artifact) -> Iterator[RowStore]:
             yield store
 
 
-def _follow(lineage: Lineage, store: RowStore, listing: SourceListing, file: str, source: AnyRow) -> Followed:
+def _follow(
+    lineage: Lineage, store: RowStore, listing: source_row.SourceListing, file: str, source: source_row.AnyRow
+) -> Followed:
     def gone(outcome: str, detail: str) -> Followed:
         return Followed(store, Fate(store.artifact, outcome, detail), None)
 
-    if isinstance(source, FileRow) and source.line is not None:
+    if isinstance(source, source_row.FileRow) and source.line is not None:
         here = listing.row(file, source.row)
-        if isinstance(here, FileRow) and here.has_changed:
+        if isinstance(here, source_row.FileRow) and here.has_changed:
             fix = f"name a row by the bytes before it then, {source.path}#ROW, or run the recipe again"
             raise InputError("it has changed since it was read: its lines are others now", source.path, fix)
     is_read_in_part = any("row_groups" in entry for entry in listing.artifact.manifest.identity.inputs)
-    if isinstance(source, SourceRow) and is_read_in_part:
-        unread = why_not_read(listing.entry(file), source.row)
+    if isinstance(source, source_row.SourceRow) and is_read_in_part:
+        unread = source_row.why_not_read(listing.entry(file), source.row)
         if unread is not None:
             return gone("not_read", unread)
     found = store.find_source(file, source.row)

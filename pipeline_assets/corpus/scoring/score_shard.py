@@ -14,16 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, column_of, nullable, open_parquet
+from pipeline_assets.corpus.scoring import token_rows
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.scores import SCORES
-from pipeline_assets.corpus.scoring.token_rows import (
-    TOKENIZER_FILE,
-    EncodedRow,
-    Unscored,
-    encode_row,
-    load_model_tokenizer,
-)
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, not_installed, one_line
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt
@@ -105,13 +99,13 @@ def tokenizer_of(scorer: Scorer) -> Tokenizer:
     """
     if scorer.recipe.tokenizer == "o200k_harmony":
         return load_encoder(VOCABULARY_SHA256)
-    return load_model_tokenizer(scorer.folder)
+    return token_rows.load_model_tokenizer(scorer.folder)
 
 
 @functools.lru_cache(maxsize=1)
 def _tokenizer_digest(scorer: Scorer) -> str:
     is_own = scorer.recipe.tokenizer == "model"
-    return f"sha256:{file_sha256(scorer.folder / TOKENIZER_FILE) if is_own else VOCABULARY_SHA256}"
+    return f"sha256:{file_sha256(scorer.folder / token_rows.TOKENIZER_FILE) if is_own else VOCABULARY_SHA256}"
 
 
 def score_shard(
@@ -131,17 +125,17 @@ def score_shard(
 
     started = time.monotonic()
     limit = recipe.max_length or model.max_tokens or _UNLIMITED
-    ids, encoded = list[str](), list[EncodedRow | Unscored]()
+    ids, encoded = list[str](), list[token_rows.EncodedRow | token_rows.Unscored]()
     for row in _rows_of(job):
         ids.append(str(row["id"]))
-        encoded.append(encode_row(row["text"], row["loss_mode"], row.get(LOSS_RULE), tokenizer, limit))
-    rows = [one.tokens for one in encoded if isinstance(one, EncodedRow)]
+        encoded.append(token_rows.encode_row(row["text"], row["loss_mode"], row.get(LOSS_RULE), tokenizer, limit))
+    rows = [one.tokens for one in encoded if isinstance(one, token_rows.EncodedRow)]
     scored = score_rows(model, rows, recipe.batch_tokens, job.batch_rows, journal)
     found = iter(scored.rows)
     lines = [
         {"id": row_id, "pool_file": job.pool_file, "pool_row": number, "tokenizer_digest": _tokenizer_digest(scorer)}
         | {"truncated": one.tokens_lost > 0, "tokens_lost": one.tokens_lost}
-        | (_unscored(one) if isinstance(one, Unscored) else _scored(one, next(found)))
+        | (_unscored(one) if isinstance(one, token_rows.Unscored) else _scored(one, next(found)))
         for row_id, number, one in zip(ids, job.row_numbers, encoded, strict=True)
     ]
     name = f"{WORK}/scored/{job.name}.parquet"
@@ -176,11 +170,11 @@ def _rows_of(job: ScoreJob) -> Iterator[Mapping[str, Any]]:
             first = stop
 
 
-def _unscored(row: Unscored) -> dict[str, Any]:
+def _unscored(row: token_rows.Unscored) -> dict[str, Any]:
     return {"reason": row.reason, "tokens": row.tokens, "completion_token_count": 0, "completion_bytes": 0}
 
 
-def _scored(row: EncodedRow, found: Any) -> dict[str, Any]:
+def _scored(row: token_rows.EncodedRow, found: Any) -> dict[str, Any]:
     count = int(row.tokens.counts.sum())
     told = {
         "tokens": len(row.tokens.ids),

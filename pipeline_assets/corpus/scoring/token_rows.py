@@ -22,14 +22,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.memmap import write_npy_header
 from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns, repeated, table_of, write_table
-from pipeline_assets.corpus.harmony.encode import (
-    HarmonyTokens,
-    LossMode,
-    encode_harmony,
-    loss_messages,
-    loss_mode_of,
-    loss_spans,
-)
+from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import END, STRUCTURE, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.spine.durable import DurableFile
@@ -101,17 +94,17 @@ def encode_row(
     if not text:
         return Unscored(NO_TEXT)
     try:
-        mode = loss_mode_of(loss_mode, loss_rule)
+        mode = encode.loss_mode_of(loss_mode, loss_rule)
     except ValueError:
         return Unscored(UNKNOWN_LOSS_MODE)
     try:
         parsed = parse_harmony(text)
-        [encoded] = encode_harmony([parsed], tokenizer)
+        [encoded] = encode.encode_harmony([parsed], tokenizer)
     except Refusal as refusal:
         return Unscored(refusal.reason)
     tokens, counts, size = len(encoded.ids), np.zeros(len(encoded.ids), bool), 0
     lost = max(tokens - max_length, 0)
-    for number in loss_messages(parsed, mode):
+    for number in encode.loss_messages(parsed, mode):
         start, stop = encoded.bodies[number].tolist()
         counts[start:stop] = True
         if stop <= max_length:
@@ -216,7 +209,7 @@ def _encoded(shard: _Shard, encoder: Encoder) -> Iterator[tuple[NDArray[np.int32
         names = [f"{shard.split} {row['id']}" for row in batch]
         said = [_read(row, name) for row, name in zip(batch, names, strict=True)]
         try:
-            encoded = encode_harmony([parsed for parsed, _ in said], encoder)
+            encoded = encode.encode_harmony([parsed for parsed, _ in said], encoder)
         except Refusal as refusal:
             raise InputError(str(refusal), names[refusal.message or 0], _FIX) from None
         for (parsed, mode), tokens, name in zip(said, encoded, names, strict=True):
@@ -229,17 +222,17 @@ def _rows(file: Path) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
 
 
-def _read(row: Mapping[str, Any], name: str) -> tuple[ParsedText, LossMode]:
+def _read(row: Mapping[str, Any], name: str) -> tuple[ParsedText, encode.LossMode]:
     if not row["text"]:
         raise InputError("it has no text", name, _FIX)
     try:
-        return parse_harmony(row["text"]), loss_mode_of(row["loss_mode"], row["loss_rule"])
+        return parse_harmony(row["text"]), encode.loss_mode_of(row["loss_mode"], row["loss_rule"])
     except (Refusal, ValueError) as error:
         raise InputError(str(error), name, _FIX) from None
 
 
 def _checked_mask(
-    parsed: ParsedText, tokens: HarmonyTokens, mode: LossMode, encoder: Encoder, name: str
+    parsed: ParsedText, tokens: encode.HarmonyTokens, mode: encode.LossMode, encoder: Encoder, name: str
 ) -> NDArray[np.bool_]:
     """Which tokens count, shape (tokens,).
 
@@ -247,12 +240,12 @@ def _checked_mask(
         InputError: the tokens don't decode to the text, or those that count to the bodies that do.
     """
     mask = np.zeros(len(tokens.ids), bool)
-    for start, stop in tokens.bodies[loss_messages(parsed, mode)].tolist():
+    for start, stop in tokens.bodies[encode.loss_messages(parsed, mode)].tolist():
         mask[start:stop] = True
     if encoder.decode(tokens.ids) != parsed.text:
         raise InputError("its tokens don't decode to its text", name, _FIX)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))).reshape(-1, 2)
-    spans = [parsed.text[start:stop] for start, stop in loss_spans(parsed, mode) if stop > start]
+    spans = [parsed.text[start:stop] for start, stop in encode.loss_spans(parsed, mode) if stop > start]
     if [encoder.decode(tokens.ids[start:stop]) for start, stop in edges.tolist()] != spans:
         raise InputError("the tokens that count don't decode to the bodies that do", name, _FIX)
     return mask

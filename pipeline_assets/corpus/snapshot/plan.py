@@ -16,15 +16,7 @@ from pipeline_assets.corpus.readers.columns import check_columns
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span, check_whole, hub_entry, in_order
 from pipeline_assets.corpus.readers.parquet import RowGroup, read_footer, row_groups
 from pipeline_assets.corpus.readers.source_folder import format_of
-from pipeline_assets.corpus.snapshot.draw import (
-    Piece,
-    SnapshotRecipe,
-    block_ranges,
-    choose_pieces,
-    draw_prefixes,
-    known_prefix,
-    read_prefix,
-)
+from pipeline_assets.corpus.snapshot import draw
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.usage import Progress, StepTimer
@@ -57,7 +49,7 @@ class FooterReader:
         tails: by path, of the files that were asked for.
     """
 
-    def __init__(self, hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> None:
+    def __init__(self, hub: HubFiles, recipe: draw.SnapshotRecipe, threads: int, log_every_s: float) -> None:
         self.tails: dict[str, Tail] = {}
         self._hub, self._recipe, self._log_every_s = hub, recipe, log_every_s
         self._pool = ThreadPoolExecutor(threads)
@@ -112,7 +104,7 @@ class SnapshotPlan:
     """
 
     listing: Sequence[HubFile]
-    pieces: Sequence[Piece]
+    pieces: Sequence[draw.Piece]
     tails: Mapping[str, Tail]
 
     @property
@@ -146,7 +138,11 @@ class SnapshotPlan:
 
 
 def plan_snapshot(
-    hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float, pinned: Sequence[Mapping[str, Any]] = ()
+    hub: HubFiles,
+    recipe: draw.SnapshotRecipe,
+    threads: int,
+    log_every_s: float,
+    pinned: Sequence[Mapping[str, Any]] = (),
 ) -> SnapshotPlan:
     """The listing and the draw. Of Parquet it fetches footers and no rows; of JSON lines, which have none, the rows.
 
@@ -161,11 +157,11 @@ def plan_snapshot(
     if is_lines(listing[0]):
         return _plan_lines(hub, recipe, listing, threads, log_every_s, pinned)
     with closing(FooterReader(hub, recipe, threads, log_every_s)) as footers:
-        pieces = choose_pieces(listing, footers.row_groups, recipe.seed, recipe.amount.limit, footers.soon)
+        pieces = draw.choose_pieces(listing, footers.row_groups, recipe.seed, recipe.amount.limit, footers.soon)
     return SnapshotPlan(listing, pieces, footers.tails)
 
 
-def list_rows(hub: HubFiles, recipe: SnapshotRecipe) -> list[HubFile]:
+def list_rows(hub: HubFiles, recipe: draw.SnapshotRecipe) -> list[HubFile]:
     """The files that the recipe's patterns match, sorted by path: all are JSON lines, or none is.
 
     Raises:
@@ -191,7 +187,7 @@ def is_lines(file: HubFile) -> bool:
 
 def _plan_lines(
     hub: HubFiles,
-    recipe: SnapshotRecipe,
+    recipe: draw.SnapshotRecipe,
     listing: Sequence[HubFile],
     threads: int,
     log_every_s: float,
@@ -201,17 +197,17 @@ def _plan_lines(
     if pinned:
         entries = {entry["name"]: entry for entry in pinned if "row_groups" in entry}
         listed = [(file, entries.get(recipe.where(file.path))) for file in listing]
-        drawn = {file.path: known_prefix(hub, recipe, file, entry) for file, entry in listed if entry is not None}
+        drawn = {file.path: draw.known_prefix(hub, recipe, file, entry) for file, entry in listed if entry is not None}
     else:
         progress = Progress(f"draw {recipe.source}", len(listing), "files", log_every_s)
-        read = functools.partial(read_prefix, hub, recipe, limit[0])
-        drawn = draw_prefixes(listing, read, recipe.seed, limit, threads, progress)
+        read = functools.partial(draw.read_prefix, hub, recipe, limit[0])
+        drawn = draw.draw_prefixes(listing, read, recipe.seed, limit, threads, progress)
     groups = [drawn[file.path].row_group(file) for file in listing if file.path in drawn]
     tails = {path: Tail((), 2 - prefix.is_whole, prefix.columns) for path, prefix in drawn.items()}
-    return SnapshotPlan(listing, [Piece(group, group.rows) for group in groups], tails)
+    return SnapshotPlan(listing, [draw.Piece(group, group.rows) for group in groups], tails)
 
 
-def hub_inputs(recipe: SnapshotRecipe, plan: SnapshotPlan) -> list[dict[str, Any]]:
+def hub_inputs(recipe: draw.SnapshotRecipe, plan: SnapshotPlan) -> list[dict[str, Any]]:
     """The listing as manifest inputs; of files that were read, which row groups, where they lie and how many rows."""
     read: dict[str, list[dict[str, int]]] = {}
     for piece in plan.pieces:
@@ -237,7 +233,7 @@ class FileRequest:
     """
 
     file: HubFile
-    pieces: tuple[Piece, ...]
+    pieces: tuple[draw.Piece, ...]
     ranges: tuple[tuple[int, int], ...]
     is_whole: bool
 
@@ -246,7 +242,7 @@ class FileRequest:
 class LocalPiece:
     """A piece whose bytes are here: the spans of its footer and of its row group."""
 
-    piece: Piece
+    piece: draw.Piece
     spans: tuple[Span, ...]
 
 
@@ -269,15 +265,15 @@ class SnapshotShard:
 
 def file_requests(plan: SnapshotPlan) -> list[FileRequest]:
     """One a file that has a piece, in the plan's order."""
-    wanted: dict[HubFile, list[Piece]] = {}
+    wanted: dict[HubFile, list[draw.Piece]] = {}
     for piece in plan.pieces:
         wanted.setdefault(piece.group.file, []).append(piece)
     return [_request(file, tuple(pieces), plan.tails[file.path]) for file, pieces in wanted.items()]
 
 
-def _request(file: HubFile, pieces: tuple[Piece, ...], tail: Tail) -> FileRequest:
+def _request(file: HubFile, pieces: tuple[draw.Piece, ...], tail: Tail) -> FileRequest:
     if is_lines(file):
-        return FileRequest(file, pieces, tuple(block_ranges(file.size, pieces[0].group.stop)), is_whole=False)
+        return FileRequest(file, pieces, tuple(draw.block_ranges(file.size, pieces[0].group.stop)), is_whole=False)
     here = tail.spans[0].start  # and all behind it
     if len(pieces) == tail.row_groups and here > 0:
         return FileRequest(file, pieces, ((0, here),), is_whole=True)
@@ -285,18 +281,18 @@ def _request(file: HubFile, pieces: tuple[Piece, ...], tail: Tail) -> FileReques
     return FileRequest(file, pieces, ranges, is_whole=False)
 
 
-def bytes_to_fetch(hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan) -> int:
+def bytes_to_fetch(hub: HubFiles, recipe: draw.SnapshotRecipe, plan: SnapshotPlan) -> int:
     """What `fetch_pieces` would ask of the hub: the ranges, less what the cache has of them."""
     return sum(_bytes_missing(hub, recipe, request) for request in file_requests(plan))
 
 
-def _bytes_missing(hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest) -> int:
+def _bytes_missing(hub: HubFiles, recipe: draw.SnapshotRecipe, request: FileRequest) -> int:
     asked = (bounds for bounds in request.ranges if bounds[0] < bounds[1])
     return sum(hub.bytes_missing(recipe.dataset, request.file, *bounds) for bounds in asked)
 
 
 def fetch_pieces(
-    hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan, threads: int, log_every_s: float
+    hub: HubFiles, recipe: draw.SnapshotRecipe, plan: SnapshotPlan, threads: int, log_every_s: float
 ) -> list[LocalPiece]:
     """Every piece with its bytes in the cache, in the plan's order; files of which every row group is wanted are
     hashed.
@@ -307,7 +303,7 @@ def fetch_pieces(
         missing = _bytes_missing(hub, recipe, request)
         return _fetched(hub, recipe, request, plan.tails[request.file.path].spans), missing
 
-    local: dict[Piece, LocalPiece] = {}
+    local: dict[draw.Piece, LocalPiece] = {}
     for fetched, missing in in_order(fetch, file_requests(plan), threads):
         local |= {item.piece: item for item in fetched}
         if missing:
@@ -317,7 +313,9 @@ def fetch_pieces(
     return [local[piece] for piece in plan.pieces]
 
 
-def _fetched(hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest, tail: tuple[Span, ...]) -> list[LocalPiece]:
+def _fetched(
+    hub: HubFiles, recipe: draw.SnapshotRecipe, request: FileRequest, tail: tuple[Span, ...]
+) -> list[LocalPiece]:
     """The request's pieces with their bytes, those of `tail` among them."""
     fetch = functools.partial(hub.fetch, recipe.dataset, recipe.revision, request.file)
     if request.is_whole:
@@ -338,19 +336,19 @@ def shards_of(pieces: Sequence[LocalPiece], shard_text_bytes: int) -> list[Snaps
     return [SnapshotShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
 
 
-def raw_of_hub(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> BuildResult:
+def raw_of_hub(hub: HubFiles, recipe: draw.SnapshotRecipe, threads: int, log_every_s: float) -> BuildResult:
     """The raw pin of a sample: the listing at the commit, and what is drawn of it, fetched into the cache."""
     plan, _, fetched = fetch_snapshot(hub, recipe, threads, log_every_s)
     counts = {"files": plan.files, "row_groups": len(plan.pieces), "rows": plan.rows}
     return BuildResult([], counts, {"dumps": plan.dumps()}, outside=hub_inputs(recipe, plan), provenance=fetched)
 
 
-def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Listing:
+def list_snapshot(hub: HubFiles, recipe: draw.SnapshotRecipe, threads: int, log_every_s: float) -> Listing:
     """What a snapshot will read, by the listing and footers; of JSON lines, which have none, the most that it may."""
     listing = list_rows(hub, recipe)
     source = f"{recipe.source}: {recipe.dataset}@{recipe.revision}"
     if is_lines(listing[0]):
-        blocks = ((file, block) for file in listing for block in block_ranges(file.size))
+        blocks = ((file, block) for file in listing for block in draw.block_ranges(file.size))
         missing = sum(hub.bytes_missing(recipe.dataset, file, *block) for file, block in blocks)
         return Listing(tuple(hub_entry(recipe.dataset, recipe.revision, file) for file in listing), {source: missing})
     plan = plan_snapshot(hub, recipe, threads, log_every_s)
@@ -358,7 +356,7 @@ def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every
 
 
 def fetch_snapshot(
-    hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float
+    hub: HubFiles, recipe: draw.SnapshotRecipe, threads: int, log_every_s: float
 ) -> tuple[SnapshotPlan, list[LocalPiece], dict[str, Any]]:
     """The plan, its pieces in the cache, and what provenance tells of that: what was fetched, and was to be."""
     laps = StepTimer(lambda: hub.traffic.bytes)

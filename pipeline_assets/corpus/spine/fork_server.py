@@ -29,18 +29,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from pipeline_assets.corpus.spine import worker
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.usage import WATCH
-from pipeline_assets.corpus.spine.worker import (
-    Failure,
-    Started,
-    StartMethod,
-    WarmUp,
-    Work,
-    how_it_died,
-    serve,
-    start_process,
-)
 
 NAME = "corpusmill-fork-server"
 _POLL_S = 0.005
@@ -48,7 +39,7 @@ _STOP_TIMEOUT_S = 5.0
 _ALLOCATOR = "jemalloc_bg_thd\n"
 
 
-Starter = Callable[[], Started]
+Starter = Callable[[], worker.Started]
 
 
 @dataclass(frozen=True)
@@ -56,8 +47,8 @@ class _Load:
     """A stage comes: what its work needs is loaded."""
 
     number: int
-    work: Work[Any]
-    warm_up: WarmUp
+    work: worker.Work[Any]
+    warm_up: worker.WarmUp
     growth_bytes: int
 
 
@@ -67,19 +58,19 @@ class _Server:
     def __init__(self) -> None:
         self.surroundings = _surroundings()
         self.loaded: set[int] = set()  # numbers of stages
-        self._started = start_process("fork" if _is_alone() else "spawn", _serve, name=NAME)
+        self._started = worker.start_process("fork" if _is_alone() else "spawn", _serve, name=NAME)
 
     def load(self, stage: _Load) -> None:
         """Raises InputError: as the warm-up raised it; EOFError, ConnectionError: the server died."""
         self._started.connection.send(stage)
         failure = self._started.connection.recv()
-        if isinstance(failure, Failure):
+        if isinstance(failure, worker.Failure):
             if not isinstance(failure.error, InputError):
                 failure.error.add_note(f"while it was loaded, in another process:\n{failure.trace}")
             raise failure.error
         self.loaded.add(stage.number)
 
-    def fork(self, number: int) -> Started:
+    def fork(self, number: int) -> worker.Started:
         """A worker of a stage that is loaded. Raises EOFError, ConnectionError: the server died."""
         control = self._started.connection
         ours, theirs = multiprocessing.Pipe()
@@ -87,7 +78,7 @@ class _Server:
             control.send(("fork", number))
             reduction.send_handle(control, theirs.fileno(), None)
             pid = control.recv()
-        return Started(_Forked(pid, self), ours)
+        return worker.Started(_Forked(pid, self), ours)
 
     def exit_status(self, pid: int, timeout_s: float | None) -> int | None:
         """Exit status of a worker, or minus its signal; None if it still runs, or if the server is gone."""
@@ -103,7 +94,7 @@ class _Server:
         process = self._started.process
         self._started.connection.close()
         process.join(_STOP_TIMEOUT_S)
-        died = how_it_died(process)
+        died = worker.how_it_died(process)
         if process.exitcode is None:
             process.kill()
             process.join()
@@ -123,16 +114,16 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
-def starter(method: StartMethod, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> Starter:
+def starter(method: worker.StartMethod, work: worker.Work[Any], warm_up: worker.WarmUp, growth_bytes: int) -> Starter:
     """A function that starts a worker of a stage. A fork server that was killed is started again, once. The function
     raises InputError: as the warm-up raised it, or the fork server was killed twice.
     """
     if method == "forkserver":
         return functools.partial(_start_forked, _Load(next(_numbers), work, warm_up, growth_bytes))
-    return functools.partial(start_process, method, serve, work)
+    return functools.partial(worker.start_process, method, worker.serve, work)
 
 
-def _start_forked(stage: _Load) -> Started:
+def _start_forked(stage: _Load) -> worker.Started:
     with contextlib.suppress(EOFError, ConnectionError):
         return _fork_worker(stage)
     _stop()
@@ -144,7 +135,7 @@ def _start_forked(stage: _Load) -> Started:
         raise RetryableError(what, f"process {os.getpid()}", fix) from None
 
 
-def _fork_worker(stage: _Load) -> Started:
+def _fork_worker(stage: _Load) -> worker.Started:
     global _server
     if _server is not None and _server.surroundings != _surroundings():
         _stop()
@@ -219,7 +210,7 @@ def _serve(control: Connection) -> None:
         except EOFError:
             return
         except Exception as error:  # of what a stage's modules do when they are imported
-            control.send(Failure.of(error))
+            control.send(worker.Failure.of(error))
             continue
         match request:
             case _Load():
@@ -231,11 +222,11 @@ def _serve(control: Connection) -> None:
                 control.send(_exit_status(pid, timeout_s))
 
 
-def _load(stage: _Load) -> Failure | None:
+def _load(stage: _Load) -> worker.Failure | None:
     try:
         stage.warm_up()
     except Exception as error:
-        return Failure.of(error)
+        return worker.Failure.of(error)
     gc.collect()
     gc.freeze()  # the collector would touch, and so copy, what workers share
     return None
@@ -250,7 +241,7 @@ def _fork(control: Connection, stage: _Load) -> int:
     status = 1
     try:
         control.close()
-        serve(Connection(handle), stage.work, stage.growth_bytes)
+        worker.serve(Connection(handle), stage.work, stage.growth_bytes)
         status = 0
     except BaseException:
         traceback.print_exc()

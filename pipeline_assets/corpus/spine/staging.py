@@ -27,15 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import (
-    Artifact,
-    damage_of,
-    open_artifact,
-    read_manifest,
-    readable_manifest,
-    size_complaint,
-)
+from pipeline_assets.corpus.spine import artifact, durable
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.files import OwnFile, stream_sha256, stream_xxh3
 from pipeline_assets.corpus.spine.lock import Lock, locked
@@ -182,14 +174,14 @@ class StagingDir(BuildFolder):
 
     def seal(
         self, kind: str, name: str, identity: Identity, stored: Sequence[StoredFile], provenance: Mapping[str, Any]
-    ) -> Artifact:
+    ) -> artifact.Artifact:
         """The finished artifact, in its place. Raises InputError: the lock was lost, or a file is not there with its
         size.
         """
         self.lock.check()
         manifest = Manifest(kind, name, identity, list(stored), {**provenance, BUILDER: self.lock.fence})
         for file in stored:
-            if size_complaint(self.folder, file) is not None:
+            if artifact.size_complaint(self.folder, file) is not None:
                 what = f"the file is gone, or no longer has the {file.bytes:,} bytes that were written"
                 raise RetryableError(what, self.folder / file.path, "run the command again")
         _sweep(self.folder, {file.path for file in stored}, keep=(PLAN, RECEIPTS, WORK))
@@ -198,7 +190,7 @@ class StagingDir(BuildFolder):
         self.lock.check()
         durable.write_durably(self.folder / FILE_NAME, manifest.to_bytes())
         finish(self.folder, self.target, self.lock.fence)
-        return open_artifact(self.target, manifest.digest)
+        return artifact.open_artifact(self.target, manifest.digest)
 
     def discard(self) -> None:
         """The building folder is gone: another builder has sealed the artifact."""
@@ -234,7 +226,7 @@ def seal_in_place(
     identity: Identity,
     provenance: Mapping[str, Any],
     is_sealed: Callable[[], bool] = lambda: False,
-) -> Artifact:
+) -> artifact.Artifact:
     """An artifact whose content is its members, folders that lie in `target`, or files from elsewhere: its manifest is
     all that is written. `is_sealed` is asked under the lock, whether another builder was faster: what it sealed may be
     read already.
@@ -242,11 +234,11 @@ def seal_in_place(
     durable.make_folder(target)
     with locked(target, highest_number(target)) as lock:
         if is_sealed():
-            return open_artifact(target)
+            return artifact.open_artifact(target)
         manifest = Manifest(kind, name, identity, [], {**provenance, BUILDER: lock.fence})
         durable.write_durably(target / FILE_NAME, manifest.to_bytes())
         protect(target, [target / FILE_NAME])
-    return open_artifact(target, manifest.digest)
+    return artifact.open_artifact(target, manifest.digest)
 
 
 def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
@@ -369,7 +361,7 @@ def _number(folder: Path) -> int:
 
 def _builder(folder: Path) -> int | None:
     """Which builder sealed a folder; None if nothing readable is sealed there."""
-    manifest = readable_manifest(folder)
+    manifest = artifact.readable_manifest(folder)
     return None if manifest is None else manifest.provenance.get(BUILDER)
 
 
@@ -401,8 +393,8 @@ def recover_locked(target: Path) -> None:
 
 def _is_undamaged(folder: Path) -> bool:
     """Whether a sealed folder, or one whose seal was cut short, still holds what its builder wrote."""
-    manifest = read_manifest(folder)
-    return manifest is not None and not any(damage_of(folder, manifest))
+    manifest = artifact.read_manifest(folder)
+    return manifest is not None and not any(artifact.damage_of(folder, manifest))
 
 
 def _refuse_foreign(target: Path) -> None:

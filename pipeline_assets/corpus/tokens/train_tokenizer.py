@@ -26,18 +26,11 @@ from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects, d
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
+from pipeline_assets.corpus.tokens import trained_tokenizer
 from pipeline_assets.corpus.tokens.encode import cached_encoder
 from pipeline_assets.corpus.tokens.families import CHECKSUM, FileTokenizerRecipe, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
-from pipeline_assets.corpus.tokens.trained_tokenizer import (
-    END_OF_DOCUMENT,
-    FIGURES,
-    MEMORY_A_BYTE,
-    TrainRecipe,
-    model_name,
-    train_unigram,
-)
 
 _UNKNOWN = 0  # the id that the trainer gives what has no piece
 _MEASURED_BYTES = 2_000_000  # of each corpus
@@ -59,7 +52,7 @@ class Rate:
     held_out: int
 
 
-def _rates(corpora: Mapping[str, Artifact], recipe: TrainRecipe) -> dict[str, Rate]:
+def _rates(corpora: Mapping[str, Artifact], recipe: trained_tokenizer.TrainRecipe) -> dict[str, Rate]:
     rates = {}
     for name, share in recipe.sources.items():
         available = max(corpora[name].manifest.identity.counts["text_bytes"], 1)
@@ -103,7 +96,7 @@ def draw_shard(
 
 
 def train_tokenizer(
-    building: StagingDir, corpora: Mapping[str, Artifact], recipe: TrainRecipe, settings: RunSettings
+    building: StagingDir, corpora: Mapping[str, Artifact], recipe: trained_tokenizer.TrainRecipe, settings: RunSettings
 ) -> BuildResult:
     """The files that the module names. Memory: about `MEMORY_A_BYTE` times the sample.
 
@@ -123,11 +116,13 @@ def train_tokenizer(
     counts = total_counts(receipts)
     _refuse_beyond_memory(counts["bytes"], building.target)
     lines = [line for text in _drawn(building, receipts, 0) for line in text.split("\n")]
-    trained = train_unigram((lines[place] for place in hashed_order(len(lines), _number(recipe.seed), "lines")), recipe)
+    trained = trained_tokenizer.train_unigram(
+        (lines[place] for place in hashed_order(len(lines), _number(recipe.seed), "lines")), recipe
+    )
     del lines
-    sha256, name = hashlib.sha256(trained.model).hexdigest(), model_name(recipe.vocab_size)
+    sha256, name = hashlib.sha256(trained.model).hexdigest(), trained_tokenizer.model_name(recipe.vocab_size)
     files = [building.write(name, trained.model)]
-    file = FileTokenizerRecipe(family="sentencepiece", sha256=sha256, end_of_document=END_OF_DOCUMENT)
+    file = FileTokenizerRecipe(family="sentencepiece", sha256=sha256, end_of_document=trained_tokenizer.END_OF_DOCUMENT)
     tokenizer = load_tokenizer(TokenizerFile(file, building.path(name)))
     by_corpus = {
         corpus: {"share": recipe.sources[corpus], "sample_bytes": total_counts(of_corpus)["bytes"]}
@@ -138,7 +133,7 @@ def train_tokenizer(
         "model": name,
         "sha256": sha256,
         "vocab_size": recipe.vocab_size,
-        "end_of_document": END_OF_DOCUMENT,
+        "end_of_document": trained_tokenizer.END_OF_DOCUMENT,
         "sample": {"documents": counts["documents"], "bytes": trained.text_bytes, "lines": trained.lines}
         | {"lines_cut": trained.cut, "lines_dropped": 0},
         "corpora": by_corpus,
@@ -147,7 +142,7 @@ def train_tokenizer(
     files += [
         building.write(name.replace(".model", ".vocab"), _vocabulary(building.path(name))),
         building.write(CHECKSUM, msgspec.json.format(msgspec.json.encode(checksum), indent=1) + b"\n"),
-        building.write(FIGURES, msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n"),
+        building.write(trained_tokenizer.FIGURES, msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n"),
     ]
     decisions = {name: figures[name] for name in ("model", "sha256", "vocab_size", "end_of_document")}
     drawn = {name: one["sample_bytes"] for name, one in by_corpus.items()}
@@ -208,7 +203,7 @@ def _quotient(part: int, of: int) -> str:
 
 
 def _refuse_beyond_memory(sample_bytes: int, where: object) -> None:
-    needed = MEMORY_A_BYTE * sample_bytes
+    needed = trained_tokenizer.MEMORY_A_BYTE * sample_bytes
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     logger.info("training on %s bytes takes about %.1f GiB of memory", f"{sample_bytes:,}", needed / 2**30)
     if needed > there:
