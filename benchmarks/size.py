@@ -69,7 +69,9 @@ def passed_by_a_run() -> dict[Path, set[int]]:
 
 
 def lines_of_function(code: CodeType) -> range:
-    """Its text, decorators and docstring included."""
+    """Its text, decorators and docstring included; of an expression within another function, or in none, its own."""
+    if code.co_name.startswith("<"):  # inspect takes these for the function that they stand in
+        return range(code.co_firstlineno, 1 + max(line for *_, line in code.co_lines() if line))
     return range(code.co_firstlineno, code.co_firstlineno + len(inspect.getsourcelines(code)[0]))
 
 

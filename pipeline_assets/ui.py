@@ -32,8 +32,7 @@ _HEADERS = {
 
 
 def ui(
-    data: Root = Path("data"),
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the UI.")] = 3000,
+    data: Root = Path("data"), port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the UI.")] = 3000
 ) -> None:
     """Its address is printed once it answers.
 

@@ -43,8 +43,7 @@ class Flags:
     """Options of every command that builds what is named on it."""
 
     cpu_threads: Annotated[
-        int,
-        typer.Option("--cpu-threads", min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none."),
+        int, typer.Option("--cpu-threads", min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none.")
     ] = min(16, os.cpu_count() or 1)
     log_every: Annotated[int, typer.Option("--log-every", min=1, envvar="CORPUSMILL_LOG_EVERY", help="Seconds.")] = 300
     verbose: Annotated[

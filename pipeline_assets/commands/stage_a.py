@@ -72,9 +72,7 @@ def hf_configs(
 
 def hf_stream(
     source: Annotated[
-        list[str],
-        typer.Option(help="owner/name, fineweb-edu or fineweb-2; repeatable."),
-        Sets("sources.0.source"),
+        list[str], typer.Option(help="owner/name, fineweb-edu or fineweb-2; repeatable."), Sets("sources.0.source")
     ],
     said: Annotated[Content, Section(HubSource, ("config", "revision", "amount.documents", "rules", "seed", _LIMIT))],
     flags: StrictFlags,
@@ -140,10 +138,7 @@ def ingest_stackexchange(
 
 
 def normalize(
-    input: Inputs,
-    said: Annotated[Content, Section(LocalSource)],
-    flags: StrictFlags,
-    out_dir: OutDir = Path("data"),
+    input: Inputs, said: Annotated[Content, Section(LocalSource)], flags: StrictFlags, out_dir: OutDir = Path("data")
 ) -> None:
     """Example: corpusmill stage-a normalize --input 'notes/*.jsonl' --out-dir out --domain books --source notes"""
     section = _files_section("local", input, "**/*") | said

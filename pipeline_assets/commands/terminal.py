@@ -33,8 +33,7 @@ RecipeName = Annotated[str, typer.Argument(help="Name or path of a recipe.", aut
 Root = Annotated[Path, typer.Option("--data", envvar="CORPUSMILL_DATA", help="Data root.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OptionalRoot = Annotated[
-    Path | None,
-    typer.Option("--data", help="Data root; default: that of FOLDER, else CORPUSMILL_DATA, else data."),
+    Path | None, typer.Option("--data", help="Data root; default: that of FOLDER, else CORPUSMILL_DATA, else data.")
 ]
 Workers = Annotated[int, typer.Option(min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none.")]
 VERBOSE = "CORPUSMILL_VERBOSE"

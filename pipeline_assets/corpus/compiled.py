@@ -146,8 +146,7 @@ def _prefetch(typing_context: Any, address: Any) -> Any:
 
 
 prefetch = cast(
-    Callable[[int], None],
-    (lambda address: None) if vars(config)["DISABLE_JIT"] else extending.intrinsic(_prefetch),
+    Callable[[int], None], (lambda address: None) if vars(config)["DISABLE_JIT"] else extending.intrinsic(_prefetch)
 )
 """In a kernel: asks for the line of memory at an address, and doesn't wait for it. Rows that lie anywhere are copied a
 quarter faster if the beginning of the next one is on its way.

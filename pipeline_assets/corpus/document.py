@@ -4,6 +4,7 @@ A shard's ids lie in a file as hashes of 128 bits with their rows, in runs of `R
 sorted. All runs of all shards are merged in blocks: memory stays the same however many documents there are, and however
 many repeat one id."""
 
+import contextlib
 import datetime
 import hashlib
 import heapq
@@ -148,29 +149,17 @@ def moment_of(value: str | float | datetime.date | None) -> str:
 
     One form for all sources: readers of JSON lines take other forms for times in one file, and for text in the next.
     """
-    moment: datetime.datetime
-    match value:
-        case None:
-            return ""
-        case str() if not _MOMENT.fullmatch(value):
-            return value
-        case str():
-            try:
-                moment = datetime.datetime.fromisoformat(value)
-            except ValueError:
-                return value
-        case datetime.datetime():
-            moment = value
-        case datetime.date():
-            moment = datetime.datetime.combine(value, datetime.time())
-        case _:
-            return str(value)
-    try:
-        if moment.tzinfo is not None:
-            moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
-    except OverflowError:  # in UTC it is before the first day that there is, or after the last: it keeps its zone
-        pass
-    return moment.isoformat(timespec="milliseconds")
+    if isinstance(value, str) and _MOMENT.fullmatch(value):
+        with contextlib.suppress(ValueError):
+            value = datetime.datetime.fromisoformat(value)
+    elif isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        value = datetime.datetime.combine(value, datetime.time())
+    if not isinstance(value, datetime.datetime):
+        return "" if value is None else str(value)
+    if value.tzinfo is not None:
+        with contextlib.suppress(OverflowError):  # in UTC it is before the first day, or after the last: it stays
+            value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+    return value.isoformat(timespec="milliseconds")
 
 
 def derived_doc_id(dataset: str, config: str, split: str, text: str) -> str:

@@ -166,7 +166,7 @@ class ShardWriter:
         self._documents.write_lines(_encoder.encode_lines(documents), len(documents))
 
     def receipt(self) -> Receipt:
-        """Files, in this order: the documents, their ids as `doc_ids` reads them, the rejects."""
+        """Files, in this order: the documents, their ids as `document` reads them, the rejects."""
         documents, ids, rejects = self._names
         files = [self._documents.output(documents), self._ids.output(ids), self._rejects.output(rejects)]
         return Receipt(files, self.counts)

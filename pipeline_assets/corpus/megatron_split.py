@@ -141,11 +141,7 @@ def _encode(
 ) -> list[Receipt]:
     """Receipts in manifest order, as far as the budget reaches: the last one holds the cut."""
     work = functools.partial(
-        encode_shard,
-        tokenizer=tokenizer,
-        zstd_level=settings.zstd_level,
-        split=split,
-        valid_fraction=valid_fraction,
+        encode_shard, tokenizer=tokenizer, zstd_level=settings.zstd_level, split=split, valid_fraction=valid_fraction
     )
     receipts: list[Receipt] = []
     tokens = 0

@@ -74,7 +74,7 @@ Profile = Mapping[Group, Counts]
 
 
 def profile_shard(shard: DocumentShard, window: Window, folder: BuildFolder, tokenizer_sha256: str) -> Receipt:
-    """The counts of a shard, in its receipt's notes; its file is the ids, as `doc_ids` reads them.
+    """The counts of a shard, in its receipt's notes; its file is the ids, as `document` reads them.
 
     Raises:
         InputError: a line that is no Document, or that kills the process: it would be missing from the counts.

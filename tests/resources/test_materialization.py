@@ -1,14 +1,14 @@
 """What the UI shows of an artifact."""
 
-from resources.materialization import markdown_table
+from resources.materialization import table_of
 
 
 def test_what_a_document_says_is_shown_as_text() -> None:
     rows = [{"doc_id": "<urn:uuid:1>", "characters": "1,200", "text": "![x](http://evil.example/p.png) | a"}]
 
-    assert markdown_table(rows).splitlines() == [
+    assert table_of(rows).splitlines() == [
         "| doc_id | characters | text |",
         "| --- | --- | --- |",
         "| \\<urn:uuid:1\\> | 1,200 | `![x](http://evil.example/p.png) \\| a` |",
     ]
-    assert markdown_table([]) == "(none)"
+    assert table_of([]) == "(none)"

@@ -252,13 +252,7 @@ def _propose(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], table: 
 
 @inner
 def _look_up(
-    key: np.uint64,
-    first: int,
-    end: int,
-    hashes: NDArray[np.uint64],
-    table: NgramTable,
-    found: Found,
-    number: int,
+    key: np.uint64, first: int, end: int, hashes: NDArray[np.uint64], table: NgramTable, found: Found, number: int
 ) -> int:
     """All n-grams that may begin at a word, given the key of as many words as the shortest has; how many are found by
     now.

@@ -87,8 +87,7 @@ class EvaluationColumns(RecipePart):
         Option("What is an item: row (all its columns), column. Likewise. Default: row.", default=None),
     ] = "row"
     id: Annotated[
-        str | None,
-        Option("Likewise, one a set. Default: items are named by file and row.", "id-column", default=None),
+        str | None, Option("Likewise, one a set. Default: items are named by file and row.", "id-column", default=None)
     ] = None
 
 
@@ -106,8 +105,7 @@ class EvaluationRecipe(RecipePart):
     files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
     columns: EvaluationColumns | None = None
     text_unit: Annotated[
-        Literal["file", "paragraph"] | None,
-        Option("The set is .txt, an item of it a: file, paragraph. Likewise."),
+        Literal["file", "paragraph"] | None, Option("The set is .txt, an item of it a: file, paragraph. Likewise.")
     ] = None
 
     @pydantic.model_validator(mode="after")

@@ -130,8 +130,7 @@ def propose_pairs(
     sizes = np.diff(np.append(np.flatnonzero(is_new), len(keys)))
     capped = np.flatnonzero(sizes > max_compared + 1)
     return Receipt(
-        files,
-        {"buckets": int((sizes > 1).sum()), "capped_buckets": len(capped), "proposed": int(compared.sum())},
+        files, {"buckets": int((sizes > 1).sum()), "capped_buckets": len(capped), "proposed": int(compared.sum())}
     )
 
 

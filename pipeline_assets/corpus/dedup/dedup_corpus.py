@@ -194,10 +194,7 @@ def _write_rejects(
 
 
 def _counts(
-    shards: Sequence[CorpusShard],
-    sketched: Sequence[Receipt],
-    decisions: Sequence[Receipt],
-    kept: Sequence[Receipt],
+    shards: Sequence[CorpusShard], sketched: Sequence[Receipt], decisions: Sequence[Receipt], kept: Sequence[Receipt]
 ) -> dict[str, Any]:
     by_source = add_by_source(
         shards,

@@ -66,8 +66,7 @@ class BinarySketchRecipe(RecipePart):
     shingle_words: ShingleWords = 5
     bits: Annotated[int, Option("Bits of a sketch, of faiss.")] = pydantic.Field(256, ge=8, le=4096, multiple_of=8)
     max_distance: Annotated[
-        int,
-        Option("Bits that may differ, of faiss. Default: what `dedup explain` recommends.", default=None),
+        int, Option("Bits that may differ, of faiss. Default: what `dedup explain` recommends.", default=None)
     ] = pydantic.Field(ge=0)
     seed: Seed = 1
 

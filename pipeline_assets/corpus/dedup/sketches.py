@@ -115,10 +115,7 @@ def _finalized(shingle: np.uint64) -> np.uint32:
 
 @compiled
 def _sign(
-    hashes: NDArray[np.uint64],
-    offsets: NDArray[np.int64],
-    permutations: NDArray[np.uint32],
-    signed: NDArray[np.uint32],
+    hashes: NDArray[np.uint64], offsets: NDArray[np.int64], permutations: NDArray[np.uint32], signed: NDArray[np.uint32]
 ) -> None:
     """Four shingles at a time: reading and writing a signature costs as much as one shingle does."""
     a, b = permutations[0], permutations[1]

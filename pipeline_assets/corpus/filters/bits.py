@@ -97,8 +97,7 @@ eight_bytes = cast(
 )
 """The eight bytes at a place as a number, the first one lowest."""
 count_bits = cast(
-    Callable[[np.uint64], int],
-    (lambda bits: int(bits).bit_count()) if _IS_PLAIN else extending.intrinsic(_count_bits),
+    Callable[[np.uint64], int], (lambda bits: int(bits).bit_count()) if _IS_PLAIN else extending.intrinsic(_count_bits)
 )
 first_bit = cast(  # 64 where there is none
     Callable[[np.uint64], int],

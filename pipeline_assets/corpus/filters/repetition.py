@@ -189,12 +189,7 @@ def _keep_repeated_words(eights: NDArray[np.uint64], words: Words, scratch: Scra
 
 @inner
 def _count_copies(
-    firsts: NDArray[np.int32],
-    items: int,
-    number: int,
-    limits: tuple[float, float],
-    words: Words,
-    scratch: Scratch,
+    firsts: NDArray[np.int32], items: int, number: int, limits: tuple[float, float], words: Words, scratch: Scratch
 ) -> tuple[int, int]:
     """How many lines or paragraphs are copies of an earlier one, and how many characters their words have; zeros where
     that can't be beyond the limits. Only what has no word that occurs once is compared.

@@ -114,11 +114,7 @@ _REJECTS = f"{WORK}/rejects"
 
 
 def take_inventory(
-    building: StagingDir,
-    files: Sequence[SourceFile],
-    pin: Identity,
-    max_rows: int | None,
-    settings: RunSettings,
+    building: StagingDir, files: Sequence[SourceFile], pin: Identity, max_rows: int | None, settings: RunSettings
 ) -> BuildResult:
     """`inventory.json`, `metadata_coverage.md` and the rejects, the same for any number of workers.
 

@@ -88,11 +88,7 @@ def origin_of(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
 
 
 def normalise_split(
-    building: StagingDir,
-    files: Sequence[SourceFile],
-    origin: RowOrigin,
-    rules: NormaliseRules,
-    settings: RunSettings,
+    building: StagingDir, files: Sequence[SourceFile], origin: RowOrigin, rules: NormaliseRules, settings: RunSettings
 ) -> BuildResult:
     """The files above. If gigatoken ever disagrees with tiktoken, all is encoded again by that.
 

@@ -45,7 +45,7 @@ EFFORTS: dict[str, dict[str, Effort]] = {
         "high_part02": "high",
         "medium": "medium",
         "low": "low",
-    },
+    }
 }
 
 
@@ -163,9 +163,7 @@ class RowsRecipe(RecipePart):
     """
 
     template: Annotated[
-        Template,
-        pydantic.Field(strict=False),
-        Option("harmony/1 or plain/1, of texts that are rendered."),
+        Template, pydantic.Field(strict=False), Option("harmony/1 or plain/1, of texts that are rendered.")
     ] = Template.HARMONY_1
     analysis: Annotated[Analysis, pydantic.Field(strict=False), Option("Reasoning: keep, drop or auto_drop.")] = (
         Analysis.KEEP

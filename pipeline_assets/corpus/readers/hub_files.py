@@ -301,8 +301,7 @@ class HubFiles:
                 raise TransientError(what, where, fix)
             client.check(response)
             if response.status_code != 206 and (first, stop) != (0, file.size):
-                what = "the hub ignores byte ranges"
-                raise InputError(what, f"{dataset}:{file.path}", "use a hub that serves ranges")
+                raise InputError("the hub ignores byte ranges", where, "use a hub that serves ranges")
             asked, served = f"bytes {first}-{stop - 1}/{file.size}", response.headers.get("Content-Range")
             if response.status_code == 206 and served not in (asked, asked.replace(f"/{file.size}", "/*")):
                 raise _changed(f"the hub sends `{served}` for `{asked}`", where)

@@ -184,19 +184,14 @@ class Kind:
         system, step = self.name.partition("/")[0], self.step
         parts = [] if partition is None else [partition]
         file = "_".join([recipe, *(part.replace("/", "_") for part in parts), step])
-        asked: dict[str, Any] = {
+        named: dict[str, Any] = {
             "name": "/".join([recipe, *parts]),
-            "folder": Path(system, recipe, step, *parts) if folder is None else folder,
             "export_as": f"{file}.json",
+            "partition": partition,
         }
-        return Target(
-            kind=self.name,
-            stage=self.stage,
-            recipe=content,
-            upstream=tuple(upstream),
-            partition=partition,
-            **asked | more,
-        )
+        folder = Path(system, recipe, step, *parts) if folder is None else folder
+        asked: dict[str, Any] = {"kind": self.name, "stage": self.stage, "recipe": content, "upstream": tuple(upstream)}
+        return Target(folder=folder, **asked, **named | more)
 
     def ask(self, target: Target, root: Path) -> list[CheckResult]:
         """What the checks say of a sealed artifact. All of it is kept beside the artifact at once: what a crash comes

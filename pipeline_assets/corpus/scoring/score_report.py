@@ -20,17 +20,7 @@ from pipeline_assets.corpus.formats.parquet import mask, numbers, truths
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, correctness_range, length_range, text_bars
-from pipeline_assets.corpus.pages import (
-    REPORT_HTML,
-    REPORT_JSON,
-    Cells,
-    escaped,
-    figure,
-    page,
-    plot,
-    small_plot,
-    table,
-)
+from pipeline_assets.corpus.pages import REPORT_HTML, REPORT_JSON, Cells, escaped, figure, page, plot, small_plot, table
 from pipeline_assets.corpus.scoring.scores import ScoredSplit, places_by_name
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings

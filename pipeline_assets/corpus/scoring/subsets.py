@@ -80,11 +80,7 @@ def choose_subsets(
     tokens = write_token_files(building, files, tokenizer, settings) if recipe.tokens else []
     is_out, is_candidate = np.any(chosen, axis=1), np.any(asked.candidates, axis=1)
     has_score = ~np.isnan(asked.nll)
-    gone = {
-        "no_score": ~has_score,
-        "in_no_subset": has_score & ~is_candidate,
-        "over_max_rows": is_candidate & ~is_out,
-    }
+    gone = {"no_score": ~has_score, "in_no_subset": has_score & ~is_candidate, "over_max_rows": is_candidate & ~is_out}
     dropped = {reason: int(rows.sum()) for reason, rows in gone.items() if rows.any()}
     return BuildResult(
         files=sorted([*(file for of_rule in files.values() for file in of_rule), *tokens], key=lambda file: file.path),

@@ -214,11 +214,8 @@ def hub_inputs(recipe: draw.SnapshotRecipe, plan: SnapshotPlan) -> list[dict[str
         group = piece.group
         entry = {"number": group.number, "first_row": group.first_row, "rows": piece.rows}
         read.setdefault(group.file.path, []).append(entry | {"start": group.start, "stop": group.stop})
-    inputs = []
-    for file in plan.listing:
-        listed = hub_entry(recipe.dataset, recipe.revision, file)
-        inputs.append(listed | {"row_groups": read[file.path]} if file.path in read else listed)
-    return inputs
+    listed = ((file.path, hub_entry(recipe.dataset, recipe.revision, file)) for file in plan.listing)
+    return [entry | {"row_groups": read[path]} if path in read else entry for path, entry in listed]
 
 
 @dataclass(frozen=True)

@@ -97,8 +97,8 @@ def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
     with unreplaced(folder):
         manifest = read_manifest(folder)
         if manifest is None:
-            fix = "build it, or wait for its build to end"
-            raise InputError("nothing is sealed here (no manifest.json)", folder, fix)
+            what = "nothing is sealed here (no manifest.json)"
+            raise InputError(what, folder, "build it, or wait for its build to end")
         if digest is not None and manifest.digest != digest:
             what = f"digest is {manifest.digest}, expected {digest}"
             raise RetryableError(what, folder, "it was replaced: run again")

@@ -173,13 +173,9 @@ def _excess(value: object) -> str | None:
     """What a JSON value has more of than any of ours, on which functions that call themselves, or that calculate, fail:
     levels or digits; None of others.
     """
-    level = [value]
-    for _ in range(_DEEPEST):
-        items = [
-            item
-            for part in level
-            for item in (part.values() if isinstance(part, dict) else part if isinstance(part, list) else (part,))
-        ]
+    level: list[Any] = [[value]]
+    for _ in range(_DEEPEST + 1):
+        items = [item for part in level for item in (part.values() if isinstance(part, dict) else part)]
         if any(isinstance(item, int) and item.bit_length() > _MOST_BITS for item in items):
             return f"a number has more than {_MOST_BITS} bits"
         level = [item for item in items if isinstance(item, list | dict)]

@@ -205,19 +205,12 @@ class Manifest:
         if written.schema != SCHEMA:
             raise InputError(f"schema is {written.schema!r}, this program reads {SCHEMA!r}", where, "rebuild it")
         parts = written.identity
-        said = msgspec.structs.asdict(parts) | {
-            part: _Told.of(getattr(parts, part), where) for part in ("decisions", "counts")
-        }
+        told = {part: _Told.of(getattr(parts, part), where) for part in ("decisions", "counts")}
+        said = msgspec.structs.asdict(parts) | told
         claimed, recipe_sha256 = written.digest, said.pop("recipe_sha256")
         asked = {"inputs": parts.inputs, "counts": parts.counts, "provenance": written.provenance}
         MANIFEST_FILE.shaped(asked, _Asked, where)
-        manifest = cls(
-            kind=written.kind,
-            name=written.name,
-            identity=Identity(**said),
-            storage=written.storage,
-            provenance=written.provenance,
-        )
+        manifest = cls(written.kind, written.name, Identity(**said), written.storage, written.provenance)
         try:
             actual, actual_recipe_sha256 = manifest.digest, sha256_of(parts.recipe)
         except (ValueError, TypeError) as error:

@@ -205,9 +205,8 @@ class Target:
                 building.discard_unstarted()
                 raise
             if self.plan(root) != plan:
-                raise RetryableError(
-                    "what it is made from was replaced meanwhile", folder, "run the same command again"
-                )
+                what = "what it is made from was replaced meanwhile"
+                raise RetryableError(what, folder, "run the same command again")
             provenance = {
                 **stopwatch.provenance(run_settings),
                 "peak_disk_bytes": folder_bytes(building.folder),

@@ -261,13 +261,8 @@ class Stopwatch:
 @functools.cache
 def library_versions() -> Mapping[str, str | None]:
     """Versions of the libraries that could have a part in the bytes; None for one that is not installed."""
-    versions: dict[str, str | None] = {}
-    for name in _LIBRARIES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = None
-    return versions
+    found = {name: next(iter(metadata.distributions(name=name)), None) for name in _LIBRARIES}
+    return {name: None if one is None else one.version for name, one in found.items()}
 
 
 def versions() -> dict[str, str | None]:
@@ -290,17 +285,13 @@ def git_sha() -> str | None:
 
     Asked once: a process goes on with the source that it has loaded.
     """
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    command = ["git", "--no-optional-locks", "-C", str(_PROJECT), "status", "--branch", "--porcelain=2"]
     try:
-        head, changes = (
-            subprocess.run(
-                ["git", "-C", str(_PROJECT), *command], capture_output=True, text=True, check=True, env=environment
-            ).stdout.strip()
-            for command in (["rev-parse", "HEAD"], ["status", "--porcelain"])
-        )
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
         return None
-    return head + ("+changes" if changes else "")
+    head = told[0].removeprefix("# branch.oid ")
+    return head + ("" if all(line.startswith("#") for line in told) else "+changes")
 
 
 @contextlib.contextmanager

@@ -87,10 +87,7 @@ def encode_shard(
     encoding = _Encoding(shard.path, library, lambda doc_id: split is None or split_of(doc_id) == split)
     stem = f"{WORK}/encoded/{library.driver}/{shard.name}"
     tokens_name, documents_name, rejects_name = f"{stem}.tokens", f"{stem}.arrow", f"{stem}{SUFFIX}"
-    doc_ids: list[str] = []
-    license_tags: list[str] = []
-    rows: list[int] = []
-    lengths = [np.empty(0, np.int32)]
+    doc_ids, license_tags, rows, lengths = list[str](), list[str](), list[int](), [np.empty(0, np.int32)]
     with WorkFile(folder.path(tokens_name)) as output:
         for block in read_documents(shard, window, _decoder, _BLOCK_BYTES):
             documents, runs = encoding.of(block)

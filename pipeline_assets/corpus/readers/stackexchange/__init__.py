@@ -1,5 +1,5 @@
 """Stack Exchange dumps: Posts.xml, or the site's .7z, to one Document a question thread.
 
-Pass 1 (`spill`) reads the file once and sorts its posts by question into runs; pass 2 (`threads`) joins the runs, a
-range of questions at a time. Both are shards of a stage: memory doesn't grow with the file, and finished ones stay.
+Pass 1 reads the file once and sorts its posts by question into runs; pass 2 joins the runs, a range of questions at a
+time. Both are shards of a stage: memory doesn't grow with the file, and finished ones stay.
 """
