@@ -7,10 +7,10 @@ import contextlib
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -92,16 +92,14 @@ def build_split(
         DocumentShard(f"{number:05d}", file.path, corpus.folder / file.path, file.rows)
         for number, file in enumerate(shards)
     ]
-    receipts = or_by_oracle(
+    receipts, files, lengths, cut = or_by_oracle(
         TokenizerFile(recipe.tokenizer, driver=driver),
-        lambda tokenizer: _encode(building, to_encode, tokenizer, recipe.valid_fraction, split, budget, settings),
+        lambda tokenizer: _join(
+            building, to_encode, budget, _encoded(building, to_encode, tokenizer, recipe, split, settings)
+        ),
     )
+    files.append(gather_lines(building, [receipt.files[2] for receipt in receipts], REJECTS, settings.zstd_level))
     unread = [shard.path for shard in to_encode[len(receipts) :]]
-    last = _documents(building, to_encode[len(receipts) - 1], receipts[-1])
-    before = sum(receipt.counts["tokens"] for receipt in receipts[:-1])
-    fitting = documents_that_fit(numbers(last["tokens"]), budget - before)
-    cut = last.slice(fitting, 1).rename_columns(["doc_id", "shard", "row", "tokens"]).to_pylist()
-    files, lengths = _merge(building, to_encode, receipts, fitting, settings.zstd_level)
     counts, tokens = total_counts(receipts), int(lengths.sum(dtype=np.int64))
     dropped = {"other_split": counts.get(OTHER_SPLIT, 0), "over_budget": counts["documents"] - len(lengths)}
     return BuildResult(
@@ -130,33 +128,66 @@ def build_split(
     )
 
 
-def _encode(
+def _encoded(
     building: StagingDir,
     shards: Sequence[DocumentShard],
     tokenizer: TokenizerFile,
-    valid_fraction: str,
+    recipe: MegatronRecipe,
     split: Split,
-    budget: int,
     settings: RunSettings,
-) -> list[Receipt]:
-    """Receipts in manifest order, as far as the budget reaches: the last one holds the cut."""
+) -> Generator[Receipt]:
+    """Receipts in manifest order, as they are asked for."""
+    fraction = recipe.valid_fraction
     work = functools.partial(
-        encode_shard, tokenizer=tokenizer, zstd_level=settings.zstd_level, split=split, valid_fraction=valid_fraction
+        encode_shard, tokenizer=tokenizer, zstd_level=settings.zstd_level, split=split, valid_fraction=fraction
     )
-    receipts: list[Receipt] = []
-    tokens = 0
-    stage = f"encode-{split}-{tokenizer.driver}"
     sizes = [shard.file.stat().st_size for shard in shards]
     documents, text_bytes = sum(shard.rows for shard in shards), TIMES_PACKED * sum(sizes)
     warm_up = functools.partial(load_tables, tokenizer, documents, text_bytes)
     settings = settings_for(building, settings, sizes)
-    with contextlib.closing(run_stage(stage, work, shards, building, settings, warm_up)) as run:
-        for receipt in run:
+    return run_stage(f"encode-{split}-{tokenizer.driver}", work, shards, building, settings, warm_up)
+
+
+class _Joined(NamedTuple):
+    """Receipts as far as the budget reaches; files but the rejects; tokens per document, shape (documents,); and the
+    document that doesn't fit any more, where there is one.
+    """
+
+    receipts: list[Receipt]
+    files: list[OutputFile]
+    lengths: NDArray[np.int32]
+    cut: list[dict[str, Any]]
+
+
+def _join(building: StagingDir, shards: Sequence[DocumentShard], budget: int, encoded: Generator[Receipt]) -> _Joined:
+    """Each shard is joined once it and all before it are encoded, while workers encode the next ones."""
+    receipts: list[Receipt] = []
+    lengths: list[NDArray[np.int32]] = []
+    cut = DOCUMENTS_SCHEMA.empty_table()
+    with (
+        contextlib.closing(encoded),
+        DurableFile(building.path(TOKENS)) as tokens,
+        ParquetOutput(building.path(DOCUMENTS), DOCUMENTS_SCHEMA) as documents,
+    ):
+        for shard, receipt in zip(shards, encoded, strict=False):
             receipts.append(receipt)
-            tokens += receipt.counts["tokens"]
-            if tokens >= budget:
+            table = _documents(building, shard, receipt)
+            fitting = documents_that_fit(numbers(table["tokens"]), budget - tokens.bytes_written // 4)
+            fits, cut = table.slice(0, fitting), table.slice(fitting, 1)
+            lengths.append(numbers(fits["tokens"]))
+            documents.write(fits)
+            tokens.append(building.path(receipt.files[0].path), int(lengths[-1].sum(dtype=np.int64)) * 4)
+            if len(cut) or tokens.bytes_written == 4 * budget:
                 break
-    return receipts
+    all_lengths = np.concatenate(lengths)
+    index = index_bytes(all_lengths)
+    index_sha256 = write_durably(building.path(INDEX), index)
+    files = [
+        OutputFile.plain(TOKENS, len(all_lengths), tokens),
+        OutputFile(INDEX, len(all_lengths), len(index), index_sha256, index_sha256),
+        documents.output(DOCUMENTS),
+    ]
+    return _Joined(receipts, files, all_lengths, cut.rename_columns(["doc_id", "shard", "row", "tokens"]).to_pylist())
 
 
 def _documents(building: StagingDir, shard: DocumentShard, receipt: Receipt) -> pa.Table:
@@ -166,36 +197,6 @@ def _documents(building: StagingDir, shard: DocumentShard, receipt: Receipt) -> 
     return pa.Table.from_arrays(
         [table.doc_ids, paths, column_of(table.rows), column_of(table.tokens)], schema=DOCUMENTS_SCHEMA
     )
-
-
-def _merge(
-    building: StagingDir, shards: Sequence[DocumentShard], receipts: Sequence[Receipt], of_last: int, zstd_level: int
-) -> tuple[list[OutputFile], NDArray[np.int32]]:
-    """The files of the split, and tokens per document, shape (documents,).
-
-    Args:
-        of_last: how many documents of the last shard belong to it.
-    """
-    lengths: list[NDArray[np.int32]] = []
-    with (
-        DurableFile(building.path(TOKENS)) as tokens,
-        ParquetOutput(building.path(DOCUMENTS), DOCUMENTS_SCHEMA) as documents,
-    ):
-        for shard, receipt in zip(shards, receipts, strict=False):
-            table = _documents(building, shard, receipt).slice(0, of_last if receipt is receipts[-1] else None)
-            lengths.append(numbers(table["tokens"]))
-            documents.write(table)
-            tokens.append(building.path(receipt.files[0].path), int(lengths[-1].sum(dtype=np.int64)) * 4)
-    all_lengths = np.concatenate(lengths)
-    index = index_bytes(all_lengths)
-    index_sha256 = write_durably(building.path(INDEX), index)
-    files = [
-        OutputFile.plain(TOKENS, len(all_lengths), tokens),
-        OutputFile(INDEX, len(all_lengths), len(index), index_sha256, index_sha256),
-        documents.output(DOCUMENTS),
-        gather_lines(building, [receipt.files[2] for receipt in receipts], REJECTS, zstd_level),
-    ]
-    return files, all_lengths
 
 
 def describe_dataset(splits: Mapping[Split, Artifact], recipe: MegatronRecipe) -> BuildResult:
