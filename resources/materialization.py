@@ -6,6 +6,7 @@ import dagster as dg
 from pyarrow.types import is_struct
 
 from pipeline_assets.corpus.pages import REPORT_HTML, markdown_table, plain
+from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.rows.trace import preview, rows_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -38,8 +39,10 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
             values[name] = dg.MetadataValue.int(counts[name])
         elif isinstance(counts.get(name), dict):
             values |= {f"{name}_{part}": dg.MetadataValue.int(count) for part, count in counts[name].items()}
-    if isinstance(counts.get("documents"), int):
-        values["dagster/row_count"] = dg.MetadataValue.int(counts["documents"])
+    store = rows_of(artifact)
+    tables = [file.rows for file in manifest.identity.files if file.path.endswith(".parquet")]
+    if store is not None or len(tables) == 1:  # of what has no store, a table that is the only one holds its rows
+        values["dagster/row_count"] = dg.MetadataValue.int(len(store) if store is not None else tables[0])
     text_bytes = provenance.get("text_bytes_encoded", counts.get("text_bytes"))
     if text_bytes and not was_current:
         values["mb_per_second"] = dg.MetadataValue.float(round(text_bytes / 1e6 / max(seconds, 1e-3), 3))
@@ -50,7 +53,7 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
     if published := provenance.get("published"):
         values["published"] = dg.MetadataValue.url(published["url"])
         values["commit"] = dg.MetadataValue.text(published["commit"])
-    values |= _costs(manifest) | _columns(artifact)
+    values |= _costs(manifest) | _columns(store)
     if "ledger" in counts:
         values["ledger"] = dg.MetadataValue.md(ledger_table(manifest.identity.ledger))
     if REPORT_HTML in {file.path for file in manifest.storage} and (address := dg.EnvVar(REPORTS).get_value()):
@@ -62,9 +65,8 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
     return values
 
 
-def _columns(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+def _columns(store: RowStore | None) -> dict[str, dg.MetadataValue]:
     """Names and types of the columns of rows of text; those inside a struct by their path."""
-    store = rows_of(artifact)
     try:
         shards = [] if store is None else store.table_shards()
     except UsageError:  # its rows are no text

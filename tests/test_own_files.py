@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +14,8 @@ import pytest
 import yaml
 from answers import Corpusmill, refused
 
+from pipeline_assets.corpus.normalize.drafts import KNOWN
+from pipeline_assets.corpus.normalize.sources import FileSource
 from pipeline_assets.corpus.rows.store import DOCUMENT_SCHEMA
 from pipeline_assets.notebook import open_folder, run
 from pipeline_assets.systems.registry import read_recipe
@@ -113,6 +115,21 @@ def test_init_tells_what_wikiextractor_and_stack_exchange_wrote(corpusmill: Corp
         ["Posts.xml"],
     )
     assert (wikipedia["kind"], wikipedia["dump_date"], wikipedia["language"]) == ("wikipedia", "2026-11-01", "en")
+
+
+def test_init_knows_the_files_of_every_kind_of_source(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    sections = [section.model_fields["kind"].annotation for section in get_args(FileSource)]
+    kinds = {kind for annotation in sections for kind in get_args(annotation)}
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "scan.pdf").write_bytes(b"%PDF")
+
+    refusal = refused(corpusmill("init", "none", "--input", tmp_path / "empty", "--data", tmp_path))
+
+    assert KNOWN.keys() == kinds, "say in KNOWN of corpus/normalize/drafts.py how its files are known and drafted"
+    assert refusal.endswith(
+        "it holds nothing that can be read; give Posts.xml, a site's .7z, what wikiextractor wrote, "
+        "files that end with .jsonl, .ndjson, .json, .parquet, .txt, .md"
+    )
 
 
 def test_init_takes_no_more_than_it_was_given(mixed: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:

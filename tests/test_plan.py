@@ -14,7 +14,8 @@ from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.trust.figures import Planned, Size, TrackRecord
 from pipeline_assets.corpus.trust.plan import ArtifactPlan, RecipePlan
 from pipeline_assets.demo.demo import DATASET
-from pipeline_assets.systems.scoring import NLL_SCORES
+from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT
+from pipeline_assets.systems.stage_a import PACKED
 from resources.loopback_hub import LoopbackHub
 
 NOWHERE = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
@@ -44,13 +45,19 @@ def test_it_tells_what_will_be_fetched_and_what_is_not_known(
         ["missing", line] for line in folders(fresh)
     ]
     assert "reads 8 of 8 files, 28 row groups, 1,037 rows" in lines
-    assert any(
-        line.startswith("535,879 bytes to fetch, 881.2 kB of files, 1,037 rows read, 0.5 s to fetch it")
-        for line in lines
-    )
+    told = " ".join(lines)
+    assert (
+        "535,879 bytes to fetch (less what the cache has); "
+        "881.2 kB of files, 1,037 rows read (the listing and footers); "
+        "0.5 s to fetch it (8 Mbit/s, as stated) healing/healing_text_manifest: 1 missing"
+    ) in told
     assert "in all, with 2 workers" in lines
     assert "to fetch: 535,879 bytes; 0.5 s: 8 Mbit/s, as stated" in lines
-    assert "time: unknown yet: some of it was never built here" in lines
+    assert told.count("unknown") == 1
+    assert told.endswith(
+        "unknown before a first build here with 2 workers: time to build, memory and disk of "
+        "healing/fineweb_edu_snapshot, healing/healing_text_manifest, healing/megatron_split, healing/megatron_dataset"
+    )
 
 
 def folders(root: Path) -> list[str]:
@@ -160,9 +167,41 @@ def test_gpu_hours_and_their_price_are_told_from_what_earlier_scores_took() -> N
     told, unpriced = ("\n".join(_plan_lines(planned, "mine", 1, cost)) for cost in (3.95, None))
 
     assert planned.gpu_hours == 1.0
-    assert "9,000,000 tokens, 60.0 min of GPU" in told
+    assert "9,000,000 tokens (the same); 60.0 min of GPU (as in 1 earlier build here)" in told
     assert "GPU: 1.00 hours, which cost 3.95" in told
     assert "its price is unknown: --gpu-price says it" in unpriced
+
+
+def test_each_figure_has_its_own_basis_and_what_is_unknown_is_said_once_with_its_kinds() -> None:
+    """Of two sources there were three builds, of another two, none with as many workers; nothing of scores."""
+    here = "as in {} earlier builds here"
+    figures = [
+        {
+            "tokens": Planned(9, "`pack.num_seqs`"),
+            "bytes": Planned(1000, here.format(builds)),
+            "cpu_seconds": Planned(2.0, here.format(builds)),
+            "documents": Planned(5, here.format(16)),
+        }
+        for builds in (2, 3, 3)
+    ]
+    asked = [*((PACKED, of_kind) for of_kind in figures), (NLL_SCORES, {}), (SCORE_REPORT, {})]
+    targets = [kind.target("mine", {}, partition=f"part-{number}") for number, (kind, _) in enumerate(asked)]
+    missing = [ArtifactStatus(target, "missing", "missing", None, None, Size(), None, None) for target in targets]
+    plans = [ArtifactPlan(status, of_kind) for status, (_, of_kind) in zip(missing, asked, strict=True)]
+
+    told = " ".join(line.strip() for line in _plan_lines(RecipePlan(plans, 0, 0, None, []), "mine", 4, None))
+
+    assert (told.count("earlier build"), told.count("unknown")) == (2, 1)
+    assert (
+        "stage_a/packed: 3 missing missing  stage_a/mine/packed/part-0 "
+        "missing  stage_a/mine/packed/part-1, and 1 more to build "
+        "15 documents (as in 16 earlier builds here); 27 tokens (`pack.num_seqs`); "
+        "3.0 kB on disk, 6.0 s of CPU (as in 2 to 3 earlier builds here) nemotron/nll_scores: 1 missing"
+    ) in told
+    assert told.endswith(
+        "unknown before a first build here with 4 workers: time to build and memory of stage_a/packed; "
+        "time to build, memory and disk of nemotron/nll_scores, nemotron/score_report"
+    )
 
 
 def test_gpu_seconds_of_a_build_are_in_its_record(tmp_path: Path) -> None:

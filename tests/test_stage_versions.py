@@ -34,6 +34,7 @@ from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.scoring import MODEL
 from resources.loopback_hub import LoopbackHub
+from resources.materialization import metadata_of
 
 PROJECT = Path(__file__).parents[1]
 GOLDEN = PROJECT / "tests" / "golden" / "stages.json"
@@ -252,6 +253,27 @@ def test_every_kind_has_a_golden_digest(request: pytest.FixtureRequest) -> None:
 
     unheld = sorted(KINDS.keys() - held)
     assert not unheld, f"no golden digest of {unheld}: have a made recipe ask for it, then name it in ROLES"
+
+
+def test_the_ui_counts_the_rows_of_an_artifact_and_not_the_documents_that_it_tells_of(
+    request: pytest.FixtureRequest,
+) -> None:
+    made = {role: request.getfixturevalue(recipe)[role] for recipe, roles in ROLES.items() for role in roles}
+
+    told = {role: metadata_of(artifact, was_current=False) for role, artifact in made.items()}
+
+    counted = {
+        role: values["dagster/row_count"].value for role, values in told.items() if "dagster/row_count" in values
+    }
+    scores = f"nemotron/nll_scores/{SPLITS[1]}"
+    packed, pools = made["stage_a/packed"], "nemotron/candidate_pools/agentic"
+    assert counted["stage_a/packed"] == packed.manifest.identity.counts["rows"]
+    assert counted["stage_a/packed"] != told["stage_a/packed"]["documents"].value
+    assert counted[pools] == sum(file.rows for file in made[pools].manifest.identity.files)
+    assert counted[scores] == pq.read_metadata(made[scores].path("scores.parquet")).num_rows
+    without = {name for name, kind in KINDS.items() if kind.rows is None} - {"nemotron/nll_scores"}
+    assert {"stage_a/report", "nemotron/pool_report", "stage2/tokenizer", "stage_a/signatures"} <= without
+    assert {made[role].manifest.kind for role in made.keys() - counted.keys()} == without
 
 
 @pytest.mark.parametrize(("recipe", "role"), [(recipe, role) for recipe, roles in ROLES.items() for role in roles])

@@ -6,7 +6,7 @@ People are told kind by kind, on one screen for any number of artifacts.
 import os
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,11 +15,11 @@ import typer
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.inventory import artifact_statuses
-from pipeline_assets.corpus.trust.figures import FigureOutcome, outcomes
+from pipeline_assets.corpus.trust.figures import FigureOutcome, joint_basis, outcomes
 from pipeline_assets.corpus.trust.plan import ArtifactPlan, RecipePlan, plan_recipe
 from pipeline_assets.systems.registry import read_recipe, recipe_path
 
-_GAP, _WIDTH, _SHOWN = "  ", 120, 3
+_GAP, _WIDTH, _SHOWN = "  ", 120, 2
 _WORDS = {
     "bytes_fetched": "to fetch",
     "bytes_read": "of files",
@@ -35,7 +35,14 @@ _WORDS = {
     "gpu_seconds": "of GPU",
     "build_seconds": "to build",
 }
-_COSTS = ("bytes", "peak_memory_bytes", "cpu_seconds", "build_seconds")
+_TOLD_BY = {
+    "time to build": {"build_seconds"},
+    "memory": {"peak_memory_bytes", "build_seconds"},
+    "disk": {"bytes", "cpu_seconds", "build_seconds"},
+}
+"""What people ask of each kind, and the figures of which one is enough: a kind that was built, and shows no memory or
+files, has none to tell.
+"""
 
 
 def plan(
@@ -113,6 +120,7 @@ def _plan_lines(plan: RecipePlan, title: str, workers: int, gpu_cost: float | No
     if plan.to_build:
         yield f"in all, with {workers} workers"
         yield from (f"{_GAP}{line}" for line in _total_lines(plan, gpu_cost))
+        yield from _wrapped(_unknown_words(by_kind, workers))
     yield from (f"WARNING {warning}" for warning in _warnings(plan))
 
 
@@ -137,19 +145,18 @@ def _kind_lines(kind: str, artifacts: Sequence[ArtifactPlan]) -> Iterator[str]:
     states = Counter(one.status.condition for one in artifacts)
     yield f"{kind}: " + ", ".join(f"{count:,} {state}" for state, count in states.items())
     waiting = [one for one in artifacts if not one.status.is_there]
-    for one in (waiting or artifacts)[:_SHOWN]:
+    for number, one in enumerate((waiting or artifacts)[:_SHOWN], 1):
         status = one.status
         reason = f"  ({status.reason})" if status.reason and status.sealed != "missing" else ""
-        yield f"{_GAP}{status.condition}  {status.target.folder}{reason}"
-    if len(waiting) > _SHOWN:
-        yield f"{_GAP}and {len(waiting) - _SHOWN:,} more to build"
+        more = f", and {len(waiting) - _SHOWN:,} more to build" if number == _SHOWN < len(waiting) else ""
+        yield f"{_GAP}{status.condition}  {status.target.folder}{reason}{more}"
     if any(one.needs_replace for one in waiting):
         yield f"{_GAP}`run` needs --replace, or a new name in the recipe; until it is sealed, both versions lie there"
     for one in waiting[:_SHOWN]:
         if one.sample is not None:
             part, whole = one.sample, ", all there is" if one.sample.is_all_there_is else ""
             words = f"{part.files:,} of {part.files_listed:,} files, {part.row_groups:,} row groups, {part.rows:,} rows"
-            yield f"{_GAP}reads {words}{whole}"
+            yield f"{_GAP}{f'{one.status.target.partition} ' * (len(waiting) > 1)}reads {words}{whole}"
     if waiting:
         yield from _wrapped(_planned_words(waiting))
     yield from _wrapped(_real_words([one for plan in artifacts for one in _of_built(plan)]))
@@ -161,13 +168,25 @@ def _of_built(plan: ArtifactPlan) -> Sequence[FigureOutcome]:
 
 
 def _planned_words(waiting: Sequence[ArtifactPlan]) -> str:
-    """What all of them will take and give, as far as it is known, and how that is known."""
-    known = {name: [one.figures[name] for one in waiting if name in one.figures] for name in _WORDS}
-    words = [_figure(name, _sum(name, [one.value for one in found])) for name, found in known.items() if found]
-    bases = dict.fromkeys(one.basis for found in known.values() for one in found)
-    unknown = [] if any(known[name] for name in _COSTS) else ["time, memory and disk are unknown yet"]
-    told = f" ({'; '.join(list(bases)[:_SHOWN])})" if bases else ""
-    return ", ".join(words) + told + "; " * bool(words and unknown) + "".join(unknown)
+    """What all of them will take and give, as far as it is known; in brackets, what the figures before them rest on."""
+    by_basis: dict[str, list[str]] = {}
+    for name in _WORDS:
+        found = [one.figures[name] for one in waiting if name in one.figures]
+        if found:
+            by_basis.setdefault(joint_basis(found), []).append(_figure(name, _sum(name, [one.value for one in found])))
+    return "; ".join(f"{', '.join(words)} ({basis})" for basis, words in by_basis.items())
+
+
+def _unknown_words(by_kind: Mapping[str, Sequence[ArtifactPlan]], workers: int) -> str:
+    """What no build with as many workers tells yet, with the kinds that it is about; empty where all is told."""
+    kinds: dict[str, list[str]] = {}
+    for kind, artifacts in by_kind.items():
+        waiting = [one.figures.keys() for one in artifacts if not one.status.is_there]
+        asked = [word for word, tell in _TOLD_BY.items() if any(tell.isdisjoint(known) for known in waiting)]
+        if asked:
+            kinds.setdefault(" and ".join(filter(None, [", ".join(asked[:-1]), asked[-1]])), []).append(kind)
+    words = "; ".join(f"{asked} of {', '.join(of)}" for asked, of in kinds.items())
+    return f"unknown before a first build here with {terminal.counted(workers, 'worker')}: {words}" if words else ""
 
 
 def _real_words(found: Sequence[FigureOutcome]) -> str:
@@ -189,7 +208,8 @@ def _total_lines(plan: RecipePlan, gpu_cost: float | None) -> Iterator[str]:
     yield f"to fetch: {plan.missing_bytes:,} bytes" + (f"; {basis}" if plan.missing_bytes else "")
     seconds = [(plan.seconds("build_seconds"), "to build"), (plan.seconds("cpu_seconds"), "of CPU")]
     known = [f"{terminal.as_seconds(value)} {words}" for value, words in seconds if value is not None]
-    yield "time: " + (", ".join(known) or "unknown yet: some of it was never built here")
+    if known:
+        yield f"time: {', '.join(known)}"
     if plan.gpu_hours:
         cost = "its price is unknown: --gpu-price says it" if gpu_cost is None else f"which cost {gpu_cost:,.2f}"
         yield f"GPU: {plan.gpu_hours:,.2f} hours, {cost}"

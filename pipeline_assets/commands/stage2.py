@@ -18,8 +18,8 @@ from pipeline_assets.corpus.publishing.export import refuse_folder, write_ndjson
 from pipeline_assets.corpus.recipes.files import pin_recipe, write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.shards.inventory import take_inventory
-from pipeline_assets.corpus.shards.mixture_figures import mixture_page
-from pipeline_assets.corpus.shards.mixture_figures import train_config as config_of
+from pipeline_assets.corpus.shards.mixture_views import mixture_page
+from pipeline_assets.corpus.shards.mixture_views import train_config as config_of
 from pipeline_assets.corpus.shards.shard_corpus import GivenTokenizer
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import make_folder, write_durably

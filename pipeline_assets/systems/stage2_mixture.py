@@ -28,7 +28,7 @@ from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check,
 from pipeline_assets.corpus.rows.documents import SourceRows
 from pipeline_assets.corpus.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.sampling import weight_misfits
-from pipeline_assets.corpus.shards.mixture_figures import (
+from pipeline_assets.corpus.shards.mixture_views import (
     preview_inventory,
     preview_segments,
     preview_token_shards,

@@ -8,7 +8,7 @@ import glob
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -16,13 +16,12 @@ from typing import Any
 from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.local import LOOKED_AT, first_rows
 from pipeline_assets.corpus.readers.source_folder import FORMATS, ByteRange, SourceFile, SourceFolder, format_of
-from pipeline_assets.corpus.readers.stackexchange.archive import is_archive, site_of
+from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, site_of
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 
 _TEXT_NAMES = ("text", "content", "body", "raw_content", "article", "document", "markdown", "md")
 _PAGES, _ANY = "wiki_*", "**/*"
-_POSTS = "posts.xml"
 _DUMP = re.compile(r"20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
 _WIKIPEDIA_LICENCE = "cc-by-sa-4.0"
 
@@ -50,31 +49,30 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[Draft], Mapping
         UsageError: nothing in it can be read.
         InputError: an archive that is none.
     """
-    pages: list[SourceFile] = []
-    posts: list[SourceFile] = []
-    rows: list[SourceFile] = []
+    found: dict[str, list[SourceFile]] = {kind: [] for kind in KNOWN}
     not_read: Counter[str] = Counter()
     for file in folder.files():
         base = PurePosixPath(file.name).name
         if any((folder.path / above / FILE_NAME).is_file() for above in PurePosixPath(file.name).parents):
             not_read["what lies in sealed artifacts"] += 1
-        elif fnmatch.fnmatchcase(base, _PAGES):
-            pages.append(file)
-        elif base.lower() == _POSTS or is_archive(file.path):
-            posts.append(file)
-        elif format_of(file.name) is not None:
-            rows.append(file)
+        elif kind := next((kind for kind, known in KNOWN.items() if known.has(file)), None):
+            found[kind].append(file)
         else:
             not_read[PurePosixPath(file.name).suffix or base] += 1
-    local = list(_local(folder, rows, name, not_read))
-    sections = [*_sites(posts, not_read), *([_wikipedia(folder, pages)] if pages else []), *local]
+    sections: list[Draft] = []
+    for kind, files in reversed(found.items()):  # what rows can't be read is told first
+        sections[:0] = KNOWN[kind].drafts(folder, files, name, not_read) if files else ()
     if not sections:
-        known = ", ".join([*FORMATS, "Posts.xml, .7z or what wikiextractor wrote"])
-        raise UsageError("it holds nothing that can be read", folder.path, f"give files that end with {known}")
+        fix = f"give {', '.join(known.files for known in KNOWN.values())}"
+        raise UsageError("it holds nothing that can be read", folder.path, fix)
     return sections, not_read
 
 
-def _sites(posts: Sequence[SourceFile], not_read: Counter[str]) -> Iterator[Draft]:
+def _is_of_site(file: SourceFile) -> bool:
+    return file.path.name.lower() == POSTS.lower() or is_archive(file.path)
+
+
+def _sites(folder: SourceFolder, posts: Sequence[SourceFile], name: str, not_read: Counter[str]) -> Iterator[Draft]:
     """A section for each site; an archive that is unpacked beside it is left alone."""
     by_host: dict[str, SourceFile] = {}
     for file in sorted(posts, key=lambda file: file.path.suffix == ".7z"):
@@ -85,7 +83,7 @@ def _sites(posts: Sequence[SourceFile], not_read: Counter[str]) -> Iterator[Draf
         yield Draft({"kind": "stackexchange", "source": host, **place, "host": host, "min_answers": 1})
 
 
-def _wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Draft:
+def _wikipedia(folder: SourceFolder, pages: Sequence[SourceFile], name: str, not_read: Counter[str]) -> Iterator[Draft]:
     """The licence is told by the dump's date, where the folder is named after it."""
     content: dict[str, Any] = {"kind": "wikipedia", "source": "wikipedia", "path": str(folder.path)}
     content["files"], remarks = [f"**/{_PAGES}"], {"files": _size(pages)}
@@ -96,7 +94,7 @@ def _wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Draft:
     else:
         content["license_tag"] = _WIKIPEDIA_LICENCE
         remarks["license_tag"] = "of dumps since 2023-06-07; or dump_date: '2026-11-01' tells it"
-    return Draft(content | {"filters": {"wikipedia": {}}}, remarks)
+    yield Draft(content | {"filters": {"wikipedia": {}}}, remarks)
 
 
 def _is_without_host(file: SourceFile) -> bool:
@@ -174,3 +172,28 @@ def _end(name: str) -> str:
 def _size(files: Sequence[SourceFile]) -> str:
     size = sum(file.bytes for file in files)
     return f"{len(files):,} file{'s' * (len(files) != 1)}, {size / 1e6:,.1f} MB"
+
+
+@dataclass(frozen=True)
+class Known:
+    """How files of a kind of source are told, and drafted.
+
+    Attributes:
+        files: what they are, for people.
+        has: whether a file is one, of those that no kind before has.
+        drafts: the sections of a folder's files, by their folder, the name of a source and what is counted as not read.
+    """
+
+    files: str
+    has: Callable[[SourceFile], bool]
+    drafts: Callable[[SourceFolder, Sequence[SourceFile], str, Counter[str]], Iterable[Draft]]
+
+
+KNOWN = {
+    "stackexchange": Known(f"{POSTS}, a site's .7z", _is_of_site, _sites),
+    "wikipedia": Known(
+        "what wikiextractor wrote", lambda file: fnmatch.fnmatchcase(file.path.name, _PAGES), _wikipedia
+    ),
+    "local": Known(f"files that end with {', '.join(FORMATS)}", lambda file: format_of(file.name) is not None, _local),
+}
+"""By the `kind` of their sections, in the order of the drafts."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_assets.corpus.pages import code, markdown_table
-from pipeline_assets.corpus.shards.mixture_figures import INVENTORY_JSON, INVENTORY_MD
+from pipeline_assets.corpus.shards.mixture_views import INVENTORY_JSON, INVENTORY_MD
 from pipeline_assets.corpus.shards.token_shards import SHARD_SUFFIX, shard_header
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_files, sealed_manifest
 from pipeline_assets.corpus.spine.engine import RunSettings

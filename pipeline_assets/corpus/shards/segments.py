@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from pipeline_assets.corpus.sampling import largest_remainders
-from pipeline_assets.corpus.shards.mixture_figures import SEGMENTS_JSON
+from pipeline_assets.corpus.shards.mixture_views import SEGMENTS_JSON
 from pipeline_assets.corpus.shards.reader import MixtureReader, refuse_unlike
 from pipeline_assets.corpus.shards.shard_corpus import SegmentSection, SegmentsRecipe
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards

@@ -20,7 +20,7 @@ import msgspec
 import pydantic
 
 from pipeline_assets.corpus.sampling import Weights
-from pipeline_assets.corpus.shards.mixture_figures import MIXTURES
+from pipeline_assets.corpus.shards.mixture_views import MIXTURES
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
 from pipeline_assets.corpus.spine.durable import make_folder, write_durably
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, not_installed

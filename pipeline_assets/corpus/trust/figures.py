@@ -7,6 +7,7 @@ import contextlib
 import functools
 import heapq
 import os
+import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -154,6 +155,16 @@ def outcomes(manifest: Manifest) -> list[FigureOutcome]:
     return [FigureOutcome(name, planned.get(name), real.get(name)) for name in named]
 
 
+def joint_basis(planned: Sequence[Planned]) -> str:
+    """What a figure of several artifacts rests on: of how many earlier builds is told from the fewest to the most."""
+    bases = list(dict.fromkeys(one.basis for one in planned))
+    builds = sorted({int(found[1]) for found in map(_EARLIER.match, bases) if found})
+    if len(builds) > 1:
+        span = f"as in {builds[0]} to {builds[-1]} earlier builds here"
+        bases = [*(basis for basis in bases if not _EARLIER.match(basis)), span]
+    return " or ".join(bases)
+
+
 def _sum(counts: Iterable[float | None]) -> float | None:
     every = list(counts)
     known = [count for count in every if count is not None]
@@ -164,6 +175,7 @@ def _first(counts: Iterable[float | None]) -> float | None:
     return next((count for count in counts if count is not None), None)
 
 
+_EARLIER = re.compile(r"as in (\d+) earlier builds? here")
 _MOST = 16  # of a folder that artifacts lie in: as many tell as much as ten thousand, and are read at once
 _FETCHED_ENOUGH = 4 << 20  # less is mostly waiting
 _FETCHING = ("bytes_fetched", "fetch_seconds")

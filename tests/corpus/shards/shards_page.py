@@ -5,7 +5,7 @@ from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.token_rows import TokenShardRows
-from pipeline_assets.corpus.shards.mixture_figures import preview_token_shards
+from pipeline_assets.corpus.shards.mixture_views import preview_token_shards
 from pipeline_assets.corpus.shards.shard_corpus import SHARDS_STAGE, ShardsRecipe, shard_corpus
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.target import Target

@@ -1,5 +1,5 @@
-"""A mixture for people and trainers: figures of its inventory and its segments, and copies of them under names of its
-own; the page on mixtures, of their sources, licences and tokenizers; what a trainer asks of token shards, as YAML.
+"""Views of a mixture, for people and trainers: figures of its inventory and segments, and copies of them under names of
+its own; the page on mixtures, of their sources, licences and tokenizers; what a trainer asks of token shards, as YAML.
 
 mixtures/<recipe>_shards.json       records, sequences, shards, tokens and tokens per licence of each corpus, and of all
 mixtures/<recipe>_full_shards.json  the inventory: every shard with its rows and sha256
