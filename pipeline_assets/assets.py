@@ -27,8 +27,7 @@ from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import REPLACE, Target
 from pipeline_assets.external import externals_of
 from pipeline_assets.systems.registry import KINDS, SYSTEMS
-from resources.materialization import metadata_of
-from resources.store import Hub, Store, Tokenizer
+from resources.store import Hub, Store, Tokenizer, metadata_of
 
 # Of what passes by itself alone, after the hub's own tries (CORPUSMILL_HUB_TRIES). It is no policy of steps, by which
 # Dagster would try again what somebody has terminated.

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.external import externals_of
 from pipeline_assets.systems.registry import KINDS, recipe_of_folders
-from resources.materialization import metadata_of
+from resources.store import metadata_of
 
 RecipeOf = Mapping[str, str]  # names of recipes by the folders, below the data root, of the artifacts they ask for
 _DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"

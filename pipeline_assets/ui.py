@@ -111,7 +111,7 @@ def reports_served(root: Path, port: int) -> Iterator[dict[str, str]]:
     Args:
         port: any free one where this one is taken.
     """
-    from resources.materialization import REPORTS
+    from resources.store import REPORTS
 
     class Page(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

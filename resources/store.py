@@ -1,19 +1,31 @@
-"""Dagster's resources: the data root and how artifacts are built there, the hub, the tokenizer that ships.
+"""Dagster's resources: the data root and how artifacts are built there, the hub, the tokenizer that ships; and a sealed
+artifact as Dagster shows it: the metadata of its materialisation, and of checks.
 
 Where the config leaves a setting out, its CORPUSMILL_* variable says it, else it has its default.
 """
 
+import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path
 
 import dagster as dg
+from pyarrow.types import is_struct
 from pydantic import Field, PrivateAttr
 
+from pipeline_assets.corpus.pages import REPORT_HTML, markdown_table, plain
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.recipes.run import HUB_TRIES, SETTINGS, Run
+from pipeline_assets.corpus.rows.store import RowStore
+from pipeline_assets.corpus.rows.trace import preview, rows_of
 from pipeline_assets.corpus.scoring.modal_settings import VARIABLES
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.ledger import Ledger
+from pipeline_assets.corpus.spine.lineage import root_of
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.corpus.tokens.encode import cached_encoder
 from pipeline_assets.corpus.tokens.o200k_harmony import FAMILY, VOCABULARY, VOCABULARY_SHA256, Encoder, check_vocabulary
+from pipeline_assets.corpus.trust.figures import outcomes
 from resources.launchers import LAUNCHER, elsewhere_of
 
 _CALLS = "corpusmill/modal_calls"
@@ -117,3 +129,98 @@ class Tokenizer(dg.ConfigurableResource):
     def encoder(self) -> Encoder:
         """The encoder that builds take, loaded once in a process."""
         return cached_encoder(self.sha256, "gigatoken")
+
+
+REPORTS = "CORPUSMILL_REPORTS"  # where `corpusmill ui` shows reports as pages
+_IN_MB = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "peak_memory_bytes": "peak_memory_mb"}
+
+
+def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataValue]:
+    """Digest, path, counts, ledger, a few rows, what it took and what was planned."""
+    manifest = artifact.manifest
+    counts, provenance = manifest.identity.counts, manifest.provenance
+    seconds = float(provenance.get("seconds", 0))
+    size = sum(file.bytes for part in [manifest, *artifact.members()] for file in part.storage)
+    values: dict[str, dg.MetadataValue] = {
+        "digest": dg.MetadataValue.text(manifest.digest),
+        "path": dg.MetadataValue.path(str(artifact.folder)),
+        "recipe_sha256": dg.MetadataValue.text(manifest.identity.to_json()["recipe_sha256"]),
+        "built": dg.MetadataValue.bool(not was_current),
+        "bytes": dg.MetadataValue.int(size),
+        "seconds": dg.MetadataValue.float(seconds),
+        "manifest": dg.MetadataValue.path(str(artifact.folder / FILE_NAME)),
+    }
+    for name in ("documents", "tokens", "completion_tokens", "text_bytes", "pools", "subsets", "millinats"):
+        if isinstance(counts.get(name), int):
+            values[name] = dg.MetadataValue.int(counts[name])
+        elif isinstance(counts.get(name), dict):
+            values |= {f"{name}_{part}": dg.MetadataValue.int(count) for part, count in counts[name].items()}
+    store = rows_of(artifact)
+    tables = [file.rows for file in manifest.identity.files if file.path.endswith(".parquet")]
+    if store is not None or len(tables) == 1:  # of what has no store, a table that is the only one holds its rows
+        values["dagster/row_count"] = dg.MetadataValue.int(len(store) if store is not None else tables[0])
+    text_bytes = provenance.get("text_bytes_encoded", counts.get("text_bytes"))
+    if text_bytes and not was_current:
+        values["mb_per_second"] = dg.MetadataValue.float(round(text_bytes / 1e6 / max(seconds, 1e-3), 3))
+    if manifest.identity.tokenizer is not None:
+        values["tokenizer"] = dg.MetadataValue.text(" ".join(map(str, manifest.identity.tokenizer.values())))
+    if command := provenance.get("command"):
+        values["command"] = dg.MetadataValue.text(command["typed"])
+    if published := provenance.get("published"):
+        values["published"] = dg.MetadataValue.url(published["url"])
+        values["commit"] = dg.MetadataValue.text(published["commit"])
+    values |= _costs(manifest) | _columns(store)
+    if "ledger" in counts:
+        values["ledger"] = dg.MetadataValue.md(ledger_table(manifest.identity.ledger))
+    if REPORT_HTML in {file.path for file in manifest.storage} and (address := dg.EnvVar(REPORTS).get_value()):
+        root = root_of(artifact.folder)
+        place = artifact.folder.relative_to(root) if root is not None else artifact.folder
+        values["report"] = dg.MetadataValue.url(f"{address}/{urllib.parse.quote(place.as_posix())}/{REPORT_HTML}")
+    if rows := preview(artifact):
+        values["preview"] = dg.MetadataValue.md(table_of(rows))
+    return values
+
+
+def _columns(store: RowStore | None) -> dict[str, dg.MetadataValue]:
+    """Names and types of the columns of rows of text; those inside a struct by their path."""
+    try:
+        shards = [] if store is None else store.table_shards()
+    except UsageError:  # its rows are no text
+        shards = []
+    columns = [
+        dg.TableColumn(".".join([*above, one.name]), str(one.type))
+        for field in (shards[0].schema if shards else ())
+        for above, one in ([([field.name], inner) for inner in field.type] if is_struct(field.type) else [([], field)])
+    ]
+    return {"dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns))} if columns else {}
+
+
+def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:
+    """What the build took, as numbers that the UI plots over runs, and held against what was planned."""
+    values: dict[str, dg.MetadataValue] = {}
+    rows = []
+    for outcome in outcomes(manifest):
+        name, real, planned = outcome.figure, outcome.real, outcome.planned
+        if real is not None and name in _IN_MB:
+            values[_IN_MB[name]] = dg.MetadataValue.float(round(real / 1e6, 3))
+        elif real is not None and name.endswith("_seconds"):
+            values[name] = dg.MetadataValue.float(float(real))
+        if planned is not None:
+            told = "" if real is None else f"{real:,}"
+            rows.append({"": name, "planned": f"{planned.value:,}", "basis": planned.basis, "real": told})
+    if rows:
+        values["planned"] = dg.MetadataValue.md(table_of(rows))
+    return values
+
+
+def ledger_table(ledger: Ledger) -> str:
+    """A ledger as a Markdown table: what went in, what became of it."""
+    rows = [{"rows": "in", "count": f"{ledger.rows_in:,}"}, {"rows": "out", "count": f"{ledger.out:,}"}]
+    for fate, reason, count in ledger.fates():
+        rows.append({"rows": f"{fate}: {reason}" if reason else fate, "count": f"{count:,}"})
+    return table_of(rows)
+
+
+def table_of(rows: list[dict[str, str]]) -> str:
+    """Rows of equal keys as a Markdown table; what they say is shown as text."""
+    return "\n".join(markdown_table(list(rows[0]) if rows else [], [[*map(plain, row.values())] for row in rows]))

@@ -11,7 +11,7 @@ from nemotron_build import build, offline, write_nemotron
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.ui import reports_served
-from resources.materialization import REPORTS, metadata_of
+from resources.store import REPORTS, metadata_of
 
 FOLDER = "stage_a/mixed/report/mixed"
 

@@ -34,7 +34,7 @@ from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.scoring import MODEL
 from resources.loopback_hub import LoopbackHub
-from resources.materialization import metadata_of
+from resources.store import metadata_of
 
 PROJECT = Path(__file__).parents[1]
 GOLDEN = PROJECT / "tests" / "golden" / "stages.json"

@@ -23,17 +23,11 @@ from pipeline_assets.corpus.normalize.sources import (
     source_of,
 )
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
-from pipeline_assets.corpus.publishing.source_notes import README, with_source_notes
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files
 from pipeline_assets.corpus.rows.documents import SourceRows
 from pipeline_assets.corpus.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.sampling import weight_misfits
-from pipeline_assets.corpus.shards.mixture_views import (
-    preview_inventory,
-    preview_segments,
-    preview_token_shards,
-    write_mixture_figures,
-)
+from pipeline_assets.corpus.shards import mixture_views
 from pipeline_assets.corpus.shards.shard_corpus import (
     INVENTORY_STAGE,
     SEGMENTS_STAGE,
@@ -183,7 +177,9 @@ RAW = replace(stage_a.RAW, name="stage2/raw")
 def _take_rows(job: Job) -> BuildResult:
     (source, _), [raw], run = source_of(job.recipe), job.upstream, job.run
     hub = run.hub_for("this source") if isinstance(source, HubSource) else None
-    return with_source_notes(job.building, stage_a.normalise(job), source, raw.manifest, licence_table(), hub)
+    return mixture_views.with_source_notes(
+        job.building, stage_a.normalise(job), source, raw.manifest, licence_table(), hub
+    )
 
 
 def documents_have_licences(corpus: Artifact) -> Verdict:
@@ -203,7 +199,7 @@ RAW_CORPUS = Kind(
     Bad rows are kept aside with their reasons; every doc_id is there once.""",
     formats=frozenset({"jsonl"}),
     rows=SourceRows,
-    labels=(README,),
+    labels=(mixture_views.README,),
     checks=(FILES, LEDGER, check(documents_have_licences), check(named_columns_have_values, is_blocking=False)),
 )
 FILTERED = replace(stage_a.FILTERED, name="stage2/filtered")
@@ -289,7 +285,7 @@ TOKEN_SHARDS = Kind(
     Documents follow each other, each closed by the end of a document; the last, incomplete row is left out.""",
     formats=frozenset({"numpy"}),
     rows=TokenShardRows,
-    preview=preview_token_shards,
+    preview=mixture_views.preview_token_shards,
     outside=tokenizer_path,
     checks=(FILES, LEDGER),
 )
@@ -308,8 +304,8 @@ INVENTORY = Kind(
     """Every token shard, read again and held against what was sealed: rows, tokens, licences and hashes by corpus.
 
     Waits until all shards are there.""",
-    preview=preview_inventory,
-    beside=write_mixture_figures,
+    preview=mixture_views.preview_inventory,
+    beside=mixture_views.write_mixture_figures,
 )
 
 
@@ -324,7 +320,7 @@ SEGMENTS = Kind(
     SEGMENTS_STAGE,
     seals_files(_cut),
     "Segments for continual learning, in order: of each corpus the rows that are next; no row is in two.",
-    preview=preview_segments,
+    preview=mixture_views.preview_segments,
 )
 RECIPE = Stage2Recipe
 KINDS = (RAW, RAW_CORPUS, FILTERED, DEDUPLICATED, TOKENIZER, TOKEN_SHARDS, INVENTORY, SEGMENTS)

@@ -1,6 +1,6 @@
 """What the UI shows of an artifact."""
 
-from resources.materialization import table_of
+from resources.store import table_of
 
 
 def test_what_a_document_says_is_shown_as_text() -> None:

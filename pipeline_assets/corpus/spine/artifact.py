@@ -16,17 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine import durable, files
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.corpus.spine.files import (
-    REBUILD,
-    OwnFile,
-    Promise,
-    file_sha256,
-    promise_file,
-    unreadable,
-    unreplaced,
-)
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, LabelsOf, Manifest, StoredFile, seal_holds
 
 _UNSEALED = "it isn't the bytes that were sealed, though its identity is"
@@ -51,8 +42,8 @@ class Artifact:
         if stored is None:
             known = ", ".join(file.path for file in self.manifest.storage[:5]) or "no files"
             raise InputError(f"holds no file {name!r}", self.folder, f"it holds {known}")
-        promise = Promise(stored.sha256, "sealed with", mending(self.folder))
-        promise_file(self.folder / name, promise, is_streamed=name.endswith(_STREAMED))
+        promise = files.Promise(stored.sha256, "sealed with", mending(self.folder))
+        files.promise_file(self.folder / name, promise, is_streamed=name.endswith(_STREAMED))
         return self.folder / name
 
     def members(self) -> list[Manifest]:
@@ -94,7 +85,7 @@ def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
     since it looked. Raises InputError: nothing sealed there, another digest, or a file missing, of another size or no
     plain file; RetryableError: it was replaced while its sizes were looked at.
     """
-    with unreplaced(folder):
+    with files.unreplaced(folder):
         manifest = read_manifest(folder)
         if manifest is None:
             what = "nothing is sealed here (no manifest.json)"
@@ -104,7 +95,7 @@ def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
             raise RetryableError(what, folder, "it was replaced: run again")
         damage = next((item for item in _named_files(folder, manifest, None) if isinstance(item, Damage)), None)
         if damage is not None:
-            raise InputError(damage.what, folder / damage.path, REBUILD)
+            raise InputError(damage.what, folder / damage.path, files.REBUILD)
         return Artifact(folder, manifest)
 
 
@@ -213,7 +204,7 @@ def size_complaint(folder: Path, file: StoredFile) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return "the file is missing"
     except OSError as error:
-        return unreadable(error)
+        return files.unreadable(error)
     if not stat.S_ISREG(found.st_mode):
         return _no_plain_file(found.st_mode)
     return None if found.st_size == file.bytes else f"has {found.st_size:,} bytes, sealed with {file.bytes:,}"
@@ -226,9 +217,9 @@ def _no_plain_file(mode: int) -> str:
 
 def _hash_complaint(folder: Path, file: StoredFile) -> str | None:
     try:
-        actual = file_sha256(folder / file.path)
+        actual = files.file_sha256(folder / file.path)
     except OSError as error:
-        return unreadable(error)
+        return files.unreadable(error)
     return None if actual == file.sha256 else f"sha256 is {actual}, sealed with {file.sha256}"
 
 
@@ -276,7 +267,7 @@ class _Record(msgspec.Struct, frozen=True):
     results: tuple[CheckResult, ...]
 
 
-_FILE = OwnFile("record of checks", 1 << 20, "delete it: the checks are asked again", _Record)
+_FILE = files.OwnFile("record of checks", 1 << 20, "delete it: the checks are asked again", _Record)
 
 
 def keep_results(folder: Path, digest: str, results: Sequence[CheckResult]) -> None:

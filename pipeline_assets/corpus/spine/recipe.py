@@ -85,7 +85,7 @@ def line_of(path: Path, location: Sequence[int | str]) -> str:
     """A recipe file with the line of a key, or of the section that misses it: `recipes/mine.yaml:12`."""
     line = None
     with contextlib.suppress(OSError, InputError, UnicodeDecodeError, yaml.YAMLError):
-        node = yaml.compose(RECIPE_FILE.bytes_of(path).decode("utf-8"), yaml.SafeLoader)
+        node = _composed(RECIPE_FILE.bytes_of(path))
         for part in location:  # the tag of a union is no key
             if isinstance(node, yaml.MappingNode):
                 found = next((pair for pair in node.value if pair[0].value == part), None)
@@ -95,6 +95,11 @@ def line_of(path: Path, location: Sequence[int | str]) -> str:
             if found is not None:
                 line, node = found[0].start_mark.line + 1, found[1]
     return str(path) if line is None else f"{path}:{line}"
+
+
+@functools.lru_cache(maxsize=1)  # for all complaints of a file
+def _composed(recipe: bytes) -> yaml.Node | None:
+    return yaml.compose(recipe.decode("utf-8"), yaml.SafeLoader)
 
 
 def _tag_key(complaint: ErrorDetails) -> str:
