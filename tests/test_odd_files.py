@@ -81,17 +81,17 @@ def test_whatever_lies_beside_an_artifact_status_lists_them_all(root: Path, tmp_
 
 
 RECIPES = {
-    "[" * 100_000: "it has more than 100,000 values, 100 levels of them, or 40 digits of a number",
-    "name: " + "9" * 5_000: "it has more than 100,000 values, 100 levels of them, or 40 digits of a number",
-    "name: 0x" + "f" * 5_000: "it has more than 100,000 values, 100 levels of them, or 40 digits of a number",
+    "[" * 100_000: "it has more than 500,000 values, 100 levels of them, or 40 digits of a number",
+    "name: " + "9" * 5_000: "it has more than 500,000 values, 100 levels of them, or 40 digits of a number",
+    "name: 0x" + "f" * 5_000: "it has more than 500,000 values, 100 levels of them, or 40 digits of a number",
     "name: 2020-99-99": "month must be in 1..12",
     "name: !!int ''": "string index out of range",
     "name: !!bool maybe": "'maybe'",
     "name: !!timestamp x": "'NoneType' object has no attribute 'groupdict'",
-    "a: &a [*a]": "it has more than 100,000 values, 100 levels of them, or 40 digits of a number",
+    "a: &a [*a]": "it has more than 500,000 values, 100 levels of them, or 40 digits of a number",
     "a: &a [x, x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]\n"
     "c: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]\nd: &d [*c, *c, *c, *c, *c, *c, *c, *c, *c, *c]\n"
-    "e: &e [*d, *d, *d, *d, *d, *d, *d, *d, *d, *d]\nf: [*e, *e]": "it has more than 100,000 values",
+    "e: &e [*d, *d, *d, *d, *d, *d, *d, *d, *d, *d]\nf: [*e, *e, *e, *e, *e]": "it has more than 500,000 values",
 }
 
 

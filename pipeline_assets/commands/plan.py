@@ -216,7 +216,9 @@ def _total_lines(plan: RecipePlan, gpu_cost: float | None) -> Iterator[str]:
     for room in plan.rooms:
         free = "" if room.free is None else f", {terminal.as_bytes(room.free)} are free"
         free += "" if room.fits else ": it does not fit"
-        kept = "" if room.kept is None else f"; {terminal.as_bytes(room.kept)} stay"
+        kept = (
+            "" if room.kept is None else f"; {terminal.as_bytes(abs(room.kept))} {'stay' if room.kept >= 0 else 'go'}"
+        )
         yield f"{room.where}: {terminal.as_bytes(room.needed)} as far as it is known{free}{kept}"
     for budget in plan.budgets:
         if budget.available is not None:

@@ -194,7 +194,7 @@ def source_misfits(recipe: Mapping[str, Any]) -> Iterator[Misfit]:
     refused = set(map(licence_table().tag_of, _texts(recipe.get("refuse_licences"))))
     for position, section in sections_at(recipe, "sources"):
         name, place = str(section.get("source")), ("sources", position)
-        if name in earlier:
+        if name in earlier and "source" in section:
             yield Misfit((*place, "source"), f"two sources are called {name}", "give each a name of its own")
         earlier.add(name)
         if name.endswith(f".{FILE_NAME}"):

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.spine.files import OwnFile
 from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.target import Target
 
-RECIPE_FILE: OwnFile[object] = OwnFile("recipe", 1 << 20, "give a recipe file", object, may_be_link=True)
+RECIPE_FILE: OwnFile[object] = OwnFile("recipe", 4 << 20, "give a recipe file", object, may_be_link=True)
 
 
 def explained(
@@ -84,7 +84,7 @@ def _complaint(said: ErrorDetails, recipe: type[pydantic.BaseModel], where: obje
 def line_of(path: Path, location: Sequence[int | str]) -> str:
     """A recipe file with the line of a key, or of the section that misses it: `recipes/mine.yaml:12`."""
     line = None
-    with contextlib.suppress(OSError, InputError, UnicodeDecodeError, yaml.YAMLError):
+    with contextlib.suppress(OSError, InputError, ValueError, yaml.YAMLError):
         node = _composed(RECIPE_FILE.bytes_of(path))
         for part in location:  # the tag of a union is no key
             if isinstance(node, yaml.MappingNode):
@@ -99,7 +99,9 @@ def line_of(path: Path, location: Sequence[int | str]) -> str:
 
 @functools.lru_cache(maxsize=1)  # for all complaints of a file
 def _composed(recipe: bytes) -> yaml.Node | None:
-    return yaml.compose(recipe.decode("utf-8"), yaml.SafeLoader)
+    text = recipe.decode("utf-8")
+    _refuse_depth(text)
+    return _Loader(text).get_single_node()
 
 
 def _tag_key(complaint: ErrorDetails) -> str:
@@ -144,7 +146,7 @@ UNPINNED = "0" * 40  # a revision that nobody has looked up yet
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"
 SHARD_TEXT_BYTES = 1 << 26
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
-_MOST_VALUES, _DEEPEST, _MOST_DIGITS = 100_000, 100, 40
+_MOST_VALUES, _DEEPEST, _MOST_DIGITS = 500_000, 100, 40
 _TOO_MUCH = f"it has more than {_MOST_VALUES:,} values, {_DEEPEST} levels of them, or {_MOST_DIGITS} digits of a number"
 
 
@@ -388,13 +390,7 @@ def parse_yaml(text: str) -> object:
             return None
         _refuse_growth(node)
         return loader.construct_document(node)
-    except (
-        yaml.YAMLError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-    ) as error:  # of odd tagged values too
+    except (yaml.YAMLError, LookupError, TypeError, AttributeError, RecursionError) as error:  # of odd tags too
         raise ValueError(str(error)) from None
 
 

@@ -8,7 +8,7 @@ import pytest
 from decontamination_build import decontaminate, evidence_of, items_set, recipe, texts_of, write_corpus
 from made_corpus import lines_of
 
-from pipeline_assets.corpus.decontamination import decontaminate_corpus as corpus_stage
+from pipeline_assets.corpus.decontamination import item_index
 from pipeline_assets.corpus.decontamination.recipe import ContaminatedLine, read_contaminated
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
@@ -182,7 +182,7 @@ def test_evaluation_files_that_are_written_while_they_are_read_stop_the_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus, sets = many(tmp_path, 60), [items_set(tmp_path, "quiz", {"a": QUESTION})]
-    write_index, nowhere = corpus_stage.write_index, {"b": "What is asked nowhere in these pages?"}
+    write_index, nowhere = item_index.write_index, {"b": "What is asked nowhere in these pages?"}
 
     def disturbed(*arguments: Any) -> Any:
         index = write_index(*arguments)
@@ -191,7 +191,7 @@ def test_evaluation_files_that_are_written_while_they_are_read_stop_the_build(
         return index
 
     with monkeypatch.context() as patch, pytest.raises(InputError, match="the first is quiz"):
-        patch.setattr(corpus_stage, "write_index", disturbed)
+        patch.setattr(item_index, "write_index", disturbed)
         decontaminate(tmp_path, corpus, sets, recipe())
     result = decontaminate(tmp_path, corpus, [items_set(tmp_path, "quiz", nowhere)], recipe())
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from nemotron_hub import SPLITS, TEXTS, rows_of, write_dataset
 
-from pipeline_assets.corpus.nemotron import inventory
+from pipeline_assets.corpus.nemotron import source_rows
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
@@ -172,7 +172,7 @@ def test_the_shards_change_nothing(tmp_path: Path, inventories: Inventories, mon
     whole = inventories(tmp_path / "hub", "tool_calling")["tool_calling"].manifest.digest
     (tmp_path / "root").rename(tmp_path / "before")
 
-    monkeypatch.setattr(inventory, "SHARD_BYTES", 100)
+    monkeypatch.setattr(source_rows, "SHARD_BYTES", 100)
     built = inventories(tmp_path / "hub", "tool_calling")["tool_calling"]
 
     assert built.manifest.digest == whole

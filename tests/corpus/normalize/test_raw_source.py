@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from stage_a_build import INLINE, only, recipe_with
 
-from pipeline_assets.corpus.readers import raw_pin
+from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.raw_pin import pin_of_folder
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, open_source
@@ -92,7 +92,7 @@ def test_files_that_change_while_they_are_hashed_stop_the_build(
         return opened
 
     os.utime(source.path / "a.jsonl", ns=(5, 6))
-    monkeypatch.setattr(raw_pin, "open_source", open_disturbed)
+    monkeypatch.setattr(source_folder, "open_source", open_disturbed)
 
     with pytest.raises(InputError) as error:
         raw(source)
