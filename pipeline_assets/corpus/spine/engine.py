@@ -193,13 +193,14 @@ class _Pool(Generic[S]):
         given = taken = 0
         try:
             while taken < len(shards):
-                while taken in done:
-                    yield done.pop(taken)
-                    taken += 1
                 ahead = min(len(shards), taken + self._size * _LOOKAHEAD)
-                for worker in self._idle(wanted=ahead - given):
+                for worker in self._idle(wanted=ahead - given):  # before the caller works on what is done
                     worker.give(Job(shards[given], WHOLE, self._folder, self._stage))
                     given += 1
+                if taken in done:
+                    yield done.pop(taken)
+                    taken += 1
+                    continue
                 for worker in self._ready():
                     shard = worker.job.shard  # type: ignore[union-attr]
                     receipt = worker.answer()
