@@ -165,9 +165,9 @@ def _join(building: StagingDir, shards: Sequence[DocumentShard], budget: int, en
     lengths: list[NDArray[np.int32]] = []
     cut = DOCUMENTS_SCHEMA.empty_table()
     with (
-        contextlib.closing(encoded),
         DurableFile(building.path(TOKENS)) as tokens,
         ParquetOutput(building.path(DOCUMENTS), DOCUMENTS_SCHEMA) as documents,
+        contextlib.closing(encoded),
     ):
         for shard, receipt in zip(shards, encoded, strict=False):
             receipts.append(receipt)
