@@ -7,7 +7,6 @@ assistant messages count in the loss, without their terminators."""
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.harmony.message import (
     MESSAGE,
     START,
+    STRUCTURE,
     STRUCTURE_OR_TEXT,
     Analysis,
     Ending,
@@ -28,7 +28,7 @@ from pipeline_assets.corpus.harmony.message import (
     header,
 )
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, ParsedText, Span, Terminator
-from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+from pipeline_assets.corpus.tokens.tokenizer import ControlledIds, Tokenizer
 
 
 class Rendering(NamedTuple):
@@ -217,54 +217,17 @@ def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[Ha
     Raises:
         Refusal: a piece of a text that the tokenizer fails on; `message` is then the number of the text.
     """
-    pieces: list[str] = []
-    frames: list[NDArray[np.int32]] = []  # the ids between each piece and the one before it
-    piece_stops: list[int] = []
-    bodies: list[int] = []  # the pieces that are bodies
-    body_stops: list[int] = []
-    opens = tokenizer.special_ids[MESSAGE]
     for number, parsed in enumerate(texts):
         text = parsed.text
         if not tokenizer.can_encode(text) and not all(map(tokenizer.can_encode, STRUCTURE_OR_TEXT.split(text))):
             raise Refusal(Reason.NOT_ENCODABLE, "blanks that the tokenizer fails on", message=number)
-        end, closer = 0, None
-        bodies += range(len(pieces), len(pieces) + len(parsed.messages))
-        for message, terminator, span, body in parsed.messages:
-            frames.append(_frame(closer, text[span.start : body.start], tokenizer))
-            pieces.append(message.content)
-            end, closer = span.stop, terminator
-        rest, controls = _split(text[end:], tokenizer)
-        bodies += (len(pieces) + 1 + place for place, control in enumerate(controls) if control == opens)
-        frames += (_frame(closer, "", tokenizer), *(np.array([control], np.int32) for control in controls))
-        pieces += rest
-        body_stops.append(len(bodies))
-        piece_stops.append(len(pieces))
-    if not texts:
-        return []
-    runs = tokenizer.encode(pieces)
-    lengths = np.empty(2 * len(pieces), np.int64)
-    lengths[::2], lengths[1::2] = [len(frame) for frame in frames], runs.lengths
-    stops = np.cumsum(lengths)
-    ids = np.concatenate([*itertools.chain.from_iterable(zip(frames, runs.each(), strict=True))])
-    spans = np.stack([stops[::2][bodies], stops[1::2][bodies]], axis=1)
-    text_stops = stops[1::2][np.array(piece_stops) - 1].tolist()
-    bounds = zip(itertools.pairwise([0, *text_stops]), itertools.pairwise([0, *body_stops]), strict=True)
-    return [
-        HarmonyTokens(ids[start:stop], spans[first_body:body_stop] - start)
-        for (start, stop), (first_body, body_stop) in bounds
-    ]
+    encoded = tokenizer.encode_controlled([parsed.utf8 for parsed in texts], STRUCTURE)
+    opens = tokenizer.special_ids[MESSAGE]
+    return [HarmonyTokens(one.ids, _bodies(one, opens)) for one in encoded]
 
 
-@lru_cache(maxsize=4096)  # of headers, which a dataset has few of
-def _frame(closer: str | None, header: str, tokenizer: Tokenizer) -> NDArray[np.int32]:
-    """The ids of a terminator, if there is one, and of the header behind it."""
-    texts, controls = _split(header, tokenizer)
-    runs = tokenizer.encode(texts)
-    ids = np.insert(runs.ids, np.cumsum(runs.lengths)[:-1], controls)
-    return ids if closer is None else np.insert(ids, 0, tokenizer.special_ids[closer])
-
-
-def _split(text: str, tokenizer: Tokenizer) -> tuple[list[str], list[int]]:
-    """What stands around the control tokens of a text, empty pieces included, and the ids of those."""
-    parts = STRUCTURE_OR_TEXT.split(text)
-    return parts[::2], [tokenizer.special_ids[control] for control in parts[1::2]]
+def _bodies(encoded: ControlledIds, opens: int) -> NDArray[np.int64]:
+    """What follows each `<|message|>` up to the next control token, which no body holds."""
+    ids, controls = encoded
+    opened = np.flatnonzero(ids[controls] == opens)
+    return np.stack([controls[opened] + 1, np.append(controls, len(ids))[opened + 1]], axis=1)

@@ -32,6 +32,7 @@ from pipeline_assets.corpus.document import read_repeats, write_repeats
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines, read_rejects
 from pipeline_assets.corpus.formats.compression import read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, strings
+from pipeline_assets.corpus.harmony.message import STRUCTURE
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_shard
 from pipeline_assets.corpus.nemotron.row_columns import numbered
@@ -125,7 +126,7 @@ def _normalise(
         zstd_level=settings.zstd_level,
     )
     rows = rules.max_rows or sum(file.bytes for file in files) // _ROW_BYTES
-    warm_up = functools.partial(load_tokenizers, tokenizer_sha256, driver, rows)
+    warm_up = functools.partial(load_tokenizers, tokenizer_sha256, driver, rows, STRUCTURE)
     settings = settings_for(building, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
     receipts = list(run_stage(f"normalise-{driver}", work, shards, building, settings, warm_up))
     counts = total_counts(receipts)

@@ -180,7 +180,8 @@ def write_token_files(
 
 def _load(encoder: Encoder) -> None:
     """What every row needs: the tables that encode, and those that decode."""
-    encoder.decode(encoder.encode(["the first text builds the tables"]).ids)
+    [encoded] = encoder.encode_controlled([b"the first text builds the tables"], STRUCTURE)
+    encoder.decode(encoded.ids)
 
 
 def encode_rows(shard: _Shard, window: Window, folder: BuildFolder, encoder: Encoder) -> Receipt:

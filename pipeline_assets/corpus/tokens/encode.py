@@ -4,7 +4,7 @@ import functools
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -207,14 +207,18 @@ def load_tables(tokenizer: TokenizerFile, documents: int, text_bytes: int) -> No
     _load_tables(load_tokenizer(tokenizer), documents, text_bytes)
 
 
-def load_tokenizers(tokenizer_sha256: str, driver: Driver, documents: int) -> None:
-    """As `load_tables`, what `cached_encoder` keeps."""
-    _load_tables(cached_encoder(tokenizer_sha256, driver), documents)
+def load_tokenizers(tokenizer_sha256: str, driver: Driver, documents: int, controls: Sequence[str] = ()) -> None:
+    """As `load_tables`, what `cached_encoder` keeps: to encode texts with these control tokens, or without any."""
+    _load_tables(cached_encoder(tokenizer_sha256, driver), documents, controls=controls)
 
 
-def _load_tables(library: Tokenizer, documents: int, text_bytes: int = 0) -> None:
+def _load_tables(library: Tokenizer, documents: int, text_bytes: int = 0, controls: Sequence[str] = ()) -> None:
     surely_long = text_bytes >= 2 * LONG_TEXT * documents > 0
-    library.encode(["the first text builds the tables ".ljust(LONG_TEXT if surely_long else 0)])
+    first = "the first text builds the tables ".ljust(LONG_TEXT if surely_long else 0)
+    if controls:
+        library.encode_controlled([first.encode()], controls)
+    else:
+        library.encode([first])
     if documents > _SURELY_SAMPLED:
         library.oracle_ids("")
 

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.spine.usage import resident_bytes
-from pipeline_assets.corpus.tokens.tokenizer import Tokenizer, TokenRuns, read_pinned
+from pipeline_assets.corpus.tokens.tokenizer import ControlledIds, Tokenizer, TokenRuns, read_pinned
 
 if TYPE_CHECKING:
     import gigatoken
@@ -165,7 +165,7 @@ class Encoder(Tokenizer):
     def __init__(self, vocabulary: Path, sha256: str, driver: Driver) -> None:
         self._vocabulary, self._sha256 = vocabulary, sha256
         self.driver = driver
-        self._fast: gigatoken.Tokenizer | None = None
+        self._fast: dict[tuple[str, ...], gigatoken.Tokenizer] = {}  # by the control tokens that it knows
         self._grown_bytes = 0
 
     def __reduce__(self) -> tuple[Callable[..., "Encoder"], tuple[object, ...]]:
@@ -183,9 +183,7 @@ class Encoder(Tokenizer):
         text_bytes = sum(map(len, raw))
         if self.driver == "tiktoken" or not texts:
             return TokenRuns.of([self.oracle_ids(text) for text in texts], text_bytes)
-        apart = [
-            number for number, one in enumerate(raw) if isinstance(one, bytes) and _is_classed_apart(texts[number], one)
-        ]
+        apart = [number for number, one in enumerate(raw) if isinstance(one, bytes) and _is_classed_apart(one)]
         fast, before = self._fast_encoder(), resident_bytes()
         encode = _one_by_one if text_bytes >= LONG_TEXT * len(texts) else _together
         ids, lengths = encode(fast, raw)
@@ -197,6 +195,17 @@ class Encoder(Tokenizer):
         for number in apart:
             each[number] = self.oracle_ids(texts[number])
         return TokenRuns.of(each, text_bytes)
+
+    def encode_controlled(self, texts: Sequence[bytes], controls: Sequence[str]) -> list[ControlledIds]:
+        if self.driver == "tiktoken":
+            return super().encode_controlled(texts, controls)
+        fast, before = self._fast_encoder(*controls), resident_bytes()
+        runs = [fast.encode(text).view(np.int32) for text in texts]
+        self._count_growth(before, sum(ids.nbytes for ids in runs), sum(map(len, texts)))
+        for number in [number for number, text in enumerate(texts) if _is_classed_apart(text)]:
+            ids = self.oracle.encode(texts[number].decode(), allowed_special=set(controls), disallowed_special=())
+            runs[number] = np.array(ids, np.int32)
+        return [ControlledIds(ids, np.flatnonzero(ids >= RANKS)) for ids in runs]
 
     def decode(self, ids: NDArray[np.int32]) -> str:
         """The text of ids; special tokens by their names, bytes that are no UTF-8 as replacement characters."""
@@ -216,17 +225,18 @@ class Encoder(Tokenizer):
             return True
         return not panics(lambda: self.oracle.encode_ordinary(text))
 
-    def _fast_encoder(self) -> "gigatoken.Tokenizer":
-        """The fast tokenizer; a fresh one when the cache of the last has grown too large."""
+    def _fast_encoder(self, *controls: str) -> "gigatoken.Tokenizer":
+        """The fast tokenizer that knows these control tokens; a fresh one when caches have grown too large."""
         if self._grown_bytes > _CACHE_BYTES:
-            self._fast = None
-        if self._fast is None:
+            self._fast, self._grown_bytes = {}, 0
+        if controls not in self._fast:
             import gigatoken
 
-            self._fast = gigatoken.Tokenizer.from_tiktoken(self._vocabulary, pretokenizer="o200k", special_tokens={})
-            self._fast.encode(b"the first text builds tables that stay")
-            self._grown_bytes = 0
-        return self._fast
+            special = {control: SPECIAL_TOKENS[control] for control in controls}
+            fast = gigatoken.Tokenizer.from_tiktoken(self._vocabulary, pretokenizer="o200k", special_tokens=special)
+            fast.encode(b"the first text builds tables that stay")
+            self._fast[controls] = fast
+        return self._fast[controls]
 
     def _count_growth(self, before: int, made: int, text_bytes: int) -> None:
         """Counts what one batch added to the cache: the growth of the process meanwhile, without the ids made."""
@@ -307,11 +317,11 @@ def read_ranks(vocabulary: Path) -> dict[bytes, int]:
     return ranks
 
 
-def _is_classed_apart(text: str, raw: bytes) -> bool:
-    """Whether a text holds a code point that the fast tokenizer may split otherwise than tiktoken."""
+def _is_classed_apart(raw: bytes) -> bool:
+    """Whether a text, in UTF-8, holds a code point that the fast tokenizer may split otherwise than tiktoken."""
     for first, pair in _FIRST_BYTES.items():
         if first in raw and pair.search(raw):
-            return _IS_CLASSED_APART.search(text) is not None
+            return _IS_CLASSED_APART.search(raw.decode()) is not None
     return False
 
 

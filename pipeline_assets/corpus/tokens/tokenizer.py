@@ -1,11 +1,12 @@
 """What a tokenizer is, whatever its family: text to TokenRuns, from a file pinned by its sha256."""
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import pydantic
@@ -53,6 +54,13 @@ class TokenRuns:
         return TokenRuns(ids, lengths, self.text_bytes)
 
 
+class ControlledIds(NamedTuple):
+    """The ids of a text with control tokens in it, shape (tokens,), and the places of those, shape (controls,)."""
+
+    ids: NDArray[np.int32]
+    controls: NDArray[np.int64]
+
+
 class Tokenizer(ABC):
     """Text to ids, in one thread. Text is ordinary text: ids that mean something to a model come from builders alone.
 
@@ -77,6 +85,25 @@ class Tokenizer(ABC):
         Raises:
             InputError: the library can't encode one, because of the tokenizer's file.
         """
+
+    def encode_controlled(self, texts: Sequence[bytes], controls: Sequence[str]) -> list[ControlledIds]:
+        """Ids of each text. What stands around control tokens is encoded by itself, and must be encodable.
+
+        Args:
+            texts: in UTF-8.
+            controls: the names, of `special_ids`, that are tokens of their own in the texts.
+        Raises:
+            InputError: see `encode`.
+        """
+        by_name = re.compile(f"({'|'.join(map(re.escape, controls))})")
+        found = []
+        for text in texts:
+            parts = by_name.split(text.decode())
+            runs = self.encode(parts[::2])
+            before = np.cumsum(runs.lengths[:-1], dtype=np.int64)
+            ids = np.insert(runs.ids, before, [self.special_ids[control] for control in parts[1::2]])
+            found.append(ControlledIds(ids, before + np.arange(len(before))))
+        return found
 
     @abstractmethod
     def decode(self, ids: NDArray[np.int32]) -> str:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline_assets.corpus.harmony.message import STRUCTURE
 from pipeline_assets.corpus.spine import usage
 from pipeline_assets.corpus.tokens import o200k_harmony
 from pipeline_assets.corpus.tokens.o200k_harmony import (
@@ -83,6 +84,22 @@ def test_the_name_of_a_special_token_in_a_text_is_ordinary_characters(
     assert runs == [tiktoken_ids(name) for name in names]
     assert max(map(max, runs)) < RANKS
     assert runs[names.index("<|endoftext|>")] == [27, 91, 419, 1440, 919, 91, 29]
+
+
+CONTROLLED = st.lists(st.sampled_from([*STRUCTURE, *STRUCTURE[0], *BLANKS, *WORDS, "<|endoftext|>", "<|end", "\u088f"]))
+
+
+@given(texts=st.lists(CONTROLLED.map("".join), max_size=3))
+@settings(max_examples=300)
+def test_what_stands_around_control_tokens_is_encoded_by_itself(encoder: Encoder, texts: list[str]) -> None:
+    raw = [text.encode() for text in texts]
+
+    encoded = encoder.encode_controlled(raw, STRUCTURE)
+
+    expected = Encoder(VOCABULARY, VOCABULARY_SHA256, "tiktoken").encode_controlled(raw, STRUCTURE)
+    assert [one.ids.tolist() for one in encoded] == [one.ids.tolist() for one in expected]
+    assert [one.controls.tolist() for one in encoded] == [one.controls.tolist() for one in expected]
+    assert {one.ids.dtype for one in (*encoded, *expected)} <= {np.dtype(np.int32)}
 
 
 def test_no_texts_give_no_ids_and_an_empty_text_gives_a_run_of_none(encoder: Encoder) -> None:
@@ -194,9 +211,7 @@ def test_the_code_points_that_gigatoken_classes_otherwise_are_exactly_those_left
         if ids[ends[number] : ends[number + 1]] != contractions_by_tiktoken[number]
     }
 
-    left_to_tiktoken = {
-        character for character in UNICODE if o200k_harmony._is_classed_apart(character, character.encode())
-    }
+    left_to_tiktoken = {character for character in UNICODE if o200k_harmony._is_classed_apart(character.encode())}
     assert apart == left_to_tiktoken
     assert len(apart) == 4_699
 
