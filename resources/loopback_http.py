@@ -1,5 +1,6 @@
 """HTTP of the hub on loopback: what is asked, what is answered, a server for one origin; and its faults: what a
-network, a busy hub, a damaged file or malice does to an answer, on request."""
+network, a busy hub, a damaged file or malice does to an answer, on request.
+"""
 
 import hashlib
 import itertools

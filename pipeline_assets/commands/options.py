@@ -1,6 +1,7 @@
 """Options of commands that are made from sections of recipes: each key has its check, option and help in one place. And
 what a user names: files and folders of this machine, sealed ones too, or a dataset or a model on a hub, by the commit
-that it has now."""
+that it has now.
+"""
 
 import dataclasses
 import fnmatch

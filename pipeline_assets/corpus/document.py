@@ -2,7 +2,8 @@
 
 A shard's ids lie in a file as hashes of 128 bits with their rows, in runs of `RUN_IDS`, the last one shorter, each
 sorted. All runs of all shards are merged in blocks: memory stays the same however many documents there are, and however
-many repeat one id."""
+many repeat one id.
+"""
 
 import contextlib
 import datetime

@@ -6,7 +6,8 @@ Three algorithms of a reservoir share one shape. `is_turn` asks of each row in t
 it in. A row that was asked and is refused counts as though it had never come. All are structs that msgspec writes and
 reads back, so that a sample goes on after a cut exactly where it was. Random numbers are SplitMix64's (see
 `packing.mixture`): the i-th depends on the seed and i alone. Logarithms are those of `decimal`, which its specification
-rounds to the last digit: no libm, and no version of one, has a say in a sample."""
+rounds to the last digit: no libm, and no version of one, has a say in a sample.
+"""
 
 import decimal
 import fnmatch

@@ -5,7 +5,8 @@ A stream may be several frames (members, streams) one after the other; nothing e
 file objects ignore what follows a bzip2 stream, and a cut zstd frame reads like a finished one: here both are errors.
 
 Memory: a block, and the format's window, whatever a stream unpacks to; of lines, the longest one. Four kilobytes of
-bzip2 can hold gigabytes."""
+bzip2 can hold gigabytes.
+"""
 
 import bz2
 import hashlib

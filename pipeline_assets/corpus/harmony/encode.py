@@ -2,7 +2,8 @@
 
 Control tokens get their special ids, all else is ordinary text. Ids of o200k Harmony equal openai-harmony's of the same
 rendering. What stands between two control tokens is encoded by itself; no text there can give a special id. Bodies of
-assistant messages count in the loss, without their terminators."""
+assistant messages count in the loss, without their terminators.
+"""
 
 import itertools
 from collections.abc import Sequence

@@ -2,7 +2,8 @@
 and which rows it makes; and what a packed set holds, its documents and its mixture beside the one that was asked for.
 
 Documents of a corpus are numbered: sources by name, their shards, their rows. So are draws: sources, their epochs, and
-in an epoch the documents. So of a shard the draws of one epoch have numbers in a row."""
+in an epoch the documents. So of a shard the draws of one epoch have numbers in a row.
+"""
 
 import contextlib
 import functools

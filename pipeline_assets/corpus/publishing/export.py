@@ -9,7 +9,8 @@ that read no more than that.
 
 The YAML at the head of a card is what a hub and `datasets` know configs, splits, columns and licence by. The hub has
 identifiers of licences of its own (hub documentation, "Licenses"). Most are our tags; what has none is `other`, with a
-name beside it."""
+name beside it.
+"""
 
 import re
 from collections import Counter

@@ -1,6 +1,7 @@
 """Rows of tokens of one length, each with parts of several documents, whose texts lie upstream: those of packed sets,
 with padding at their ends, and those of token shards, one document after the other. And rows of parallel text: the
-pairs of a sample, and those of a token cache, which are the same in the same order."""
+pairs of a sample, and those of a token cache, which are the same in the same order.
+"""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -2,7 +2,8 @@
 and conditions over columns, and which rows each rule takes.
 
 Who comes first where there are too many depends on (seed, rule, split, id) of the row alone: not on the order of
-splits, on workers, nor on other rows. So a larger `max_rows` only adds rows to a subset."""
+splits, on workers, nor on other rows. So a larger `max_rows` only adds rows to a subset.
+"""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,7 @@
 """Scores of a split's rows: the columns of `scores.parquet`, percentiles, the pools' rows that they are of, what is
 asked of scores and said of them; and the gap between two models on the rows that both scored, in bits per byte: these
-need no common tokenizer."""
+need no common tokenizer.
+"""
 
 import functools
 import itertools

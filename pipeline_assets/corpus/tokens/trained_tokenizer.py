@@ -6,7 +6,8 @@ sha256 of the model; `tokenizer.json`, figures of the sample and of each corpus,
 Equal lines give an equal model, and no line is lost. The trainer's own sampling can't be seeded, its pieces depend on
 the number of threads, and a model file embeds the path of its input; so it samples nothing, works in one thread, and
 reads and writes memory. It would skip in silence lines that are too long, and those with NUL or U+2585, which stands
-for what it doesn't know: here the first are cut, the others are cut around these characters."""
+for what it doesn't know: here the first are cut, the others are cut around these characters.
+"""
 
 import io
 import itertools

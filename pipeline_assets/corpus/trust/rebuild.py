@@ -7,7 +7,8 @@ to the place where that is done; one that is used as it is sealed has its absolu
 It is made in a scratch folder, which nothing takes for an artifact: `rebuilds/<name>.unfinished` below the data root,
 gone on with after a crash if the same program does the same. What is kept of a finished rebuild is `rebuilds/<name>`. A
 copy may take the place of a damaged artifact, which is then kept as `rebuilds/<name>.replaced`. All of `rebuilds` may
-be deleted at any time."""
+be deleted at any time.
+"""
 
 import contextlib
 import datetime
