@@ -12,7 +12,7 @@ from materialized import Materialized, has_materialized
 from nemotron_build import SHIPPED, build, offline
 from nemotron_hub import SPLITS, rows_of
 
-from pipeline_assets.corpus.nemotron import inventory
+from pipeline_assets.corpus.nemotron import source_rows
 from pipeline_assets.corpus.nemotron.splits import partition_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
@@ -46,7 +46,7 @@ def test_the_number_of_workers_and_the_shards_change_no_digest(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(inventory, "SHARD_BYTES", 30_000)
+    monkeypatch.setattr(source_rows, "SHARD_BYTES", 30_000)
 
     assert build(recipe, tmp_path, offline(cache), RunSettings(workers, "fork")) == undisturbed
 
