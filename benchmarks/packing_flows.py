@@ -11,7 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.packing.pack_corpus import pack_corpus
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.spine.engine import RunSettings

@@ -256,7 +256,7 @@ TOKENIZER = Kind(
 
 
 def _shard(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
+    from pipeline_assets.corpus.corpus_shard import corpus_shards
     from pipeline_assets.corpus.shards.shard_corpus import shard_corpus
 
     name, root = job.recipe["source"], job.run.root

@@ -5,7 +5,6 @@ What is compiled is imported where it is used: most commands build nothing.
 
 import datetime
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -108,8 +107,8 @@ class StageARecipe(Recipe):
         if place.name in {kind.step for kind in KINDS if kind is not NORMALIZED}:
             what = f"{place.name} has the place of something else"
             yield Misfit(("outputs", "normalized_dir"), what, f"write {place.parent}/normalized")
-        stores = Counter(Path(str(folder)).name for folder in seen) if isinstance(seen, list) else {}
-        for name in [name for name, times in stores.items() if times > 1]:
+        stores = [Path(str(folder)).name for folder in seen] if isinstance(seen, list) else []
+        for name in dict.fromkeys(name for name in stores if stores.count(name) > 1):
             yield Misfit(("seen",), f"two stores in `seen` are called {name}", "give one of them another name")
         for asked, location in ((seen, ("seen",)), (outputs.get("signatures"), ("outputs", "signatures"))):
             if asked and values.get("dedup") is None:
@@ -119,8 +118,9 @@ class StageARecipe(Recipe):
     def remarks(self) -> Iterator[str]:
         yield from super().remarks()
         if self.outputs is not None and (last := self.outputs.up_to):
-            unasked = [name for name in ("dedup", "decontamination", "pack") if getattr(self, name) is not None]
-            yield from (f"`{name}` is left out: `outputs.up_to` is {last}" for name in unasked)
+            named = vars(self) | {"outputs.signatures": self.outputs.signatures}
+            for name in filter(named.get, ("dedup", "decontamination", "pack", "outputs.signatures")):
+                yield f"`{name}` is left out: `outputs.up_to` is {last}"
 
     def goals(self) -> list[Target]:
         up_to = self.outputs.up_to if self.outputs else None
@@ -328,7 +328,7 @@ def packed_target(section: packing.PackSection, name: str, folder: Path, corpora
 
 
 def _pack(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
+    from pipeline_assets.corpus.corpus_shard import corpus_shards
     from pipeline_assets.corpus.packing.pack_corpus import pack_corpus
 
     corpora, root = job.upstream_by_name(), job.run.root

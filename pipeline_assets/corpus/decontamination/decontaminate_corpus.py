@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from pipeline_assets.corpus import corpus_shard
 from pipeline_assets.corpus.decontamination import item_index
 from pipeline_assets.corpus.decontamination.recipe import (
     CONTAMINATED_FILE,
@@ -23,7 +24,6 @@ from pipeline_assets.corpus.decontamination.recipe import (
     DecontaminationRecipe,
     EvaluationSet,
 )
-from pipeline_assets.corpus.dedup import corpus_shard
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.document import with_text
 from pipeline_assets.corpus.document_shards import REJECTS, REJECTS_FILE, SHARDS, gather_lines
@@ -109,7 +109,7 @@ def _decontaminated(
     """Of a block, the lines of documents that stay, and what is said of the contaminated ones."""
     kept: list[bytes] = []
     contaminated: list[ContaminatedLine] = []
-    documents = corpus_shard.read_documents(lines, shard)
+    documents = corpus_shard.decoded_documents(lines, shard)
     texts = [document.text.encode() for document in documents]
     found = {one.number: one for one in item_index.contaminations(normalize(texts), index, rules.recipe.cut)}
     for number, ((row, line), document, text) in enumerate(zip(lines, documents, texts, strict=True)):

@@ -20,9 +20,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from pipeline_assets.corpus.corpus_shard import CorpusShard, add_by_source, corpus_shards
 from pipeline_assets.corpus.dedup import candidates, resolution, sketches, steps, verify
 from pipeline_assets.corpus.dedup.candidates import ExactCopies, find_exact, load_faiss, propose
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, add_by_source, corpus_shards
 from pipeline_assets.corpus.dedup.decision import (
     DECISIONS_FILE,
     EDGES_FILE,

@@ -19,9 +19,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.corpus_shard import CorpusShard, decoded_documents, line_blocks
 from pipeline_assets.corpus.dedup import steps
 from pipeline_assets.corpus.dedup.candidates import ExactCopies
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, line_blocks, read_documents
 from pipeline_assets.corpus.dedup.decision import RULE, Decision, Outcome
 from pipeline_assets.corpus.dedup.sketches import FATAL, IDS
 from pipeline_assets.corpus.document_shards import SHARDS
@@ -344,7 +344,7 @@ def keep_documents(
             kept = [line + b"\n" for row, line in lines if row not in gone and row not in fatal]
             writer.write_lines(b"".join(kept), len(kept))
             read = [one for one in lines if one.row in gone or one.row in sampled]
-            for (row, _), document in zip(read, read_documents(read, shard), strict=True):
+            for (row, _), document in zip(read, decoded_documents(read, shard), strict=True):
                 if row in gone:
                     dropped_bytes += len(document.text.encode())
                 if row in sampled:

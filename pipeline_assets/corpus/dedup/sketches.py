@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, DocumentFields, Line, line_blocks, read_documents
+from pipeline_assets.corpus.corpus_shard import CorpusShard, DocumentFields, Line, decoded_documents, line_blocks
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe
 from pipeline_assets.corpus.dedup.steps import DedupRun, Task, document_numbers, orders, write_run
 from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, lowered, mixed, normalize
@@ -216,7 +216,7 @@ def _sketch(
     lines: Sequence[Line], shard: CorpusShard, recipe: DedupRecipe, counts: Counter[str]
 ) -> dict[str, pa.Table]:
     """What documents are compared by, a table for each area that the mode asks for, in no order; it is counted."""
-    documents, rows = read_documents(lines, shard), [row for row, _ in lines]
+    documents, rows = decoded_documents(lines, shard), [row for row, _ in lines]
     texts = [document.text.encode() for document in documents]
     batch = normalize(texts)
     text_bytes = np.fromiter(map(len, texts), np.int64, len(texts))

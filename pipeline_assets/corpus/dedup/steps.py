@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, Selection
 from pipeline_assets.corpus.formats.parquet import column_of, mask, numbers, open_parquet, read_columns, strings
 from pipeline_assets.corpus.spine.durable import DurableFile

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, line_blocks, read_documents
+from pipeline_assets.corpus.corpus_shard import CorpusShard, decoded_documents, line_blocks
 from pipeline_assets.corpus.dedup.recipe import NearRecipe
 from pipeline_assets.corpus.dedup.sketches import shingle_sets
 from pipeline_assets.corpus.dedup.steps import (
@@ -83,7 +83,7 @@ def write_sets(
     with DurableFile(folder.path(sets_name)) as file:
         for block in line_blocks(shard, window):
             lines = [one for one in block.lines if wanted[one.row]]
-            documents = read_documents(lines, shard)
+            documents = decoded_documents(lines, shard)
             batch = normalize([document.text.encode() for document in documents])
             hashes, offsets = shingle_sets(batch, shingle_words)
             data: list[bytes] = []

@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document_shards import DocumentShard, gather_frames
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table

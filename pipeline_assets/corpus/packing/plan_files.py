@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, DocumentShard, gather_lines
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS
 from pipeline_assets.corpus.formats.parquet import open_parquet, strings

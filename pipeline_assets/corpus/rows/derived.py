@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards
 from pipeline_assets.corpus.decontamination import recipe
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, corpus_shards
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE, read_decisions
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import SHARDS

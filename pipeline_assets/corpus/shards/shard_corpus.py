@@ -20,7 +20,7 @@ import pyarrow as pa
 import pydantic
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, write_npy_header
 from pipeline_assets.corpus.formats.memmap import DTYPE as RUN_DTYPE

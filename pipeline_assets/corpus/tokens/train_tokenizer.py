@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, corpus_shards
+from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards
 from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, read_structs

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from decontamination_build import items_set, recipe
 
+from pipeline_assets.corpus import corpus_shard
+from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.decontamination.decontaminate_corpus import Decontamination, decontaminate_shard
 from pipeline_assets.corpus.decontamination.item_index import write_index
-from pipeline_assets.corpus.dedup import corpus_shard
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.compression import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.spine.errors import InputError

@@ -124,15 +124,15 @@ def test_a_row_that_kills_its_worker_is_rejected_and_nobodys_duplicate(
 ) -> None:
     texts = [numbered(0, 30), "deadly", numbered(0, 30), f"{numbered(0, 30)} end", numbered(100, 30)]
     sources = write_corpus(tmp_path / "c", [PlainDocument(f"d{n}", text) for n, text in enumerate(texts)], 10)
-    read_documents = sketches.read_documents
+    decoded_documents = sketches.decoded_documents
 
     def deadly(*arguments: Any) -> Any:
-        documents = read_documents(*arguments)
+        documents = decoded_documents(*arguments)
         if any(document.text == "deadly" for document in documents):
             os._exit(9)
         return documents
 
-    monkeypatch.setattr(sketches, "read_documents", deadly)
+    monkeypatch.setattr(sketches, "decoded_documents", deadly)
     result = deduplicate(tmp_path, sources, rules, RunSettings(1, "fork"))
 
     assert [one.doc_id for one in decisions_of(result)] == ["d0", "d2", "d3", "d4"]
@@ -150,7 +150,7 @@ def test_a_row_that_kills_its_worker_is_rejected_and_nobodys_duplicate(
 
 def test_a_corpus_with_a_row_that_kills_is_not_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = deduplicate(tmp_path, write_corpus(tmp_path / "c", [PlainDocument("d0", "deadly")], 10), recipe())
-    monkeypatch.setattr(sketches, "read_documents", lambda lines, shard: os._exit(9) if lines else [])
+    monkeypatch.setattr(sketches, "decoded_documents", lambda lines, shard: os._exit(9) if lines else [])
 
     with pytest.raises(InputError, match="row 0 kills the process that reads it"):
         sign(tmp_path, kept, recipe(), RunSettings(1, "fork"))

@@ -15,7 +15,7 @@ import pytest
 from nemotron_build import quiz_of
 from rows_made import ANSWER, LOOKUP, QUESTION, called
 
-from pipeline_assets.corpus.dedup import corpus_shard
+from pipeline_assets.corpus import corpus_shard
 from pipeline_assets.corpus.formats.compression import read_structs
 from pipeline_assets.corpus.nemotron.deduplicate import DroppedRow, without_system
 from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
@@ -185,15 +185,15 @@ def test_each_row_is_told_from_the_others_where_some_go_at_every_step(
         )
         for number, kind in enumerate(["alike", *kinds])
     ]
-    read_documents = corpus_shard.read_documents
+    decoded_documents = corpus_shard.decoded_documents
 
     def deadly(*arguments: Any) -> Any:
-        documents = read_documents(*arguments)
+        documents = decoded_documents(*arguments)
         if any(document.text.startswith("deadly") for document in documents):
             os._exit(9)
         return documents
 
-    monkeypatch.setattr(corpus_shard, "read_documents", deadly)
+    monkeypatch.setattr(corpus_shard, "decoded_documents", deadly)
     quiz = quiz_of(tmp_path / "quiz", ITEM)
     asked_of = {"near": near, "near_duplicates": "drop", "decontamination": quiz}
     made = built(tmp_path, {"low": rows}, 1, 4_000, **asked_of)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from word_tokenizer import write_tokenizer
 
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.compression import JsonlZstWriter
 from pipeline_assets.corpus.formats.memmap import PackedSet

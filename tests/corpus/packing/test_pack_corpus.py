@@ -25,7 +25,7 @@ from stage_a_sources import recipe_content, with_pack
 from word_tokenizer import ids_of, write_tokenizer
 from wrong_tokenizer import wrong_gigatoken
 
-from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
+from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, INPUT_IDS, open_packed
 from pipeline_assets.corpus.packing import plan_files, rows
 from pipeline_assets.corpus.packing.plan_files import summary_of

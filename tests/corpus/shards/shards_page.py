@@ -1,6 +1,6 @@
 """A system of one kind, token shards of what stage A makes."""
 
-from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
+from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.recipes.run import Run

@@ -15,7 +15,7 @@ from shards_build import by_model, manual, shard_documents
 from word_tokenizer import write_tokenizer
 from wrong_tokenizer import wrong_gigatoken
 
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.packing.plan_files import EncodedCorpus, EncodedShard
 from pipeline_assets.corpus.rows.store import Part
 from pipeline_assets.corpus.rows.token_rows import TokenShardRows

@@ -352,9 +352,11 @@ def test_a_recipe_may_ask_for_the_first_steps_alone(up_to: str | None, kinds: li
 
 
 def test_a_section_behind_the_last_step_that_is_asked_for_is_remarked_on(tmp_path: Path) -> None:
-    recipe = recipe_of(local_source(tmp_path, "notes", []), outputs={"up_to": "filtered"}, dedup={})
+    outputs = {"up_to": "filtered", "signatures": True}
+    recipe = recipe_of(local_source(tmp_path, "notes", []), outputs=outputs, dedup={})
 
-    assert [*recipe.remarks()] == ["`dedup` is left out: `outputs.up_to` is filtered"]
+    left_out = [f"`{name}` is left out: `outputs.up_to` is filtered" for name in ("dedup", "outputs.signatures")]
+    assert [*recipe.remarks()] == left_out
 
 
 def test_a_recipe_that_says_no_folder_has_its_own(tmp_path: Path) -> None:

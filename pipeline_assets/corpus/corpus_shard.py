@@ -1,4 +1,4 @@
-"""Shards of the corpus that is deduplicated, and their lines as stages read them."""
+"""Shards of a corpus of one source or of several, and their lines as stages read them."""
 
 import contextlib
 from collections import Counter
@@ -76,14 +76,14 @@ class Line(NamedTuple):
     line: bytes
 
 
-class Block(NamedTuple):
+class LineBlock(NamedTuple):
     """Lines of a shard that follow each other, but `fatal`, the rows among them that kill their worker."""
 
     lines: list[Line]
     fatal: list[int]
 
 
-def line_blocks(shard: CorpusShard, window: Window) -> Iterator[Block]:
+def line_blocks(shard: CorpusShard, window: Window) -> Iterator[LineBlock]:
     """The lines in the window.
 
     Raises:
@@ -92,7 +92,7 @@ def line_blocks(shard: CorpusShard, window: Window) -> Iterator[Block]:
     first_row = 0
     for data in read_line_blocks(shard.file, _BLOCK_BYTES):
         lines = data.removesuffix(b"\n").split(b"\n")
-        block = Block([], [])
+        block = LineBlock([], [])
         for row, line in window.of(lines, first_row):
             if row in window.fatal:
                 block.fatal.append(row)
@@ -117,7 +117,7 @@ _decoder = msgspec.json.Decoder(DocumentFields)
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
 
 
-def read_documents(lines: Sequence[Line], shard: CorpusShard) -> list[DocumentFields]:
+def decoded_documents(lines: Sequence[Line], shard: CorpusShard) -> list[DocumentFields]:
     """The documents in lines, decoded at once, which takes half as long as one by one.
 
     Raises:
