@@ -230,8 +230,10 @@ def _has(document: Document, field: str, derive_id: DeriveId) -> bool:
             return bool(document.created_at)
         case "license":
             return document.meta.license_evidence.startswith("row")
-        case _:
+        case "id":
             return document.doc_id != derive_id(document.text)
+        case _:
+            raise ValueError(f"nobody says when a document has a value for {field!r}")
 
 
 @dataclass(frozen=True)
