@@ -155,7 +155,7 @@ def _chunks(compared: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Spans of rows with about `MAX_PAIRS` pairs each."""
     before = np.cumsum(compared)
     cuts = np.searchsorted(before, np.arange(MAX_PAIRS, before[-1:].sum(), MAX_PAIRS)) + 1
-    return list(itertools.pairwise([0, *sorted({*cuts.tolist(), len(compared)})]))
+    return list(itertools.pairwise([0, *np.unique(np.append(cuts, len(compared))).tolist()]))
 
 
 @compiled

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from made_corpus import lines_of, numbered
 from plain_dedup import PlainDecision, PlainDocument
 
-from pipeline_assets.corpus.dedup import sketches
+from pipeline_assets.corpus.dedup import candidates, sketches
 from pipeline_assets.corpus.dedup.decision import EDGES_FILE, GROUPS_FILE, RULE, Decision
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.formats.compression import read_line_blocks
@@ -116,6 +116,21 @@ def test_workers_memory_and_the_size_of_shards_change_no_decision_and_no_documen
     assert lines_of(other) == lines_of(plain)
     assert rules.near is not None
     assert rules.near.faiss is None or plain.manifest.identity.counts["comparisons"]["capped_documents"] > 0
+
+
+@pytest.mark.parametrize("most", [1, 5, 60])
+def test_pairs_that_are_written_in_many_runs_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    documents = [PlainDocument(f"d{number}", numbered(number * 3 % 40, 30 + number % 2)) for number in range(120)]
+    sources = write_corpus(tmp_path / "corpus", documents, 50)
+    whole = deduplicate(tmp_path / "whole", sources, recipe())
+
+    monkeypatch.setattr(candidates, "MAX_PAIRS", most)
+    cut = deduplicate(tmp_path / "cut", sources, recipe())
+
+    assert cut.path(EDGES_FILE).read_bytes() == whole.path(EDGES_FILE).read_bytes()
+    assert cut.manifest.digest == whole.manifest.digest
 
 
 @pytest.mark.parametrize("rules", [recipe(), by_faiss()])
