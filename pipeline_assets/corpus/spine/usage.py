@@ -291,6 +291,8 @@ def git_sha() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     head = told[0].removeprefix("# branch.oid ")
+    if head == "(initial)":  # nothing is committed yet
+        return None
     return head + ("" if all(line.startswith("#") for line in told) else "+changes")
 
 
