@@ -19,7 +19,7 @@ from pipeline_assets.corpus.formats.memmap import open_packed
 from pipeline_assets.corpus.parallel_text import token_cache
 from pipeline_assets.corpus.parallel_text.batches import Order
 from pipeline_assets.corpus.parallel_text.pairs import Split
-from pipeline_assets.corpus.shards.reader import MixtureReader, places_of_rank
+from pipeline_assets.corpus.shards.reader import MixtureReader, log_remainder, places_of_rank
 from pipeline_assets.corpus.spine.errors import InputError
 
 logger = logging.getLogger("corpusmill")
@@ -58,6 +58,7 @@ def loader(
     step: int = 0,
     workers: int = 0,
     drop_last: bool = False,
+    padding: bool = False,
 ) -> DataLoader[tuple[torch.Tensor, torch.Tensor, int]]:
     """Batches of one rank from a step on. Over all ranks and steps a row comes once at most, in an order of seed and
     epoch; every rank has as many batches, and at each step as many rows. The last of the order, which can't be dealt
@@ -66,14 +67,18 @@ def loader(
     Args:
         workers: processes that read ahead; they change no batch.
         drop_last: every batch is full: fewer than ranks × batch rows are left over. Else the last batch may be smaller.
+        padding: no row is left over: the first rows of the order come a second time, fewer than `ranks`.
     Raises:
-        ValueError: a rank that isn't one of `ranks`, or a step or batch that is none; too few rows for one batch.
+        ValueError: a rank that isn't one of `ranks`, or a step or batch that is none; too few rows for one batch;
+            both `drop_last` and `padding`.
     """
     order = np.random.default_rng([seed, epoch]).permutation(len(open_packed(folder)))
-    places = places_of_rank(len(order), batch, rank, ranks, step, drop_last)
-    if rank == 0 and places.stop < len(order):
-        logger.info("epoch %d leaves rows over: %s", epoch, ", ".join(map(str, order[places.stop :])))
-    rows = PackedRows(folder, order[places.start : places.stop : places.step])
+    places = places_of_rank(len(order), batch, rank, ranks, step, drop_last, padding)
+    if rank == 0:
+        log_remainder(f"epoch {epoch}", len(order), places.stop, ranks)
+        if places.stop < len(order):
+            logger.info("epoch %d: rows left out: %s", epoch, ", ".join(map(str, order[places.stop :])))
+    rows = PackedRows(folder, order[np.arange(places.start, places.stop, places.step) % len(order)])
     return DataLoader(rows, batch_size=batch, num_workers=workers)
 
 
@@ -103,11 +108,12 @@ def mixture_loader(
     step: int = 0,
     workers: int = 0,
     drop_last: bool = False,
+    padding: bool = False,
 ) -> DataLoader[tuple[torch.Tensor, torch.Tensor]]:
     """Batches of one rank of a mixture from a step on: those of `MixtureReader.batches`. Arguments and errors as there,
     `workers` as of `loader`.
     """
-    places = reader.places_of(batch, rank, ranks, step, drop_last)
+    places = reader.places_of(batch, rank, ranks, step, drop_last, padding)
     return DataLoader(MixtureBatches(reader, places, batch), batch_size=None, num_workers=workers)
 
 
@@ -253,7 +259,11 @@ class PairLoader:
         return len(self.batches())
 
     def __iter__(self) -> Iterator[Batch]:
-        left = [places.tolist() for places in self.batches()[self._step :]]
+        batches = [places.tolist() for places in self.batches()]
+        pairs, dealt = len(self._dataset), sum(map(len, batches)) * self._order.ranks
+        if self._order.drop_last and self._rank == self._step == 0 and dealt < pairs:
+            logger.warning("epoch %d: drop_last leaves out %d of %d pairs", self._epoch, pairs - dealt, pairs)
+        left = batches[self._step :]
         loader = DataLoader(
             self._dataset,
             batch_sampler=left,

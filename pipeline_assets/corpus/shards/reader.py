@@ -34,25 +34,49 @@ logger = logging.getLogger("corpusmill")
 _GROUP_BYTES = 4 << 20  # that of larger ones is seldom still in the cache when a batch is taken
 
 
-def places_of_rank(rows: int, batch: int, rank: int, ranks: int, step: int, drop_last: bool) -> range:
+def places_of_rank(
+    rows: int, batch: int, rank: int, ranks: int, step: int, drop_last: bool, padding: bool = False
+) -> range:
     """The places of one rank from a step on, in the order of its batches; `stop` is that of what all ranks are dealt.
 
     Every rank has as many batches, and at each step as many rows. The last rows, which can't be dealt so, are left
     over: fewer than `ranks`, or than ranks × batch where `drop_last` asks for full batches.
 
+    Args:
+        padding: deal every row, and repeat the first rows of the order until each rank has as many, as torch's
+            DistributedSampler does without its `drop_last`. Place `rows` and later ones stand for these repeats:
+            place p is place p % rows.
     Raises:
-        ValueError: a rank that isn't one of `ranks`, or a step or batch that is none; too few rows for one batch.
+        ValueError: a rank that isn't one of `ranks`, or a step or batch that is none; too few rows for one batch;
+            both `drop_last` and `padding`.
     """
+    if drop_last and padding:
+        raise ValueError("drop_last and padding exclude each other: drop the last rows, or repeat the first ones")
     if ranks < 1 or not 0 <= rank < ranks:
         raise ValueError(f"rank is {rank}, of {ranks} ranks: give 0 to ranks - 1")
     if batch < 1 or step < 0:
         raise ValueError(f"batch is {batch}, step {step}: give a batch of 1 or more, a step of 0 or more")
     share = ranks * batch if drop_last else ranks
-    dealt = rows - rows % share
+    dealt = -(-rows // share) * share if padding else rows - rows % share
     if not dealt:
         fix = "give fewer ranks" + ", or a smaller batch" * drop_last
         raise ValueError(f"there are {rows} rows, and {ranks} ranks take {share} at least: {fix}")
     return range(step * ranks * batch + rank, dealt, ranks)
+
+
+def log_remainder(order: str, rows: int, dealt: int, ranks: int) -> None:
+    """Log how many rows of an order its ranks do not read, or read twice. Nothing is logged if each comes once.
+
+    Args:
+        dealt: rows of all ranks together, with repeats.
+    """
+    if dealt < rows:
+        hint = "padding=True repeats rows instead"
+        logger.warning(
+            "%s: the last %d of %d rows are left out over %d ranks; %s", order, rows - dealt, rows, ranks, hint
+        )
+    elif dealt > rows:
+        logger.info("%s: %d of %d rows are repeated over %d ranks", order, dealt - rows, rows, ranks)
 
 
 @dataclass(frozen=True)
@@ -244,23 +268,29 @@ class MixtureReader:
         return MixtureRow(self.shards[name][row], name, row)
 
     def batches(
-        self, batch: int, rank: int = 0, ranks: int = 1, step: int = 0, drop_last: bool = False
+        self,
+        batch: int,
+        rank: int = 0,
+        ranks: int = 1,
+        step: int = 0,
+        drop_last: bool = False,
+        padding: bool = False,
     ) -> Iterator[NDArray[Any]]:
         """Batches of one rank from a step on, shape (batch, seq_len), of the shards' dtype. Which rows they have, and
-        what is left over, is as in `places_of_rank`.
+        what is left over or repeated, is as in `places_of_rank`.
 
         Rows are read ahead in groups of 4 MiB, each in the order of the files: a batch is a view of its group.
 
         Raises:
             ValueError: from `places_of_rank`.
         """
-        return (one.tokens for one in self.read(self.places_of(batch, rank, ranks, step, drop_last), batch))
+        return (one.tokens for one in self.read(self.places_of(batch, rank, ranks, step, drop_last, padding), batch))
 
-    def places_of(self, batch: int, rank: int, ranks: int, step: int, drop_last: bool) -> range:
-        """The places of one rank, see `places_of_rank`; rank 0 logs how many are left over."""
-        places = places_of_rank(len(self), batch, rank, ranks, step, drop_last)
-        if rank == 0 and places.stop < len(self):
-            logger.info("the order leaves its last rows over: %d of %d", len(self) - places.stop, len(self))
+    def places_of(self, batch: int, rank: int, ranks: int, step: int, drop_last: bool, padding: bool = False) -> range:
+        """The places of one rank, see `places_of_rank`; rank 0 logs how many rows are left out or repeated."""
+        places = places_of_rank(len(self), batch, rank, ranks, step, drop_last, padding)
+        if rank == 0:
+            log_remainder("the order", len(self), places.stop, ranks)
         return places
 
     def read(self, places: range, batch: int, worker: int = 0, workers: int = 1) -> Iterator[Batch]:
@@ -269,7 +299,7 @@ class MixtureReader:
         per_group = max(1, _GROUP_BYTES // (batch * self.seq_len * self.dtype.itemsize))
         for start in range(0, len(mine), per_group):
             numbers = (mine[start : start + per_group, None] + np.arange(batch)).reshape(-1)
-            at = places.start + places.step * numbers[numbers < len(places)]
+            at = (places.start + places.step * numbers[numbers < len(places)]) % len(self)
             tokens = self.rows_at(at)
             for first in range(0, len(at), batch):
                 yield Batch(tokens[first : first + batch], at[first : first + batch])

@@ -1,5 +1,6 @@
 """What a training loop does with a packed set: rows over ranks and epochs, masks, labels."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,19 @@ def test_rows_that_are_left_over_are_logged_once(packed: PackedSet, caplog: pyte
         dealt = flat(batches(packed, 4, 2))
 
     [left_over] = set(range(21)) - set(dealt)
-    assert caplog.messages == [f"epoch 0 leaves rows over: {left_over}"]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert caplog.messages[0].startswith("epoch 0: the last 1 of 21 rows are left out over 4 ranks; padding=True")
+    assert caplog.messages[1] == f"epoch 0: rows left out: {left_over}"
+
+
+def test_padding_deals_every_row_to_ranks_of_equal_batches(packed: PackedSet, caplog: pytest.LogCaptureFixture) -> None:
+    by_rank = batches(packed, 4, 2, padding=True)
+
+    assert [[len(rows) for rows in steps] for steps in by_rank] == [[2, 2, 2]] * 4
+    repeated = Counter(flat(by_rank)) - Counter(range(21))
+    assert sorted(set(flat(by_rank))) == list(range(21))
+    assert sum(repeated.values()) == 3
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 def test_rows_that_are_left_over_are_others_in_another_epoch(packed: PackedSet) -> None:

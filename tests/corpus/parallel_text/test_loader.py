@@ -112,6 +112,16 @@ def test_steps_deal_every_place_once(
             assert all(len(part) for part in steps[-1])
 
 
+def test_pairs_that_drop_last_leaves_out_are_logged_by_rank_0(
+    train: PairDataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    order = Order(batch=7, ranks=2, drop_last=True)
+
+    dealt = [uid for rank in range(2) for uid in uids(PairLoader(train, order, rank), train)]
+
+    assert caplog.messages == [f"epoch 0: drop_last leaves out {len(train) - len(dealt)} of {len(train)} pairs"]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("bucket_steps", [0, 2])

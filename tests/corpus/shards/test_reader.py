@@ -123,7 +123,48 @@ def test_batches_are_of_the_shards_dtype_and_what_is_left_over_is_logged(
         batches = [*reader.batches(10, drop_last=True)]
 
     assert {(one.shape, one.dtype) for one in batches} == {((10, 4), np.dtype("uint16"))}
-    assert caplog.messages == ["the order leaves its last rows over: 7 of 57"]
+    [record] = caplog.records
+    assert record.levelname == "WARNING"  # a trainer that configures no logging shows it
+    assert record.message.startswith("the order: the last 7 of 57 rows are left out over 1 ranks; padding=True")
+
+
+def test_rows_that_do_not_divide_over_the_ranks_are_logged_once(
+    reader: MixtureReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    dealt = [row for rank in range(2) for batch in reader.batches(4, rank, 2) for row in batch[:, 0].tolist()]
+
+    assert sorted(dealt) == sorted(told(reader)[:56])
+    assert [(record.levelname, record.message.partition(";")[0]) for record in caplog.records] == [
+        ("WARNING", "the order: the last 1 of 57 rows are left out over 2 ranks")
+    ]
+
+
+@settings(deadline=None)
+@given(ranks=st.integers(1, 70), batch=st.integers(1, 9), step=st.integers(0, 3), workers=st.integers(1, 3))
+def test_padding_deals_every_row_and_repeats_the_first(
+    reader: MixtureReader, ranks: int, batch: int, step: int, workers: int
+) -> None:
+    by_rank = [
+        [one[:, 0].tolist() for one in reader.batches(batch, rank, ranks, padding=True)] for rank in range(ranks)
+    ]
+
+    order, repeats = told(reader), -57 % ranks
+    assert {tuple(map(len, steps)) for steps in by_rank} == {tuple(map(len, by_rank[0]))}
+    dealt = [row for steps in by_rank for rows in steps for row in rows]
+    assert sorted(dealt) == sorted(order + (order * 2)[:repeats])
+    places = reader.places_of(batch, ranks - 1, ranks, step, False, padding=True)
+    shared = [[*reader.read(places, batch, worker, workers)] for worker in range(workers)]
+    resumed = [shared[number % workers][number // workers] for number in range(sum(map(len, shared)))]
+    assert [one.tokens[:, 0].tolist() for one in resumed] == by_rank[-1][step:]
+    places_read = [place for one in resumed for place in one.places]
+    assert [FIRST[reader[place].corpus] + reader[place].row for place in places_read] == [
+        row for one in resumed for row in one.tokens[:, 0]
+    ]
+
+
+def test_padding_and_drop_last_exclude_each_other(reader: MixtureReader) -> None:
+    with pytest.raises(ValueError, match="drop_last and padding exclude each other"):
+        reader.batches(4, 0, 2, drop_last=True, padding=True)
 
 
 def test_pickled_it_reads_the_same(folders: dict[str, Path]) -> None:
