@@ -27,6 +27,8 @@ from typing import Annotated, Literal
 
 import dagster as dg
 import pydantic
+from dagster._core.storage.tags import SCHEDULED_EXECUTION_TIME_TAG
+from dagster._time import get_timezone
 from dagster._utils.schedules import get_latest_completed_cron_tick
 
 from pipeline_assets.assets import as_failure, name_in_dagster
@@ -180,7 +182,7 @@ def _job(section: ScheduleSection, root: Path, act: Act, description: str) -> dg
 
 
 def _verify(context: dg.OpExecutionContext, section: ScheduleSection, store: Store, run: Run) -> None:
-    sample, findings = Sample.parse(section.sample, _moment(context).date().isoformat()), []
+    sample, findings = Sample.parse(section.sample, _moment(context, section).date().isoformat()), []
     for target in read_recipe(recipe_path(section.recipe, run.root)).targets():
         if not target.is_sealed(run.root):
             context.log.info(f"{target.name}: {target.state(run.root)[0]}, not read")
@@ -202,7 +204,7 @@ def _repin(context: dg.OpExecutionContext, section: ScheduleSection, store: Stor
         InputError: a head that nobody told, or an artifact that failed, after all others were built.
     """
     hub = run.hub_for("the heads")
-    version = version_of(section.recipe, run.root, hub, _moment(context), section.period)
+    version = version_of(section.recipe, run.root, hub, _moment(context, section), section.period)
     context.log.info("%s: %s", version.path, "; ".join(version.moved) or "no head moved: nothing is written")
     recipe = read_recipe(version.path)
     before = None if version.before is None else read_recipe(version.before)
@@ -233,10 +235,10 @@ def _told(target: Target, before: Recipe | None, root: Path) -> str:
     return ", ".join([made.digest, *(f"{name} {were.get(name)} → {counts[name]}" for name in changed)])
 
 
-def _moment(context: dg.OpExecutionContext) -> datetime:
-    """When the run was due; now, where no schedule started it."""
-    due = context.run.tags.get("dagster/scheduled_execution_time")
-    return datetime.fromisoformat(due) if due else datetime.now(UTC)
+def _moment(context: dg.OpExecutionContext, section: ScheduleSection) -> datetime:
+    """Return the time at which the run was due, in the schedule's time zone; now if no schedule started it."""
+    due = context.run.tags.get(SCHEDULED_EXECUTION_TIME_TAG)  # UTC, whatever the schedule's zone
+    return (datetime.fromisoformat(due) if due else datetime.now(UTC)).astimezone(get_timezone(section.timezone))
 
 
 @dg.run_failure_sensor(

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.storage.tags import SCHEDULED_EXECUTION_TIME_TAG
 from dagster._utils.schedules import schedule_execution_time_iterator
 from demo_variants import copy_of
 from materialized import resources
@@ -143,7 +144,7 @@ def test_repin_builds_the_recipe_of_its_date_where_a_head_moved_and_nothing_else
 ) -> None:
     root = copy_of(demo_root, tmp_path / "data")
     write(root, {"name": "monthly", "recipe": "healing_text_v1", "cron": "0 5 1 * *", "action": "repin"})
-    due = {"dagster/scheduled_execution_time": "2026-12-01T05:00:00+00:00"}
+    due = {SCHEDULED_EXECUTION_TIME_TAG: "2026-12-01T05:00:00+00:00"}
     folder = tmp_path / "hub"
     copy_of(demo_root / "hub", folder)
 

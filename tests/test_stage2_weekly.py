@@ -7,6 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.storage.tags import SCHEDULED_EXECUTION_TIME_TAG
 from materialized import resources
 from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
 
@@ -46,7 +47,7 @@ class Weeks:
                 .execute_in_process(
                     instance=self.instance,
                     raise_on_error=False,
-                    tags={"dagster/scheduled_execution_time": f"{day}T05:00:00+00:00"},
+                    tags={SCHEDULED_EXECUTION_TIME_TAG: f"{day}T05:00:00+00:00"},
                     resources=given | {"store": Store(workers=0, **settings)},
                     run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
                 )
