@@ -17,19 +17,26 @@ ui: $(BIN)/.demo
 test: $(BIN)/.dev
 	@echo "format, lint, types, tests: about seven minutes; make test-quick takes four"
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
-	$(BIN)/python -m pytest -q -m "not slow and not proof" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -q -m "not slow and not proof and not real" -n 2 --dist worksteal
 
 test-quick: $(BIN)/.dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
-	$(BIN)/python -m pytest -q -m "not slow and not proof" -n 2 --dist worksteal tests/corpus tests/test_layout.py tests/test_readme.py
+	$(BIN)/python -m pytest -q -m "not slow and not proof and not real" -n 2 --dist worksteal tests/corpus tests/test_layout.py tests/test_readme.py
 
 test-slow: $(BIN)/.dev
-	$(BIN)/python -m pytest -q -m slow -n 2 --dist worksteal --ignore tests/test_memory.py
+	$(BIN)/python -m pytest -q -m "slow and not real" -n 2 --dist worksteal --ignore tests/test_memory.py
 	$(BIN)/python -m pytest -q -m slow tests/test_memory.py  # alone: it looks at memory many times a second
+
+# On real samples, which are no part of the repository: nothing else reads them.
+test-real: samples $(BIN)/.dev
+	CORPUSMILL_TEST_SAMPLES="$(abspath $(SAMPLES))" $(BIN)/python -m pytest -q -m "real and not proof" -n 2 --dist worksteal
+
+samples:
+	@[ -n "$(SAMPLES)" ] && [ -d "$(SAMPLES)" ] || { echo "SAMPLES must be a folder of real samples, got '$(SAMPLES)': make test-real SAMPLES=FOLDER" >&2; exit 1; }
 
 # All that the seeded samples of other tests stand for: an hour.
 proof: $(BIN)/.dev
-	$(BIN)/python -m pytest -q -m proof -n 2 --dist worksteal --timeout 7200
+	$(BIN)/python -m pytest -q -m "proof and not real" -n 2 --dist worksteal --timeout 7200
 
 bench: $(BIN)/.dev
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[peers]"
@@ -50,4 +57,4 @@ $(BIN)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
 	$(INSTALL) -e ".[dev,scoring]" && rm .venv/.half
 	touch $@ $(BIN)/.demo
 
-.PHONY: demo ui test test-quick test-slow proof bench anew
+.PHONY: demo ui test test-quick test-slow test-real samples proof bench anew

@@ -62,6 +62,12 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(PROJECT), "HF_HUB_DISABLE_XET": "1", **extra}
 
 
+@pytest.fixture(scope="session", params=[False, pytest.param(True, marks=pytest.mark.real)], ids=["made", "real"])
+def real(request: pytest.FixtureRequest) -> bool:
+    """State whether a test reads real samples: it runs on made ones, and marked `real` on real ones."""
+    return bool(request.param)
+
+
 @pytest.fixture(scope="session")
 def corpusmill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpusmill]:
     """Types a command: `corpusmill("verify", folder)`; `env=`, `cwd=`, `user=` as subprocess has them."""

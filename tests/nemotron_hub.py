@@ -1,6 +1,6 @@
 """The datasets of the shipped recipe as a hub has them: real file names, cards with configs, three rows a split.
 
-Rows are the real ones where ../shared/data is there, else made ones of the same shapes: see `made_rows`.
+Rows are made, in the shapes of the real ones: see `made_rows`. Tests marked `real` write the real rows.
 """
 
 import json
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from samples import sample
 
 from pipeline_assets.corpus.rows.source_row import AnyRow
 
@@ -16,7 +17,6 @@ SPLITS: dict[str, list[str]] = {
     section["dataset"]: section["splits"] for section in yaml.safe_load(SHIPPED.read_text())["datasets"]
 }
 TEXTS = "radna0/nemotron-math-v2-harmony-tools"
-REAL_ROWS = Path(__file__).parents[2] / "shared" / "data" / "nemotron" / "rows"
 _FILES = {"high_part00": "high.part_00", "high_part01": "high.part_01", "high_part02": "high.part_02"}
 _WEATHER = {
     "type": "function",
@@ -28,22 +28,22 @@ _WEATHER = {
 Row = dict[str, Any]
 
 
-def write_hub(folder: Path, made: bool = False) -> None:
-    """All of them below `folder`.
+def write_hub(folder: Path, real: bool = False) -> None:
+    """Write all datasets below `folder`.
 
     Args:
-        made: whether rows are made even where real ones are there.
+        real: write the real rows, of the folder of samples.
     """
     for dataset in SPLITS:
-        write_dataset(folder / "datasets" / dataset, dataset, made)
+        write_dataset(folder / "datasets" / dataset, dataset, real)
 
 
-def write_dataset(folder: Path, dataset: str, made: bool = False) -> None:
+def write_dataset(folder: Path, dataset: str, real: bool = False) -> None:
     """One of them, in its own folder: the card, and a file for each split."""
     (folder / "data").mkdir(parents=True)
     (folder / "README.md").write_text(card_of(dataset))
     for split in SPLITS[dataset]:
-        (folder / path_of(split)).write_bytes(rows_of(dataset, split, made))
+        (folder / path_of(split)).write_bytes(rows_of(dataset, split, real))
 
 
 def path_of(split: str) -> str:
@@ -57,11 +57,10 @@ def card_of(dataset: str) -> str:
     return "\n".join([*lines, "---", f"# {dataset}", ""])
 
 
-def rows_of(dataset: str, split: str, made: bool = False) -> bytes:
-    """The lines of a split."""
-    real = REAL_ROWS / dataset.partition("/")[2] / f"{split}.jsonl"
-    if real.exists() and not made:
-        return real.read_bytes()
+def rows_of(dataset: str, split: str, real: bool = False) -> bytes:
+    """Return the lines of a split; of the dataset of Harmony texts they are always made."""
+    if real and dataset != TEXTS:
+        return sample(f"nemotron/rows/{dataset.partition('/')[2]}/{split}.jsonl").read_bytes()
     rows = _text_rows() if dataset == TEXTS else made_rows(split)
     return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
 
@@ -75,11 +74,7 @@ def made_rows(split: str) -> list[Row]:
             return [_proof_row(number) for number in range(3)]
         case "interactive_agent" | "tool_calling":
             return [_agentic_row(number, split) for number in range(3)]
-    reasoning = {"reasoning": "on"} if split == "chat_if" else {}
-    answer = {"role": "assistant", "content": "\\boxed{1}", "reasoning_content": "Hm."}
-    question = {"role": "user", "content": "\b?", "reasoning_content": None}
-    row: Row = {"messages": [question, answer], "license": "odc-by-1.0", "used_in": ["nano_v3"], "tools": []}
-    return [{"uuid": f"{split}-{number}", **row, **reasoning} for number in range(3)]
+    return [_chat_row(number, split) for number in range(3)]
 
 
 def _text_rows() -> list[Row]:
@@ -91,14 +86,39 @@ def _text_rows() -> list[Row]:
     return [{"text": text.format(number, number + 2)} for number in range(3)]
 
 
+def _chat_row(number: int, split: str) -> Row:
+    """Of its own words, so that deduplication keeps all three; a backspace in the question."""
+    question = (
+        f"\bWhich gas do green plants take from the air, according to {split}?",
+        "Why does a lump of ice float on a lake?",
+        "How far away from the Sun is Mars?",
+    )[number]
+    answer = (
+        "Carbon dioxide, from which they build sugar by means of light.",
+        "Water expands when it freezes, hence ice is lighter: \\boxed{0.917}.",
+        "About 228 million kilometres on average: \\boxed{1.5} times as far as Earth.",
+    )[number]
+    row: Row = {
+        "uuid": f"{split}-{number}",
+        "messages": [
+            {"role": "user", "content": question, "reasoning_content": None},
+            {"role": "assistant", "content": answer, "reasoning_content": "Hm."},
+        ],
+        "license": "odc-by-1.0",
+        "used_in": ["nano_v3"],
+        "tools": [],
+    }
+    return row | ({"reasoning": "on"} if split == "chat_if" else {})
+
+
 def _math_row(number: int, split: str) -> Row:
     """Without uuid in the high parts; with tools in the second one; a condition of which nothing was counted."""
-    answer = {"role": "assistant", "content": "\\boxed{4}", "reasoning_content": "2 + 2"}
+    answer = {"role": "assistant", "content": f"\\boxed{{{number + 2}}}", "reasoning_content": f"{number} + 2"}
     counted = {"count": 8, "pass": number, "accuracy": 0.125 * number}
     row: Row = {
-        "expected_answer": "4",
-        "original_expected_answer": None if number else "4",
-        "messages": [{"role": "user", "content": "2 + 2?"}, answer],
+        "expected_answer": f"{number + 2}",
+        "original_expected_answer": None if number else "2",
+        "messages": [{"role": "user", "content": f"{number} + 2?"}, answer],
         "metadata": {"reason_high_no_tool": counted, "reason_low_no_tool": {"count": 0, "pass": 0, "accuracy": "0"}},
         "license": "cc-by-sa-4.0" if split == "high_part02" else "cc-by-4.0",
         "used_in": ["nano_v3"],
@@ -149,7 +169,7 @@ def _agentic_row(number: int, split: str) -> Row:
 SCIENCE = "nvidia/Nemotron-Science-v1"
 
 
-def is_science_line(text: str, source: AnyRow) -> bool:
-    """Whether a text asks what the line of that dataset does that it is said to be of."""
-    line = rows_of(SCIENCE, Path(source.path).stem)[source.row :].splitlines()[0]
+def is_science_line(text: str, source: AnyRow, real: bool) -> bool:
+    """Check whether a text contains the question of its source line in the science dataset."""
+    line = rows_of(SCIENCE, Path(source.path).stem, real)[source.row :].splitlines()[0]
     return str(json.loads(line)["messages"][0]["content"]).strip()[:40] in text

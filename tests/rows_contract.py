@@ -15,6 +15,7 @@ def hold_contract(store: RowStore, is_text_of: Callable[[str, AnyRow], bool]) ->
         is_text_of: whether a text is what a row of a source says.
     """
     contents = list(store)
+    assert len(store) > 0, "the contract needs rows"
     assert len(contents) == (0 if store.holds_several else len(store))
     for number in range(min(len(store), _MOST_ROWS)):
         row = store.at(number)

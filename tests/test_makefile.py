@@ -1,5 +1,6 @@
 """`make` sets up its own .venv: with a Python that can, and anew where an install was cut short."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -110,3 +111,46 @@ def test_an_install_that_was_killed_leaves_no_older_one_in_its_place(clone: Path
     assert make(clone).returncode == 0
 
     assert calls(clone) == ["venv made", *INSTALLED, DEMO]
+
+
+@pytest.mark.parametrize(("given", "shown"), [((), ""), (("SAMPLES=no/folder",), "no/folder")])
+def test_real_samples_that_are_missing_are_one_line_before_anything_is_installed(
+    clone: Path, given: tuple[str, ...], shown: str
+) -> None:
+    result = subprocess.run(["make", "test-real", "PYTHON=./python", *given], cwd=clone, capture_output=True, text=True)
+
+    assert (result.returncode, calls(clone)) == (2, [])
+    assert result.stderr.splitlines()[0] == (
+        f"SAMPLES must be a folder of real samples, got '{shown}': make test-real SAMPLES=FOLDER"
+    )
+
+
+# Writes down each target, the samples, and whether anything lies next to the folder that it runs in.
+MAKE = """#!/bin/sh
+echo "$1 ${2:+samples }$(ls ..)" >> "$CALLS"
+"""
+
+
+@pytest.mark.parametrize("has_samples", [False, True])
+def test_ci_runs_in_a_clone_with_nothing_next_to_it(tmp_path: Path, has_samples: bool) -> None:
+    checkout, log = tmp_path / "checkout", tmp_path / "calls"
+    (checkout / ".ci").mkdir(parents=True)
+    (checkout / ".ci" / "run").write_bytes((PROJECT / ".ci" / "run").read_bytes())
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "make").write_text(MAKE)
+    (tmp_path / "bin" / "make").chmod(0o755)
+    if has_samples:
+        (tmp_path / "shared" / "data").mkdir(parents=True)
+    (checkout / ".venv").mkdir()
+    env = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "CALLS": str(log)}
+    identity = ["-c", "user.name=ci", "-c", "user.email=ci@localhost"]
+    for arguments in (["init", "-q"], ["add", ".ci"], [*identity, "commit", "-qm", "first"]):
+        subprocess.run(["git", *arguments], cwd=checkout, check=True)
+
+    result = subprocess.run(["bash", checkout / ".ci" / "run"], env=env, capture_output=True, text=True)
+
+    assert result.returncode == 0, result.stderr
+    commands = ["test clone", "test-slow clone", "demo clone"]
+    assert log.read_text().splitlines() == commands + (["test-real samples clone"] if has_samples else [])
+    assert ("the tests on real samples were left out" in result.stdout) is not has_samples
+    assert not (checkout / ".venv").exists()

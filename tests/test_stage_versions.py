@@ -115,8 +115,9 @@ def decontaminated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifa
 @pytest.fixture(scope="module")
 def nemotron(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     """Every artifact of a nemotron recipe over made rows of two splits in a folder, by its role."""
+    pytest.importorskip("torch", reason="torch is not installed")
     root = tmp_path_factory.mktemp("nemotron")
-    write_dataset(root / "agentic", "nvidia/Nemotron-Agentic-v1", made=True)
+    write_dataset(root / "agentic", "nvidia/Nemotron-Agentic-v1")
     section = {"dataset": "makers/agentic", "path": "agentic", "splits": ["interactive_agent", "tool_calling"]}
     shipped = yaml.safe_load((PROJECT / "manifests" / "recipes" / "nemotron_v1.yaml").read_text())
     content = {**shipped, "name": "made", "datasets": [{**section, "domain": "agentic"}]}
@@ -134,7 +135,7 @@ def nemotron(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
 def without_items(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     """Every artifact of a nemotron recipe over made proofs, of which one is an item of a quiz, by its role."""
     root = tmp_path_factory.mktemp("without_items")
-    write_dataset(root / "proofs", "nvidia/Nemotron-Math-Proofs-v1", made=True)
+    write_dataset(root / "proofs", "nvidia/Nemotron-Math-Proofs-v1")
     proofs = {"dataset": "makers/proofs", "path": "proofs", "splits": ["lean"], "domain": "proof"}
     content = {"system": "nemotron", "name": "made", "rows": {}, "deduplicate": {}, "datasets": [proofs]}
     content["decontamination"] = quiz_of(root / "quiz", "theorem t : 1 + 0 = 1 := by sorry")

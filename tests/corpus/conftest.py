@@ -13,6 +13,7 @@ import pytest
 import tiktoken
 from healing_build import DATASET, INLINE
 from huggingface_hub import constants
+from samples import sample
 
 from pipeline_assets.corpus.formats.compression import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -24,16 +25,25 @@ from resources.loopback_hub import LoopbackHub
 
 sys.path.insert(0, str(Path(__file__).parent))  # of numbered_pages
 
-PROJECT = Path(__file__).parents[2]
-
 
 @pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """Real samples beside the project; they are not part of it."""
-    folder = PROJECT.parent / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("needs the real samples in ../shared/data, which are not here")
-    return folder
+def made_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of made samples."""
+    from made_samples import write_samples
+
+    return write_samples(tmp_path_factory.mktemp("samples"))
+
+
+@pytest.fixture
+def shared_data(real: bool, made_data: Path) -> Path:
+    """A folder of samples, made or real."""
+    return sample("") if real else made_data
+
+
+@pytest.fixture(params=[pytest.param("", marks=pytest.mark.real, id="real")])
+def real_data(request: pytest.FixtureRequest) -> Path:
+    """The folder of real samples, for tests of what they contain."""
+    return sample(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -16,10 +16,10 @@ from resources.loopback_hub import LoopbackHub
 
 
 @pytest.fixture(scope="session")
-def nemotron_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
+def nemotron_hub(tmp_path_factory: pytest.TempPathFactory, real: bool) -> Iterator[LoopbackHub]:
     """All five, running."""
     folder = tmp_path_factory.mktemp("nemotron") / "hub"
-    write_hub(folder)
+    write_hub(folder, real)
     with LoopbackHub(folder) as hub:
         yield hub
 
@@ -51,7 +51,7 @@ def undisturbed(recipe: NemotronRecipe, cache: Path, tmp_path_factory: pytest.Te
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with datasets as a user may have them on disk: one of the five, and one that is Harmony text."""
     folder = tmp_path_factory.mktemp("work")
-    write_dataset(folder / "datasets" / "Nemotron-Math-v2", "nvidia/Nemotron-Math-v2", made=True)
+    write_dataset(folder / "datasets" / "Nemotron-Math-v2", "nvidia/Nemotron-Math-v2")
     (folder / "datasets" / "harmony-tools").mkdir()
     text = "<|start|>user<|message|>2 + 2?<|end|><|start|>assistant<|message|>4<|end|>"
     lines = [f'{{"text": "{text}", "accuracy": "0.5"}}\n', '{"text": "no Harmony"}\n']

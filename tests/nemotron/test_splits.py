@@ -120,13 +120,13 @@ def test_a_run_of_the_recipe_is_checked_and_a_rebuild_comes_to_the_same(
 
 
 def test_a_plan_tells_what_is_to_be_fetched(
-    nemotron_hub: LoopbackHub, recipe: NemotronRecipe, cache: Path, tmp_path: Path
+    nemotron_hub: LoopbackHub, recipe: NemotronRecipe, cache: Path, tmp_path: Path, real: bool
 ) -> None:
     def to_fetch(hub: HubFiles) -> int:
         run = Run(tmp_path, RunSettings(), hub)
         return plan_recipe(artifact_statuses(tmp_path, recipe.targets()), run).missing_bytes
 
-    sizes = [len(rows_of(section.dataset, split)) for section, split in recipe.all_splits()]
+    sizes = [len(rows_of(section.dataset, split, real)) for section, split in recipe.all_splits()]
     assert to_fetch(HubFiles(tmp_path / "cache", nemotron_hub.endpoint)) == sum(sizes)
     assert to_fetch(offline(cache)) == 0
 

@@ -90,8 +90,8 @@ def of_pools(built: tuple[Path, dict[str, Target]]) -> tuple[Artifact, Artifact]
     return subsets_of(root, "mine", scores, [target], paths), pools
 
 
-def test_rows_keep_the_contract(of_pools: tuple[Artifact, Artifact]) -> None:
-    hold_contract(open_rows(of_pools[0].folder), is_science_line)
+def test_rows_keep_the_contract(of_pools: tuple[Artifact, Artifact], real: bool) -> None:
+    hold_contract(open_rows(of_pools[0].folder), functools.partial(is_science_line, real=real))
 
 
 def test_a_row_is_of_the_row_of_the_pools_that_was_scored(

@@ -65,7 +65,7 @@ def test_a_folder_has_no_revision_and_must_have_rows(wrong: Wrong, tmp_path: Pat
 
 def test_a_broken_card_is_one_line_and_no_card_is_none(corpusmill: Corpusmill, wrong: Wrong, tmp_path: Path) -> None:
     folder = tmp_path / "chats"
-    write_dataset(folder, AGENTIC, made=True)
+    write_dataset(folder, AGENTIC)
     (folder / "README.md").write_text("---\nconfigs: [\n---\n")
 
     status, line = wrong("inventory", "--dataset", folder)
@@ -108,7 +108,7 @@ def test_other_choices_for_the_same_rows_ask_before_they_replace(
     corpusmill: Corpusmill, tmp_path: Path, command: str, dataset: str, choice: tuple[str, str], told: str
 ) -> None:
     folder = tmp_path / dataset.partition("/")[2]
-    write_dataset(folder, dataset, made=True)
+    write_dataset(folder, dataset)
     arguments = ("nemotron", command, "--dataset", folder, "--out-dir", tmp_path / "out", "--cpu-threads", 0)
     assert corpusmill(*arguments).returncode == 0
 

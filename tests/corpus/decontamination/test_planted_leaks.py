@@ -1,4 +1,4 @@
-"""Precision and recall on real pages: leaks that are planted are found, all of them and nothing else, and go."""
+"""Precision and recall on web pages: leaks that are planted are found, all of them and nothing else, and go."""
 
 import json
 import random
@@ -9,28 +9,24 @@ import pytest
 from decontamination_build import decontaminate, evidence_of, items_set, recipe, texts_of, write_corpus
 from plain_decontamination import words_of
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
 Leak = Callable[[list[str], random.Random], str]
 
 
-def real_texts(name: str) -> list[str]:
-    path = DATA / name
-    if not path.is_file():
-        pytest.skip(f"the real pages lie in ../shared/data/{name}, which is absent")
+def texts_in(path: Path) -> list[str]:
     return [json.loads(line)["text"] for line in path.read_bytes().splitlines()]
 
 
-@pytest.fixture(scope="module")
-def pages() -> list[str]:
+@pytest.fixture
+def pages(shared_data: Path) -> list[str]:
     """Documents that hold no item."""
-    return [text for text in real_texts("fineweb/fineweb_edu_texts.jsonl") if len(words_of(text)) > 60]
+    return [text for text in texts_in(shared_data / "fineweb/fineweb_edu_texts.jsonl") if len(words_of(text)) > 60]
 
 
-@pytest.fixture(scope="module")
-def items() -> list[list[str]]:
+@pytest.fixture
+def items(shared_data: Path) -> list[list[str]]:
     """Passages of other pages, from 6 to 70 words, no two with an n-gram in common."""
     found, seen = [], set[tuple[str, ...]]()
-    for number, text in enumerate(real_texts("c4/c4_rows.jsonl")):
+    for number, text in enumerate(texts_in(shared_data / "c4/c4_rows.jsonl")):
         words = text.split()[: 6 + number * 7 % 65]
         normalized = words_of(" ".join(words))
         size = min(13, len(normalized))

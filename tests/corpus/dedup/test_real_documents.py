@@ -1,4 +1,4 @@
-"""Recall and precision on real documents: labelled articles, planted edits, templates that must stay."""
+"""Recall and precision on documents, made and real: labelled articles, planted edits, templates that must stay."""
 
 import random
 from collections.abc import Callable
@@ -7,26 +7,39 @@ from pathlib import Path
 import pytest
 from dedup_build import decisions_of, deduplicate, recipe, write_corpus
 from plain_dedup import PlainDocument, shingles
+from samples import sample
 
 from pipeline_assets.corpus.dedup.decision import Decision
 
-ARTICLES = Path(__file__).parents[4] / "shared" / "data" / "dedup_eval"
 Decisions = Callable[..., list[Decision]]
 
 
 def articles(count: int) -> tuple[list[PlainDocument], set[frozenset[str]]]:
     """Articles, and the pairs of them that are labelled near duplicates."""
-    if not ARTICLES.is_dir():
-        pytest.skip("the labelled articles lie in ../shared/data/dedup_eval, which is absent")
-    lines = (ARTICLES / f"articles_{count}.train").read_text().splitlines()
+    lines = sample(f"dedup_eval/articles_{count}.train").read_text().splitlines()
     documents = [PlainDocument(doc_id, text) for doc_id, _, text in (line.partition(" ") for line in lines)]
-    pairs = (ARTICLES / f"articles_{count}.truth").read_text().splitlines()
+    pairs = sample(f"dedup_eval/articles_{count}.truth").read_text().splitlines()
     return documents, {frozenset(pair.split()) for pair in pairs}
 
 
-@pytest.mark.parametrize("count", [100, 1000, 2500])
-def test_all_labelled_pairs_of_articles_are_found_and_nothing_else_goes(tmp_path: Path, count: int) -> None:
-    documents, pairs = articles(count)
+def made_articles(count: int) -> tuple[list[PlainDocument], set[frozenset[str]]]:
+    """Articles of random words, and a copy of each tenth one in which five words of 300 differ."""
+    draw = random.Random(count)
+    documents = [PlainDocument(f"t{number}", " ".join(made_words(draw, 300))) for number in range(count)]
+    for number in range(0, count, 10):
+        words = documents[number].text.split()
+        for place in draw.sample(range(300), 5):
+            words[place] = f"edit{place}"
+        documents.append(PlainDocument(f"copy{number}", " ".join(words)))
+    return documents, {frozenset((f"t{number}", f"copy{number}")) for number in range(0, count, 10)}
+
+
+@pytest.mark.parametrize(
+    "count", [100, pytest.param(1000, marks=pytest.mark.real), pytest.param(2500, marks=pytest.mark.real)]
+)
+def test_all_labelled_pairs_of_articles_are_found_and_nothing_else_goes(tmp_path: Path, count: int, real: bool) -> None:
+    documents, pairs = articles(count) if real else made_articles(count)
+    assert pairs
 
     found = decisions_of(deduplicate(tmp_path, write_corpus(tmp_path / "c", documents, 300), recipe(threshold="0.5")))
 

@@ -186,10 +186,11 @@ def test_any_texts_have_the_windows_that_slow_and_simple_code_selects(
     assert selected(texts, window_bytes, every) == [plain_windows(text, window_bytes, every) for text in texts]
 
 
-def test_real_texts_do_too(shared_data: Path) -> None:
+def test_texts_of_samples_do_too(shared_data: Path) -> None:
     lines = (shared_data / "fineweb" / "fineweb_v1_300_partial.jsonl").read_text(encoding="utf-8").splitlines()[:30]
     texts = [json.loads(line)["text"].encode()[:3000] for line in lines]
 
+    assert len(texts) == 30
     assert selected(texts) == [plain_windows(text, 256, 64) for text in texts]
 
 

@@ -60,7 +60,7 @@ def plain_verdicts_of(texts: list[str], recipe: FilterRecipe) -> list[tuple[str 
     return [(reason, text if reason else left) for (reason, left), text in zip(verdicts, texts, strict=True)]
 
 
-def real_texts(shared_data: Path) -> Iterator[str]:
+def sample_texts(shared_data: Path) -> Iterator[str]:
     for name in SAMPLES:
         for line in (shared_data / name).read_text(encoding="utf-8").splitlines():
             yield json.loads(line)["text"]
@@ -78,8 +78,8 @@ def real_texts(shared_data: Path) -> Iterator[str]:
         ),
     ],
 )
-def test_real_texts_get_the_verdict_of_slow_and_simple_filters(recipe: FilterRecipe, shared_data: Path) -> None:
-    texts = [text[:4000] for text in real_texts(shared_data)]
+def test_texts_of_samples_get_the_verdict_of_slow_and_simple_filters(recipe: FilterRecipe, shared_data: Path) -> None:
+    texts = [text[:4000] for text in sample_texts(shared_data)]
     assert len(texts) > 600
 
     verdicts = verdicts_of(texts, recipe)

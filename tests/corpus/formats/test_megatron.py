@@ -20,8 +20,8 @@ IDS = st.integers(-(2**31), 2**31 - 1)
 
 
 @pytest.fixture
-def fixtures(shared_data: Path) -> Path:
-    return shared_data / "megatron"
+def fixtures(real_data: Path) -> Path:
+    return real_data / "megatron"
 
 
 def write_pair(prefix: Path, documents: list[list[int]]) -> Path:
@@ -124,6 +124,38 @@ def indexed_dataset() -> Callable[..., Any]:
     except ImportError as error:
         pytest.skip(f"megatron-core can't be imported here ({error}); `pip install megatron-core==0.16.1 torch`")
     return IndexedDataset  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint16])
+def test_a_pair_that_megatron_writes_here_reads_back_and_ours_has_its_index(
+    indexed_dataset: Callable[..., Any], tmp_path: Path, dtype: type[np.number]
+) -> None:
+    """Documents of two, one, zero and three sequences, one of them empty; then one sequence per document."""
+    import torch
+    from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
+
+    def write(prefix: Path, documents: list[list[list[int]]]) -> None:
+        builder = IndexedDatasetBuilder(f"{prefix}.bin", dtype=dtype)
+        for sequences in documents:
+            for tokens in sequences:
+                builder.add_item(torch.tensor(tokens, dtype=torch.int64))
+            builder.end_document()
+        builder.finalize(f"{prefix}.idx")
+
+    several = [[[1, 2, 3], [4, 5]], [[6]], [], [[7, 8, 9, 10], [], [0, 65_535]]]
+    write(tmp_path / "several", several)
+    write(tmp_path / "single", [[[1, 2, 3]], [[4]], [[5, 6]]])
+
+    dataset, single = read_indexed_dataset(tmp_path / "several"), read_indexed_dataset(tmp_path / "single")
+
+    assert dataset.tokens.dtype == dtype
+    assert dataset.lengths.tolist() == [3, 2, 1, 4, 0, 2]
+    assert dataset.document_index.tolist() == [0, 2, 3, 3, 6]
+    assert [dataset.document(number).tolist() for number in range(4)] == [
+        [token for tokens in sequences for token in tokens] for sequences in several
+    ]
+    if dtype is np.int32:
+        assert index_bytes(single.lengths) == (tmp_path / "single.idx").read_bytes()
 
 
 def test_megatron_reads_our_pair(indexed_dataset: Callable[..., Any], tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 """The tools of real Nemotron rows, as openai-harmony shows them."""
 
 import json
-from pathlib import Path
 
 import pytest
-from harmony_data import RENDERED_TOOLS, ROWS, needs_shared_data
+from harmony_data import RENDERED_TOOLS
 from harmony_oracle import prompt_text
+from nemotron_hub import SPLITS, rows_of
+from samples import sample
 
 from pipeline_assets.corpus.harmony.encode import render_harmony
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Template
@@ -18,12 +19,19 @@ from pipeline_assets.corpus.harmony.prompt import (
     with_object_types,
 )
 
-pytestmark = needs_shared_data
+RENDERED_ROWS = [
+    "high_part01_row0",
+    "interactive_agent_row0",
+    "tool_calling_row0",
+    "tool_calling_row1",
+    "tool_calling_row2",
+]
 
 
 def functions(tools: list[dict[str, dict[str, object]]]) -> list[FunctionTool]:
     return [
-        FunctionTool(**{key: tool["function"][key] for key in ("name", "description", "parameters")}) for tool in tools
+        FunctionTool(**{key: tool["function"].get(key, "") for key in ("name", "description", "parameters")})
+        for tool in tools
     ]
 
 
@@ -38,9 +46,10 @@ def developer_text(tools: list[FunctionTool]) -> str:
     ).text
 
 
-@pytest.mark.parametrize("path", sorted(RENDERED_TOOLS.glob("*.json")), ids=lambda path: path.stem)
-def test_tools_of_a_row_equal_what_the_library_rendered_where_all_have_types(path: Path) -> None:
-    row = json.loads(path.read_text(encoding="utf-8"))
+@pytest.mark.real
+@pytest.mark.parametrize("name", RENDERED_ROWS)
+def test_tools_of_a_row_equal_what_the_library_rendered_where_all_have_types(name: str) -> None:
+    row = json.loads(sample(f"{RENDERED_TOOLS}/{name}.json").read_text(encoding="utf-8"))
     tools = functions(row["tools"])
 
     text = developer_text(tools)
@@ -50,8 +59,9 @@ def test_tools_of_a_row_equal_what_the_library_rendered_where_all_have_types(pat
     assert text == prompt_text(None, DeveloperContent(None, (function_namespace(completed(tools)),)))
 
 
+@pytest.mark.real
 def test_no_tool_of_the_interactive_agent_loses_its_arguments() -> None:
-    row = json.loads((RENDERED_TOOLS / "interactive_agent_row0.json").read_text(encoding="utf-8"))
+    row = json.loads(sample(f"{RENDERED_TOOLS}/interactive_agent_row0.json").read_text(encoding="utf-8"))
 
     text = developer_text(functions(row["tools"]))
 
@@ -60,11 +70,12 @@ def test_no_tool_of_the_interactive_agent_loses_its_arguments() -> None:
     assert "payment_methods: {\n    payment_id: string,\n    amount: number,\n    }[],\n" in text
 
 
-def test_tools_of_all_rows_equal_the_librarys() -> None:
+def test_tools_of_all_rows_equal_the_librarys(real: bool) -> None:
     rows = [
         json.loads(line)
-        for path in sorted(ROWS.glob("*/*.jsonl"))
-        for line in path.read_text(encoding="utf-8").split("\n")
+        for dataset, splits in SPLITS.items()
+        for split in splits
+        for line in rows_of(dataset, split, real).split(b"\n")
         if line
     ]
     with_tools = [completed(functions(row["tools"])) for row in rows if row.get("tools")]

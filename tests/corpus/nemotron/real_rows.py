@@ -1,14 +1,10 @@
-"""The real rows, which lie beside the checkout; tests that need them are skipped without."""
+"""Rows of the five datasets, made or real, and their origin."""
 
 import json
-from pathlib import Path
 
-import pytest
+from nemotron_hub import rows_of
 
 from pipeline_assets.corpus.nemotron.sections import DOMAINS, RowOrigin
-
-ROWS = Path(__file__).parents[4] / "shared" / "data" / "nemotron" / "rows"
-needs_real_rows = pytest.mark.skipif(not ROWS.is_dir(), reason=f"there is no {ROWS}")
 
 SPLITS = {
     "Nemotron-Math-v2": ["high_part00", "high_part01", "high_part02", "medium", "low"],
@@ -20,10 +16,12 @@ SPLITS = {
 EVERY_SPLIT = [f"{dataset}/{split}" for dataset, splits in SPLITS.items() for split in splits]
 
 
-def real_rows(name: str) -> list[dict[str, object]]:
-    """The rows of `dataset/split`."""
-    text = (ROWS / f"{name}.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.split("\n") if line]
+def split_rows(name: str, real: bool) -> list[dict[str, object]]:
+    """Return the three rows of `dataset/split`."""
+    dataset, split = name.split("/")
+    rows = [json.loads(line) for line in rows_of(f"nvidia/{dataset}", split, real).split(b"\n") if line]
+    assert len(rows) == 3, f"{name} has {len(rows)} rows"
+    return rows
 
 
 def origin_of(name: str) -> RowOrigin:

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from real_rows import SPLITS, needs_real_rows, real_rows
+from real_rows import SPLITS, split_rows
 
 from pipeline_assets.corpus.nemotron.row_columns import CONDITIONS, UNKNOWN, correctness_of
 
@@ -101,10 +101,10 @@ def test_it_is_the_maximum_of_the_rounded_fractions(attempts: dict[str, tuple[in
         assert rounded[found.correctness_condition] == found.correctness
 
 
-@needs_real_rows
+@pytest.mark.real
 @pytest.mark.parametrize("split", SPLITS["Nemotron-Math-v2"])
 def test_it_equals_the_stored_accuracy(split: str) -> None:
-    for row in real_rows(f"Nemotron-Math-v2/{split}"):
+    for row in split_rows(f"Nemotron-Math-v2/{split}", real=True):
         stored = {name: condition["accuracy"] for name, condition in row["metadata"].items()}
 
         found = correctness_of(row["metadata"])

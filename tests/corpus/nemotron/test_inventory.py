@@ -30,10 +30,10 @@ def write(folder: Path, **files: bytes) -> Path:
 
 @pytest.mark.parametrize(("dataset", "split"), ALL_SPLITS, ids=lambda name: name.rpartition("/")[2])
 def test_every_real_row_is_counted_with_the_columns_that_its_publisher_lists(
-    dataset: str, split: str, shared_data: Path, tmp_path: Path, inventories: Inventories, told: Told
+    dataset: str, split: str, real: bool, tmp_path: Path, inventories: Inventories, told: Told
 ) -> None:
-    write_dataset(tmp_path / "hub", dataset)
-    rows = [json.loads(line) for line in rows_of(dataset, split).split(b"\n") if line]
+    write_dataset(tmp_path / "hub", dataset, real)
+    rows = [json.loads(line) for line in rows_of(dataset, split, real).split(b"\n") if line]
 
     found = told(inventories(tmp_path / "hub", split)[split])
 
@@ -55,20 +55,21 @@ def test_every_real_row_is_counted_with_the_columns_that_its_publisher_lists(
 
 
 def test_the_traps_of_real_agentic_rows_are_told(
-    shared_data: Path, tmp_path: Path, inventories: Inventories, told: Told
+    real: bool, tmp_path: Path, inventories: Inventories, told: Told
 ) -> None:
-    write_dataset(tmp_path / "hub", "nvidia/Nemotron-Agentic-v1")
+    write_dataset(tmp_path / "hub", "nvidia/Nemotron-Agentic-v1", real)
 
     built = inventories(tmp_path / "hub", "interactive_agent", "tool_calling")
 
     agent, calling = told(built["interactive_agent"]), told(built["tool_calling"])
-    assert agent["messages"]["assistant"]["arguments"] == {"str": 4}
-    assert calling["messages"]["assistant"]["arguments"] == {"dict": 8}
-    assert calling["messages"]["tool"]["keys"] == {"content": {"dict": 8}, "role": {"str": 8}}
+    calls = 8 if real else 3
+    assert agent["messages"]["assistant"]["arguments"] == {"str": 4 if real else 3}
+    assert calling["messages"]["assistant"]["arguments"] == {"dict": calls}
+    assert calling["messages"]["tool"]["keys"] == {"content": {"dict": calls}, "role": {"str": calls}}
     assert agent["coverage"]["reasoning_label"]["rows"] == 3
     assert agent["coverage"]["reasoning_content"]["rows"] == 0
     assert calling["coverage"]["reasoning_label"]["rows"] == 0
-    assert calling["coverage"]["reasoning_content"]["rows"] == 3
+    assert calling["coverage"]["reasoning_content"]["rows"] == (3 if real else 0)
 
 
 def test_bad_rows_are_kept_aside_and_the_rest_is_counted(
@@ -168,7 +169,7 @@ def test_a_sample_that_meets_no_row_is_refused(tmp_path: Path, inventories: Inve
 
 
 def test_the_shards_change_nothing(tmp_path: Path, inventories: Inventories, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_dataset(tmp_path / "hub", "nvidia/Nemotron-Agentic-v1", made=True)
+    write_dataset(tmp_path / "hub", "nvidia/Nemotron-Agentic-v1")
     whole = inventories(tmp_path / "hub", "tool_calling")["tool_calling"].manifest.digest
     (tmp_path / "root").rename(tmp_path / "before")
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from real_rows import EVERY_SPLIT, needs_real_rows, origin_of, real_rows
+from real_rows import EVERY_SPLIT, origin_of, split_rows
 from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called, encoder, normalised, row_of
 
 from pipeline_assets.corpus.harmony.message import SPECIAL
@@ -22,7 +22,7 @@ from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, unparsed
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.readers.columns import MAX_NESTING, Fault
 
-GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "nemotron_rows.json").read_text())
+GOLDEN = Path(__file__).parents[2] / "golden"
 GOLDEN_SETTINGS = replace(SETTINGS, system=GPT_OSS_SYSTEM)
 
 
@@ -31,28 +31,27 @@ def digest(batch: pa.RecordBatch) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-@needs_real_rows
 @pytest.mark.parametrize("name", EVERY_SPLIT)
-def test_every_real_row_normalises_to_what_was_reviewed(name: str) -> None:
-    result = normalised(*real_rows(name), settings=GOLDEN_SETTINGS, origin=origin_of(name))
+def test_every_real_row_normalises_to_what_was_reviewed(name: str, real: bool) -> None:
+    golden = json.loads((GOLDEN / ("nemotron_rows.json" if real else "nemotron_made_rows.json")).read_text())
+
+    result = normalised(*split_rows(name, real), settings=GOLDEN_SETTINGS, origin=origin_of(name))
 
     assert (result.rejects, result.batch.num_rows, result.batch.schema) == ([], 3, SCHEMA)
-    assert {"digest": digest(result.batch), "counts": dict(sorted(result.counts.items()))} == GOLDEN[name]
+    assert {"digest": digest(result.batch), "counts": dict(sorted(result.counts.items()))} == golden[name]
 
 
-@needs_real_rows
 @pytest.mark.parametrize("name", EVERY_SPLIT)
-def test_every_real_row_holds_against_tiktoken_and_its_own_control_tokens(name: str) -> None:
-    result = normalised(*real_rows(name), settings=GOLDEN_SETTINGS, origin=origin_of(name))
+def test_every_real_row_holds_against_tiktoken_and_its_own_control_tokens(name: str, real: bool) -> None:
+    result = normalised(*split_rows(name, real), settings=GOLDEN_SETTINGS, origin=origin_of(name))
 
     assert list(unparsed_rows(result.batch)) == []
     assert list(encoding_faults(result.batch, [0, 1, 2], GOLDEN_SETTINGS.loss, encoder())) == []
 
 
-@needs_real_rows
 @pytest.mark.parametrize("name", EVERY_SPLIT)
-def test_real_rows_filled_with_null_are_the_same_rows(name: str) -> None:
-    rows = real_rows(name)
+def test_real_rows_filled_with_null_are_the_same_rows(name: str, real: bool) -> None:
+    rows = split_rows(name, real)
     keys = {key for row in rows for message in row["messages"] for key in message}
     filled = [
         {"text": None, "tools": None, "url": None, "uuid": None, **row}

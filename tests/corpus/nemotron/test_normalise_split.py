@@ -15,7 +15,7 @@ from crash_points import Victim, count_steps, killed_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nemotron_hub import made_rows
-from real_rows import EVERY_SPLIT, needs_real_rows, origin_of, real_rows
+from real_rows import EVERY_SPLIT, origin_of, split_rows
 from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called
 
 from pipeline_assets.corpus.formats.compression import read_line_blocks, read_structs
@@ -194,11 +194,10 @@ def test_blocks_and_workers_change_no_row(
     assert in_blocks.manifest.identity.counts == built.manifest.identity.counts
 
 
-@needs_real_rows
 @pytest.mark.parametrize("name", EVERY_SPLIT)
-def test_real_rows_of_every_split_come_out_and_hold_against_tiktoken(name: str, tmp_path: Path) -> None:
+def test_real_rows_of_every_split_come_out_and_hold_against_tiktoken(name: str, real: bool, tmp_path: Path) -> None:
     rules = replace(RULES, shard_bytes=40_000)
-    built = build(tmp_path, write(tmp_path / "in", real_rows(name)), rules, origin=origin_of(name))
+    built = build(tmp_path, write(tmp_path / "in", split_rows(name, real)), rules, origin=origin_of(name))
 
     assert built.manifest.identity.counts["documents"] == 3
     for path in sorted((built.folder / "data").iterdir()):

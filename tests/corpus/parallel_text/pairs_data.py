@@ -1,4 +1,4 @@
-"""Sentence pairs for tests: the real news tests where ../shared/data has them, else made ones."""
+"""Sentence pairs for tests: made ones, or those of the real news tests."""
 
 import datetime
 import json
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from samples import sample
 
 from pipeline_assets.corpus.parallel_text.pairs import TranslationFile
 from pipeline_assets.corpus.parallel_text.sample import SampleSource
 
-REAL = Path(__file__).parents[4] / "shared" / "data" / "parallel"
 SOURCE = SampleSource(dataset="wmt/wmt14", revision="a" * 40, splits=("train", "validation"))
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 _SYLLABLES = [consonant + vowel for consonant in "bcdfglmnprstv" for vowel in ("a", "é", "in", "ou", "eur")]
@@ -25,11 +25,11 @@ def made_row(number: int) -> dict[str, str]:
     return {"fr": f"{' '.join(words)} {number}.", "en": f"{' '.join(word[::-1] for word in words)} {number}."}
 
 
-def real_or_made_rows(rows: int) -> list[dict[str, str]]:
-    """The first rows of the validation split of WMT14 fr-en."""
-    if not REAL.is_dir():
+def real_or_made_rows(rows: int, real: bool) -> list[dict[str, str]]:
+    """Return made rows, or the first ones of the validation split of WMT14 fr-en."""
+    if not real:
         return [made_row(number) for number in range(rows)]
-    with open(REAL / "wmt14_fr-en_validation.jsonl", "rb") as file:
+    with open(sample("parallel/wmt14_fr-en_validation.jsonl"), "rb") as file:
         return [json.loads(next(file))["translation"] for _ in range(rows)]
 
 

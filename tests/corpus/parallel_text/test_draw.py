@@ -62,9 +62,9 @@ def row_at(path: Path, place: int) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> list[TranslationFile]:
+def files(tmp_path_factory: pytest.TempPathFactory, real: bool) -> list[TranslationFile]:
     """300 rows in three files, one of them Parquet."""
-    folder, rows = tmp_path_factory.mktemp("rows"), real_or_made_rows(300)
+    folder, rows = tmp_path_factory.mktemp("rows"), real_or_made_rows(300, real)
     return [
         translation_lines(folder / "a.jsonl", rows[:100]),
         translation_parquet(folder / "b.parquet", rows[100:220], 50),

@@ -33,9 +33,9 @@ SPLITS = ("train", "val", "test")
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def manifest(tmp_path_factory: pytest.TempPathFactory, real: bool) -> Path:
     folder = tmp_path_factory.mktemp("sample")
-    rows = real_or_made_rows(400)
+    rows = real_or_made_rows(400, real)
     rows[7:9] = [{"fr": "ﬁn de partie ①", "en": "ｅｎｄ of the ﬁle"}, {"fr": "𝒳 ☃ 日本", "en": "snow ☃"}]
     file = translation_lines(folder / "a.jsonl", rows)
     return materialize(files=[file], languages=("fr", "en"), source=SOURCE, folder=folder)

@@ -43,8 +43,8 @@ def documents(files: Sequence[SourceFile], how: LocalRecipe, shard_bytes: int = 
     return rows  # type: ignore[return-value]
 
 
-def test_c4_rows_come_out_of_gzip_with_url_and_date(shared_data: Path) -> None:
-    files = list_files(shared_data / "c4", ["*.json.gz"])
+def test_c4_rows_come_out_of_gzip_with_url_and_date(real_data: Path) -> None:
+    files = list_files(real_data / "c4", ["*.json.gz"])
 
     rows = documents(files, recipe(id="url", created_at="date"))
 
@@ -58,8 +58,8 @@ def test_c4_rows_come_out_of_gzip_with_url_and_date(shared_data: Path) -> None:
     ]
 
 
-def test_redpajama_rows_give_up_nested_columns_and_keep_the_others(shared_data: Path) -> None:
-    files = list_files(shared_data / "redpajama", ["arxiv.jsonl"])
+def test_redpajama_rows_give_up_nested_columns_and_keep_the_others(real_data: Path) -> None:
+    files = list_files(real_data / "redpajama", ["arxiv.jsonl"])
 
     first, second, *_ = documents(files, recipe(id="meta.arxiv_id", created_at="meta.timestamp"))
 
@@ -71,8 +71,8 @@ def test_redpajama_rows_give_up_nested_columns_and_keep_the_others(shared_data: 
     assert content[second.meta.source_row :].startswith(b'{"text":"\\\\section*{Acknowledgements}')
 
 
-def test_fineweb_2_rows_keep_their_columns(shared_data: Path) -> None:
-    files = list_files(shared_data / "fineweb", ["fineweb2_*.jsonl"])
+def test_fineweb_2_rows_keep_their_columns(real_data: Path) -> None:
+    files = list_files(real_data / "fineweb", ["fineweb2_*.jsonl"])
 
     rows = documents(files, recipe(id="id", created_at="date"))
 
@@ -85,10 +85,30 @@ def test_fineweb_2_rows_keep_their_columns(shared_data: Path) -> None:
     assert columns["top_langs"] == '{"jpn_Jpan_score": 1.0000053644180298}'
 
 
+def test_made_rows_in_the_columns_of_public_sets_are_read_alike(source: Source) -> None:
+    rows: list[dict[str, Any]] = [
+        {"text": "One.", "url": "https://example.com/1", "date": "2019-04-21T18:54:04Z"},
+        {"text": "Two.", "meta": {"key": "17", "timestamp": 1512465451000}, "scores": "{'jpn': 1.0}", "score": 1.5},
+    ]
+    lines = [json.dumps(row) + "\n" for row in rows]
+
+    [web] = documents([source(gzip.compress(lines[0].encode()), "a.json.gz")], recipe(id="url", created_at="date"))
+    [paper] = documents([source(lines[1], "b.jsonl")], recipe(id="meta.key", created_at="meta.timestamp"))
+
+    assert (web.text, web.doc_id, web.created_at) == ("One.", "https://example.com/1", "2019-04-21T18:54:04.000")
+    assert web.meta == Meta("a.json.gz", 0, "recipe", extra='{"date":"2019-04-21T18:54:04Z"}')
+    assert (paper.text, paper.doc_id, paper.created_at) == ("Two.", "17", "1512465451000")
+    assert paper.meta.columns()["meta"] == {"timestamp": 1512465451000}
+    assert (paper.meta.columns()["scores"], paper.meta.columns()["score"]) == ("{'jpn': 1.0}", 1.5)
+
+
 @pytest.mark.parametrize("pattern", ["c4/*.jsonl", "redpajama/*.jsonl", "fineweb/*.jsonl"])
-def test_real_rows_are_the_same_in_any_pieces_and_as_parquet(shared_data: Path, tmp_path: Path, pattern: str) -> None:
+def test_rows_of_samples_are_the_same_in_any_pieces_and_as_parquet(
+    shared_data: Path, tmp_path: Path, pattern: str
+) -> None:
     for file in list_files(shared_data, [pattern]):
         whole = documents([file], recipe())
+        assert len(whole) > 1
 
         assert documents([file], recipe(), 5000) == whole
         table = pa.Table.from_pylist([json.loads(line) for line in file.path.read_text(encoding="utf-8").splitlines()])

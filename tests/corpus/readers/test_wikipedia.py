@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pydantic
 import pytest
+from made_samples import PAGES
 
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_ranges, list_files
@@ -41,9 +42,9 @@ def article(*arguments: object, **changes: object) -> Document:
 
 
 @pytest.fixture
-def extraction(shared_data: Path) -> Callable[[str], SourceFile]:
+def extraction(real_data: Path) -> Callable[[str], SourceFile]:
     """A real file by its name."""
-    return lambda name: list_files(shared_data / "wikipedia", [name])[0]
+    return lambda name: list_files(real_data / "wikipedia", [name])[0]
 
 
 @pytest.mark.parametrize(
@@ -60,14 +61,34 @@ def extraction(shared_data: Path) -> Callable[[str], SourceFile]:
 def test_real_extractions_are_read_to_the_last_page_in_any_ranges(
     extraction: Callable[[str], SourceFile], name: str, language: str | None, articles: int, title_only: int
 ) -> None:
-    file = extraction(name)
+    check_extraction(extraction(name), language, articles, title_only)
 
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [
+        ("en_doc/AA/wiki_00", None),
+        ("en_json/AA/wiki_00", None),
+        ("en_stub/AA/wiki_00", "en"),
+        ("zh_doc/AA/wiki_18", None),
+        ("vi_json_revid/AA/wiki_00", None),
+    ],
+)
+def test_made_extractions_are_read_to_the_last_page_in_any_ranges(
+    made_data: Path, name: str, language: str | None
+) -> None:
+    [file] = list_files(made_data / "wikipedia", [name])
+
+    check_extraction(file, language, articles=PAGES * 4 // 5, title_only=PAGES // 5)
+
+
+def check_extraction(file: SourceFile, language: str | None, articles: int, title_only: int) -> None:
     rows = read(file, language=language)
 
     reasons = Counter(row.reason if isinstance(row, Reject) else "article" for row in rows)
     assert reasons == Counter({"article": articles, "title_only": title_only})
     assert count_pages(byte_ranges(file, 100_000)) == articles + title_only
-    assert read(file, 100_000, language=language) == read(file, 3_000_000, language=language) == rows
+    assert read(file, 3_000, language=language) == read(file, 3_000_000, language=language) == rows
 
 
 def test_a_page_of_a_doc_file_by_eye(extraction: Callable[[str], SourceFile]) -> None:
@@ -95,6 +116,27 @@ def test_a_page_of_a_doc_file_by_eye(extraction: Callable[[str], SourceFile]) ->
             extra='{"revid":null}',
         ),
     )
+
+
+def test_a_page_of_both_formats_is_the_same_document(source: Source) -> None:
+    text = "Tea & milk.\nHistory.\nTea is older than milk in tea."
+    doc = f'<doc id="12" url="{EN}" title="Tea">\nTea\n\n{text}\n\n</doc>\n'
+    line = json.dumps({"id": "12", "revid": "77", "url": EN, "title": "Tea", "text": text}) + "\n"
+
+    [from_doc], [from_line] = read(source(doc)), read(source(line))
+
+    assert from_doc == Document(
+        text=text,
+        source="wikipedia",
+        domain="encyclopedia",
+        doc_id="wikipedia:en:12",
+        license_tag="cc-by-sa-3.0",
+        created_at="",
+        meta=Meta("file", 0, "date: 2021-01-20", title="Tea", url=EN, language="en", extra='{"revid":null}'),
+    )
+    assert isinstance(from_line, Document)
+    assert (from_line.text, from_line.doc_id) == (from_doc.text, from_doc.doc_id)
+    assert from_line.meta.extra == '{"revid":"77"}'
 
 
 def test_pages_of_json_lines_by_eye(extraction: Callable[[str], SourceFile]) -> None:

@@ -250,7 +250,7 @@ def test_compressed_files_are_counted_and_what_looks_like_a_tag_in_a_text_is_not
         ("vi_json_revid/AA/wiki_00", 4),
     ],
 )
-def test_real_files_have_as_many_pages_as_their_provenance_says(shared_data: Path, name: str, records: int) -> None:
-    (file,) = list_files(shared_data / "wikipedia", [name])
+def test_real_files_have_as_many_pages_as_their_provenance_says(real_data: Path, name: str, records: int) -> None:
+    (file,) = list_files(real_data / "wikipedia", [name])
 
     assert count_pages([ByteRange(file)]) == records

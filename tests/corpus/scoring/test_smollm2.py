@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from real_rows import needs_real_rows, origin_of, real_rows
+from real_rows import origin_of, split_rows
 from reference import reference_model, reference_nll
 from rows_made import SETTINGS, normalised
 from smollm2 import smollm2
@@ -38,11 +38,10 @@ def test_scores_are_those_that_are_known(model: LanguageModel) -> None:
     assert (more >= 0).all() and (more < 0.03).all(), more
 
 
-@needs_real_rows
 @pytest.mark.parametrize("name", ["Nemotron-Science-v1/MCQ", "Nemotron-Agentic-v1/tool_calling"])
-def test_real_rows_have_the_scores_of_the_plain_scorer(name: str, model: LanguageModel) -> None:
+def test_real_rows_have_the_scores_of_the_plain_scorer(name: str, model: LanguageModel, real: bool) -> None:
     tokenizer = load_model_tokenizer(smollm2())
-    batch = normalised(*real_rows(name), settings=SETTINGS, origin=origin_of(name)).batch
+    batch = normalised(*split_rows(name, real), settings=SETTINGS, origin=origin_of(name)).batch
     rows = [encode_row(text, "assistant_all", None, tokenizer, 2048) for text in batch["text"].to_pylist()]
     tokens = [row.tokens for row in rows if isinstance(row, EncodedRow)]
 

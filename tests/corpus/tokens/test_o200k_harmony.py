@@ -160,7 +160,7 @@ def test_a_million_blanks_in_a_row_panic_tiktoken_and_are_told_apart(
     ("name", "texts"),
     [("fineweb_edu_texts.jsonl", 150), ("fineweb_v1_300_partial.jsonl", 300), ("fineweb2_jpn_100.jsonl", 100)],
 )
-def test_real_web_texts_have_the_ids_of_tiktoken(
+def test_web_texts_have_the_ids_of_tiktoken(
     encoder: Encoder, tiktoken_ids: Callable[[str], list[int]], shared_data: Path, name: str, texts: int
 ) -> None:
     lines = (shared_data / "fineweb" / name).read_text(encoding="utf-8").splitlines()

@@ -8,24 +8,23 @@ from pathlib import Path
 import msgspec
 import pytest
 from made_dump import answer, dump, question, site
+from samples import sample
 
 from pipeline_assets.corpus.document import Document, Meta
 
-PROJECT = Path(__file__).parents[4]
-REAL = PROJECT.parent / "shared" / "data" / "stackexchange"
-GOLDEN = PROJECT / "tests" / "golden" / "stackexchange.json"
+GOLDEN = Path(__file__).parents[3] / "golden" / "stackexchange.json"
 DIGESTS: dict[str, str] = json.loads(GOLDEN.read_text())
 
 Read = Callable[..., list[object]]
 
 
-@pytest.mark.skipif(not REAL.exists(), reason=f"the real dumps are not at {REAL}")
+@pytest.mark.real
 @pytest.mark.parametrize("doc_id", DIGESTS)
 def test_a_document_of_a_real_site_is_the_one_that_was_read_by_eye(read: Read, doc_id: str) -> None:
     """Lists in lists and a quote in one, steps by number, tags as links; with and without a licence in the rows."""
     host = doc_id.split(":")[1]
 
-    outcomes = read(REAL / host / "Posts.xml", site(host), file="Posts.xml")
+    outcomes = read(sample(f"stackexchange/{host}/Posts.xml"), site(host), file="Posts.xml")
 
     [document] = (each for each in outcomes if isinstance(each, Document) and each.doc_id == doc_id)
     assert hashlib.sha256(msgspec.json.encode(document)).hexdigest() == DIGESTS[doc_id]

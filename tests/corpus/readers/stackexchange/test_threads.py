@@ -1,5 +1,6 @@
 """Threads: an independent reader finds the same ones in real sites; a cut or odd dump is never half a corpus."""
 
+import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -7,31 +8,76 @@ from pathlib import Path
 import pytest
 from made_dump import answer, dump, question, row, site
 from reference_reader import read_site
+from samples import sample
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.stackexchange.threads import Dropped, Outcome
 from pipeline_assets.corpus.spine.ledger import Reject
 
-REAL = Path(__file__).parents[5] / "shared" / "data" / "stackexchange"
 SITES = ["beer.stackexchange.com", "coffee.stackexchange.com", "conlang.meta.stackexchange.com"]
 Read = Callable[..., list[Outcome]]
 ReadDocuments = Callable[..., list[Document]]
 
-needs_real = pytest.mark.skipif(not REAL.exists(), reason=f"the real dumps are not at {REAL}")
+
+@pytest.fixture
+def posts_of(real: bool, tmp_path: Path) -> Callable[[str], Path]:
+    """The Posts.xml of a site, by its name: made, or real."""
+
+    def posts(name: str) -> Path:
+        if real:
+            return sample(f"stackexchange/{name}/Posts.xml")
+        path = tmp_path / name / "Posts.xml"
+        path.parent.mkdir()
+        path.write_bytes(made_site(name))
+        return path
+
+    return posts
+
+
+def made_site(name: str) -> bytes:
+    """A dump of 120 questions with none to three answers, some of them empty; one answer has no question."""
+    draw, rows = random.Random(name), []
+    for number in range(1, 600, 5):
+        answers = draw.randint(0, 3)
+        title = f"How is {draw.choice(['beer', 'tea'])} {number} made & kept?"
+        accepted = number + answers if answers and draw.random() < 0.5 else None
+        rows.append(question(number, Title=title, Body=made_body(draw), AcceptedAnswerId=accepted))
+        for place in range(1, answers + 1):
+            body = "" if draw.random() < 0.1 else made_body(draw)
+            rows.append(answer(number + place, number, Body=body, Score=draw.randint(-2, 9)))
+    draw.shuffle(rows)
+    return dump(*rows, answer(9_999, 9_998))
+
+
+def made_body(draw: random.Random) -> str:
+    """Some blocks of HTML, each with words in it, or an empty one."""
+    words = " ".join(draw.choices(["hops", "malt", "<em>yeast</em>", "water &amp; salt", "8 &lt; 9", "über"], k=12))
+    blocks = [
+        f"<p>{words}<br>{words}</p>",
+        f"<ul>\n<li>{words}</li>\n<li><p>{words}</p><ol><li>deep</li></ol></li>\n</ul>",
+        f"<pre><code>if malt &gt; 5:\n\t{draw.randint(0, 9)}\n</code></pre>",
+        f"<blockquote><p>{words}</p></blockquote><h2>{words}</h2>",
+        f'<p><a href="x">{words}</a> m<sup>2</sup> <img src="y" alt="a keg"></p>',
+        "<p></p>",
+    ]
+    return "\n\n".join(draw.choices(blocks, k=draw.randint(1, 5)))
 
 
 def documents_of(outcomes: list[Outcome]) -> list[Document]:
     return [outcome for outcome in outcomes if isinstance(outcome, Document)]
 
 
-@needs_real
 @pytest.mark.parametrize("name", SITES)
-def test_an_independent_reader_finds_the_same_threads_in_a_real_site(read: Read, name: str) -> None:
-    reference = read_site(REAL / name / "Posts.xml")
+def test_an_independent_reader_finds_the_same_threads_in_a_site(
+    read: Read, posts_of: Callable[[str], Path], name: str
+) -> None:
+    posts = posts_of(name)
+    reference = read_site(posts)
 
-    outcomes = read(REAL / name / "Posts.xml", site(name), file="Posts.xml")
+    outcomes = read(posts, site(name), file="Posts.xml")
 
     documents = documents_of(outcomes)
+    assert len(documents) > 20
     assert [document.text for document in documents] == [thread.text for thread in reference.threads]
     for document, thread in zip(documents, reference.threads, strict=True):
         assert document.doc_id == f"stackexchange:{name}:{thread.question['Id']}"
@@ -45,21 +91,30 @@ def test_an_independent_reader_finds_the_same_threads_in_a_real_site(read: Read,
     assert others["no_question"] == reference.not_used["no_question"]
 
 
-@needs_real
 @pytest.mark.parametrize("name", SITES[:2])
-def test_an_archive_reads_as_the_file_in_it(read: Read, name: str) -> None:
+def test_an_archive_reads_as_the_file_in_it(
+    read: Read, posts_of: Callable[[str], Path], real: bool, tmp_path: Path, name: str
+) -> None:
     pytest.importorskip("py7zr", reason="the extra `stackexchange` is not installed")
+    from made_archive import archive
 
-    assert read(REAL / f"{name}.7z") == read(REAL / name / "Posts.xml")
+    posts = posts_of(name)
+    packed = sample(f"stackexchange/{name}.7z") if real else tmp_path / "made.7z"
+    if not real:
+        packed.write_bytes(archive(("Posts.xml", posts.read_bytes())))
+
+    assert read(packed) == read(posts)
 
 
-@needs_real
-def test_parts_runs_and_buckets_of_any_size_give_the_same_documents(read: Read) -> None:
-    posts = REAL / SITES[1] / "Posts.xml"
+def test_parts_runs_and_buckets_of_any_size_give_the_same_documents(
+    read: Read, posts_of: Callable[[str], Path]
+) -> None:
+    posts = posts_of(SITES[1])
 
     at_once = read(posts)
     in_pieces = read(posts, run_bytes=50_000, bucket_bytes=60_000)
 
+    assert len(documents_of(at_once)) > 20
     assert documents_of(in_pieces) == documents_of(at_once)
 
 
