@@ -17,6 +17,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from crash_points import Victim, armed
 from healing_build import INLINE, build_dataset, build_megatron, build_selection, build_snapshot, recipe_of, write_pages
 from nemotron_build import write_nemotron
@@ -226,6 +227,7 @@ _TO_POOLS = _all(_TO_KEPT_ROWS, nemotron("candidate_pools"))
 
 
 def _model(sources: Sources, root: Path, engine: RunSettings) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
     write_made_model(sources.model)
 
 

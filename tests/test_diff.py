@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from answers import Corpusmill, Typed, refused
-from demo_variants import V1, V2, snapshot_of
+from demo_variants import V1, V2, demo_figures, snapshot_of
 from demo_variants import build as build_healing
 from demo_variants import write_recipe as write_healing_recipe
 from stage_a_build import build, notes_recipe, only, recipe_with, step
@@ -69,6 +69,7 @@ def test_another_valid_fraction_moves_documents_between_the_splits(corpusmill: C
         assert told == [{"documents": len(ids), "examples": ids[:5]} for ids in by_hand]
 
 
+@demo_figures
 def test_a_stricter_rule_keeps_fewer_documents_of_the_same_rows(
     corpusmill: Corpusmill, demo_root: Path, stricter: Path
 ) -> None:

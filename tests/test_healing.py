@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from answers import Corpusmill, RecipeIn
 from dagster._core.errors import DagsterAssetCheckFailedError
+from demo_variants import demo_figures
 from forged import overwrite
 from materialized import Materialized, has_materialized, materialization
 
@@ -63,6 +64,7 @@ def run(root: Path, hub: LoopbackHub) -> Materialized:
     return Materialized(root, hub.endpoint)
 
 
+@demo_figures
 def test_a_materialisation_shows_digest_ledger_size_and_preview(made: Made) -> None:
     event = materialization(made.results["first"], "fineweb_edu_snapshot")
 

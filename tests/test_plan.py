@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from answers import Corpusmill
+from demo_variants import demo_figures
 
 from pipeline_assets.commands.plan import _plan_lines
 from pipeline_assets.corpus.spine.inventory import ArtifactStatus
@@ -28,6 +29,7 @@ def fresh(demo_root: Path, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+@demo_figures
 def test_it_tells_what_will_be_fetched_and_what_is_not_known(
     corpusmill: Corpusmill, fresh: Path, hub: LoopbackHub
 ) -> None:
@@ -88,6 +90,7 @@ def test_as_json_every_figure_has_a_basis(
     assert (report["build_seconds"], report["cpu_seconds"], report["warnings"]) == (None, None, [])
 
 
+@demo_figures
 def test_a_corpus_too_small_for_its_budget_is_a_no(corpusmill: Corpusmill, fresh: Path, hub: LoopbackHub) -> None:
     path = fresh / "recipes" / "healing_text_v1.yaml"
     path.write_text(path.read_text().replace("token_budget: 247000", "token_budget: 999000000"))
@@ -102,6 +105,7 @@ def test_a_corpus_too_small_for_its_budget_is_a_no(corpusmill: Corpusmill, fresh
     )
 
 
+@demo_figures
 def test_planned_stands_beside_real(corpusmill: Corpusmill, demo_root: Path) -> None:
     result = corpusmill("plan", "healing_text_v1", "--data", demo_root, env=NOWHERE)
 

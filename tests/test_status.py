@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from answers import Corpusmill
-from demo_variants import V1, snapshot_of, write_recipe
+from demo_variants import V1, demo_figures, snapshot_of, write_recipe
 
 from pipeline_assets.corpus.spine.lock import locked
 from pipeline_assets.systems.registry import PROJECT_RECIPES, SYSTEMS
@@ -24,6 +24,7 @@ def everything_in(root: Path) -> dict[str, tuple[int, int, int]]:
     }
 
 
+@demo_figures
 def test_a_root_where_all_is_current_is_a_yes(corpusmill: Corpusmill, demo_root: Path) -> None:
     result = corpusmill("status", "--data", demo_root)
 

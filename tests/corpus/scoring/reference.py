@@ -5,6 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
 import torch
 import transformers
 

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
 from refusals import refusal
 from tiny_scoring import rows_of, save_whole_model, scorer_of, write_pool
 

@@ -7,6 +7,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
 import torch
 from refusals import refusal
 from safetensors.torch import load_file, save_file

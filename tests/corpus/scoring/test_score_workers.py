@@ -30,6 +30,7 @@ TWO_FORKS = RunSettings(workers=2, start_method="fork")
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> NemotronRecipe:
     """Scores of ten rows of many lengths, in four shards, by a tiny model."""
+    pytest.importorskip("torch", reason="torch is not installed")
     folder = tmp_path_factory.mktemp("sources")
     rows = [talk(f"row-{number}", "four and " * number**2 + "four") for number in range(10)]
     (folder / "talks").mkdir()

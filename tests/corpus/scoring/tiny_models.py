@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-import transformers
+import pytest
 
 WORDS = 500
 _DENSE = {
@@ -38,6 +37,8 @@ PACKED = ("Llama", "Mistral", "GptOss", "Qwen3Moe", "Granite", "GPT2")
 
 def made(name: str, **more: Any) -> Any:
     """A model with weights by its seed."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     architecture, settings = MODELS[name]
     kind = getattr(transformers, architecture)
     torch.manual_seed(len(name))

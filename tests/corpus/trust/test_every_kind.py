@@ -22,6 +22,7 @@ Targets = dict[str, list[Target]]
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Targets]]:
     """The systems of the crash cases, every artifact of them built: targets by their kind."""
+    pytest.importorskip("torch", reason="torch is not installed")
     with open_sources() as sources:
         write_made_model(sources.model)
         settings = RunSettings(workers=0, start_method="fork")  # scores are made by workers: a fork has torch already

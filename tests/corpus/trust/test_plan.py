@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from demo_variants import demo_figures
 from stage_a_build import INLINE, build, local_source, recipe_of
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -60,6 +61,7 @@ def plan_offline(recipe: Recipe, root: Path) -> RecipePlan:
 class TestBeforeAnythingWasBuilt:
     """What the listing and footers tell is exact; nothing else is made up."""
 
+    @demo_figures
     def test_what_is_known_is_what_the_build_came_to(
         self, plan: Plan, tmp_path: Path, demo_root: Path, demo_hub: LoopbackHub
     ) -> None:
@@ -95,6 +97,7 @@ class TestBeforeAnythingWasBuilt:
 class TestByEarlierBuilds:
     """A data root that has built a kind tells what another of it will take."""
 
+    @demo_figures
     def test_another_sample_is_planned_in_proportion(self, plan: Plan, root: Path, recipe: HealingRecipe) -> None:
         changed = recipe.model_copy(update={"snapshot": recipe.snapshot.model_copy(update={"seed": "another"})})
 
