@@ -4,12 +4,10 @@ conditions over these columns, in SQL, which say which rows are candidates for w
 RowMetadata, RowQuality and RowStats say the rules of columns.
 """
 
-import difflib
 import functools
-import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +17,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.compression import SUFFIX
 from pipeline_assets.corpus.formats.parquet import nullable
 from pipeline_assets.corpus.licences import known_tag
+from pipeline_assets.corpus.nemotron.condition_sql import NOT_OF_ONE_ROW, row_sql
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -107,7 +106,6 @@ def data_files(shards: Artifact) -> list[str]:
 POOLS_STAGE = StageVersion("nemotron_candidate_pools", 1)
 CAPABILITY = "capability"  # of which pools by capability are named
 _PURPOSE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
-_CLOCK = re.compile(r"\b(now|current_(date|time|timestamp))\b", re.IGNORECASE)
 _UNFIT = re.compile(r"[^a-z0-9]+")
 
 
@@ -180,30 +178,35 @@ def condition_of(condition: str) -> "pl.Expr":
 
     Raises:
         ValueError: it is none: no expression, of an unknown column (with the nearest that there is), of values that
-            can't be compared, no truth, or one that other rows or the clock have a part in.
+            can't be compared, no truth, or one that files, other rows or the clock have a part in.
     """
     import polars as pl
 
-    if _CLOCK.search(condition):
-        raise ValueError("it asks the clock, and rows would be others tomorrow")
-    # Some types are compared where there are values alone: a list, of which a row has none or some.
-    of_row = [nullable([[""] if pa.types.is_list(field.type) else None], field.type) for field in SCHEMA]
-    one_row = pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(of_row, schema=SCHEMA)))
+    sql = row_sql(condition, SCHEMA.names)
     try:
-        expression = pl.sql_expr(condition)
-        found = one_row.select(expression.alias("holds")).schema["holds"]
-    except pl.exceptions.ColumnNotFoundError:
-        unknown = next(column for column in pl.sql_expr(condition).meta.root_names() if column not in SCHEMA.names)
-        nearest = difflib.get_close_matches(unknown, SCHEMA.names, n=1)
-        hint = f", did you mean {nearest[0]}?" if nearest else ""
-        raise ValueError(f"there is no column {unknown}{hint}") from None
-    except pl.exceptions.PolarsError as error:
-        raise ValueError(f"it can't be asked ({str(error).splitlines()[0]})") from None
+        expression = pl.sql_expr(sql)
+        found = _one_row().select(expression.alias("holds")).schema["holds"]
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise ValueError(f"it can't be asked ({_reason(error)})") from None
     if found != pl.Boolean:
         raise ValueError(f"it is no condition, but a value of type {found}")
-    if not expression.meta.root_names() or not _is_of_one_row(json.loads(expression.meta.serialize(format="json"))):
-        raise ValueError("it isn't about one row: write it over the columns of a row alone")
+    if not expression.meta.root_names():
+        raise ValueError(NOT_OF_ONE_ROW)
     return expression
+
+
+@functools.cache
+def _one_row() -> "pl.DataFrame":
+    """Return a row to try conditions on. Some types are compared only if there is a value: a list, empty or not."""
+    import polars as pl
+
+    values = [nullable([[""] if pa.types.is_list(field.type) else None], field.type) for field in SCHEMA]
+    return pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(values, schema=SCHEMA)))
+
+
+def _reason(error: BaseException) -> str:
+    """Return polars' message without the query plan that follows an empty line."""
+    return " ".join(str(error).partition("\n\n")[0].split())
 
 
 def rows_that_hold(frame: "pl.DataFrame", condition: str, section: str) -> NDArray[np.bool_]:
@@ -218,32 +221,11 @@ def rows_that_hold(frame: "pl.DataFrame", condition: str, section: str) -> NDArr
 
     try:
         holds = frame.select(condition_of(condition).fill_null(False).alias("holds"))["holds"]
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         fix = f"correct that condition of `{section}`"
-        raise InputError(str(error).splitlines()[0], f"`{condition}`", fix) from None
+        raise InputError(_reason(error), f"`{condition}`", fix) from None
     rows: NDArray[np.bool_] = holds.to_numpy()
     return rows
-
-
-# What polars calls functions that look at one row, in the form in which it writes expressions.
-_FUNCTIONS = {"Abs", "Boolean", "Coalesce", "ListExpr", "MaxHorizontal", "MinHorizontal", "Sql", "StringExpr"}
-
-
-def _is_of_one_row(node: Any) -> bool:
-    """Whether an expression, as polars writes it, looks at one row alone: no aggregate, window, order, or query."""
-    match node:
-        case {"Column": _} | {"Literal": _}:
-            return True
-        case {"Cast": {"expr": part}}:
-            return _is_of_one_row(part)
-        case {"BinaryExpr": {"left": left, "right": right}}:
-            return _is_of_one_row(left) and _is_of_one_row(right)
-        case {"Ternary": {"predicate": predicate, "truthy": truthy, "falsy": falsy}}:
-            return all(map(_is_of_one_row, (predicate, truthy, falsy)))
-        case {"Function": {"input": parts, "function": function}}:
-            kind = next(iter(function)) if isinstance(function, dict) else function
-            return kind in _FUNCTIONS and all(map(_is_of_one_row, parts))
-    return False
 
 
 def capability_pool(target: str) -> str:

@@ -73,12 +73,21 @@ def _complaint(said: ErrorDetails, recipe: type[pydantic.BaseModel], where: obje
             what = said["msg"].removeprefix("Value error, ")
             return UsageError(f"{key(name, '`{}`: ', '')}{what}" if name else what, in_it, f"correct {THE_RECIPE}")
         case "tuple_type":
-            what = f"{key(name, '`{}` is', 'it is')} {said['input']!r}, and not a list"
+            what = f"{key(name, '`{}` is', 'it is')} {_preview(said['input'])}, and not a list"
             return UsageError(what, in_it, f"write [{json.dumps(said['input'], ensure_ascii=False)}]")
         case _:
-            what = f"{key(name, '`{}` is', 'it is')} {said['input']!r}: {said['msg'].removeprefix('Value error, ')}"
+            reason = said["msg"].removeprefix("Value error, ")
+            what = f"{key(name, '`{}` is', 'it is')} {_preview(said['input'])}: {reason}"
             is_unquoted = said["type"] == "string_type" and isinstance(said["input"], int | float)
             return UsageError(what, in_it, "put it in quotes" if is_unquoted else "correct the value")
+
+
+_MAX_PREVIEW = 200  # characters of a value in a message
+
+
+def _preview(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_PREVIEW else f"{text[:_MAX_PREVIEW]}…"
 
 
 def line_of(path: Path, location: Sequence[int | str]) -> str:

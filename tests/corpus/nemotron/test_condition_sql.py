@@ -1,0 +1,218 @@
+"""SQL of conditions: nothing but rows is read, sizes are bounded, and accepted text means what polars reads in it."""
+
+import contextlib
+import itertools
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+import yaml
+
+from pipeline_assets.corpus.nemotron.condition_sql import FUNCTIONS, row_sql
+from pipeline_assets.corpus.nemotron.schema import SCHEMA, PoolsRecipe, condition_of
+from pipeline_assets.corpus.scoring.recipe import SubsetRule
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.systems.registry import PROJECT_RECIPES
+
+
+def refusal(condition: str) -> str:
+    with pytest.raises(UsageError) as refused:
+        PoolsRecipe.of({"rules": {"mine": [condition]}}, "mine.yaml")
+    message = str(refused.value)
+    assert "\n" not in message and "`rules.mine.0`" in message
+    return message
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["read_csv('{path}')", "read_json('{path}')", "read_parquet('{path}')", "read_ipc('{path}')", "'{path}'"],
+)
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "id IN (SELECT id FROM {source})",
+        "EXISTS (SELECT * FROM {source})",
+        "stats_tokens > (SELECT COUNT(*) FROM {source})",
+        "id = ANY(SELECT id FROM {source})",
+        "CASE WHEN id IN (SELECT id FROM {source}) THEN TRUE END",
+        "id IN (WITH t AS (SELECT * FROM {source}) SELECT id FROM t)",
+    ],
+)
+def test_a_condition_reads_no_file(tmp_path: Path, source: str, condition: str) -> None:
+    secret = tmp_path / "secret.csv"
+    secret.write_text("root:x:0:0:SECRET\n")
+
+    message = refusal(condition.format(source=source.format(path=secret)))
+
+    assert "SECRET" not in message
+
+
+def test_a_condition_opens_no_address() -> None:
+    connections: list[object] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(2)
+
+        def accept() -> None:
+            with contextlib.suppress(TimeoutError):
+                connections.append(server.accept())
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        refusal(f"id IN (SELECT id FROM read_csv('http://127.0.0.1:{server.getsockname()[1]}/rows.csv'))")
+        thread.join()
+
+    assert not connections
+
+
+def test_status_lists_other_recipes_next_to_one_whose_condition_names_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    recipe = yaml.safe_load((PROJECT_RECIPES / "nemotron_v1.yaml").read_text())
+    (tmp_path / "recipes").mkdir()
+    queries = {"tool_use": [f"id IN (SELECT id FROM read_csv('{tmp_path}/pipe'))"]}
+    for name, rules in {"good": {"tool_use": ["stats_tool_calls > 0"]}, "bad": queries}.items():
+        content = recipe | {"name": name, "pools": recipe["pools"] | {"rules": rules}}
+        (tmp_path / "recipes" / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    os.mkfifo(tmp_path / "recipes" / "fifo.yaml")
+
+    command = [sys.executable, "-m", "pipeline_assets.cli", "status", "--data", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    assert f"good  {tmp_path}/recipes/good.yaml\n  missing" in done.stdout
+    assert "bad.yaml:" in done.stdout and "IN with query is not supported" in done.stdout
+    assert "fifo.yaml: this is no recipe: it is a pipe" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("condition", "why"),
+    [
+        ("LPAD(id, 1000000000) = 'a'", "no function LPAD; functions: ABS, ARRAY_CONTAINS"),
+        ("RPAD(id, 1000000000) = 'a'", "no function RPAD"),
+        ("REPEAT(id, 1000000000) = 'a'", "no function REPEAT, did you mean REPLACE?"),
+        ("REPLACE(text, '', 'xxxxxxxxxx') = 'a'", "the new one not longer than the old one"),
+        ("REPLACE(text, 'a', id) = 'a'", "needs two quoted texts"),
+        ("ARRAY_TO_STRING(meta_tags, 'xxxxxxxxxxxx') = 'a'", "separator of at most 8 characters"),
+        (f"CONCAT({', '.join(['text'] * 300)}) = 'a'", "a condition joins at most 8 texts"),
+        (f"{' || '.join(['text'] * 20)} = 'a'", "a condition joins at most 8 texts"),
+        (" AND ".join(["stats_tokens > 1"] * 2000), "a condition has at most 1,000 columns, values"),
+        (f"id IN ({', '.join(['1'] * 5000)})", "a condition has at most 1,000 columns, values"),
+        (" AND ".join(["stats_tokens > 1"] * 5000), "a condition has at most 65,536 characters, got 104,995"),
+        (f"{'(' * 5000}stats_tokens > 1{')' * 5000}", "a condition has at most 12 nested levels"),
+        (f"{'NOT ' * 5000}quality_is_duplicate", "a condition has at most 12 nested levels"),
+        (f"{'+'.join(['stats_tokens'] * 300)} > 1", "a condition has at most 12 nested levels"),
+        (f"id = '{'a' * 2000}'", "a quoted text has at most 1,000 characters, got 2,000"),
+        (f"stats_tokens > {'9' * 50}", "can't be asked"),
+        ("text ~ '((a{1000}){1000}){1000}'", "exceeds size limit"),
+        ("text ~ '('", "unclosed group"),
+        ("CAST(stats_tokens AS DECIMAL(99, 99)) > 1", "CAST is not supported"),
+        ("LENGHT(text) > 1", "no function LENGHT, did you mean LENGTH?"),
+        ("shoe = 1", "there is no column shoe; columns: dataset, id, loss_mode"),
+        ("rows.id = 'a'", "there is no column rows.id"),
+        ("stats_tokens > 1; stats_tokens > 2", "write one expression"),
+        ("stats_tokens BETWEEN SYMMETRIC 2 AND 1", "BETWEEN with symmetric is not supported"),
+        ("stats_tokens = meta_pass_k < 3", "put parentheses around each operand"),
+        ("text = 'open", "a quote or comment is not closed"),
+        ("", "write one expression"),
+    ],
+)
+def test_a_condition_that_is_too_large_or_not_supported_names_what_is(condition: str, why: str) -> None:
+    message = refusal(condition)
+
+    assert why in message
+    assert len(message) < 2_000
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "text ~ 'boxed'",
+        "text !~ '^a'",
+        "text ~* 'BOXED' AND NOT text !~* 'b'",
+        "meta_tags[1] = 'tools' OR 'tools' = ANY(meta_tags)",
+        "`stats_tokens` > 1e3 AND \"text\" NOT ILIKE 'it''s%'",
+        "stats_tokens::float // 2 > 1.5 -- half",
+        "CASE meta_domain WHEN 'math' THEN meta_pass_k > 1 ELSE FALSE END",
+        "quality_is_duplicate IS NOT TRUE",
+        "NOT (meta_correctness > 0.5 OR meta_correctness < 0.1)",
+        "IF(stats_turns > 1, LENGTH(REPLACE(text, 'ab', '')) > 3, TRUE)",
+        " AND ".join(["stats_tokens > 1"] * 240),
+        f"id IN ({', '.join(repr(str(number)) for number in range(900))})",
+    ],
+)
+def test_supported_conditions_are_read(condition: str) -> None:
+    assert condition_of(condition).meta.root_names()
+    assert SubsetRule.of({"where": [condition]}, "mine").where == (condition,)
+
+
+OPERATORS = ["+", "-", "*", "/", "//", "%", "||", "=", "==", "<>", "!=", "<", "<=", ">", ">=", "AND", "OR"]
+OPERANDS = ["stats_tokens", "meta_pass_k", "quality_is_duplicate", "text", "id", "'a'", "2"]
+POSTFIXES = ["LIKE 'a%'", "NOT LIKE 'a'", "~ 'a'", "!~ 'a'", "~* 'A'", "IS NULL", "IS NOT TRUE", "IN (2, 3)"]
+POSTFIXES += ["NOT IN ('a', 'b')", "BETWEEN 1 AND 2", "NOT BETWEEN 1 AND 2"]
+
+
+def applied(left: str, operator: str, right: str) -> str:
+    return f"{left} {operator}" if operator in POSTFIXES else f"{left} {operator} {right}"
+
+
+def sample_rows() -> pl.DataFrame:
+    draw = random.Random(1)
+    values: dict[str, list[Any]] = {
+        "id": ["a", "ab", "b", ""],
+        "text": [None, "a", "ab", "xa"],
+        "stats_tokens": [None, 0, 1, 2, 3],
+        "meta_pass_k": [None, 0, 1, 2],
+        "quality_is_duplicate": [None, True, False],
+    }
+    rows = [
+        dict.fromkeys(SCHEMA.names) | {name: draw.choice(choices) for name, choices in values.items()}
+        for _ in range(100)
+    ]
+    return pl.DataFrame(pl.from_arrow(pa.Table.from_pylist(rows, SCHEMA)))
+
+
+def test_an_accepted_condition_means_what_polars_reads_in_its_text() -> None:
+    rows, draw, compared = sample_rows(), random.Random(2), 0
+
+    def values(sql: str) -> str | None:
+        try:
+            return str(rows.select(pl.sql_expr(sql).alias("value"))["value"].to_list())
+        except pl.exceptions.PolarsError:
+            return None
+
+    for prefix, first, second in itertools.product(("", "NOT ", "- "), OPERATORS + POSTFIXES, OPERATORS + POSTFIXES):
+        for _ in range(3):
+            one, two, three = draw.choices(OPERANDS, k=3)
+            condition = prefix + applied(applied(one, first, two), second, three)
+            try:
+                generated = values(row_sql(condition, SCHEMA.names))
+            except ValueError:
+                continue
+            if generated is not None and (expected := values(condition)) is not None:
+                assert (condition, generated) == (condition, expected)
+                compared += 1
+
+    assert compared > 500
+
+
+def test_every_function_is_one_of_polars_and_documented() -> None:
+    documented = Path(__file__).parents[3].joinpath("docs/nemotron.md").read_text()
+    arguments = ["(text)", "(text, 'a')", "(text, 2)", "(stats_tokens, 2)", "(meta_tags, 'a')", "(text, 'ab', 'a')"]
+    arguments += ["(meta_tags)", "(meta_tags, 1)", "(stats_tokens)", "(quality_is_duplicate, 1, 2)"]
+    for name in FUNCTIONS:
+        assert f"`{name}`" in documented
+        accepted = [call for call in arguments if is_read(f"{name}{call} IS NULL")]
+        assert accepted, name
+
+
+def is_read(condition: str) -> bool:
+    try:
+        return bool(condition_of(condition).meta.root_names())
+    except ValueError:
+        return False
