@@ -204,7 +204,7 @@ def test_an_accepted_condition_means_what_polars_reads_in_its_text() -> None:
 def test_every_function_is_one_of_polars_and_documented() -> None:
     documented = Path(__file__).parents[3].joinpath("docs/nemotron.md").read_text()
     arguments = ["(text)", "(text, 'a')", "(text, 2)", "(stats_tokens, 2)", "(meta_tags, 'a')", "(text, 'ab', 'a')"]
-    arguments += ["(meta_tags)", "(meta_tags, 1)", "(stats_tokens)", "(quality_is_duplicate, 1, 2)"]
+    arguments += ["(meta_tags)", "(meta_tags, 1)", "(stats_tokens)", "(quality_is_duplicate, 1, 2)", "('-', id, text)"]
     for name in FUNCTIONS:
         assert f"`{name}`" in documented
         accepted = [call for call in arguments if is_read(f"{name}{call} IS NULL")]
