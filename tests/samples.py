@@ -1,10 +1,13 @@
-"""The folder of real samples, which only `make test-real` passes on."""
+"""Samples of tests: the folder of real ones, which only `make test-real` passes on; loops that never run empty."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
+Item = TypeVar("Item")
 VARIABLE = "CORPUSMILL_TEST_SAMPLES"
 
 
@@ -14,3 +17,10 @@ def sample(name: str) -> Path:
     if not folder:
         pytest.fail(f"{VARIABLE} is not set; run `make test-real SAMPLES=FOLDER`", pytrace=False)
     return Path(folder, name)
+
+
+def some(items: Iterable[Item]) -> list[Item]:
+    """Return the items that a test loops over; fail if there are none."""
+    listed = list(items)
+    assert listed, "the test needs at least one item"
+    return listed

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 import zstandard
+from samples import some
 
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.demo.demo import TEXT_BYTES, write_mixture
@@ -130,7 +131,7 @@ def test_slimpajama_names_the_set_of_each_text(rows: Rows) -> None:
 
 
 def test_each_dataset_has_text_enough_and_not_too_much(rows: Rows) -> None:
-    for name, of_dataset in rows.items():
+    for name, of_dataset in some(rows.items()):
         assert TEXT_BYTES < sum(len(text.encode()) for text in texts(of_dataset)) < 250_000, name
 
 

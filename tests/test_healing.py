@@ -16,6 +16,7 @@ from dagster._core.errors import DagsterAssetCheckFailedError
 from demo_variants import demo_figures
 from forged import overwrite
 from materialized import Materialized, has_materialized, materialization
+from samples import some
 
 from pipeline_assets import assets
 from pipeline_assets.corpus.document import Document
@@ -231,7 +232,7 @@ def test_megatron_core_reads_them(split: Path) -> None:
 def test_ids_equal_tiktokens_document_by_document(split: Path, texts: dict[tuple[str, int], Document]) -> None:
     tiktoken = load_encoder(VOCABULARY_SHA256).oracle
 
-    for row, tokens in documents(split):
+    for row, tokens in some(documents(split)):
         document = texts[str(row["source_shard"]), int(str(row["row"]))]
         assert document.doc_id == row["doc_id"]
         assert tokens.tolist() == [*tiktoken.encode_ordinary(document.text), END_OF_TEXT]
@@ -243,7 +244,7 @@ def test_each_document_names_the_row_of_the_hub_file_it_came_from(
     hub = demo_root / "hub" / "datasets" / "HuggingFaceFW" / "fineweb-edu"
     files = {path.relative_to(hub).as_posix(): pq.read_table(path).to_pylist() for path in hub.glob("data/*/*")}
 
-    for row, _ in documents(split):
+    for row, _ in some(documents(split)):
         document = texts[str(row["source_shard"]), int(str(row["row"]))]
         source = files[document.meta.source_file][document.meta.source_row]
         assert source["id"] == document.doc_id

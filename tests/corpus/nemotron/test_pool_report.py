@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from samples import some
 
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, preview_pools, report_on_pools
 from pipeline_assets.corpus.nemotron.schema import PoolsRecipe
@@ -95,7 +96,7 @@ def test_sizes_are_those_of_the_files_and_a_row_counts_once_in_a_dataset(
     found = numbers(report)
 
     assert list(found["datasets"]) == ["maths", "chats"]
-    for name, pools in drawn.items():
+    for name, pools in some(drawn.items()):
         rows, said = rows_of(pools), found["datasets"][name]
         once = rows.unique(["split", "id"])
         assert said["rows"] == once.height == pools.manifest.identity.counts["documents"]
@@ -111,7 +112,7 @@ def test_sizes_are_those_of_the_files_and_a_row_counts_once_in_a_dataset(
 
 def test_pools_share_the_rows_of_one_split_and_id(drawn: dict[str, Artifact], report: Artifact) -> None:
     assert len(list(drawn["maths"].folder.glob("candidates_tool_use/low-*.parquet"))) == 2
-    for name, pools in drawn.items():
+    for name, pools in some(drawn.items()):
         rows, said = rows_of(pools).select("pool", "split", "id"), numbers(report)["datasets"][name]["pools"]
         pairs = rows.join(rows, on=["split", "id"]).filter(pl.col("pool") != pl.col("pool_right"))
         counted = {(one, other): count for one, other, count in pairs.group_by("pool", "pool_right").len().rows()}
@@ -125,7 +126,7 @@ def test_rows_are_told_by_length_correctness_and_domain(drawn: dict[str, Artifac
             return "null"
         return str(int(share)) if share in (0, 1) else CORRECTNESS[1 + sum(share > edge for edge in (0.25, 0.5, 0.75))]
 
-    for name, pools in drawn.items():
+    for name, pools in some(drawn.items()):
         for pool, of in numbers(report)["datasets"][name]["pools"].items():
             own = rows_of(pools).filter(pool=pool)
             powers = [1 if tokens < 2 else 2 ** int(math.log2(tokens)) for tokens in own["stats_tokens"]]

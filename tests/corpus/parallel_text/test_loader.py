@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from samples import some
 
 pytest.importorskip("torch", reason="torch is not installed")
 
@@ -80,7 +81,7 @@ def test_batches_are_their_pairs_padded(train: PairDataset) -> None:
 
 
 def test_a_mask_of_padding_alone_is_one_row(train: PairDataset) -> None:
-    for batch in PairLoader(train, Order(batch=8), mask="padding"):
+    for batch in some(PairLoader(train, Order(batch=8), mask="padding")):
         of_tokens = batch["targets"] != IGNORED
         assert (batch["attn_mask"] == of_tokens[:, None, :]).all()
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from refusals import refusal
+from samples import some
 from stage_a_build import INLINE, Change, build, digests, local_source, only, recipe_of, recipe_with
 from stage_a_sources import source_named, write_notes
 
@@ -561,7 +562,7 @@ def test_notes_are_found_whatever_order_their_files_were_written_in(tmp_path: Pa
 
 
 def test_the_section_of_a_source_is_read_back_from_its_content(tmp_path: Path) -> None:
-    for source in recipe_with(tmp_path).sources:
+    for source in some(recipe_with(tmp_path).sources):
         assert not isinstance(source, NormalizedSource)
         content = source.rows_content(1234)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from demo_variants import demo_figures
+from samples import some
 from stage_a_build import INLINE, build, local_source, recipe_of
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -137,7 +138,7 @@ class TestByEarlierBuilds:
         planned = plan_offline(again, tmp_path)
         built = build(again, tmp_path)
 
-        for one in planned.artifacts:
+        for one in some(planned.artifacts):
             manifest = built[one.status.target.role].manifest
             told = {outcome.figure: outcome.planned for outcome in outcomes(manifest) if outcome.planned is not None}
             assert told == one.figures != {}
