@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fault_cases import CASES, PASSING, PLACES, FaultCase, Reading, open_hub, strike, undisturbed
 
 from pipeline_assets.corpus.spine.errors import InputError
-from resources.loopback_http import ALWAYS, FaultKind
+from resources.loopback_faults import ALWAYS, FaultKind
 
 
 @dataclass(frozen=True)

@@ -94,14 +94,14 @@ def _hub_of(root: Path) -> Iterator[dict[str, str]]:
     """A demo's data root holds the hub that its recipe reads from: it is served as long as the UI runs, which finds it
     by these variables.
     """
-    from pipeline_assets.demo.library import HUB_FOLDER, HUB_TOKEN
+    from pipeline_assets.demo.library import HUB_FOLDER
     from resources.loopback_hub import LoopbackHub
 
     if not (root / HUB_FOLDER).is_dir():
         yield {}
         return
     with LoopbackHub(root / HUB_FOLDER, writable=True) as hub:
-        yield {**hub.variables(), "HF_TOKEN": HUB_TOKEN}
+        yield hub.variables()
 
 
 @contextlib.contextmanager
@@ -111,16 +111,20 @@ def reports_served(root: Path, port: int) -> Iterator[dict[str, str]]:
     Args:
         port: any free one where this one is taken.
     """
+    from resources.loopback_http import is_loopback_host
     from resources.store import REPORTS
 
     class Page(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            page = _page(root, urllib.parse.unquote(self.path))
-            self.send_response(404 if page is None else 200)
+            status, page = 421, b"The Host header names another machine."
+            if is_loopback_host(self.headers, server.server_port):
+                report = _page(root, urllib.parse.unquote(self.path))
+                status, page = (404, b"There is no such report.") if report is None else (200, report)
+            self.send_response(status)
             for name, value in _HEADERS.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(page or b"There is no such report.")
+            self.wfile.write(page)
 
         def log_message(self, *_: object) -> None:
             """Nothing: the UI's terminal is for the UI."""

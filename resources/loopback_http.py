@@ -1,33 +1,29 @@
-"""HTTP of the hub on loopback: what is asked, what is answered, a server for one origin; and its faults: what a
-network, a busy hub, a damaged file or malice does to an answer, on request.
-"""
+"""HTTP of the hub on loopback: requests, answers, and a server for one origin."""
 
 import hashlib
-import itertools
 import json
+import os
 import re
+import secrets
 import socket
 import sys
-import tempfile
-import threading
-import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from fnmatch import fnmatchcase
-from functools import partial
+from email.message import Message
+from http.client import HTTP_PORT
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Literal, Self, cast
-from urllib.parse import parse_qs, quote, unquote
+from typing import Literal, cast
+from urllib.parse import parse_qs, unquote
 
-from pipeline_assets.corpus.spine.errors import UsageError
+from resources.loopback_files import FileBelow, open_file, open_folder
 
 Origin = Literal["hub", "storage"]
 NO_REPLY = 0  # status of an answer in whose place the connection is closed
-BODY_LIMIT_BYTES = 1 << 26
+BODY_LIMIT_BYTES = 1 << 26  # of a writer; parsed JSON takes several times as much memory
+READER_BODY_BYTES = 1 << 20
 UPLOAD_LIMIT_BYTES = 1 << 33
 CHUNK_BYTES = 1 << 20
 
@@ -49,9 +45,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Upload:
-    """The body of a PUT, in a file that is gone when it was answered, unless it has another name by then."""
+    """The body of a PUT, in a file that is removed after the answer, unless it was renamed.
 
-    path: Path
+    Attributes:
+        folder: descriptor of the open folder that holds the file.
+    """
+
+    folder: int
+    name: str
     sha256: str
 
 
@@ -78,7 +79,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answer:
-    """Status, headers, and `length` bytes of body: bytes, or a file read from `start`.
+    """Status, headers, and `length` bytes of body: bytes, or a file below the hub's folder, read from `start`.
 
     Attributes:
         altered: what becomes of the body's pieces on their way out.
@@ -86,7 +87,7 @@ class Answer:
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | Path = b""
+    body: bytes | FileBelow = b""
     start: int = 0
     length: int = 0
     altered: Callable[[Iterator[bytes]], Iterator[bytes]] = iter
@@ -99,7 +100,7 @@ class Answer:
         if isinstance(self.body, bytes):
             yield self.body
             return
-        with self.body.open("rb") as content:
+        with self.body.open() as content:
             content.seek(self.start)
             left = self.length
             while left and (chunk := content.read(min(left, CHUNK_BYTES))):
@@ -112,8 +113,16 @@ class Refused(Exception):
 
     def __init__(self, status: int, code: str, message: str, commit: str = "") -> None:
         super().__init__(message)
-        headers = {"X-Error-Code": code, "X-Error-Message": message, "X-Repo-Commit": commit}
+        in_ascii = message.encode("ascii", "backslashreplace").decode()
+        headers = {"X-Error-Code": code, "X-Error-Message": in_ascii, "X-Repo-Commit": commit}
         self.answer = json_answer({"error": message}, status, {name: value for name, value in headers.items() if value})
+
+
+def is_loopback_host(headers: Message, port: int) -> bool:
+    """Check that a request names this machine: a page whose domain was pointed at 127.0.0.1 names its own domain."""
+    names = ("127.0.0.1", "localhost")
+    expected = {f"{name}:{port}" for name in names} | {name for name in names if port == HTTP_PORT}
+    return [host.lower() for host in headers.get_all("Host", [])] in [[name] for name in expected]
 
 
 def json_answer(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
@@ -134,13 +143,15 @@ class OriginServer(ThreadingHTTPServer):
         answer: Callable[[Origin, Ask], Answer],
         log: list[Request],
         disturb: Callable[[str, Answer, bool], Answer],
-        uploads: Path | None,
+        may_write: Callable[[Ask], bool],
+        uploads: Path,
     ) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.origin: Origin = origin
         self.answer = answer
         self.disturb = disturb
         self.log = log
+        self.may_write = may_write
         self.uploads = uploads
         self._open: set[socket.socket] = set()
 
@@ -173,29 +184,36 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # else each body waits 40 ms for the client to acknowledge the headers
 
     def do_GET(self) -> None:
-        server, length = cast(OriginServer, self.server), self._body_bytes(BODY_LIMIT_BYTES)
-        if length is not None:
-            self._send(server.answer(server.origin, self._ask(self.rfile.read(length), None)))
-
-    def do_PUT(self) -> None:
         server = cast(OriginServer, self.server)
-        if server.origin == "hub" or server.uploads is None:
-            return self.do_GET()
-        length = self._body_bytes(UPLOAD_LIMIT_BYTES)
+        if not is_loopback_host(self.headers, server.server_port):
+            return self.send_error(421, f"The Host header must be 127.0.0.1:{server.server_port}")
+        ask = self._ask()
+        may_write = server.may_write(ask)
+        is_upload = may_write and self.command == "PUT" and server.origin == "storage"
+        length = self._body_bytes(
+            UPLOAD_LIMIT_BYTES if is_upload else BODY_LIMIT_BYTES if may_write else READER_BODY_BYTES
+        )
         if length is None:
             return None
-        with tempfile.TemporaryDirectory(dir=server.uploads) as folder:
-            upload = self._upload(Path(folder, "body"), length)
-            self._send(server.answer(server.origin, self._ask(b"", upload)))
+        if not is_upload:
+            return self._send(server.answer(server.origin, replace(ask, body=self.rfile.read(length))))
+        with open_folder(server.uploads.parent, server.uploads.name) as folder:
+            name = f".{secrets.token_hex(8)}.part"
+            try:
+                upload = self._upload(folder, name, length)
+                self._send(server.answer(server.origin, replace(ask, upload=upload)))
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=folder)
 
-    def _upload(self, path: Path, length: int) -> Upload:
+    def _upload(self, folder: int, name: str, length: int) -> Upload:
         digest = hashlib.sha256()
-        with path.open("wb") as file:
+        with open_file(name, folder, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
             while length and (block := self.rfile.read(min(length, CHUNK_BYTES))):
                 digest.update(block)
                 file.write(block)
                 length -= len(block)
-        return Upload(path, digest.hexdigest())
+        return Upload(folder, name, digest.hexdigest())
 
     def _body_bytes(self, most: int) -> int | None:
         """How long the body is; None where it was refused."""
@@ -205,7 +223,8 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         return int(length)
 
-    def _ask(self, body: bytes, upload: Upload | None) -> Ask:
+    def _ask(self) -> Ask:
+        """Return the request without its body."""
         raw_path, _, query = self.path.partition("?")
         return Ask(
             method="GET" if self.command == "HEAD" else self.command,
@@ -213,11 +232,10 @@ class _Handler(BaseHTTPRequestHandler):
             query={name: values[-1] for name, values in parse_qs(query).items()},
             byte_range=self.headers.get("Range", ""),
             authorization=self.headers.get("Authorization", ""),
-            body=body,
-            upload=upload,
+            body=b"",
         )
 
-    do_HEAD = do_POST = do_GET
+    do_HEAD = do_POST = do_PUT = do_GET
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What http.server finds wrong before there is a request: answered as JSON, and the connection closed."""
@@ -264,181 +282,3 @@ class _Handler(BaseHTTPRequestHandler):
     def _path(self) -> str:
         """Empty where the request line could not be read."""
         return unquote(getattr(self, "path", "").partition("?")[0])
-
-
-ALWAYS = None
-_DRIP_S = 0.05
-_ENDLESS_BYTES = 1 << 62
-
-
-class FaultKind(StrEnum):
-    """What becomes of an answer. Those of the body leave alone what has none, `changed` what is no file, and those of
-    the next page what is no listing.
-    """
-
-    BUSY = "503"
-    RETRY_AFTER = "429-retry-after"
-    RATE_LIMIT = "429-ratelimit"
-    CUT = "cut"
-    CUT_BODY = "cut-body"
-    WRONG_BYTES = "wrong-bytes"
-    CHANGED = "changed"
-    UNAUTHORIZED = "401"
-    FORBIDDEN = "403"
-    NOT_FOUND = "404"
-    ENDLESS = "endless"
-    DRIP = "drip"
-    LINK_LOOP = "link-loop"
-    LINK_AWAY = "link-away"
-
-
-# Answers in whose place the hub sends an error: status, message, headers.
-_ERRORS: dict[FaultKind, tuple[int, str, Mapping[str, str]]] = {
-    FaultKind.BUSY: (503, "Service Unavailable", {}),
-    FaultKind.RETRY_AFTER: (429, "Too Many Requests", {"Retry-After": "1"}),
-    FaultKind.RATE_LIMIT: (
-        429,
-        "Too Many Requests",
-        {"RateLimit": '"x";r=0;t=1', "RateLimit-Policy": '"fixed window";"x";q=5000;w=300'},
-    ),
-    FaultKind.UNAUTHORIZED: (401, "HTTP 401", {}),
-    FaultKind.FORBIDDEN: (403, "HTTP 403", {}),
-    FaultKind.NOT_FOUND: (404, "HTTP 404", {}),
-}
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One fault, for some requests.
-
-    Attributes:
-        pattern: fnmatch over the request's path, percent-decoded and without the query; `*` crosses slashes.
-        count: how many answers it hits; ALWAYS for all.
-        after: how many answers that it could hit go by first.
-    """
-
-    kind: FaultKind
-    pattern: str = "*"
-    count: int | None = 1
-    after: int = 0
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """A fault written as KIND[:PATTERN[:COUNT]]; a pattern with a colon needs its count.
-
-        Raises:
-            UsageError: an unknown kind (names the known ones), or a count that is none.
-        """
-        name, _, rest = text.partition(":")
-        pattern, _, count = rest.rpartition(":") if ":" in rest else (rest, "", "1")
-        if name not in list(FaultKind):
-            fix = f"write KIND[:PATTERN[:COUNT]] with {', '.join(FaultKind)}"
-            raise UsageError(f"there is no fault {name!r}", f"--fault {text}", fix)
-        is_count = count.isascii() and count.isdecimal() and int(count) > 0
-        if count != "always" and not is_count:
-            raise UsageError(f"{count!r} is no count", f"--fault {text}", "write a number from 1, or `always`")
-        return cls(FaultKind(name), pattern or "*", int(count) if is_count else ALWAYS)
-
-
-class Faults:
-    """The faults in force. The first one that fits an answer hits it; safe to ask from many threads."""
-
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        self._faults = tuple(faults)
-        self._met = [0] * len(self._faults)
-        self._lock = threading.Lock()
-
-    def disturb(self, path: str, answer: Answer, is_head: bool) -> Answer:
-        """The answer that goes out instead."""
-        with self._lock:
-            for number, fault in enumerate(self._faults):
-                if not fnmatchcase(path, fault.pattern) or not _can_hit(fault.kind, answer, is_head):
-                    continue
-                self._met[number] += 1
-                hits = self._met[number] - fault.after
-                if hits > 0 and (fault.count is ALWAYS or hits <= fault.count):
-                    return _disturbed(fault.kind, path, answer)
-        return answer
-
-
-def _cut(chunks: Iterator[bytes], left: int) -> Iterator[bytes]:
-    """The first bytes of a body."""
-    for chunk in chunks:
-        yield chunk[:left]
-        left -= len(chunk[:left])
-        if not left:
-            return
-
-
-def _flipped(chunks: Iterator[bytes], at: int) -> Iterator[bytes]:
-    """A body with the lowest bit of one byte flipped."""
-    for chunk in chunks:
-        if 0 <= at < len(chunk):
-            chunk = chunk[:at] + bytes([chunk[at] ^ 1]) + chunk[at + 1 :]
-        at -= len(chunk)
-        yield chunk
-
-
-def _endless(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """A body and, under a length that nobody reads to its end, spaces: of JSON they would be a part."""
-    yield from chunks
-    while True:
-        yield b" " * CHUNK_BYTES
-
-
-def _dripping(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """A body, twenty bytes a second: never long enough nothing for a client that waits for each."""
-    for byte in itertools.chain.from_iterable(chunks):
-        time.sleep(_DRIP_S)
-        yield bytes([byte])
-
-
-def _can_hit(kind: FaultKind, answer: Answer, is_head: bool) -> bool:
-    if kind in (FaultKind.CUT_BODY, FaultKind.WRONG_BYTES, FaultKind.ENDLESS, FaultKind.DRIP):
-        return answer.length > 0 and not is_head
-    if kind in (FaultKind.LINK_LOOP, FaultKind.LINK_AWAY):
-        return isinstance(answer.body, bytes) and answer.body.startswith(b"[")
-    if kind is FaultKind.CHANGED:
-        return "ETag" in answer.headers or "X-Linked-Etag" in answer.headers
-    return True
-
-
-def _disturbed(kind: FaultKind, path: str, answer: Answer) -> Answer:
-    if kind in _ERRORS:
-        status, message, headers = _ERRORS[kind]
-        return json_answer({"error": message}, status, headers)
-    middle = answer.length // 2
-    match kind:
-        case FaultKind.CUT_BODY:
-            return replace(answer, altered=partial(_cut, left=middle))
-        case FaultKind.WRONG_BYTES:
-            return replace(answer, altered=partial(_flipped, at=middle))
-        case FaultKind.CHANGED:
-            headers = _headers_of_another_file(answer)
-            return replace(answer, altered=partial(_flipped, at=middle), headers=headers)
-        case FaultKind.ENDLESS:
-            return replace(answer, altered=_endless, length=_ENDLESS_BYTES)
-        case FaultKind.DRIP:
-            return replace(answer, altered=_dripping)
-        case FaultKind.LINK_LOOP:
-            return _linking(answer, f"{quote(path)}?recursive=true")
-        case FaultKind.LINK_AWAY:
-            return _linking(answer, f"http://elsewhere.invalid{quote(path)}")
-    return replace(answer, status=NO_REPLY)
-
-
-def _linking(answer: Answer, address: str) -> Answer:
-    return replace(answer, headers={**answer.headers, "Link": f'<{address}>; rel="next"'})
-
-
-def _headers_of_another_file(answer: Answer) -> dict[str, str]:
-    """Of a file that is one byte longer: its own ETag, the old one backwards, and its own size."""
-    headers = dict(answer.headers)
-    for name in {"ETag", "X-Linked-Etag"} & headers.keys():
-        headers[name] = headers[name][::-1]
-    if "X-Linked-Size" in headers:
-        headers["X-Linked-Size"] = str(int(headers["X-Linked-Size"]) + 1)
-    if "Content-Range" in headers:
-        served, _, size = headers["Content-Range"].rpartition("/")
-        headers["Content-Range"] = f"{served}/{int(size) + 1}"
-    return headers

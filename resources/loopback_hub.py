@@ -8,6 +8,7 @@ differ, or the client follows the redirect by itself and misses the metadata on 
 import errno
 import os
 import re
+import secrets
 import signal
 import threading
 from collections.abc import Sequence
@@ -17,11 +18,13 @@ from typing import Self
 from urllib.parse import parse_qs, quote, urlencode
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from resources.loopback_http import Answer, Ask, Fault, Faults, Origin, OriginServer, Refused, Request, json_answer
-from resources.loopback_repos import USER, HubWrites, Repo, RepoFile, RepoReader, check_card, role_of
+from resources.loopback_faults import Fault, Faults
+from resources.loopback_files import is_folder
+from resources.loopback_http import Answer, Ask, Origin, OriginServer, Refused, Request, json_answer
+from resources.loopback_repos import Repo, RepoFile, RepoReader
+from resources.loopback_writes import OBJECTS, REPO_NAME, USER, HubWrites, check_card
 
 BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
-REPO_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
 
 
 class LoopbackHub:
@@ -29,7 +32,7 @@ class LoopbackHub:
 
     A repo has one commit at a time, its content: that id and `main` reach it, any other revision is not found, and both
     move when a file changes. A file `.gated` in a repo asks for a token to list or read files, `.private` to see the
-    repo at all; any token will do, but to write for those that begin as `loopback_repos.READ_ONLY`.
+    repo at all. Any token may read; only `token` may write. Links below the folder are not followed.
 
     Args:
         folder: holds the repos; read anew at each request.
@@ -37,6 +40,7 @@ class LoopbackHub:
         page_size: items on one page of a tree, at most.
         faults: what goes wrong from the start, on both origins.
         writable: whether datasets may be made and changed.
+        token: the token that may write; by default a new one.
     """
 
     def __init__(
@@ -47,8 +51,10 @@ class LoopbackHub:
         faults: Sequence[Fault] = (),
         *,
         writable: bool = False,
+        token: str | None = None,
     ) -> None:
         self.folder = folder
+        self.token = token or f"hf_{secrets.token_hex(16)}"
         self.port = port
         self.page_size = page_size
         self.endpoint = ""
@@ -56,7 +62,7 @@ class LoopbackHub:
         self._storage = ""
         self._faults = Faults(faults)
         self._reader = RepoReader()
-        self._writes = HubWrites(folder, self._reader.read) if writable else None
+        self._writes = HubWrites(folder, self._reader.read, self.token) if writable else None
         self._servers: list[OriginServer] = []
 
     def start(self) -> None:
@@ -65,20 +71,27 @@ class LoopbackHub:
             what = "this is a file" if self.folder.exists() else "there is no such folder"
             raise UsageError(what, self.folder, "give a folder with datasets/<owner>/<name>/… inside")
 
-        uploads = None if self._writes is None else self._writes.objects
-        if uploads is not None:
+        uploads, writes = self.folder / OBJECTS, self._writes
+        if writes is not None:
             uploads.mkdir(exist_ok=True)
+            if not is_folder(self.folder, OBJECTS):
+                raise UsageError("uploads would be stored behind a link", uploads, "remove it")
+
+        def may_write(ask: Ask) -> bool:
+            return writes is not None and writes.may_write(ask)
 
         def disturb(path: str, answer: Answer, is_head: bool) -> Answer:
             return self._faults.disturb(path, answer, is_head)  # those in force when it is asked
 
         try:
-            self._servers.append(OriginServer("hub", self.port, self.answer, self.requests, disturb, uploads))
+            self._servers.append(
+                OriginServer("hub", self.port, self.answer, self.requests, disturb, may_write, uploads)
+            )
         except (OSError, OverflowError) as error:
             is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
             what = "the port is taken" if is_taken else f"the port can't be had ({error})"
             raise InputError(what, f"127.0.0.1:{self.port}", "give another one with --port") from error
-        self._servers.append(OriginServer("storage", 0, self.answer, self.requests, disturb, uploads))
+        self._servers.append(OriginServer("storage", 0, self.answer, self.requests, disturb, may_write, uploads))
         hub, storage = self._servers
         self.endpoint = f"http://127.0.0.1:{hub.server_port}"
         self._storage = f"http://localhost:{storage.server_port}"
@@ -105,7 +118,7 @@ class LoopbackHub:
         """The environment in which clients find it: with no proxy in between, and where they are told to be offline."""
         reading = {"HF_ENDPOINT": self.endpoint, "HF_HUB_OFFLINE": "0", "no_proxy": "127.0.0.1,localhost"}
         # Large files come by git-lfs: the content store that clients would rather send them to isn't here.
-        return reading if self._writes is None else {**reading, "HF_HUB_DISABLE_XET": "1"}
+        return reading if self._writes is None else {**reading, "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": self.token}
 
     def commits(self) -> dict[str, str]:
         """Commit by repo: "owner/name" for a dataset, "models/owner/name" for a model; sorted."""
@@ -122,7 +135,7 @@ class LoopbackHub:
             return self._answer_storage(ask) if origin == "storage" else self._answer_hub(ask)
         except Refused as refused:
             return refused.answer
-        except (ValueError, LookupError, TypeError, AttributeError):  # a body that is none of the client's
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):  # not a body of a client
             return json_answer({"error": "The request can't be read"}, 400)
         except OSError as error:  # a file went away or cannot be read
             return json_answer({"error": f"{type(error).__name__} while reading the repo"}, 500)
@@ -186,7 +199,8 @@ class LoopbackHub:
     def _whoami(self, ask: Ask) -> Answer:
         owners = [USER] if self._writes is None else self._writes.owners()
         orgs = [{"type": "org", "name": owner} for owner in owners if owner != USER]
-        token = {"displayName": "token", "role": role_of(ask)}
+        may_write = self._writes is not None and self._writes.may_write(ask)
+        token = {"displayName": "token", "role": "write" if may_write else "read"}
         auth = {"type": "access_token", "accessToken": token}
         return json_answer({"type": "user", "name": USER, "orgs": orgs, "auth": auth})
 
@@ -235,9 +249,10 @@ class LoopbackHub:
         return repo
 
     def _find(self, kind: str, owner: str, name: str) -> Repo | None:
-        folder = self.folder / kind / owner / name
         is_repo = kind in ("datasets", "models") and REPO_NAME.fullmatch(owner) and REPO_NAME.fullmatch(name)
-        return self._reader.read(folder, f"{owner}/{name}") if is_repo and folder.is_dir() else None
+        if not is_repo or not is_folder(self.folder, kind, owner, name):
+            return None
+        return self._reader.read(self.folder, f"{kind}/{owner}/{name}", f"{owner}/{name}")
 
 
 def _content_answer(file: RepoFile, byte_range: str, commit: str) -> Answer:
@@ -302,7 +317,7 @@ def serve(folder: Path, port: int, faults: Sequence[Fault] = (), *, writable: bo
         print(f"hub: {hub.endpoint}")
         for repo, commit in commits.items():
             print(repo, commit)
-        settings = "HF_HUB_DISABLE_XET=1 HF_TOKEN=<any> " if writable else ""
+        settings = f"HF_HUB_DISABLE_XET=1 HF_TOKEN={hub.token} " if writable else ""
         use = f"HF_ENDPOINT={hub.endpoint} HF_HUB_DISABLE_TELEMETRY=1 {settings}<command>"
         print(f"use: {use}; Ctrl-C ends it", flush=True)
         is_over.wait()

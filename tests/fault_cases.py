@@ -14,7 +14,8 @@ from huggingface_hub import constants
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.errors import InputError
-from resources.loopback_http import ALWAYS, Answer, Ask, Fault, FaultKind, Origin
+from resources.loopback_faults import ALWAYS, Fault, FaultKind
+from resources.loopback_http import Answer, Ask, Origin
 from resources.loopback_hub import LoopbackHub
 
 TRIES = 4

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.demo import demo
 from pipeline_assets.systems.registry import read_recipe
-from resources.loopback_http import Fault, FaultKind
+from resources.loopback_faults import Fault, FaultKind
 from resources.loopback_hub import LoopbackHub
 
 SPLITS = ("train", "valid")

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.systems.registry import SYSTEMS, read_recipe, recipe_class, recipe_path, recipe_paths
 from resources import loopback_hub
-from resources.loopback_http import Fault
+from resources.loopback_faults import Fault
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.normalize.drafts import Draft

@@ -103,7 +103,7 @@ def demo(
             case "parallel_text":
                 write_pairs(hub_folder)
     with LoopbackHub(hub_folder, writable="nemotron" in asked) as hub:
-        os.environ.update(hub.variables() | {"HF_TOKEN": HUB_TOKEN})
+        os.environ.update({"HF_TOKEN": HUB_TOKEN} | hub.variables())
         commits = hub.commits()
         tell(f"hub on loopback: {dataset} at {commit}" for dataset, commit in commits.items())
         for system in asked:

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError
 
 HUB_FOLDER = "hub"  # of a data root, with datasets for a hub on loopback
-HUB_TOKEN = "hf_loopback"  # which such a hub lets write, as any other
+HUB_TOKEN = "hf_loopback"  # for reading: a hub that is written to has a token of its own
 PAGE_CHARS_MIN = 300
 PAGE_CHARS_MAX = 30_000
 # Docstrings come in short pieces: at 2,000 characters a page the library gives over a thousand pages.

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import read_yaml
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.demo.library import HUB_FOLDER, HUB_TOKEN, write_recipe
+from pipeline_assets.demo.library import HUB_FOLDER, write_recipe
 from pipeline_assets.demo.stage_a import closing_lines
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import PROJECT_RECIPES
@@ -65,7 +65,7 @@ def smoke(
     log_to_stderr()
     write_datasets(out_dir / HUB_FOLDER)
     with LoopbackHub(out_dir / HUB_FOLDER, writable=True) as hub:
-        os.environ.update(hub.variables() | {"HF_TOKEN": HUB_TOKEN})
+        os.environ.update(hub.variables())
         recipe = made_pools(out_dir, hub.commits())
         built = sum(not outcome.was_current for outcome in run_targets(recipe, run))
         if score:

@@ -14,7 +14,8 @@ from pipeline_assets.corpus.readers import hub_files as hub_files_module
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.readers.hub_http import LEAST_BYTES, without_drip
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from resources.loopback_http import ALWAYS, Answer, Ask, Fault, FaultKind, Origin, json_answer
+from resources.loopback_faults import ALWAYS, Fault, FaultKind
+from resources.loopback_http import Answer, Ask, Origin, json_answer
 from resources.loopback_hub import LoopbackHub
 
 OID = "0" * 40

@@ -10,7 +10,8 @@ from healing_build import DATASET, FILE, write_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles, keep_listing, read_listing
 from pipeline_assets.corpus.spine.errors import InputError
-from resources.loopback_http import Answer, Fault, FaultKind, json_answer
+from resources.loopback_faults import Fault, FaultKind
+from resources.loopback_http import Answer, json_answer
 from resources.loopback_hub import LoopbackHub
 
 

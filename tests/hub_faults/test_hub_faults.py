@@ -15,7 +15,7 @@ import pytest
 from fault_cases import CASES, PASSING, TRIES, TWO_ROW_GROUPS, FaultCase, Place, Reading, read, strike
 from healing_build import DATASET, FILE
 
-from resources.loopback_http import ALWAYS, FaultKind
+from resources.loopback_faults import ALWAYS, FaultKind
 from resources.loopback_hub import LoopbackHub
 
 WAITED_S = {FaultKind.RETRY_AFTER: 1.0, FaultKind.RATE_LIMIT: 1.0}

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot import draw
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.systems.stage_a import StageARecipe
-from resources.loopback_http import ALWAYS, Fault, FaultKind
+from resources.loopback_faults import ALWAYS, Fault, FaultKind
 from resources.loopback_hub import LoopbackHub
 
 ROWS = [{"text": f"Text of page {number}, which nobody else has.", "id": str(number)} for number in range(2000)]

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.demo.nemotron import write_datasets
 from resources.loopback_http import Answer, Ask, Origin
 from resources.loopback_hub import LoopbackHub
-from resources.loopback_repos import OBJECTS
+from resources.loopback_writes import OBJECTS
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +61,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillingHub]:
 
 @pytest.fixture(scope="module")
 def env(hub: KillingHub) -> dict[str, str]:
-    return {**hub.variables(), "HF_TOKEN": "hf_any", "CORPUSMILL_WORKERS": "0", "CORPUSMILL_HUB_TRIES": "2"}
+    return {**hub.variables(), "CORPUSMILL_WORKERS": "0", "CORPUSMILL_HUB_TRIES": "2"}
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ from answers import Corpusmill
 from stories import README, REPO, ask
 
 from pipeline_assets.corpus.spine.errors import UsageError
-from resources.loopback_http import ALWAYS, NO_REPLY, Fault, FaultKind
+from resources.loopback_faults import ALWAYS, Fault, FaultKind
+from resources.loopback_http import NO_REPLY
 from resources.loopback_hub import LoopbackHub
 
 README_PATH = f"/datasets/{REPO}/resolve/main/README.md"

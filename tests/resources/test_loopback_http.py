@@ -86,16 +86,23 @@ def test_storage_gives_nothing_by_a_stale_digest(hub: LoopbackHub) -> None:
         (b"nonsense\r\n\r\n", b"HTTP/1.1 400 Bad Request"),
         (b"GET / HTTP/9.9\r\n\r\n", b"HTTP/1.1 505 HTTP Version Not Supported"),
         (b"BREW /coffee HTTP/1.1\r\n\r\n", b"HTTP/1.1 501 Not Implemented"),
-        (b"POST /api HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"HTTP/1.1 400 Bad Request"),
-        (b"POST /api HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", b"HTTP/1.1 400 Bad Request"),
-        (b"GET /%ff%00//x?a=%ff&& HTTP/1.1\r\nConnection: close\r\n\r\n", b"HTTP/1.1 404 Not Found"),
+        (b"POST /api HTTP/1.1\r\nHost: localhost:PORT\r\nContent-Length: -1\r\n\r\n", b"HTTP/1.1 400 Bad Request"),
+        (
+            b"POST /api HTTP/1.1\r\nHost: localhost:PORT\r\nContent-Length: 99999999\r\n\r\n",
+            b"HTTP/1.1 400 Bad Request",
+        ),
+        (
+            b"GET /%ff%00//x?a=%ff&& HTTP/1.1\r\nHost: localhost:PORT\r\nConnection: close\r\n\r\n",
+            b"HTTP/1.1 404 Not Found",
+        ),
     ],
 )
 def test_a_bad_request_is_refused_without_a_word_on_stderr(
     hub: LoopbackHub, capfd: pytest.CaptureFixture[str], sent: bytes, status_line: bytes
 ) -> None:
-    with socket.create_connection(("127.0.0.1", int(hub.endpoint.rsplit(":")[-1])), timeout=5) as connection:
-        connection.sendall(sent)
+    port = hub.endpoint.rsplit(":")[-1]
+    with socket.create_connection(("127.0.0.1", int(port)), timeout=5) as connection:
+        connection.sendall(sent.replace(b"PORT", port.encode()))
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
 
     assert answer.startswith(status_line)
@@ -181,3 +188,16 @@ def test_serve_says_how_to_use_it_and_ends_on_a_signal(repo: Path, tmp_path: Pat
         f"use: HF_ENDPOINT={endpoint} HF_HUB_DISABLE_TELEMETRY=1 <command>; Ctrl-C ends it\n",
     ]
     assert (rest, complaints, program.returncode) == ("", "", 0)
+
+
+def test_a_hub_that_is_written_to_prints_the_token_that_may_write(repo: Path, tmp_path: Path) -> None:
+    command = ["-m", "pipeline_assets.cli", "hub", "serve", str(tmp_path / "hub"), "--writable"]
+    program = subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    lines = [program.stdout.readline() for _ in range(3)]
+    endpoint, token = lines[0].removeprefix("hub: ").strip(), lines[2].partition("HF_TOKEN=")[2].split()[0]
+
+    roles = [HfApi(endpoint=endpoint, token=known).whoami()["auth"]["accessToken"]["role"] for known in (token, "hf_x")]
+    program.send_signal(signal.SIGINT)
+
+    assert (roles, program.wait(timeout=10)) == (["write", "read"], 0)
+    assert len(token) == 35

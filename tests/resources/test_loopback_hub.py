@@ -178,7 +178,7 @@ def test_a_model_is_told_listed_and_downloaded_whole_at_its_commit(hub: Loopback
 
 def test_models_are_read_alone_where_datasets_are_written_to(repo: Path, tmp_path: Path) -> None:
     (tmp_path / "hub/models/maker/stories").mkdir(parents=True)
-    with LoopbackHub(tmp_path / "hub", writable=True) as hub:
+    with LoopbackHub(tmp_path / "hub", writable=True, token="hf_any") as hub:
         before = hub.commits()
         api = HfApi(endpoint=hub.endpoint, token="hf_any")
 

@@ -59,7 +59,7 @@ def open_place(folder: Path, *, gated: bool = False) -> Iterator[Place]:
     (source / "README.md").write_text(f"---\n{yaml.safe_dump(metadata)}---\n# Chats\n")
     if gated:
         (source / ".gated").touch()
-    with LoopbackHub(folder, writable=True) as hub:
+    with LoopbackHub(folder, writable=True, token=TOKEN) as hub:
         yield Place(hub, repo_commit(source))
 
 

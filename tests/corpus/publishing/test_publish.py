@@ -22,7 +22,7 @@ from pipeline_assets.corpus.publishing.publication import Publication, publicati
 from pipeline_assets.corpus.publishing.publish import plan_publication, publish
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from resources.loopback_http import ALWAYS, Fault, FaultKind
+from resources.loopback_faults import ALWAYS, Fault, FaultKind
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +78,7 @@ def test_every_config_is_loaded_by_its_name_row_by_row(place: Place, first: Arti
     done = send(first, place, tmp_path / "cache")
 
     assert check_whole(place.folder) == first.manifest.digest
-    variables = {**os.environ, **place.hub.variables(), "HF_TOKEN": "hf_any", "HF_HOME": str(tmp_path / "home")}
+    variables = {**os.environ, **place.hub.variables(), "HF_HOME": str(tmp_path / "home")}
     for pool in ("tool_use", "low_correctness"):
         command = [sys.executable, "-c", READ, NAME, done.commit, pool]
         read = json.loads(subprocess.run(command, env=variables, capture_output=True, check=True).stdout)
@@ -126,7 +126,7 @@ def test_nothing_of_others_is_taken_away(
 
 
 def someone_commits(place: Place, path: str, content: bytes) -> str:
-    api = HfApi(endpoint=place.hub.endpoint, token="hf_somebody")
+    api = HfApi(endpoint=place.hub.endpoint, token="hf_any")
     add = CommitOperationAdd(path, content)
     return str(api.create_commit(NAME, [add], commit_message="By hand", repo_type="dataset").oid)
 

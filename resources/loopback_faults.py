@@ -1,0 +1,192 @@
+"""Faults of the hub on loopback: damage that a network, a busy hub, a broken file or an attacker does to an answer."""
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Self
+from urllib.parse import quote
+
+from pipeline_assets.corpus.spine.errors import UsageError
+from resources.loopback_http import CHUNK_BYTES, NO_REPLY, Answer, json_answer
+
+ALWAYS = None
+_DRIP_S = 0.05
+_ENDLESS_BYTES = 1 << 62
+
+
+class FaultKind(StrEnum):
+    """What becomes of an answer. Those of the body leave alone what has none, `changed` what is no file, and those of
+    the next page what is no listing.
+    """
+
+    BUSY = "503"
+    RETRY_AFTER = "429-retry-after"
+    RATE_LIMIT = "429-ratelimit"
+    CUT = "cut"
+    CUT_BODY = "cut-body"
+    WRONG_BYTES = "wrong-bytes"
+    CHANGED = "changed"
+    UNAUTHORIZED = "401"
+    FORBIDDEN = "403"
+    NOT_FOUND = "404"
+    ENDLESS = "endless"
+    DRIP = "drip"
+    LINK_LOOP = "link-loop"
+    LINK_AWAY = "link-away"
+
+
+# Answers in whose place the hub sends an error: status, message, headers.
+_ERRORS: dict[FaultKind, tuple[int, str, Mapping[str, str]]] = {
+    FaultKind.BUSY: (503, "Service Unavailable", {}),
+    FaultKind.RETRY_AFTER: (429, "Too Many Requests", {"Retry-After": "1"}),
+    FaultKind.RATE_LIMIT: (
+        429,
+        "Too Many Requests",
+        {"RateLimit": '"x";r=0;t=1', "RateLimit-Policy": '"fixed window";"x";q=5000;w=300'},
+    ),
+    FaultKind.UNAUTHORIZED: (401, "HTTP 401", {}),
+    FaultKind.FORBIDDEN: (403, "HTTP 403", {}),
+    FaultKind.NOT_FOUND: (404, "HTTP 404", {}),
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault, for some requests.
+
+    Attributes:
+        pattern: fnmatch over the request's path, percent-decoded and without the query; `*` crosses slashes.
+        count: how many answers it hits; ALWAYS for all.
+        after: how many answers that it could hit go by first.
+    """
+
+    kind: FaultKind
+    pattern: str = "*"
+    count: int | None = 1
+    after: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """A fault written as KIND[:PATTERN[:COUNT]]; a pattern with a colon needs its count.
+
+        Raises:
+            UsageError: an unknown kind (names the known ones), or a count that is none.
+        """
+        name, _, rest = text.partition(":")
+        pattern, _, count = rest.rpartition(":") if ":" in rest else (rest, "", "1")
+        if name not in list(FaultKind):
+            fix = f"write KIND[:PATTERN[:COUNT]] with {', '.join(FaultKind)}"
+            raise UsageError(f"there is no fault {name!r}", f"--fault {text}", fix)
+        is_count = count.isascii() and count.isdecimal() and int(count) > 0
+        if count != "always" and not is_count:
+            raise UsageError(f"{count!r} is no count", f"--fault {text}", "write a number from 1, or `always`")
+        return cls(FaultKind(name), pattern or "*", int(count) if is_count else ALWAYS)
+
+
+class Faults:
+    """The faults in force. The first one that fits an answer hits it; safe to ask from many threads."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self._faults = tuple(faults)
+        self._met = [0] * len(self._faults)
+        self._lock = threading.Lock()
+
+    def disturb(self, path: str, answer: Answer, is_head: bool) -> Answer:
+        """The answer that goes out instead."""
+        with self._lock:
+            for number, fault in enumerate(self._faults):
+                if not fnmatchcase(path, fault.pattern) or not _can_hit(fault.kind, answer, is_head):
+                    continue
+                self._met[number] += 1
+                hits = self._met[number] - fault.after
+                if hits > 0 and (fault.count is ALWAYS or hits <= fault.count):
+                    return _disturbed(fault.kind, path, answer)
+        return answer
+
+
+def _cut(chunks: Iterator[bytes], left: int) -> Iterator[bytes]:
+    """The first bytes of a body."""
+    for chunk in chunks:
+        yield chunk[:left]
+        left -= len(chunk[:left])
+        if not left:
+            return
+
+
+def _flipped(chunks: Iterator[bytes], at: int) -> Iterator[bytes]:
+    """A body with the lowest bit of one byte flipped."""
+    for chunk in chunks:
+        if 0 <= at < len(chunk):
+            chunk = chunk[:at] + bytes([chunk[at] ^ 1]) + chunk[at + 1 :]
+        at -= len(chunk)
+        yield chunk
+
+
+def _endless(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """A body and, under a length that nobody reads to its end, spaces: of JSON they would be a part."""
+    yield from chunks
+    while True:
+        yield b" " * CHUNK_BYTES
+
+
+def _dripping(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """A body, twenty bytes a second: never long enough nothing for a client that waits for each."""
+    for byte in itertools.chain.from_iterable(chunks):
+        time.sleep(_DRIP_S)
+        yield bytes([byte])
+
+
+def _can_hit(kind: FaultKind, answer: Answer, is_head: bool) -> bool:
+    if kind in (FaultKind.CUT_BODY, FaultKind.WRONG_BYTES, FaultKind.ENDLESS, FaultKind.DRIP):
+        return answer.length > 0 and not is_head
+    if kind in (FaultKind.LINK_LOOP, FaultKind.LINK_AWAY):
+        return isinstance(answer.body, bytes) and answer.body.startswith(b"[")
+    if kind is FaultKind.CHANGED:
+        return "ETag" in answer.headers or "X-Linked-Etag" in answer.headers
+    return True
+
+
+def _disturbed(kind: FaultKind, path: str, answer: Answer) -> Answer:
+    if kind in _ERRORS:
+        status, message, headers = _ERRORS[kind]
+        return json_answer({"error": message}, status, headers)
+    middle = answer.length // 2
+    match kind:
+        case FaultKind.CUT_BODY:
+            return replace(answer, altered=partial(_cut, left=middle))
+        case FaultKind.WRONG_BYTES:
+            return replace(answer, altered=partial(_flipped, at=middle))
+        case FaultKind.CHANGED:
+            headers = _headers_of_another_file(answer)
+            return replace(answer, altered=partial(_flipped, at=middle), headers=headers)
+        case FaultKind.ENDLESS:
+            return replace(answer, altered=_endless, length=_ENDLESS_BYTES)
+        case FaultKind.DRIP:
+            return replace(answer, altered=_dripping)
+        case FaultKind.LINK_LOOP:
+            return _linking(answer, f"{quote(path)}?recursive=true")
+        case FaultKind.LINK_AWAY:
+            return _linking(answer, f"http://elsewhere.invalid{quote(path)}")
+    return replace(answer, status=NO_REPLY)
+
+
+def _linking(answer: Answer, address: str) -> Answer:
+    return replace(answer, headers={**answer.headers, "Link": f'<{address}>; rel="next"'})
+
+
+def _headers_of_another_file(answer: Answer) -> dict[str, str]:
+    """Of a file that is one byte longer: its own ETag, the old one backwards, and its own size."""
+    headers = dict(answer.headers)
+    for name in {"ETag", "X-Linked-Etag"} & headers.keys():
+        headers[name] = headers[name][::-1]
+    if "X-Linked-Size" in headers:
+        headers["X-Linked-Size"] = str(int(headers["X-Linked-Size"]) + 1)
+    if "Content-Range" in headers:
+        served, _, size = headers["Content-Range"].rpartition("/")
+        headers["Content-Range"] = f"{served}/{int(size) + 1}"
+    return headers

@@ -1,0 +1,86 @@
+"""Files below a folder, reached one path component at a time, so that no symbolic link leads out of it."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO in the place of a file must not block the server
+
+
+@contextmanager
+def open_folder(root: Path, *names: str, create: bool = False) -> Iterator[int]:
+    """Yield a descriptor of a folder below `root`, which itself may be a link.
+
+    Raises:
+        OSError: a component is missing, a link or no folder.
+    """
+    descriptor = os.open(root, _FOLDER)
+    try:
+        for name in names:
+            if create:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=descriptor)
+            inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def is_folder(root: Path, *names: str) -> bool:
+    """Check whether a folder exists below `root` and can be reached without a link."""
+    try:
+        with open_folder(root, *names):
+            return True
+    except OSError:
+        return False
+
+
+def open_file(name: str, folder: int, flags: int = os.O_RDONLY) -> BinaryIO:
+    """Open a regular file in an open folder, for reading or by the flags of `os.open`.
+
+    Raises:
+        OSError: it is missing, a link, or not a regular file.
+    """
+    file = os.fdopen(os.open(name, flags | _FILE, 0o666, dir_fd=folder), "rb" if flags == os.O_RDONLY else "wb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise FileNotFoundError(f"{name} is not a regular file")
+    return file
+
+
+def regular_file(name: str, folder: int) -> os.stat_result | None:
+    """Return the state of a regular file in an open folder; None if it is missing, a link or something else."""
+    try:
+        state = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return state if stat.S_ISREG(state.st_mode) else None
+
+
+@dataclass(frozen=True)
+class FileBelow:
+    """A file below a folder, opened anew for each reading.
+
+    Attributes:
+        path: relative to `root`, with slashes.
+    """
+
+    root: Path
+    path: str
+
+    def open(self) -> BinaryIO:
+        """Open it for reading.
+
+        Raises:
+            OSError: it is missing, not a regular file, or a component of its path is a link.
+        """
+        *names, name = self.path.split("/")
+        with open_folder(self.root, *names) as folder:
+            return open_file(name, folder)

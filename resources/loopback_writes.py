@@ -1,0 +1,271 @@
+"""Writes to the hub on loopback: repos, uploads and commits, as the real clients send them.
+
+A large file (LFS) waits below `.objects` of the hub's folder until a commit names it. For readers of this hub a commit
+is complete or absent; its title and message are kept in the repo's `.commits.jsonl`.
+"""
+
+import base64
+import binascii
+import hmac
+import json
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pipeline_assets.corpus.spine.recipe import parse_yaml
+from resources.loopback_files import is_folder, open_file, open_folder, regular_file
+from resources.loopback_http import CHUNK_BYTES, Answer, Ask, Refused, json_answer
+from resources.loopback_repos import EPOCH, Repo, is_lfs
+
+USER = "loopback"
+OBJECTS = ".objects"
+# The rules of the real hub; of one part of owner/name.
+REPO_NAME = re.compile(r"(?!.*(--|\.\.|[.-]$|\.git$|\.ipynb$))[A-Za-z0-9_][A-Za-z0-9._-]{0,95}", re.IGNORECASE)
+_MAX_PART_BYTES = 200  # of a path; file systems allow 255, and a temporary name is longer
+_MAX_PATH_LENGTH = 1024
+_COMMITS = ".commits.jsonl"
+_NEW = ".new"
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What a commit does to one path: its content, or the object that it is, or nothing: it goes."""
+
+    path: str
+    content: bytes | None = None
+    sha256: str | None = None
+
+
+class HubWrites:
+    """Writes below a hub's folder, one at a time.
+
+    Args:
+        read: reads a repo, by the hub's folder, the repo's path below it and its name.
+        token: the only one that may write.
+    """
+
+    def __init__(self, folder: Path, read: Callable[[Path, str, str], Repo], token: str) -> None:
+        self._folder = folder
+        self._read = read
+        self._token = token
+        self._lock = threading.Lock()
+
+    def may_write(self, ask: Ask) -> bool:
+        """Check whether a request has the token, or an address for an upload that was signed with it."""
+        is_signed = hmac.compare_digest(ask.query.get("signature", "").encode(), self._signature(ask.parts[-1]))
+        return is_signed or hmac.compare_digest(ask.authorization.encode(), f"Bearer {self._token}".encode())
+
+    def _signature(self, sha256: str) -> bytes:
+        return hmac.digest(self._token.encode(), sha256.encode(), "sha256").hex().encode()
+
+    def _check_writer(self, ask: Ask) -> None:
+        """Raise Refused if a request has no token, or one that may only read."""
+        if not ask.has_token:
+            raise Refused(401, "", "Invalid username or password.")
+        if not self.may_write(ask):
+            raise Refused(403, "", "Forbidden: use the token that the hub printed when it started")
+
+    def owners(self) -> list[str]:
+        """List possible owners of repos: the user, and the name of each folder of datasets."""
+        if not is_folder(self._folder, "datasets"):
+            return [USER]
+        with open_folder(self._folder, "datasets") as datasets, os.scandir(datasets) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        return sorted({USER, *filter(REPO_NAME.fullmatch, names)})
+
+    def create(self, ask: Ask) -> Answer:
+        """Create an empty dataset repo."""
+        self._check_writer(ask)
+        asked = json.loads(ask.body)
+        owner, name = asked.get("organization") or USER, asked["name"]
+        if asked.get("type") != "dataset":
+            raise Refused(400, "", "Only datasets are made here")
+        if not REPO_NAME.fullmatch(owner) or not REPO_NAME.fullmatch(name):
+            raise Refused(400, "", f"{owner!r}/{name!r} is not a name of a repo")
+        if owner not in self.owners():
+            raise Refused(403, "", f"You don't have the rights to create a dataset under the namespace {owner!r}")
+        created = {"url": f"/datasets/{owner}/{name}", "name": f"{owner}/{name}", "id": f"{owner}/{name}"}
+        with self._lock, open_folder(self._folder, "datasets", owner, create=True) as folder:
+            try:
+                os.mkdir(name, dir_fd=folder)
+            except FileExistsError:
+                return json_answer({"error": "You already created this dataset repo", **created}, 409)
+            if asked.get("visibility") != "public":
+                open_file(f"{name}/.private", folder, os.O_WRONLY | os.O_CREAT).close()
+        return json_answer(created)
+
+    def change_settings(self, ask: Ask, repo: Repo) -> Answer:
+        """Change whether a repo is gated or private."""
+        self._check_writer(ask)
+        asked = json.loads(ask.body)
+        marks = {".gated": asked.get("gated"), ".private": asked.get("visibility", "public") == "private"}
+        with self._repo_folder(repo) as folder:
+            for mark, key in ((".gated", "gated"), (".private", "visibility")):
+                if key in asked and marks[mark]:
+                    open_file(mark, folder, os.O_WRONLY | os.O_CREAT).close()
+                elif key in asked and regular_file(mark, folder):
+                    os.unlink(mark, dir_fd=folder)
+        return json_answer(asked)
+
+    def preupload(self, ask: Ask, repo: Repo) -> Answer:
+        """Answer how each file is to be sent, and which content its path has now."""
+        self._check_writer(ask)
+        files: list[dict[str, object]] = []
+        for file in json.loads(ask.body)["files"]:
+            mode = "lfs" if is_lfs(file["path"], file["size"]) else "regular"
+            there = repo.files.get(file["path"])
+            oid = {} if there is None else {"oid": there.etag}
+            files.append({"path": file["path"], "uploadMode": mode, "shouldIgnore": False, **oid})
+        return json_answer({"files": files})
+
+    def offer(self, ask: Ask, repo: Repo, endpoint: str, storage: str) -> Answer:
+        """Answer an address for each large file that is not stored yet (git-lfs, docs/api/batch.md)."""
+        self._check_writer(ask)
+        objects = []
+        for asked in json.loads(ask.body)["objects"]:
+            oid, actions = asked["oid"], {}
+            if self._stored_bytes(oid) is None:
+                upload = f"{storage}/upload/{oid}?signature={self._signature(oid).decode()}"
+                verify = f"{endpoint}/datasets/{repo.name}.git/info/lfs/verify"
+                actions = {"actions": {"upload": {"href": upload}, "verify": {"href": verify}}}
+            objects.append({**asked, **actions})
+        return json_answer({"transfer": "basic", "objects": objects})
+
+    def keep(self, ask: Ask, sha256: str) -> Answer:
+        """Store a large file, if it is the one that was announced."""
+        if not self.may_write(ask):
+            raise Refused(403, "", "The address of this upload is not signed")
+        if ask.upload is None or ask.upload.sha256 != _fit_name(sha256):
+            raise Refused(400, "", "The bytes are of another sha256")
+        os.replace(ask.upload.name, sha256, src_dir_fd=ask.upload.folder, dst_dir_fd=ask.upload.folder)
+        return Answer(200)
+
+    def confirm(self, ask: Ask) -> Answer:
+        """Check that a large file arrived in its size."""
+        self._check_writer(ask)
+        asked = json.loads(ask.body)
+        if self._stored_bytes(asked["oid"]) != asked["size"]:
+            raise Refused(404, "", "No such object")
+        return json_answer({})
+
+    def _stored_bytes(self, oid: str) -> int | None:
+        with open_folder(self._folder, OBJECTS) as objects:
+            state = regular_file(_fit_name(oid), objects)
+        return None if state is None else state.st_size
+
+    def commit(self, ask: Ask, repo: Repo) -> Answer:
+        """Make a commit on the head, which must be the parent that it names, if it names one."""
+        self._check_writer(ask)
+        lines = [json.loads(line) for line in ask.body.splitlines() if line.strip()]
+        header = lines[0]["value"]
+        with self._lock:
+            now = self._read(self._folder, f"datasets/{repo.name}", repo.name)
+            if header.get("parentCommit") not in (None, now.commit):
+                raise Refused(412, "", "A commit has happened since. Please refresh and try again.")
+            changes = [self._change(line, now) for line in lines[1:]]
+            _check_tree(changes, now)
+            for change in changes:
+                self._apply(repo, change)
+            oid = self._read(self._folder, f"datasets/{repo.name}", repo.name).commit
+            entry = {"id": oid, "title": header["summary"], "message": header.get("description", "")}
+            with (
+                self._repo_folder(repo) as folder,
+                open_file(_COMMITS, folder, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as history,
+            ):
+                history.write(json.dumps(entry).encode() + b"\n")
+        url = f"/datasets/{repo.name}/commit/{oid}"
+        return json_answer({"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
+
+    def history(self, repo: Repo) -> list[dict[str, object]]:
+        """List commits, newest first; content that no commit made counts as one."""
+        lines: list[bytes] = []
+        with self._repo_folder(repo) as folder:
+            if regular_file(_COMMITS, folder):
+                with open_file(_COMMITS, folder) as history:
+                    lines = history.read().splitlines()
+        commits = [json.loads(line) for line in reversed(lines)]
+        if not commits or commits[0]["id"] != repo.commit:
+            commits.insert(0, {"id": repo.commit, "title": "Content of the folder", "message": ""})
+        return [{**commit, "authors": [{"user": USER}], "date": EPOCH} for commit in commits]
+
+    def _change(self, line: Mapping[str, Any], repo: Repo) -> _Change:
+        value = line["value"]
+        path = _fit_path(value["path"])
+        match line["key"]:
+            case "file":
+                try:
+                    return _Change(path, content=base64.b64decode(value["content"], validate=True))
+                except binascii.Error:
+                    raise Refused(400, "", "The content is no base64") from None
+            case "lfsFile" if self._stored_bytes(value["oid"]) is not None:
+                return _Change(path, sha256=value["oid"])
+            case "lfsFile":
+                raise Refused(400, "", "The large file was never sent")
+            case "deletedFile" if path in repo.files:
+                return _Change(path)
+            case "deletedFile":
+                raise Refused(404, "EntryNotFound", "A file with this name doesn't exist")
+        raise Refused(400, "", f"{line['key']!r} is nothing that a commit does here")
+
+    def _apply(self, repo: Repo, change: _Change) -> None:
+        *folders, name = change.path.split("/")
+        with self._repo_folder(repo, *folders) as folder:
+            if change.content is None and change.sha256 is None:
+                os.unlink(name, dir_fd=folder)
+                return
+            new = f".{name}{_NEW}"
+            with open_file(new, folder, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as output:
+                if change.content is not None:
+                    output.write(change.content)
+                else:
+                    with (
+                        open_folder(self._folder, OBJECTS) as objects,
+                        open_file(str(change.sha256), objects) as stored,
+                    ):
+                        shutil.copyfileobj(stored, output, CHUNK_BYTES)
+            os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def _repo_folder(self, repo: Repo, *folders: str) -> AbstractContextManager[int]:
+        return open_folder(self._folder, "datasets", *repo.name.split("/"), *folders, create=bool(folders))
+
+
+def _check_tree(changes: Sequence[_Change], repo: Repo) -> None:
+    """Raise Refused if a commit would make a file and a folder of the same path."""
+    paths = set(repo.files) - {change.path for change in changes}
+    paths |= {change.path for change in changes if change.content is not None or change.sha256 is not None}
+    folders = {parent.as_posix() for path in paths for parent in PurePosixPath(path).parents}
+    if both := sorted(paths & folders):
+        raise Refused(400, "", f"{both[0]!r} would be a file and a folder")
+
+
+def check_card(ask: Ask) -> Answer:
+    """Answer what is wrong with a card before it is committed."""
+    head, _, _ = json.loads(ask.body)["content"].partition("\n---\n")
+    try:
+        metadata = parse_yaml(head.removeprefix("---\n")) if head.startswith("---\n") else {}
+        errors = [] if isinstance(metadata, dict) else [{"message": "metadata is no mapping"}]
+    except ValueError as error:
+        errors = [{"message": str(error)}]
+    return json_answer({"errors": errors, "warnings": []}, 400 if errors else 200)
+
+
+def _fit_name(sha256: str) -> str:
+    if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
+        raise Refused(400, "", "This is no sha256")
+    return sha256
+
+
+def _fit_path(path: str) -> str:
+    parts: Sequence[str] = path.split("/")
+    if len(path) > _MAX_PATH_LENGTH or any(
+        not part or part.startswith(".") or "\\" in part or "\0" in part or len(part.encode()) > _MAX_PART_BYTES
+        for part in parts
+    ):
+        raise Refused(400, "", f"{path!r} is no path of a repo")
+    return path
