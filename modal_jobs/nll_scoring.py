@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from modulefinder import ModuleFinder
 from pathlib import Path
 
@@ -22,7 +22,7 @@ import modal
 
 from pipeline_assets.corpus.scoring.modal_settings import NO_GPU, ModalSettings
 from pipeline_assets.corpus.spine.durable import explain
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 try:
     SETTINGS = ModalSettings.of(os.environ)
@@ -40,6 +40,7 @@ PACKAGES = (
     *("accelerate", "gigatoken", "httpx2", "huggingface_hub", "msgspec", "numpy", "pyarrow", "pydantic", "pyyaml"),
     *("safetensors", "tiktoken", "tokenizers", "torch", "transformers", "zstandard"),
 )
+_ROW_TOKENS = 1024  # of a row, to turn a batch of rows into tokens where MAX_LENGTH is not set
 # What `modal run` scores: an option of `corpusmill nemotron score` by the variable that says it.
 _KNOBS = {
     "CANDIDATE_DATASET_ID": "--pool",
@@ -184,10 +185,32 @@ def now_and_then(act: Callable[[], None]) -> Callable[[], None]:
     return act_if_due
 
 
+def batch_tokens(variables: Mapping[str, str]) -> str:
+    """Return BATCH_SIZE in tokens; below 512 the variable counts rows, as in other scorers.
+
+    Raises:
+        UsageError: BATCH_SIZE or MAX_LENGTH is not an integer >= 1.
+    """
+    from pipeline_assets.corpus.scoring.recipe import FEWEST_BATCH_TOKENS
+
+    numbers = {"MAX_LENGTH": _ROW_TOKENS}
+    for name in ("BATCH_SIZE", "MAX_LENGTH"):
+        text = variables.get(name) or str(numbers[name])
+        if not text.isdecimal() or int(text) < 1:
+            raise UsageError(f"must be an integer >= 1, got {text!r}", name, "set tokens, or fewer than 512 rows")
+        numbers[name] = int(text)
+    rows = numbers["BATCH_SIZE"]
+    if rows >= FEWEST_BATCH_TOKENS:
+        return str(rows)
+    tokens = max(rows * numbers["MAX_LENGTH"], FEWEST_BATCH_TOKENS)
+    print(f"BATCH_SIZE={rows}: {rows} rows of {numbers['MAX_LENGTH']:,} tokens, so --batch-tokens {tokens}", flush=True)
+    return str(tokens)
+
+
 @app.local_entrypoint()
 def main(out_dir: str = "data", dry_run: bool = False) -> None:
     """Scores pools of a hub as the environment says: CANDIDATE_DATASET_ID, CANDIDATE_REVISION (its head),
-    CANDIDATE_SUBDIR, MODEL_NAME, MODEL_REVISION (its head), MAX_LENGTH, BATCH_SIZE (tokens), MAX_RECORDS.
+    CANDIDATE_SUBDIR, MODEL_NAME, MODEL_REVISION (its head), MAX_LENGTH, BATCH_SIZE (see `batch_tokens`), MAX_RECORDS.
     """
     from pipeline_assets.cli import main as corpusmill
     from resources import modal_launcher
@@ -196,6 +219,11 @@ def main(out_dir: str = "data", dry_run: bool = False) -> None:
     variables = {"MODEL_NAME": "unsloth/gpt-oss-120b", **{name: value for name, value in os.environ.items() if value}}
     if "CANDIDATE_DATASET_ID" not in variables:
         sys.exit("CANDIDATE_DATASET_ID: it is not set; set it to owner/name of pools on the hub")
+    if "BATCH_SIZE" in variables:
+        try:
+            variables["BATCH_SIZE"] = batch_tokens(variables)
+        except UsageError as error:
+            sys.exit(str(error))
     words = [word for name, option in _KNOBS.items() if name in variables for word in (option, variables[name])]
     more = ["--out-dir", out_dir, *(["--dry-run"] if dry_run else [])]
     sys.argv = ["corpusmill", "nemotron", "score", "--launcher", "modal", *words, *more]

@@ -133,8 +133,9 @@ _SETTINGS = {
     "--verbose": "CORPUSMILL_VERBOSE",
     "--launcher": "CORPUSMILL_LAUNCHER",
     "--cost-limit": "CORPUSMILL_MODAL_COST_LIMIT",
+    "--split-cost-limit": "CORPUSMILL_MODAL_SPLIT_COST_LIMIT",
 }
-_NO_NUMBERS = ("--launcher", "--cost-limit")
+_NO_NUMBERS = ("--launcher", "--cost-limit", "--split-cost-limit")
 _OTHER_NAMES = {"--similarity": "--threshold"}
 
 app = typer.Typer(

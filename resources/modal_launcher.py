@@ -56,11 +56,13 @@ class OnModal:
     Attributes:
         tag: told which calls run, for who reads the UI; nothing depends on it.
         salt: of what is asked: scores that were made with another one are made anew.
+        spent: Cost by split and model of what this command began: estimated while it runs, then measured.
     """
 
     settings: ModalSettings
     tag: Callable[[str, str], None] = lambda _, __: None
     salt: str = ""
+    spent: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def words(self, works: Sequence[ScoreWork], finished: int = 0) -> Iterator[str]:
         """A line for each split on what is left of it, one for all, and one on what these go by.
@@ -72,18 +74,24 @@ class OnModal:
                 for what containers don't have, or `ModalSettings.refusal` says so.
         """
         refusals, tokens, shards = list[UsageError | None](), 0, 0
+        spent = sum(self.spent.values())
         for work in works:
-            of_all, of_split = -(-work.rows // work.recipe.shard_rows), self.settings.tokens_of(work.text_bytes)
-            left = max(of_all - finished, 0)
-            of_split = of_split * left // max(of_all, 1)
+            of_split, left = self._remaining(work, finished)
             tokens, shards = tokens + of_split, shards + left
             yield f"{work.split}: {self.settings.words(of_split, left)}"
-            refusals += [self._refusal(work) or self.settings.refusal(work.split, of_split, left)]
+            refusals += [self._refusal(work) or self.settings.refusal(work.split, of_split, left, spent)]
+            spent += self.settings.cost(of_split / self.settings.tokens_per_s) or 0.0
         if len(works) > 1:
             yield f"all: {self.settings.words(tokens, shards)}"
         yield self.settings.rates()
         for refusal in filter(None, refusals):
             raise refusal
+
+    def _remaining(self, work: ScoreWork, finished: int) -> tuple[int, int]:
+        """Estimate the tokens and count the shards of a split that are not finished."""
+        shards = -(-work.rows // work.recipe.shard_rows)
+        remaining = max(shards - finished, 0)
+        return self.settings.tokens_of(work.text_bytes) * remaining // max(shards, 1), remaining
 
     def _refusal(self, work: ScoreWork) -> UsageError | None:
         device, gpu = work.recipe.device, self.settings.gpu
@@ -113,12 +121,19 @@ class OnModal:
             UsageError: as `words`; the app or the token is missing.
             RetryableError: Modal doesn't answer, or the files couldn't be fetched.
         """
-        for line in self.words([work], folder.finished_shards("score")):
+        finished, key = folder.finished_shards("score"), (work.split, work.model_digest)
+        for line in self.words([work], finished):
             logger.info("on Modal: %s", line)
+        tokens, _ = self._remaining(work, finished)
+        before = self.spent.get(key, 0.0)  # of an attempt that failed in this command
+        self.spent[key] = before + (self.settings.cost(tokens / self.settings.tokens_per_s) or 0.0)
         launcher = _ModalLauncher(self, work, self.settings.places)
-        launcher.fetch(folder)
-        yield launcher
-        took = launcher.provenance()["modal"]
+        try:
+            launcher.fetch(folder)
+            yield launcher
+        finally:
+            took = launcher.provenance()["modal"]
+            self.spent[key] = before + (took["cost"] or 0.0)
         told = work.split, took["calls"], took["container_seconds"], took["cost"]
         logger.info("%s on Modal: %d calls; shards took %.0f s of containers, cost %s", *told)
 

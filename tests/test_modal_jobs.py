@@ -71,6 +71,36 @@ def test_modal_run_scores_what_the_environment_names(monkeypatch: pytest.MonkeyP
     )
 
 
+@pytest.mark.parametrize(
+    ("variables", "tokens", "line"),
+    [
+        ({"BATCH_SIZE": "8"}, "8192", "BATCH_SIZE=8: 8 rows of 1,024 tokens, so --batch-tokens 8192"),
+        ({"BATCH_SIZE": "8", "MAX_LENGTH": "4096"}, "32768", "BATCH_SIZE=8: 8 rows of 4,096 tokens, so "),
+        ({"BATCH_SIZE": "511", "MAX_LENGTH": "2"}, "1022", "BATCH_SIZE=511: 511 rows of 2 tokens, so "),
+        ({"BATCH_SIZE": "1", "MAX_LENGTH": "2"}, "512", "BATCH_SIZE=1: 1 rows of 2 tokens, so --batch-tokens 512"),
+        ({"BATCH_SIZE": "512"}, "512", ""),
+    ],
+)
+def test_a_small_batch_size_counts_rows(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variables: dict[str, str],
+    tokens: str,
+    line: str,
+) -> None:
+    words = typed(monkeypatch, CANDIDATE_DATASET_ID="me/pools", **variables)
+
+    assert words[words.index("--batch-tokens") + 1] == tokens
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith(line) and len(printed) == 1 + bool(line)
+
+
+@pytest.mark.parametrize("variables", [{"BATCH_SIZE": "0"}, {"BATCH_SIZE": "eight"}, {"BATCH_SIZE": "-8"}])
+def test_a_batch_size_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    with pytest.raises(SystemExit, match=r"^BATCH_SIZE: must be an integer >= 1, got '"):
+        typed(monkeypatch, CANDIDATE_DATASET_ID="me/pools", **variables)
+
+
 def test_modal_run_asks_for_pools(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit, match="CANDIDATE_DATASET_ID: it is not set"):
         typed(monkeypatch)

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring.model_pin import ModelFolder, ScoringSection
-from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, SubsetsRecipe, device_here
+from pipeline_assets.corpus.scoring.recipe import FEWEST_BATCH_TOKENS, ScoringRecipe, SubsetsRecipe, device_here
 from pipeline_assets.corpus.scoring.scores import scored_words
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -53,6 +53,10 @@ def score(
     flags: StrictFlags,
 ) -> None:
     """Example: corpusmill nemotron score --pool out/nemotron/mine/candidate_pools --model models/mine --out-dir out"""
+    if scoring["batch_tokens"] < FEWEST_BATCH_TOKENS:
+        what = f"must be at least {FEWEST_BATCH_TOKENS}, got {scoring['batch_tokens']}: it counts tokens, not rows"
+        fix = f"for {scoring['batch_tokens']} rows a batch, give their number times the tokens of a row (--max-length)"
+        raise UsageError(what, "--batch-tokens", fix)
     elsewhere = elsewhere_of(os.environ, launcher)
     run = replace(flags.run(Place.at(out_dir).folder), elsewhere=elsewhere)
     scoring = {**scoring, "device": scoring.get("device") or ("cuda" if elsewhere else device_here())}
@@ -65,12 +69,16 @@ def score(
     if names[0] == names[-1] and models[0] != models[-1]:
         names[-1] += "-against"
     pools = Pools(pool, pool_revision, pool_subdir)
-    scored = [
-        score_pools(pools, {**scoring, "model": one}, name, run, flags.strict, dry_run)
-        for one, name in zip(models, names, strict=True)
+    goals = [
+        goals_of_pools(pools, {**scoring, "model": one}, name, run) for one, name in zip(models, names, strict=True)
     ]
+    scored = [[target for target in targets if target.kind == NLL_SCORES.name] for targets in goals]
+    if dry_run or elsewhere is not None:  # a limit on costs covers all models and splits: compare before the first call
+        _tell_work([target for targets in scored for target in targets], run)
     if dry_run:
         return
+    for targets in goals:
+        _build_report(targets, run, flags.strict)
     if against is not None:
         tell(["", f"{against} beside {model}, in bits a byte:", *_gap(scored[0], scored[1], run)])
     folders = " ".join(sorted({str(Path(*one.folder.parts[:3])) for one in scored[0]}))
@@ -165,16 +173,13 @@ class Pools:
     subdir: str | None = None
 
 
-def score_pools(
-    pools: Pools, scoring: options.Content, model: str, run: Run, strict: bool = False, dry_run: bool = False
-) -> list[Target]:
-    """Builds the scores of all splits of the pools, and the report on them; the targets of the scores.
+def goals_of_pools(pools: Pools, scoring: options.Content, model: str, run: Run) -> list[Target]:
+    """Return the targets of the scores of all splits of the pools, and of the report on them.
 
-    Sealed pools of the data root are upstream as they are; others are pinned, file by file, as those of a hub are.
+    Sealed pools of the data root are upstream; other pools are pinned file by file, like those of a hub.
 
     Args:
-        model: how the recipe calls it in its own name.
-        dry_run: pins what they are made from, and tells what scoring would take.
+        model: The model's part of the recipe's name.
     """
     pool, revision = pools.pool, pools.revision
     asked, folder = ScoringSection.of(scoring, "the command"), options.folder_named(pool, "--pool")
@@ -183,31 +188,28 @@ def score_pools(
     if sealed and all(root_of(place) == run.root for place in sealed):
         given = _given_pools(sealed)
         of = {one.partition if len(sealed) == 1 else one.name.partition("/")[0] for one in given.values()}
-        goals = scores_of("-".join(["score", *sorted(map(str, of)), options.name_of(model)]), given, asked, None)
-    else:
-        places = [str(place) for place in sealed] or [pool]
-        sections = [pools_section(place, revision, run.hub_for("pools"), pools.subdir) for place in places]
-        named = [Path(pool).absolute().name, *([pools.subdir] if pools.subdir else []), model]
-        name = "-".join(["score", *map(options.name_of, named)])
-        content = {"system": "nemotron", "name": name, "scoring": scoring, "datasets": sections}
-        recipe, path = write_recipe_of(NemotronRecipe, content, run.root, "nemotron", run.replace)
-        tell([f"recipe {path}", *recipe.remarks()], err=True)
-        goals = recipe.goals()
-    scores = [one for one in goals if one.kind == NLL_SCORES.name]
-    if dry_run:
-        _tell_work(scores, run)
-    else:
-        _build_report(goals, run, strict)
-    return scores
+        return scores_of("-".join(["score", *sorted(map(str, of)), options.name_of(model)]), given, asked, None)
+    places = [str(place) for place in sealed] or [pool]
+    sections = [pools_section(place, revision, run.hub_for("pools"), pools.subdir) for place in places]
+    named = [Path(pool).absolute().name, *([pools.subdir] if pools.subdir else []), model]
+    name = "-".join(["score", *map(options.name_of, named)])
+    content = {"system": "nemotron", "name": name, "scoring": scoring, "datasets": sections}
+    recipe, path = write_recipe_of(NemotronRecipe, content, run.root, "nemotron", run.replace)
+    tell([f"recipe {path}", *recipe.remarks()], err=True)
+    return recipe.goals()
 
 
 def _tell_work(scores: Sequence[Target], run: Run) -> None:
-    """Builds what scores are made from, and tells what making these would take."""
+    """Build the inputs of scores, and print what the scores that are not sealed would take.
+
+    Raises:
+        UsageError: A limit on costs is too low, or `--max-length` is above the model's limit.
+    """
     for target in upstream_first([above for one in scores for above in one.upstream]):
         drive.build(target, run)
         target.refuse_failed(run.root)
     works = []
-    for target in scores:
+    for target in (target for target in scores if not target.is_sealed(run.root)):
         with tempfile.TemporaryDirectory() as scratch:
             works.append(work_of(target, run, BuildFolder(Path(scratch))))
     tell(f"{work.split}: {work.rows:,} rows, about {work.text_bytes:,} bytes of text" for work in works)

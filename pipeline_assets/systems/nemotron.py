@@ -23,7 +23,7 @@ from pipeline_assets.corpus.readers.raw_pin import preview_inputs
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.rows import conversations
 from pipeline_assets.corpus.scoring.model_pin import ScoringSection
-from pipeline_assets.corpus.scoring.recipe import SubsetsRecipe
+from pipeline_assets.corpus.scoring.recipe import FEWEST_BATCH_TOKENS, SubsetsRecipe
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import Misfit, Recipe
 from pipeline_assets.corpus.spine.target import BuildResult, Target
@@ -57,6 +57,8 @@ class NemotronRecipe(Recipe):
         """As `Recipe.remarks`."""
         yield from super().remarks()
         yield from sections.remarks_on(self.datasets, self.rows, self.publish)
+        if self.scoring is not None and self.scoring.batch_tokens < FEWEST_BATCH_TOKENS:
+            yield f"scoring.batch_tokens is {self.scoring.batch_tokens}: it counts tokens, not rows of a batch"
 
     def goals(self) -> list[Target]:
         rows, inventories, scored = list[Target](), list[Target](), dict[str, Target]()

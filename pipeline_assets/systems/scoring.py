@@ -108,8 +108,7 @@ def work_of(target: Target, run: Run, folder: BuildFolder) -> ScoreWork:
 def _work_of(target: Target, run: Run, model: str, files: Mapping[str, Path], selection: Selection) -> ScoreWork:
     recipe = ScoringRecipe.from_content(target.recipe["scoring"])
     pools, weights = (_files_of_hub(one, run) for one in target.upstream)
-    if weights is not None:
-        model_pin.refuse_unfit(target.upstream[1], run, recipe)
+    model_pin.refuse_unfit(target.upstream[1], run, recipe)
     rows, size = selection.size, selection.text_bytes(files)
     return ScoreWork(str(target.partition or target.recipe["split"]), recipe, pools, weights, model, rows, size)
 

@@ -99,6 +99,23 @@ def test_options_that_only_the_model_can_refuse_are_named_as_they_were_typed(
     assert half_written(tmp_path) == []
 
 
+def test_a_dry_run_refuses_what_the_run_would(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
+    pool, model = write_pool(tmp_path / "mine", rows_of(3)), models / "first"
+
+    long, small = (
+        score(corpusmill, pool, model, tmp_path / "out", "--dry-run", *options)
+        for options in (("--max-length", 5000), ("--batch-tokens", 8))
+    )
+
+    assert (long.returncode, small.returncode) == (2, 2)
+    assert only_line(long) == "--max-length: it is 5,000, and the model takes 4,096 tokens; set 4096 or less"
+    assert only_line(small) == (
+        "--batch-tokens: must be at least 512, got 8: it counts tokens, not rows; "
+        "for 8 rows a batch, give their number times the tokens of a row (--max-length)"
+    )
+    assert half_written(tmp_path) == []
+
+
 def gap_line(result: Typed) -> list[str]:
     """Rows, bytes, bits a byte of both, and the gap with its interval, of all rows."""
     assert result.returncode == 0, result.stderr

@@ -34,7 +34,8 @@ class ModalSettings(pydantic.BaseModel):
         gpu_price, cpu_price, memory_price: of a GPU, a core and a GiB; None where nobody said.
         prices_read: when they were read.
         region_factor: by which all of these rise, where a region was asked.
-        cost_limit: above which a split is not begun; None for no limit.
+        cost_limit: for all splits that one command scores; None for no limit.
+        split_cost_limit: for one split; None for no limit.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
@@ -59,6 +60,7 @@ class ModalSettings(pydantic.BaseModel):
     region_factor: float = pydantic.Field(1, ge=1)
     prices_read: date | None = None
     cost_limit: float | None = pydantic.Field(None, ge=0)
+    split_cost_limit: float | None = pydantic.Field(None, ge=0)
 
     @classmethod
     def of(cls, variables: Mapping[str, str], **given: object) -> Self:
@@ -119,15 +121,28 @@ class ModalSettings(pydantic.BaseModel):
             ", ".join(f"{name} {value}" for name, value in said) or "all by default"
         )
 
-    def refusal(self, split: str, tokens: int, shards: int) -> UsageError | None:
-        """Why it is not begun: it costs more than the limit, or nobody knows what; a shard may not end in time."""
+    def refusal(self, split: str, tokens: int, shards: int, spent: float = 0.0) -> UsageError | None:
+        """Return the reason not to begin a split: a limit on costs, or a shard that may not end in time.
+
+        Args:
+            spent: Cost of the splits that the command began before this one.
+        """
         seconds = tokens / self.tokens_per_s
         cost, of_shard = self.cost(seconds), seconds / max(shards, 1)
-        if self.cost_limit is not None and (cost is None or cost > self.cost_limit):
-            what = "nobody knows what it costs" if cost is None else f"it would cost about {money(cost)}"
-            fewer = f"score fewer rows ({bare('scoring.max_rows')}), or raise {variable('cost_limit')} (--cost-limit)"
-            fix = f"set {variable('cpu_price' if self.gpu == NO_GPU else 'gpu_price')}" if cost is None else fewer
-            return UsageError(f"{what}, and the limit of a split is {money(self.cost_limit)}", split, fix)
+        for limit, before, name in (
+            (self.split_cost_limit, 0.0, "split_cost_limit"),
+            (self.cost_limit, spent, "cost_limit"),
+        ):
+            if limit is None or (cost is not None and before + cost <= limit):
+                continue
+            option = f"--{name.replace('_', '-')}"
+            if cost is None:
+                price = variable("cpu_price" if self.gpu == NO_GPU else "gpu_price")
+                return UsageError(f"the cost is unknown, and {option} is {money(limit)}", split, f"set {price}")
+            total = f"this split and those before it would cost about {money(before + cost)}"
+            what = total if before else f"it would cost about {money(cost)}"
+            fix = f"score fewer rows ({bare('scoring.max_rows')}), or raise {option} ({variable(name)})"
+            return UsageError(f"{what}, and {option} is {money(limit)}", split, fix)
         if _SPARE * of_shard > self.timeout_s:
             what = f"a shard is thought to take {of_shard:,.0f} s, and is ended after {self.timeout_s:,} s"
             fix = f"deploy the app again with {variable('timeout_s')} at {_SPARE * of_shard:,.0f} or more"

@@ -289,19 +289,19 @@ def model_folder(pin_target: Target, run: Run, building: StagingDir) -> Iterator
 
 
 def refuse_unfit(pin_target: Target, run: Run, recipe: ScoringRecipe) -> None:
-    """Nothing of a pinned model of a hub, if its tokenizer and its config fit what is asked; no weights are fetched.
+    """Refuse a pinned model whose config, or whose tokenizer on a hub, does not fit the recipe; fetch no weights.
 
     Raises:
         InputError: as `load_model_tokenizer`.
         UsageError: rows are to be longer than the model takes; or a library is not installed.
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
-    name, revision, files = raw_pin.pinned_files(pin)
     most = pin.identity.decisions["max_positions"]
     if recipe.max_length is not None and most is not None and recipe.max_length > most:
         what = f"it is {recipe.max_length:,}, and the model takes {most:,} tokens"
         raise UsageError(what, bare("scoring.max_length"), f"set {most} or less")
-    if recipe.tokenizer == "model":
+    if recipe.tokenizer == "model" and pin_target.outside is None:
+        name, revision, files = raw_pin.pinned_files(pin)
         hub = run.hub_for("this model").of_models()
         with tempfile.TemporaryDirectory() as folder, _named(Path(folder), f"{name}@{revision}"):
             for file in files:

@@ -22,6 +22,7 @@ from pipeline_assets.corpus.spine.recipe import Decimal, Option, RecipePart
 SCORES_STAGE = StageVersion("nemotron_nll_scores", 1)
 Device = Literal["cpu", "cuda"]
 Dtype = Literal["float32", "bfloat16", "float16"]
+FEWEST_BATCH_TOKENS = 512  # a smaller number is meant as rows: other scorers count a batch in rows
 
 
 class ScoringRecipe(RecipePart):

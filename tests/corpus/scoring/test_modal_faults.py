@@ -121,12 +121,67 @@ def test_what_costs_more_than_the_limit_is_refused_before_the_first_call(
             lambda: open_launcher(dear, folder, cpu=1, cpu_price=4, cost_limit=7.99, timeout_s=80_000), UsageError
         )
 
-    assert line.startswith("mine/train: it would cost about 8.00, and the limit of a split is 7.99; score fewer rows")
+    assert line.startswith("mine/train: it would cost about 8.00, and --cost-limit is 7.99; score fewer rows")
     assert caplog.messages[0] == (
         "on Modal: mine/train: about 122,400,000 tokens in 1 shards, 2.00 hours of CPUs, cost about 8.00"
     )
     assert caplog.messages[1].startswith("on Modal: at 17,000 tokens/s a container, 16 at a time; settings: gpu none, ")
     assert len(loopback.calls("fetch")) == before
+
+
+PRICED = {"gpu": "none", "cpu": 1, "cpu_price": 4, "timeout_s": 80_000}
+
+
+def of_cost(work: ScoreWork, cost: int, split: str) -> ScoreWork:
+    """The work of a split that costs this much at the prices of PRICED."""
+    return replace(work, split=split, text_bytes=cost * 17_000 * 3600)
+
+
+def test_a_limit_on_costs_covers_all_splits_of_a_command(work: ScoreWork) -> None:
+    splits = [of_cost(work, 3, "mine/a"), of_cost(work, 3, "mine/b"), of_cost(work, 3, "mine/c")]
+
+    def plan(**limits: float) -> list[str]:
+        return list(OnModal(ModalSettings.model_validate({**PRICED, **limits})).words(splits))
+
+    assert len(plan(cost_limit=9.01, split_cost_limit=3.01)) == 5
+    line = refusal(lambda: plan(cost_limit=8.99), UsageError)
+    assert line.startswith("mine/c: this split and those before it would cost about 9.00, and --cost-limit is 8.99; ")
+    line = refusal(lambda: plan(cost_limit=9.01, split_cost_limit=2.99), UsageError)
+    assert line.startswith("mine/a: it would cost about 3.00, and --split-cost-limit is 2.99; ")
+    assert line.endswith("or raise --split-cost-limit (CORPUSMILL_MODAL_SPLIT_COST_LIMIT)")
+
+
+def test_a_split_that_runs_counts_by_its_estimate_and_then_by_its_measured_cost(
+    loopback: ModalOnLoopback, work: ScoreWork, tmp_path: Path
+) -> None:
+    modal_place = OnModal(ModalSettings.model_validate({**PRICED, "cost_limit": 5}))
+    first, second = of_cost(work, 3, "mine/a"), of_cost(work, 3, "mine/b")
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+
+    with pytest.raises(InterruptedError), modal_place.at(first, BuildFolder(folders[0])):
+        line = refusal(lambda: begin(modal_place, second, folders[1]), UsageError)
+        raise InterruptedError
+
+    assert line.startswith("mine/b: this split and those before it would cost about 6.00, and --cost-limit is 5.00")
+    begin(modal_place, first, folders[0])  # no shard of it was paid for
+    begin(modal_place, second, folders[1])
+
+
+def begin(modal_place: OnModal, work: ScoreWork, folder: Path) -> None:
+    with modal_place.at(work, BuildFolder(folder)):
+        pass
+
+
+def test_a_limit_without_a_price_is_refused_with_the_name_of_the_price(work: ScoreWork) -> None:
+    line = refusal(lambda: list(OnModal(ModalSettings(cost_limit=5)).words([gpu_work(work)])), UsageError)
+
+    assert line == "mine/train: the cost is unknown, and --cost-limit is 5.00; set CORPUSMILL_MODAL_GPU_PRICE"
+
+
+def gpu_work(work: ScoreWork) -> ScoreWork:
+    return replace(work, recipe=work.recipe.model_copy(update={"device": "cuda", "dtype": "bfloat16"}))
 
 
 def test_a_shard_that_may_not_end_in_time_is_refused(work: ScoreWork, folder: BuildFolder) -> None:
