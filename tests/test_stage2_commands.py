@@ -19,6 +19,12 @@ from resources.loopback_hub import LoopbackHub
 pytest.importorskip("py3langid", reason="needs the extra `languages`")
 PROJECT = Path(__file__).parents[1]
 Corpusmill = Callable[..., CompletedProcess[str]]
+_SHARDS = {
+    "tokenizer": {"kind": "trained", "sources": {"web": "1"}, "sample_bytes": 20_000, "vocab_size": 150},
+    "dedup": None,
+    "shards": {"sources": {"web": "1"}, "seq_len": 64, "rows_per_shard": 16},
+    "segments": None,
+}
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +96,27 @@ def test_filter_writes_a_text_a_line(hub: LoopbackHub, tmp_path: Path, typed: Co
     lines = text.read_text().splitlines()
     assert len(lines) == 40 and all(100 <= len(line) <= 5000 for line in lines)
     assert not any("Dieser Text" in line for line in lines)
+    [hint] = [line for line in done.stdout.splitlines() if "text_unit" in line]
+    assert hint.strip() == "a recipe reads it by {kind: local, files: [web.txt], text_unit: line}"
+
+
+def test_filtered_text_is_read_back_as_the_same_documents(hub: LoopbackHub, tmp_path: Path, typed: Corpusmill) -> None:
+    filtered = typed(
+        *("stage2", "filter", "--dataset", WEB, "--output-path", tmp_path / "web.txt", "--out-dir", tmp_path),
+        *("--min-chars", 100, "--license", "odc-by"),
+    )
+    assert filtered.returncode == 0, filtered.stderr
+    written = len((tmp_path / "web.txt").read_text().splitlines())
+    hint = next(line for line in filtered.stdout.splitlines() if "text_unit" in line)
+    section = yaml.safe_load(hint.partition(" by ")[2])
+
+    section |= {"source": "web", "path": str(tmp_path), "domain": "web", "license_tag": "odc-by"}
+    recipe_with(tmp_path, hub.commits(), lambda content: content.update(sources=[section], **_SHARDS), "again")
+    done = typed("stage2", "process", "again", "--out-dir", tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((tmp_path / "stage2/again/raw_corpus/web/manifest.json").read_bytes())
+    assert manifest["identity"]["counts"]["documents"] == written
 
 
 def test_tokenizer_train_copies_the_model_and_makes_a_recipe_of_another_size(

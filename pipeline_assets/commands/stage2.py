@@ -103,6 +103,7 @@ def filter(
     made = _build_source(run, "filter", section, FILTERED.name, flags)
     tell([str(made.folder), f"  {made.manifest.identity.ledger}"])
     tell([f"{output_path}: {counted(write_txt(made, output_path), 'document')}"])
+    tell([f"  a recipe reads it by {{kind: local, files: [{output_path.name}], text_unit: line}}"])
 
 
 def _build_source(run: Run, step: str, section: Content, kind: str, flags: StrictFlags) -> Artifact:

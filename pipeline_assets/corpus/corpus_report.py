@@ -8,7 +8,7 @@ import functools
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from pipeline_assets.corpus.decontamination.recipe import Summary, summary_of
 from pipeline_assets.corpus.dedup.decision import Group, read_groups
 from pipeline_assets.corpus.document import Document, first_repeat
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, shard_rows, shards_of
+from pipeline_assets.corpus.document_sizes import OUTSIZED, LargeDocument, outsized_section, read_outsized
 from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
 from pipeline_assets.corpus.formats.compression import read_structs
 from pipeline_assets.corpus.licences import LicenceTable, attribution_text
@@ -111,6 +112,7 @@ class Report:
     duplicates: Duplicates | None = None
     decontamination: Decontamination | None = None
     packed: plan_files.PackedSummary | None = None
+    outsized: Mapping[str, list[LargeDocument]] = field(default_factory=dict)
 
     def to_html(self) -> str:
         """The whole page."""
@@ -121,6 +123,7 @@ class Report:
             *(_breakdown(title, by(self.profile, name)) for title, name in _FIELDS),
             "<h2>Lengths</h2><p class='note'>Documents by tokens, from the length under each bar on.</p>",
             *(histogram(source, one.lengths, "documents") for source, one in by(self.profile, "source").items()),
+            outsized_section(self.outsized),
             *map(_ledger, self.ledgers),
             _duplicates(self.duplicates) if self.duplicates is not None else "",
             _decontamination(self.decontamination) if self.decontamination is not None else "",
@@ -316,8 +319,11 @@ def report_on(
     decontamination = Decontamination(summary_of(decontaminated), _profile(of_kept)) if decontaminated else None
     title = f"Stage A: {len(sources)} sources"
     rows = plan_files.summary_of(packed) if packed is not None else None
-    report = Report(title, profile, ledgers, attribution, duplicates, decontamination, rows)
+    outsized = {steps.source: large for steps in sources if (large := read_outsized(steps.normalized))}
+    report = Report(title, profile, ledgers, attribution, duplicates, decontamination, rows, outsized)
     numbers = _as_json(profile, ledgers, licences)
+    if outsized:
+        numbers[OUTSIZED] = {source: [one._asdict() for one in large] for source, large in outsized.items()}
     if duplicates is not None:
         numbers["duplicates"] = {**vars(duplicates), "groups": msgspec.to_builtins(duplicates.groups)}
     if decontamination is not None:

@@ -15,6 +15,7 @@ import pydantic
 
 from pipeline_assets.corpus.dedup.recipe import above_zero
 from pipeline_assets.corpus.formats.compression import SUFFIX, read_structs
+from pipeline_assets.corpus.readers.local import TextUnit
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import key
@@ -105,7 +106,7 @@ class EvaluationRecipe(RecipePart):
     files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
     columns: EvaluationColumns | None = None
     text_unit: Annotated[
-        Literal["file", "paragraph"] | None, Option("The set is .txt, an item of it a: file, paragraph. Likewise.")
+        TextUnit | None, Option("The set is .txt, an item of it a: file, paragraph, line. Likewise.")
     ] = None
 
     @pydantic.model_validator(mode="after")

@@ -3,12 +3,13 @@
 import functools
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import assert_never
 
 from pipeline_assets.corpus.document import DeriveId, Document
 from pipeline_assets.corpus.document_shards import ShardWriter, read_rejects
+from pipeline_assets.corpus.document_sizes import UNSPLIT, note_unsplit, warn_unsplit
 from pipeline_assets.corpus.licences import LICENCE_TEXT_BYTES, UNKNOWN, Licensed, licence_of_text, licence_table
 from pipeline_assets.corpus.normalize.converted import (
     NO_SUCH_COLUMN,
@@ -166,10 +167,11 @@ def convert_local(
     files = [file for file in files if not recipe.is_license_file(file.name)]
     read = functools.partial(read_piece, recipe=recipe, licences=licences)
     work = functools.partial(
-        normalize_pieces, read=read, derive_id=derive_id, zstd_level=settings.zstd_level, columns=columns
+        normalize_pieces, read=read, derive_id=derive_id, zstd_level=settings.zstd_level, columns=columns, local=recipe
     )
     shards = piece_shards(plan_local(files, recipe, shard_bytes), shard_bytes)
     named = convert_shards(building, work, shards, _settings_for(building, settings, shards))
+    warn_unsplit(named.values())
     counts = total_counts(named.values())
     if columns is not None and not counts.get("documents"):
         _refuse_missing_text(building, list(named.values()), columns.text, files)
@@ -249,21 +251,27 @@ def normalize_pieces(
     zstd_level: int,
     columns: LicensedColumns | None = None,
     counts_pages: bool = False,
+    local: LocalRecipe | None = None,
 ) -> Receipt:
     """One shard of files. Counts: as `ShardWriter`, and `rows` read.
 
     Args:
         columns: named by a recipe, of which it is noted whether they are there.
         counts_pages: of a Wikipedia extraction, whether `pages` are counted too, by their first lines alone.
+        local: recipe of local files, of which `unsplit` text files are listed in the notes, with their lines.
         window: has no part in this: rows aren't known before they are read.
     """
+    unsplit = dict[str, int]()
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
             rows = noting_columns(read(piece), columns, derive_id, writer) if columns else read(piece)
+            if local is not None and local.is_whole_text(piece.file.name):
+                rows = note_unsplit(rows, unsplit)
             writer.count("rows", write_outcomes(rows, writer, derive_id, licence_table()))
             if counts_pages and isinstance(piece, source_folder.ByteRange):
                 writer.count("pages", count_pages([piece]))
-    return writer.receipt()
+    receipt = writer.receipt()
+    return replace(receipt, notes={**receipt.notes, UNSPLIT: unsplit})
 
 
 def pages_add_up(normalized: Artifact) -> Verdict:

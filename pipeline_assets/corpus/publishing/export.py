@@ -134,6 +134,9 @@ def _card(store: RowStore, made: Exported, schema: pa.Schema) -> bytes:
     return (head + "\n".join(lines) + "\n").encode()
 
 
+_ASCII_BLANKS = " \t\v\f"  # what a reader of lines takes for a blank line
+
+
 def write_ndjsonl(corpus: Artifact, path: Path) -> int:
     """Documents as JSON, a line each; how many there are. Errors as `write_txt`."""
     return _write(corpus, path, lambda lines: lines)
@@ -141,7 +144,7 @@ def write_ndjsonl(corpus: Artifact, path: Path) -> int:
 
 def write_txt(corpus: Artifact, path: Path) -> int:
     """Texts, a line each, with blanks for what breaks lines in them; how many there are. The file appears when it is
-    whole.
+    whole. A text of nothing but blanks is left out: `text_unit: line` reads back as many documents as were written.
 
     Raises:
         UsageError: `path` is a folder.
@@ -150,7 +153,8 @@ def write_txt(corpus: Artifact, path: Path) -> int:
 
 
 def _texts(lines: bytes) -> Iterator[str]:
-    return (" ".join(document.text.splitlines()) for document in _decoder.decode_lines(lines))
+    texts = (" ".join(document.text.splitlines()) for document in _decoder.decode_lines(lines))
+    return (text for text in texts if text.strip(_ASCII_BLANKS))
 
 
 def refuse_folder(path: Path) -> None:
@@ -162,12 +166,14 @@ def refuse_folder(path: Path) -> None:
 def _write(corpus: Artifact, path: Path, form: Form) -> int:
     refuse_folder(path)
     durable.make_folder(path.absolute().parent)
-    documents = shard_rows(corpus)
+    written = 0
     with durable.DurableFile(path) as file:
-        for shard in documents:
+        for shard in shard_rows(corpus):
             for lines in read_line_blocks(corpus.path(shard)):
-                file.write(form(lines))
-    return sum(documents.values())
+                data = form(lines)
+                file.write(data)
+                written += data.count(b"\n")
+    return written
 
 
 _UNFIT = re.compile(r"\W+")

@@ -4,7 +4,9 @@
 |---|---|---|---|
 | `.jsonl` `.ndjson` `.json` | lines | bytes before it in the uncompressed text | byte ranges, cut at lines |
 | `.parquet` | rows | number in the file, from 0 | runs of row groups |
-| `.txt` `.md`, as said | the file, or paragraphs | 0, or as of lines | the file, or byte ranges, cut at blank lines |
+| `.txt` `.md`, by `text_unit` | the file, paragraphs or lines | 0, or as of lines | the file, or byte ranges |
+
+Byte ranges of paragraphs are cut at blank lines, of lines at each line.
 
 Lines and texts may be compressed (zstd, gzip, bzip2, xz); such a file is one piece, since it can't be entered midway.
 """
@@ -35,6 +37,8 @@ from pipeline_assets.corpus.spine.recipe import Option
 
 LOOKED_AT = 20  # rows of a file, where only the first are looked at; and files
 Piece = source_folder.ByteRange | RowGroupRun
+TextUnit = Literal["file", "paragraph", "line"]
+"""What of a text file is a document."""
 TEXT_COLUMNS = LicensedColumns(text="text", id=None, created_at=None, license=None)
 
 
@@ -60,7 +64,7 @@ class LocalRecipe(SourceLabels):
 
     Attributes:
         columns: of JSON lines and Parquet; None where all files are text.
-        text_unit: None where no file is text.
+        text_unit: None where no file is text. Blank lines are no documents of `line`.
         text_endings: what names of text files end with, beside .txt and .md: `.py`, say.
         license_files: pattern of names, such as LICENSE*. Such a file is no document; it says the licence of the rows
             in its folder and below it that don't say theirs, up to the next such file. None looks at none.
@@ -68,9 +72,7 @@ class LocalRecipe(SourceLabels):
 
     files: Patterns = ("**/*",)
     columns: LicensedColumns | None = LicensedColumns()
-    text_unit: Annotated[
-        Literal["file", "paragraph"] | None, Option("Of .txt files a document is a: file, paragraph.")
-    ] = "file"
+    text_unit: Annotated[TextUnit | None, Option("Of .txt files a document is a: file, paragraph, line.")] = "file"
     text_endings: Annotated[
         tuple[Annotated[str, pydantic.AfterValidator(_is_text_ending)], ...], pydantic.Field(strict=False)
     ] = ()
@@ -83,6 +85,10 @@ class LocalRecipe(SourceLabels):
     def format_of(self, name: str) -> source_folder.Format | None:
         """Of a file, by its name."""
         return source_folder.format_of(name, self.text_endings)
+
+    def is_whole_text(self, name: str) -> bool:
+        """Check whether a file, by its name, becomes one document."""
+        return self.text_unit == "file" and self.format_of(name) == "text"
 
     def is_license_file(self, name: str) -> bool:
         """Whether a file, by its name, says the licence of others."""
@@ -114,7 +120,8 @@ def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[st
         return parquet_rows(piece)
     if recipe.format_of(piece.file.name) == "lines":
         return json_rows(piece, lines(piece))
-    texts = whole_text(piece) if recipe.text_unit == "file" else paragraphs(piece)
+    read = {"file": whole_text, "paragraph": paragraphs, "line": text_lines}[recipe.text_unit or "file"]
+    texts = read(piece)
     return ((place, text if isinstance(text, Fault) else {"text": text}) for place, text in texts)
 
 
@@ -158,7 +165,7 @@ def _pieces(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes: in
         raise UsageError(what, file.path, fix)
     if kind == "text":
         if recipe.text_unit is None:
-            fix = f"set {key('text_unit', IN_RECIPE)} to `file` or `paragraph`"
+            fix = f"set {key('text_unit', IN_RECIPE)} to `file`, `paragraph` or `line`"
             raise UsageError("what of a text file is a document is not said", file.path, fix)
         return (
             [source_folder.ByteRange(file)]
@@ -217,14 +224,25 @@ def paragraphs(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
         yield begin, _decoded(paragraph.rstrip(b"\r\n"))
 
 
+def text_lines(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
+    """Yield (place, text or fault) of the lines that begin in the range, without line ends; blank lines are skipped.
+
+    Raises:
+        InputError: a line is longer than 256 MiB, or the file cannot be read as `line_blocks` describes.
+    """
+    for place, line in lines(piece):
+        if line.strip():
+            yield place, _decoded(line.rstrip(b"\r\n"))
+
+
 def _check_size(piece: source_folder.ByteRange, begin: int, end: int) -> None:
     if end - begin > MAX_LINE_BYTES:
         what = f"the text at byte {begin:,} is longer than {MAX_LINE_BYTES >> 20} MiB"
-        fix = f"as {key('text_unit')} take `paragraph`, or cut the file at blank lines"
+        fix = f"as {key('text_unit')} take `paragraph` or `line`, or cut the file at blank lines"
         raise InputError(what, piece.file.path, fix)
 
 
-def _decoded(text: bytearray) -> str | Fault:
+def _decoded(text: bytes | bytearray) -> str | Fault:
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:

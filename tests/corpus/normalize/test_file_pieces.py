@@ -110,6 +110,38 @@ def test_text_files_are_documents_whole_or_by_paragraph(normalized: Normalized, 
     assert [one["text"] for one in documents_of(by_paragraph)] == ["One.", "Two.\nStill two."]
 
 
+def test_a_text_file_is_a_document_per_line(normalized: Normalized, documents_of: Read) -> None:
+    rows = [f"Document {number}, on a line." for number in range(300)]
+
+    by_line = normalized("notes", {"a.txt": "\n".join(rows)}, files=["*"], columns=None, text_unit="line")
+
+    assert [one["text"] for one in documents_of(by_line)] == rows
+    assert len(shard_rows(by_line)) > 1
+
+
+LONG_LINES = "".join(f"{number} {'and a few more words ' * 6}\n" for number in range(277))
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "warned"),
+    [
+        (LONG_LINES, "file", True),
+        (LONG_LINES, "line", False),
+        (LONG_LINES.replace("\n", "\n\n"), "file", False),  # paragraphs of one document
+        ("a line of verse\n" * 50, "file", False),
+        ("A title\n" + LONG_LINES[:150], "file", False),
+    ],
+)
+def test_lines_that_became_one_document_are_logged_with_the_key_that_splits_them(
+    normalized: Normalized, caplog: pytest.LogCaptureFixture, text: str, unit: str, warned: bool
+) -> None:
+    normalized("notes", {"a.txt": text}, files=["*"], columns=None, text_unit=unit)
+
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    message = "a.txt: 277 lines, none blank, became one document; if each line is a document, set `text_unit: line`"
+    assert warnings == ([message] if warned else [])
+
+
 def test_a_file_of_another_kind_is_a_usage_error_that_names_it(normalized: Normalized, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         normalized("notes", {"a.docx": "?"}, columns=COLUMNS, files=["*"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline_assets.corpus.readers import local
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.local import paragraphs, whole_text
+from pipeline_assets.corpus.readers.local import paragraphs, text_lines, whole_text
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges
 from pipeline_assets.corpus.spine.errors import InputError
 
@@ -52,6 +52,34 @@ def test_paragraphs_are_the_same_in_any_ranges(
     assert found == list(paragraphs(ByteRange(file)))
 
 
+def test_each_line_that_is_not_blank_is_a_text(source: Source) -> None:
+    file = source("\ufeffOne.\n\n \t\r\n  Two, ünder.\r\nThree\u2028still three")
+
+    assert list(text_lines(ByteRange(file))) == [(3, "One."), (13, "  Two, ünder."), (29, "Three\u2028still three")]
+    assert list(text_lines(ByteRange(source(b"a\ncaf\xe9\nb\n"))))[1] == (
+        2,
+        Fault("invalid_utf8", "unexpected end of data at byte 3"),
+    )
+
+
+@given(
+    content=st.lists(st.sampled_from(["word", "é", " ", "\n", "\r\n", "\ufeff"]), max_size=30).map("".join),
+    range_bytes=st.integers(4, 30),
+)
+def test_lines_are_the_same_in_any_ranges(
+    tmp_path_factory: pytest.TempPathFactory, content: str, range_bytes: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "lines"
+    path.write_bytes(content.encode())
+    file = SourceFile(path, "lines", path.stat().st_size)
+
+    texts = [item for piece in byte_ranges(file, range_bytes) for item in text_lines(piece)]
+
+    rows = [row.rstrip("\r") for row in content.removeprefix("\ufeff").split("\n")]
+    assert [text for _, text in texts] == [row for row in rows if row.strip(" ")]
+    assert texts == list(text_lines(ByteRange(file)))
+
+
 def test_a_paragraph_that_is_no_utf8_is_a_fault_and_the_others_are_texts(source: Source) -> None:
     file = source(b"one\n\ncaf\xe9\n\nthree\n")
 
@@ -75,5 +103,5 @@ def test_a_text_too_large_to_be_one_is_refused(
 
     assert str(error.value) == (
         f"{file.path}: the text at byte 0 is longer than 1 MiB; "
-        "as `text_unit` take `paragraph`, or cut the file at blank lines"
+        "as `text_unit` take `paragraph` or `line`, or cut the file at blank lines"
     )

@@ -71,7 +71,7 @@ def test_the_recipe_is_written_and_reads_back(tmp_path: Path) -> None:
 
 def test_a_recipe_that_its_class_refuses_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"sources.*text_unit"):
-        write_recipe(tmp_path, "notes", [NOTES | {"text_unit": "line"}], "normalized")
+        write_recipe(tmp_path, "notes", [NOTES | {"text_unit": "page"}], "normalized")
 
     assert not (tmp_path / "recipes").exists()
 

@@ -1,0 +1,55 @@
+"""Documents that are far larger than the others of their source: found while they are written, shown to the user."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from stage_a_build import INLINE, build, local_source, recipe_of
+
+from pipeline_assets.corpus.document_sizes import DocumentSizes, no_document_is_outsized, outsized_documents
+from pipeline_assets.corpus.spine.artifact import Artifact
+
+Built = Callable[[list[str]], dict[str, Artifact]]
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Built:
+    def run(texts: list[str]) -> dict[str, Artifact]:
+        section = local_source(tmp_path, "notes", [{"text": text, "key": f"n-{n}"} for n, text in enumerate(texts)])
+        return build(recipe_of(section), tmp_path / "data", None, INLINE)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("large", "other", "holds"),
+    [(1_000_001, 9_000, False), (1_000_000, 9_000, True), (1_000_001, 11_000, True), (3_000_000, 29_000, False)],
+)
+def test_a_document_above_1_mb_that_is_100_times_the_median_fails_the_check(
+    built: Built, large: int, other: int, holds: bool
+) -> None:
+    texts = [f"{number:05d}".ljust(other, "x") for number in range(9)]
+
+    [normalized] = [made for role, made in built([*texts, "y" * large]).items() if role.startswith("stage_a/normal")]
+
+    verdict = no_document_is_outsized(normalized)
+    assert verdict.holds == holds
+    if not holds:
+        assert f"n-9 (rows.jsonl, {large:,} bytes)" in verdict.because
+        assert "text_unit" not in verdict.because  # rows of JSON are documents already
+
+
+def test_the_report_lists_outsized_documents(built: Built) -> None:
+    report = built([*(f"Document {number}." for number in range(9)), "y" * 1_200_000])["stage_a/report"]
+
+    place = 9 * len('{"text": "Document 0.", "key": "n-0"}\n')
+    numbers = json.loads(report.path("report.json").read_bytes())
+    assert numbers["outsized_documents"] == {
+        "notes": [{"bytes": 1_200_000, "doc_id": "n-9", "file": "rows.jsonl", "row": place}]
+    }
+    assert "Large documents" in report.path("report.html").read_text()
+
+
+def test_shards_of_an_earlier_version_have_no_sizes() -> None:
+    assert outsized_documents([{}, DocumentSizes().to_json()]) == {}
