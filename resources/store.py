@@ -132,6 +132,11 @@ class Tokenizer(dg.ConfigurableResource):
 
 
 REPORTS = "CORPUSMILL_REPORTS"  # where `corpusmill ui` shows reports as pages
+_COUNTS = (
+    *("documents", "tokens", "completion_tokens", "text_bytes", "pools", "subsets", "millinats"),
+    *("messages_as_json", "invalid_harmony", "unread_message_keys", "think_tags"),
+    *("unknown_channels", "control_characters", "stalled_calls"),
+)
 _IN_MB = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "peak_memory_bytes": "peak_memory_mb"}
 
 
@@ -150,7 +155,7 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
         "seconds": dg.MetadataValue.float(seconds),
         "manifest": dg.MetadataValue.path(str(artifact.folder / FILE_NAME)),
     }
-    for name in ("documents", "tokens", "completion_tokens", "text_bytes", "pools", "subsets", "millinats"):
+    for name in _COUNTS:
         if isinstance(counts.get(name), int):
             values[name] = dg.MetadataValue.int(counts[name])
         elif isinstance(counts.get(name), dict):

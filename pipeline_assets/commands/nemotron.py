@@ -46,6 +46,7 @@ from pipeline_assets.systems.nemotron import (
 )
 from pipeline_assets.systems.registry import KINDS, PROJECT_RECIPES
 
+_FLAGS = ("unknown_channels", "control_characters", "stalled_calls")
 _ALL = "nemotron_all"  # the recipe that run-all writes
 Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, or a folder here of the same layout.")]
 
@@ -285,8 +286,20 @@ def _of_rows(made: Artifact) -> Iterator[str]:
         yield f"  analysis: {counts['analysis_rendered']:,} of {counts['analysis_given']:,} messages are in the texts"
     if counts["empty_messages"]:
         yield f"  empty: {counted(counts['empty_messages'], 'message')} before the last of a conversation"
+    if counts.get("messages_as_json"):
+        yield f"  as JSON: {counted(counts['messages_as_json'], 'message')} whose content is no text"
+    yield from _by_name("no Harmony, rows by reason", counts.get("invalid_harmony", {}))
+    yield from _by_name("message keys that are not read", counts.get("unread_message_keys", {}))
+    yield from _by_name("messages with <think> tags", counts.get("think_tags", {}))
+    flags = {name.replace("_", " "): counts[name] for name in _FLAGS if counts.get(name)}
+    yield from _by_name("flagged, but kept", flags)
     yield from _kept_aside("rows that give no text", ledger.rejected, made.path(REJECTS_FILE))
     yield from _kept_aside("rows that are left out", ledger.dropped, made.path(DROPPED_FILE))
+
+
+def _by_name(what: str, counts: Mapping[str, int]) -> Iterator[str]:
+    if counts:
+        yield f"  {what}: {', '.join(f'{count:,} {name}' for name, count in counts.items())}"
 
 
 def _kept_aside(what: str, by_reason: Mapping[str, int], file: Path) -> Iterator[str]:

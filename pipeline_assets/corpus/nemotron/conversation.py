@@ -24,8 +24,19 @@ from pipeline_assets.corpus.harmony.message import (
 )
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.harmony.prompt import FUNCTIONS, DeveloperContent, prompt_messages
+from pipeline_assets.corpus.nemotron.message_text import (
+    REASONING_KEYS,
+    ThinkTags,
+    count_think_tags,
+    read_reasoning,
+    read_text,
+    think_parts,
+    think_tag_counts,
+    unread_key,
+)
 from pipeline_assets.corpus.nemotron.sections import Domain, RowSettings
 from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, has_value, text_of
+from pipeline_assets.corpus.nemotron.stalled_calls import CallLog, read_log
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools
 
 FORMALISATION = "formalisation"
@@ -65,7 +76,7 @@ _READ_KEYS = {
     "system": frozenset({"role", "content"}),
     "developer": frozenset({"role", "content"}),
     "user": frozenset({"role", "content"}),
-    "assistant": frozenset({"role", "content", "reasoning_content", "tool_calls"}),
+    "assistant": frozenset({"role", "content", "tool_calls"}),  # and the keys of reasoning
     "tool": frozenset({"role", "content", "tool_call_id", "name"}),
 }
 
@@ -75,11 +86,15 @@ class Conversation(NamedTuple):
 
     Attributes:
         counts: `replies_matched_by_…` (see `MatchedBy`), and `message_fields_unread`: keys with a value that has no
-            place in Harmony.
+            place in Harmony; by name `unread_message_keys/ROLE.KEY`. `messages_as_json`: contents and reasoning that
+            are no text. `think_tags/ROLE`, `think_tags/analysis`: messages with `<think>` tags, and
+            `think_tags/unpaired`.
+        stalled_calls: see `CallLog.count_stalled`.
     """
 
     messages: list[Message]
     counts: Mapping[str, int]
+    stalled_calls: int = 0
 
 
 def read_conversation(row: Row, tools: DeclaredTools | None, settings: RowSettings, domain: Domain) -> Conversation:
@@ -88,8 +103,10 @@ def read_conversation(row: Row, tools: DeclaredTools | None, settings: RowSettin
     A first system message is the developer's instructions, together with the row's tools; later ones are developer
     messages in their place. Reasoning is a message on the analysis channel, before what it led to; an answer is on
     the final channel; what is said before calls, in one message with them, is on the commentary channel, as the calls
-    are. Content that is no text becomes JSON. Every text is kept as it is, blanks included, and so is the text `""`.
-    A user or an assistant without content, absent or null, and without calls said nothing that could be rendered.
+    are. Parts that are all text are joined, other content that is no text becomes JSON (`read_text`). Every text is
+    kept as it is, blanks included, and so is the text `""`; but blank reasoning is no message. `<think>` blocks are
+    treated as the settings say (`ThinkTags`). A user or an assistant without content, absent or null, and without calls
+    said nothing that could be rendered.
 
     Raises:
         RowFault: there are no messages (and, of a proof, no statement), or one has not the form that the datasets have.
@@ -135,6 +152,7 @@ class OpenCalls:
         self._last_of_id: dict[str, str] = {}
         self._last = 0
         self._claims: Counter[tuple[str, str]] = Counter()  # of replies to come, see `_claim`
+        self.log = CallLog()
 
     def call(self, tool_calls: JsonValue) -> list[Message]:
         """The messages of one assistant message's `tool_calls`, in their order.
@@ -158,7 +176,7 @@ class OpenCalls:
             messages.append(
                 Message(Role.ASSISTANT, arguments, None, f"{FUNCTIONS}.{name}", "commentary", "<|constrain|>json")
             )
-            self._open(text_of(call.get("id")), name)
+            self._open(text_of(call.get("id")), name, arguments)
         return messages
 
     def expect(self, replies: Iterable[Row]) -> None:
@@ -176,23 +194,23 @@ class OpenCalls:
             raise RowFault(RowReason.MALFORMED_MESSAGE, f"the name of a tool is {type(name).__name__}")
         if (claim := self._claim(call_id, name)) is not None:
             self._claims[claim] -= 1
-        tool, matched = self._answered(text_of(call_id), name if isinstance(name, str) and name else None)
+        tool, matched = self._answered(content, text_of(call_id), name if isinstance(name, str) and name else None)
         return Message(Role.TOOL, content, f"{FUNCTIONS}.{tool}", "assistant", "commentary"), matched
 
-    def _answered(self, call_id: str | None, name: str | None) -> tuple[str, MatchedBy]:
+    def _answered(self, content: str, call_id: str | None, name: str | None) -> tuple[str, MatchedBy]:
         if call_id is not None:
             place = self._first(self._by_id.get(call_id))
             if place is not None:
-                return self._close(place), MatchedBy.ID
+                return self._close(place, content), MatchedBy.ID
             if call_id in self._last_of_id:  # a second reply to a call
                 return self._last_of_id[call_id], MatchedBy.ID
         if name is not None:
             place = self._first(self._by_name.get(name))
-            return (name, MatchedBy.NOTHING) if place is None else (self._close(place), MatchedBy.NAME)
+            return (name, MatchedBy.NOTHING) if place is None else (self._close(place, content), MatchedBy.NAME)
         place = self._unclaimed()
         if place is None:
             raise RowFault(RowReason.REPLY_WITHOUT_CALL, "a tool replies without a name, and no call waits")
-        return self._close(place), MatchedBy.ORDER
+        return self._close(place, content), MatchedBy.ORDER
 
     def _claim(self, call_id: JsonValue, name: JsonValue) -> tuple[str, str] | None:
         """Which call a reply names: by its id if there is one, else by its name."""
@@ -222,8 +240,8 @@ class OpenCalls:
         of_last = bisect_left(waiting, self._last)
         return waiting[of_last if of_last < len(waiting) else 0]
 
-    def _open(self, call_id: str | None, name: str) -> None:
-        place = len(self._calls)
+    def _open(self, call_id: str | None, name: str, arguments: str) -> None:
+        place = self.log.add_call(name, arguments)
         self._calls.append((call_id, name))
         self._waiting.append(place)
         self._by_name.setdefault(name, []).append(place)
@@ -231,7 +249,8 @@ class OpenCalls:
             self._by_id.setdefault(call_id, []).append(place)
             self._last_of_id[call_id] = name
 
-    def _close(self, place: int) -> str:
+    def _close(self, place: int, content: str) -> str:
+        self.log.add_reply(place, content)
         call_id, name = self._calls[place]
         lists = [self._waiting, self._by_name[name]]
         if call_id is not None:
@@ -247,35 +266,38 @@ class _Reader:
     def __init__(self, settings: RowSettings) -> None:
         self._settings = settings
         self._final = None if settings.template is Template.PLAIN_1 else "final"
+        self._reasoning_keys = REASONING_KEYS if settings.reasoning_key is None else (settings.reasoning_key,)
+        self._read_keys = {**_READ_KEYS, "assistant": _READ_KEYS["assistant"].union(self._reasoning_keys)}
         self._calls = OpenCalls()
         self._counts: Counter[str] = Counter()
 
     def read(self, given: Sequence[JsonValue], tools: DeclaredTools | None) -> Conversation:
         first = given[0]
         has_instructions = isinstance(first, dict) and first.get("role") in _SYSTEM_ROLES
-        instructions = _content(first) if isinstance(first, dict) and has_instructions else ""
+        instructions = self._content(first) if isinstance(first, dict) and has_instructions else ""
         messages = _prompt(instructions or None, tools, self._settings)
         for number, message in enumerate(given):
             if not isinstance(message, dict):
                 raise RowFault(RowReason.MALFORMED_MESSAGE, f"message {number} is {type(message).__name__}")
             role = message.get("role")
-            read_keys = _READ_KEYS.get(role) if isinstance(role, str) else None
+            read_keys = self._read_keys.get(role) if isinstance(role, str) else None
             if read_keys is None:
                 raise RowFault(RowReason.UNKNOWN_ROLE, f"message {number} is by {role!r:.80}")
             if not read_keys.issuperset(message) and (
-                unread := sum([has_value(message[key]) for key in message.keys() - read_keys])
+                unread := [unread_key(str(role), key) for key in message.keys() - read_keys if has_value(message[key])]
             ):
-                self._counts["message_fields_unread"] += unread
+                self._counts["message_fields_unread"] += len(unread)
+                self._counts.update(unread)
             if role in _SPEAKERS and message.get("content") is None and not has_value(message.get("tool_calls")):
                 raise RowFault(RowReason.MALFORMED_MESSAGE, f"message {number}, of the {role}, has no content")
             if number > 0 or not has_instructions:
                 messages += self._messages(role, message)
                 if has_value(message.get("tool_calls")):
                     self._calls.expect(_replies(given, number + 1))
-        return Conversation(messages, self._counts)
+        return Conversation(messages, self._counts, self._calls.log.count_stalled())
 
     def _messages(self, role: JsonValue, message: Row) -> list[Message]:
-        content = _content(message)
+        content = self._content(message)
         match role:
             case "user":
                 return [Message(Role.USER, content)]
@@ -288,15 +310,45 @@ class _Reader:
         return _instructions_message(content, self._settings.template) if content else []
 
     def _assistant(self, message: Row, content: str) -> list[Message]:
-        reasoning, tool_calls = message.get("reasoning_content"), message.get("tool_calls")
+        reasoning, tool_calls = read_reasoning(message, self._reasoning_keys, self._counts), message.get("tool_calls")
         messages = []
-        if has_value(reasoning):
-            messages.append(Message(Role.ASSISTANT, content_text(reasoning), channel="analysis"))
+        if reasoning is not None:
+            count_think_tags("analysis", reasoning, self._counts)
+            messages.append(Message(Role.ASSISTANT, reasoning, channel="analysis"))
+        before, content = self._without_thoughts(content, reasoning)
+        messages += before
         if not has_value(tool_calls):
             return [*messages, Message(Role.ASSISTANT, content, channel=self._final)]
         if content:
             messages.append(Message(Role.ASSISTANT, content, channel="commentary"))
         return messages + self._calls.call(tool_calls)
+
+    def _without_thoughts(self, content: str, reasoning: str | None) -> tuple[list[Message], str]:
+        """Return the messages before the last text of a content, and that text.
+
+        A thought that equals the reasoning is not repeated; a text before a thought is on the commentary channel.
+        """
+        rule = self._settings.think_tags
+        parts = None if rule is ThinkTags.KEEP or "<think>" not in content else think_parts(content)
+        if parts is None:
+            return [], content
+        if rule is ThinkTags.DROP:
+            return [], "".join(text for is_thought, text in parts if not is_thought)
+        texts = [part for part in parts[:-1] if part[1].strip() and part != (True, (reasoning or "").strip("\r\n"))]
+        commentary = self._final and "commentary"
+        channels = ("analysis" if is_thought else commentary for is_thought, _ in texts)
+        return [
+            Message(Role.ASSISTANT, text, channel=channel) for (_, text), channel in zip(texts, channels, strict=True)
+        ], parts[-1][1]
+
+    def _content(self, message: Row) -> str:
+        """The content as text: none of null, nor of an empty list of parts, unless that is what a tool found."""
+        content, role = message.get("content"), str(message.get("role"))
+        if content is None or (content == [] and role != "tool"):
+            return ""
+        text = read_text(content, role, self._counts)
+        count_think_tags(role, text, self._counts)
+        return text
 
 
 def _replies(given: Sequence[JsonValue], start: int) -> Iterator[Row]:
@@ -307,13 +359,6 @@ def _replies(given: Sequence[JsonValue], start: int) -> Iterator[Row]:
             return
         if message.get("role") == "tool":
             yield message
-
-
-def _content(message: Row) -> str:
-    """The content as text: none of null, nor of an empty list of parts, unless that is what a tool found."""
-    content = message.get("content")
-    is_nothing = content is None or (content == [] and message.get("role") != "tool")
-    return "" if is_nothing else content_text(content)
 
 
 def _prompt(instructions: str | None, tools: DeclaredTools | None, settings: RowSettings) -> list[Message]:
@@ -349,6 +394,7 @@ class RowText(NamedTuple):
         came_as_text: the row had it.
         counts: `analysis_given`, `analysis_rendered`, and what `Conversation` counts.
         refusal: why the text is no Harmony.
+        stalled_calls: see `CallLog.count_stalled`.
     """
 
     parsed: ParsedText
@@ -357,10 +403,12 @@ class RowText(NamedTuple):
     came_as_text: bool
     counts: Mapping[str, int]
     refusal: Refusal | None = None
+    stalled_calls: int = 0
 
 
 def row_text(row: Row, tools: DeclaredTools | None, settings: RowSettings, domain: Domain) -> RowText:
-    """The text that a row has in the column `text`, unchanged; else its messages, rendered.
+    """The text that a row has in the column `text`, unchanged but for a line end behind it; else its messages,
+    rendered.
 
     Raises:
         RowFault: see `read_conversation`; or the column is no text.
@@ -375,10 +423,15 @@ def row_text(row: Row, tools: DeclaredTools | None, settings: RowSettings, domai
     messages = conversation.messages
     rendering = render_harmony(messages, template=settings.template, analysis=settings.analysis, ending=Ending.TRAINING)
     analysis = {"analysis_given": rendering.analysis_given, "analysis_rendered": rendering.analysis_rendered}
-    return RowText(rendering.parsed, messages, settings.template, False, {**analysis, **conversation.counts})
+    counts = {**analysis, **conversation.counts}
+    return RowText(
+        rendering.parsed, messages, settings.template, False, counts, stalled_calls=conversation.stalled_calls
+    )
 
 
 def _given_text(text: str) -> RowText:
+    if text.endswith(("|>\n", "|>\r\n")):  # the line end of a file, which is in no message
+        text = text.rstrip("\r\n")
     try:
         parsed = parse_harmony(text)
     except Refusal as refusal:
@@ -387,5 +440,6 @@ def _given_text(text: str) -> RowText:
         return RowText(ParsedText(text, (), None, text.encode("utf-8")), [], None, True, {}, refusal)
     messages = parsed.conversation
     analysis = sum(message.channel == "analysis" for message in messages)
-    counts = {"analysis_given": analysis, "analysis_rendered": analysis}
-    return RowText(parsed, messages, parsed.template, True, counts)
+    counts = {"analysis_given": analysis, "analysis_rendered": analysis, **think_tag_counts(messages)}
+    stalled_calls = read_log(messages).count_stalled() if parsed.calls else 0
+    return RowText(parsed, messages, parsed.template, True, counts, stalled_calls=stalled_calls)

@@ -42,7 +42,7 @@ from pipeline_assets.corpus.harmony import prompt
 from pipeline_assets.corpus.harmony.encode import render_harmony
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Role, Template
 from pipeline_assets.corpus.harmony.parse import parse_harmony
-from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA, data_files
+from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA, data_files, select_columns
 from pipeline_assets.corpus.nemotron.sections import CORRECTNESS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
@@ -351,7 +351,7 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: BuildFolder, has_loo
         JsonlZstWriter(folder.path(dropped_name), level=3) as dropped,
     ):
         for group in range(file.num_row_groups):
-            table: pa.Table = file.read_row_group(group)
+            table = select_columns(file.read_row_group(group))
             tags: list[Decision | None] = []
             stays = np.ones(table.num_rows, bool)
             for row in range(table.num_rows):

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -22,6 +22,8 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput, nullable, numb
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
 from pipeline_assets.corpus.harmony.message import Refusal
 from pipeline_assets.corpus.nemotron.conversation import RowText, row_text
+from pipeline_assets.corpus.nemotron.message_text import THINK, UNREAD
+from pipeline_assets.corpus.nemotron.row_census import OTHERS
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
 from pipeline_assets.corpus.nemotron.row_columns import (
     RowMetadata,
@@ -54,6 +56,11 @@ from pipeline_assets.corpus.tokens.o200k_harmony import Driver, Encoder
 logger = logging.getLogger("corpusmill")
 
 
+INVALID = "invalid_harmony"
+BY_NAME: Final = (INVALID, UNREAD, THINK)  # counts of several names each, `COUNT/NAME`
+_MAX_NAMES = 64
+
+
 @dataclass(frozen=True)
 class NormalisedRows:
     """What a block of rows gives.
@@ -64,7 +71,7 @@ class NormalisedRows:
         dropped: those that the settings leave out, in their order.
         counts: `rows_in`, `rows_out`, `rejected_REASON` and `dropped_REASON` for each reason; of rows out:
             `analysis_given`, `analysis_rendered` (messages on the analysis channel), and what `Conversation` counts.
-            Those of blocks add up.
+            `invalid_harmony/REASON`: external texts that are no Harmony, kept or dropped. Those of blocks add up.
         tools: the lists of tools that rows out declare, canonical JSON by id.
     """
 
@@ -107,6 +114,9 @@ def normalise_rows(
     counts.update(f"{_DROPPED}{row.reason}" for row in dropped)
     for draft in drafts:
         counts.update(draft.text.counts)
+        if draft.text.refusal is not None:
+            counts[f"{INVALID}/{draft.text.refusal.reason}"] += 1
+    counts.update(f"{INVALID}/{row.detail.partition(':')[0]}" for row in dropped if row.reason == INVALID)
     tools = {draft.tools.tools_id: draft.tools.canonical for draft in drafts if draft.tools is not None}
     return NormalisedRows(_batch(drafts, encoded, settings, origin), rejects, dropped, counts, tools)
 
@@ -140,7 +150,7 @@ def _drafts(
 def _dropped_by(draft: _Draft, settings: RowSettings) -> tuple[str, str] | None:
     """The setting that leaves a row out, as a reason, and what was seen."""
     if settings.drop_invalid_harmony and draft.text.refusal is not None:
-        return "invalid_harmony", str(draft.text.refusal)
+        return INVALID, str(draft.text.refusal)
     if settings.drop_empty_completion and not has_completion(draft.text.parsed, settings.loss):
         return "empty_completion", "the text doesn't end with words of the assistant that count in the loss"
     return None
@@ -227,7 +237,10 @@ _SUMS = {
     "completion_tokens": "stats_completion_tokens",
     "tool_calls": "stats_tool_calls",
     "empty_messages": "quality_empty_messages",
+    "control_characters": "quality_control_characters",
+    "stalled_calls": "quality_stalled_calls",
 }
+_CHANNELS = "quality_known_channels"
 _REJECTED, _DROPPED = "rejected_", "dropped_"
 
 
@@ -254,7 +267,8 @@ def normalise_shard(
     """Files: the rows, `SCHEMA`, ids not numbered; their ids as `document` has them; rejects; tools, a line
     `[id, canonical JSON]` each, by id; rows that are dropped, as rejects are told. Counts: `rows` read, `documents`,
     `rejected/<reason>`, `dropped/<reason>`, `tokens`, `completion_tokens`, `tool_calls`, `empty_messages`,
-    `spot_checked`, and what `NormalisedRows` counts besides.
+    `control_characters`, `stalled_calls`, `unknown_channels` (rows), `spot_checked`, and what
+    `NormalisedRows` counts besides.
 
     Args:
         window: has no part in this: rows aren't known before they are read.
@@ -296,7 +310,19 @@ def normalise_shard(
         writer.output(tools_name),
         write_rows(folder.path(dropped_name), dropped_name, [row.to_json() for row in dropped], zstd_level),
     ]
-    return Receipt(files, dict(counts))
+    return Receipt(files, bounded(counts))
+
+
+def bounded(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return counts with at most 64 names of unread keys, the most frequent; the others are added up."""
+    rest = f"{UNREAD}/{OTHERS}"
+    names = sorted(
+        (name for name in counts if name.startswith(f"{UNREAD}/") and name != rest),
+        key=lambda name: (-counts[name], name),
+    )
+    others = frozenset(names[_MAX_NAMES:])
+    kept = {name: count for name, count in counts.items() if name not in others}
+    return kept | ({rest: kept.get(rest, 0) + sum(counts[name] for name in others)} if others else {})
 
 
 def _normalise_block(block: _Block, settings: RowSettings, origin: RowOrigin, encoder: Encoder) -> NormalisedRows:
@@ -354,6 +380,7 @@ def _counts(found: NormalisedRows) -> Counter[str]:
             counts[name] += count
     for name, column in _SUMS.items():
         counts[name] += int(numbers(found.batch.column(column)).sum())
+    counts["unknown_channels"] += sum(known is False for known in found.batch.column(_CHANNELS).to_pylist())
     return counts
 
 

@@ -34,7 +34,7 @@ from pipeline_assets.corpus.formats.compression import read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, strings
 from pipeline_assets.corpus.harmony.message import STRUCTURE
 from pipeline_assets.corpus.nemotron.inventory import write_text
-from pipeline_assets.corpus.nemotron.normalise_rows import normalise_shard
+from pipeline_assets.corpus.nemotron.normalise_rows import BY_NAME, bounded, normalise_shard
 from pipeline_assets.corpus.nemotron.row_columns import numbered
 from pipeline_assets.corpus.nemotron.schema import DATA, DROPPED_FILE, SCHEMA
 from pipeline_assets.corpus.nemotron.sections import Domain, NormaliseRules, RowOrigin
@@ -129,7 +129,7 @@ def _normalise(
     warm_up = functools.partial(load_tokenizers, tokenizer_sha256, driver, rows, STRUCTURE)
     settings = settings_for(building, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
     receipts = list(run_stage(f"normalise-{driver}", work, shards, building, settings, warm_up))
-    counts = total_counts(receipts)
+    counts = bounded(total_counts(receipts))
     _check(building, receipts, counts, rules, reject_words(files))
     outputs = [
         *_publish(building, receipts, origin.split, settings),
@@ -139,6 +139,7 @@ def _normalise(
     ]
     apart = ("rows", "spot_checked")
     told = {name: count for name, count in counts.items() if name not in apart and "/" not in name}
+    by_name = {kind: _below(counts, kind) for kind in BY_NAME if _below(counts, kind)}
     decisions = {
         "template": str(rules.rows.template),
         "analysis": str(rules.rows.analysis),
@@ -146,10 +147,15 @@ def _normalise(
     }
     return BuildResult(
         files=outputs,
-        counts={"ledger": Ledger.of(counts).to_json(), **told},
+        counts={"ledger": Ledger.of(counts).to_json(), **told, **by_name},
         decisions=decisions,
         provenance={"tokenizer_driver": driver},
     )
+
+
+def _below(counts: Mapping[str, int], kind: str) -> dict[str, int]:
+    """Return the counts `KIND/NAME` by name."""
+    return {name.removeprefix(f"{kind}/"): count for name, count in counts.items() if name.startswith(f"{kind}/")}
 
 
 def _check(

@@ -36,6 +36,7 @@ from pipeline_assets.corpus.nemotron.schema import (
     condition_of,
     data_files,
     rows_that_hold,
+    select_columns,
 )
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -183,7 +184,7 @@ def _choose(shard: _Shard, pools: Sequence[str], recipe: PoolsRecipe) -> Counter
     chosen, counts = [np.zeros((0, len(pools)), bool)], Counter[str]()
     with open_parquet(shard.file) as file:
         for group in range(file.num_row_groups):
-            frame = pl.DataFrame(pl.from_arrow(file.read_row_group(group, asked)))
+            frame = pl.DataFrame(pl.from_arrow(select_columns(file.read_row_group(group, asked), asked)))
             chosen.append(_chosen(frame, pools, recipe, counts))
     durable.make_folder(shard.chosen.parent)
     with durable.DurableFile(shard.chosen) as written:
@@ -248,7 +249,7 @@ def _chosen_rows(shard: _Shard) -> Iterator[pa.Table]:
     chosen, first = np.load(shard.chosen), 0
     with open_parquet(shard.file) as file:
         for group in range(file.num_row_groups):
-            table: pa.Table = file.read_row_group(group, use_threads=False)
+            table = select_columns(file.read_row_group(group, use_threads=False))
             rows = chosen[first : first + table.num_rows]
             first += table.num_rows
             if rows.any():

@@ -120,14 +120,17 @@ COVERED = {
 
 
 def texts_parse(shards: Artifact) -> Verdict:
-    """Every text that says it is Harmony is, and no other."""
+    """Every text that says it is Harmony is, and no other. External texts that are none are counted by reason."""
     rows, faults = 0, []
     for name, batch in _batches(shards, ["id", "text", "quality_valid_harmony"]):
         ids = batch.column("id")
         faults += [f"{name} {ids[row]}: {why}" for row, why in unparsed_rows(batch)]
         rows += batch.num_rows
     words = f"{len(faults):,} of {rows:,} texts are not what they say: {faults[0]}" if faults else f"{rows:,} texts"
-    return Verdict(not faults, words, {"texts": rows, "unparsed": len(faults)})
+    invalid: dict[str, int] = shards.manifest.identity.counts.get("invalid_harmony", {})
+    words += "".join(f"; {count:,} source rows are no Harmony: {reason}" for reason, count in invalid.items())
+    by_reason = {f"invalid_{reason}": count for reason, count in invalid.items()}
+    return Verdict(not faults, words, {"texts": rows, "unparsed": len(faults), **by_reason})
 
 
 def tokens_round_trip(shards: Artifact) -> Verdict:

@@ -26,6 +26,7 @@ from pipeline_assets.corpus.harmony.parse import ParsedText
 from pipeline_assets.corpus.nemotron.conversation import RowText, proof_task
 from pipeline_assets.corpus.nemotron.sections import Domain, RowSettings
 from pipeline_assets.corpus.nemotron.source_rows import Row, canonical_text, has_value, text_of
+from pipeline_assets.corpus.nemotron.text_flags import count_control_characters, has_known_channels
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, calls_fit_tools
 from pipeline_assets.corpus.readers.columns import is_nested_within
 
@@ -368,6 +369,9 @@ class RowQuality(NamedTuple):
         is_duplicate, duplicate_of, similarity: null; who finds duplicates sets them.
         repetition: `repeated_fraction` of its tokens.
         empty_messages: of whatever role; whether the last one is empty is told by `completion_nonempty`.
+        known_channels: null where the text is no Harmony.
+        control_characters: see `count_control_characters`.
+        stalled_calls: see `CallLog.count_stalled`.
     """
 
     valid_harmony: bool
@@ -379,6 +383,9 @@ class RowQuality(NamedTuple):
     length: Length
     repetition: float
     empty_messages: int
+    known_channels: bool | None
+    control_characters: int
+    stalled_calls: int
 
 
 def has_completion(parsed: ParsedText, loss: LossMode) -> bool:
@@ -404,6 +411,9 @@ def row_quality(text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | No
         length_of(len(encoded.ids)),
         repeated_fraction(encoded.ids),
         sum([not message.content.strip() for message in text.parsed.conversation[:-1]]),
+        has_known_channels(text.parsed),
+        count_control_characters(text.parsed),
+        text.stalled_calls,
     )
 
 

@@ -6,7 +6,7 @@ RowMetadata, RowQuality and RowStats say the rules of columns.
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Final
 
 import numpy as np
@@ -79,6 +79,15 @@ _COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "quality_length": (_TEXT, "`short` (below 128 tokens), `long` (above 16,384) or `normal`."),
     "quality_repetition": (_FLOAT, "Share of its runs of 16 tokens that occurred in it before, 0 to 1."),
     "quality_empty_messages": (_SMALL, "Messages before the last one that hold nothing but blanks."),
+    "quality_known_channels": (
+        _TRUTH,
+        "Whether all channels are Harmony's: `analysis`, `commentary`, `final`; null where the text is no Harmony.",
+    ),
+    "quality_control_characters": (
+        _SMALL,
+        "Control characters but tab and line ends, also as escapes of JSON: U+0008 may have been `\\b` of LaTeX.",
+    ),
+    "quality_stalled_calls": (_SMALL, "Calls that repeat an equal one after two equal replies."),
     "stats_char_len": (_WHOLE, "Characters (code points) of the text."),
     "stats_approx_tokens": (_WHOLE, "The same as `stats_tokens`."),
     "stats_tokens": (_WHOLE, "o200k Harmony tokens of the text, control tokens included."),
@@ -96,6 +105,14 @@ _COLUMNS: dict[str, tuple[pa.DataType, str]] = {
 }
 SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()])
 COLUMNS: Final = {name: said for name, (_, said) in _COLUMNS.items()}
+
+
+def select_columns(table: pa.Table, names: Iterable[str] = SCHEMA.names) -> pa.Table:
+    """Select columns of the schema; one that rows of an earlier version lack is null."""
+    schema = pa.schema([SCHEMA.field(name) for name in names])
+    known = set(table.column_names)
+    columns = [table[field.name] if field.name in known else pa.nulls(table.num_rows, field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def data_files(shards: Artifact) -> list[str]:

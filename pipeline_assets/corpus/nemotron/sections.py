@@ -12,6 +12,7 @@ from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast, LossMode
 from pipeline_assets.corpus.harmony.message import Analysis, Template
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, SystemContent
+from pipeline_assets.corpus.nemotron.message_text import REASONING_KEYS, ThinkTags
 from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of, partition_key
 from pipeline_assets.corpus.spine.lineage import AREAS
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -64,6 +65,8 @@ class RowSettings:
             so.
         keep_user_names: the column `user_name` goes into `meta_source_json`.
         keep_urls: the columns `url` and `user_url` do.
+        reasoning_key: of messages, has the reasoning; None reads it from each of `REASONING_KEYS`.
+        think_tags: what becomes of `<think>` blocks in content of the assistant.
     """
 
     template: Template
@@ -74,6 +77,8 @@ class RowSettings:
     drop_empty_completion: bool
     keep_user_names: bool = False
     keep_urls: bool = False
+    reasoning_key: str | None = None
+    think_tags: ThinkTags = ThinkTags.KEEP
 
     def __post_init__(self) -> None:
         if self.system is not None and self.system.tools:
@@ -119,7 +124,7 @@ class NormaliseRules:
     tokenizer_sha256: str
 
 
-NORMALISE_STAGE = StageVersion("nemotron_normalise", 4)
+NORMALISE_STAGE = StageVersion("nemotron_normalise", 5)
 PROMPTS_STAGE = StageVersion("nemotron_prompts", 1)
 DEDUPLICATED_STAGE = StageVersion("nemotron_deduplicated", 1)
 SHARD_BYTES = 1 << 27  # of a split, that become one Parquet file
@@ -153,6 +158,9 @@ class SystemMessage(RecipePart):
     channel_required: bool = GPT_OSS_SYSTEM.channel_required
 
 
+_LATER = {"reasoning_key": None, "think_tags": "keep"}
+
+
 class RowsRecipe(RecipePart):
     """How rows become texts, see `RowSettings`, and how they lie in files.
 
@@ -170,6 +178,12 @@ class RowsRecipe(RecipePart):
     )
     loss: Annotated[AssistantAllLoss | AssistantLastLoss, pydantic.Field(discriminator="mode")] = AssistantAllLoss()
     system: SystemMessage | None = SystemMessage()
+    reasoning_key: Annotated[
+        str | None, Option(f"Message key of reasoning; by default each of {', '.join(REASONING_KEYS)}.")
+    ] = None
+    think_tags: Annotated[
+        ThinkTags, pydantic.Field(strict=False), Option("<think> blocks of the assistant: keep, split or drop.")
+    ] = ThinkTags.KEEP
     drop_invalid_harmony: Annotated[bool, Option("Leave out rows whose own text is no Harmony.")] = False
     drop_empty_completion: Annotated[bool, Option("Leave out rows that don't end with the assistant's words.")] = False
     keep_user_names: bool = False
@@ -186,6 +200,19 @@ class RowsRecipe(RecipePart):
         if self.template is Template.PLAIN_1 and self.system is not None and self.system.valid_channels:
             raise ValueError("plain/1 has no channels: its `system` has `valid_channels: []`")
         return self
+
+    @pydantic.field_validator("reasoning_key")
+    @classmethod
+    def _is_free(cls, name: str | None) -> str | None:
+        if name in ("", "role", "content", "tool_calls"):
+            raise ValueError(f"must name a message key other than role, content and tool_calls, got {name!r}")
+        return name
+
+    @pydantic.model_serializer(mode="wrap")
+    def _omit_later_keys(self, serialize: pydantic.SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Omit keys of later versions that have their default, so that they change no digest."""
+        content: dict[str, object] = serialize(self)
+        return {name: value for name, value in content.items() if name not in _LATER or value != _LATER[name]}
 
     def content_of_rows(self) -> dict[str, Any]:
         """The same without the tokenizer, which manifests name beside it."""
@@ -210,6 +237,8 @@ class RowsRecipe(RecipePart):
             drop_empty_completion=self.drop_empty_completion,
             keep_user_names=self.keep_user_names,
             keep_urls=self.keep_urls,
+            reasoning_key=self.reasoning_key,
+            think_tags=self.think_tags,
         )
         return NormaliseRules(rows, self.max_rows, self.shard_bytes, self.max_reject_fraction, self.tokenizer.sha256)
 

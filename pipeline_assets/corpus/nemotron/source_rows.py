@@ -112,7 +112,7 @@ class RowFault(Exception):
 
 
 # In messages null counts as absent wherever it is looked for, but for what becomes JSON text of its own.
-_TEXTS_OF_MESSAGES = frozenset({"content", "reasoning_content", "arguments"})
+_TEXTS_OF_MESSAGES = frozenset({"content", "reasoning_content", "thinking", "reasoning", "arguments"})
 
 
 @dataclass(frozen=True)

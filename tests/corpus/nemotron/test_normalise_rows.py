@@ -110,7 +110,8 @@ def test_no_content_forges_a_turn(turns: list[tuple[str, str, str]]) -> None:
     said = [
         (author, content)
         for role, content, reasoning in turns
-        for author, content in ([(role, reasoning)] if role == "assistant" and reasoning else []) + [(role, content)]
+        for author, content in ([(role, reasoning)] if role == "assistant" and reasoning.strip() else [])
+        + [(role, content)]
     ]
     if any(SPECIAL.search(content) for _, content in said):
         assert [reject.reason for reject in result.rejects] == ["control_tokens_in_content"]

@@ -23,12 +23,12 @@ from pipeline_assets.corpus.nemotron import normalise_rows
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE, NormaliseRules, RowOrigin
+from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE, NormaliseRules, RowOrigin, RowsRecipe
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.rows.comparison import document_changes
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
@@ -269,3 +269,27 @@ def test_killed_at_a_seeded_point_it_goes_on_to_the_same_files(
 
     assert finished.manifest.digest == undisturbed
     assert [item for item in verify(finished.folder) if isinstance(item, Damage)] == []
+
+
+@pytest.mark.parametrize("shard_bytes", [400, 1 << 20])
+def test_names_of_keys_that_are_not_read_are_bounded_whatever_the_shards(tmp_path: Path, shard_bytes: int) -> None:
+    rows = [{"messages": [{**QUESTION, f"key_{number:03d}": 1, "often": 1}, ANSWER]} for number in range(100)]
+
+    built = build(tmp_path, write(tmp_path / "in", rows), replace(RULES, shard_bytes=shard_bytes))
+
+    counts = built.manifest.identity.counts
+    unread = counts["unread_message_keys"]
+    assert len(unread) == 65 and unread["user.often"] == 100
+    assert unread["(others)"] == 100 - 63
+    assert sum(unread.values()) == counts["message_fields_unread"] == 200
+
+
+def test_new_keys_with_their_defaults_are_not_in_the_recipe_of_rows() -> None:
+    content = RowsRecipe().content()
+
+    assert RowsRecipe.from_content({**content, "reasoning_key": None, "think_tags": "keep"}).content() == content
+    assert not {"reasoning_key", "think_tags"} & content.keys()
+    named = RowsRecipe.from_content({**content, "reasoning_key": "thoughts", "think_tags": "drop"}).content()
+    assert (named["reasoning_key"], named["think_tags"]) == ("thoughts", "drop")
+    with pytest.raises(UsageError, match="must name a message key other than role, content and tool_calls"):
+        RowsRecipe.from_content({**content, "reasoning_key": "content"})

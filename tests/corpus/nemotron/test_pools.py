@@ -34,15 +34,15 @@ def row(number: int, **columns: Any) -> Row:
     return {**empty, **said, "source_file": "low.jsonl", "source_row": number, **columns}
 
 
-def rows_artifact(root: Path, *files: list[Row], name: str = "low") -> Artifact:
+def rows_artifact(root: Path, *files: list[Row], name: str = "low", schema: pa.Schema = SCHEMA) -> Artifact:
     """Deduplicated rows of a split, in files."""
 
     def make(building: Any) -> BuildResult:
         written: list[OutputFile] = []
         for number, rows in enumerate(files):
             path = f"data/{name}-{number:05d}-of-{len(files):05d}.parquet"
-            table = pa.Table.from_pylist(rows, SCHEMA)
-            written.append(write_table(building.path(path), path, [table], SCHEMA))
+            table = pa.Table.from_pylist(rows, schema)
+            written.append(write_table(building.path(path), path, [table], schema))
         return BuildResult(written, {}, {})
 
     return Target("made/rows", name, Path("made", name), STAGE, {}).build(root, make, True, {})
@@ -93,6 +93,19 @@ def test_a_row_is_in_every_pool_whose_conditions_hold_of_it(tmp_path: Path) -> N
         assert pq.read_schema(path).equals(SCHEMA)
         for one in pq.read_table(path).to_pylist():
             assert one == MIXED[one["source_row"]]
+
+
+def test_columns_that_rows_of_an_earlier_version_lack_are_null(tmp_path: Path) -> None:
+    later = ("quality_known_channels", "quality_stalled_calls")
+    rows = rows_artifact(tmp_path, MIXED, schema=pa.schema([field for field in SCHEMA if field.name not in later]))
+    recipe = PoolsRecipe(rules={"stalled": ("quality_stalled_calls > 0",), "all": ("stats_tokens > 0",)})
+
+    pools = pools_of(tmp_path, {"low": rows}, recipe)
+
+    [pool] = pools.folder.glob("candidates_all/*.parquet")
+    assert pq.read_schema(pool).equals(SCHEMA)
+    assert sorted(pq.read_table(pool).to_pylist(), key=lambda one: str(one["id"])) == MIXED
+    assert "stalled" in pools.manifest.identity.decisions["left_out"]
 
 
 def test_datasets_reads_a_pool_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

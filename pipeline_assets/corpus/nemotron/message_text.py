@@ -1,0 +1,167 @@
+"""The text of a message's content and reasoning.
+
+A list of text parts is joined, a list with a media part makes the row a reject, and any other value becomes JSON.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Final
+
+from pipeline_assets.corpus.harmony.message import JsonValue, Message, content_text
+from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, has_value
+
+REASONING_KEYS: Final = ("reasoning_content", "thinking", "reasoning")
+AS_JSON: Final = "messages_as_json"
+UNREAD: Final = "unread_message_keys"
+THINK: Final = "think_tags"
+UNPAIRED: Final = "unpaired"
+_KEY_CHARACTERS = 80
+_MEDIUM = r"(?:image|audio|video|file|document|media)"
+_MEDIA_PART = re.compile(rf"(?:in|out)put_{_MEDIUM}|{_MEDIUM}(?:_(?:url|file|data|embeds))?|inline_data")
+# Results of tools have entries of these types too, such as the files of a folder.
+_COMMON_WORD = re.compile(_MEDIUM)
+_TAG = re.compile("</?think>")
+
+
+class ThinkTags(StrEnum):
+    """Treatment of `<think>…</think>` in content of the assistant.
+
+    `keep`: the text is unchanged. `split`: each block becomes a message on the analysis channel, in its place. `drop`:
+    blocks are removed. Content whose tags do not pair up is unchanged under each of them.
+    """
+
+    KEEP = "keep"
+    SPLIT = "split"
+    DROP = "drop"
+
+
+def unread_key(owner: str, key: str) -> str:
+    """Return the count name of an unread key, in printable characters."""
+    short = key[:_KEY_CHARACTERS]
+    return f"{UNREAD}/{owner}.{short if short.isprintable() else ascii(short)[1:-1]}"
+
+
+def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
+    """Return the text of a content or reasoning.
+
+    Args:
+        role: of the message; entries of a tool's result that have a type `file` or `image` of their own are no media.
+        counts: counts `messages_as_json`, and keys of text parts that are not read.
+
+    Raises:
+        RowFault: `malformed_message`: a list, or a list inside it, has a media part.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value:
+        if (medium := _first_medium(value, is_reply=role == "tool")) is not None:
+            raise RowFault(RowReason.MALFORMED_MESSAGE, f"a part of the {role}'s message is {medium!r:.80}")
+        parts = [part for part in value if isinstance(part, dict) and _is_text(part)]
+        if len(parts) == len(value):
+            unread = (key for part in parts for key in part if key not in ("type", "text") and has_value(part[key]))
+            counts.update(unread_key(f"{role}.content[]", key) for key in unread)
+            return "".join(str(part["text"]) for part in parts)
+    counts[AS_JSON] += 1
+    return content_text(value)
+
+
+def _is_text(part: Row) -> bool:
+    return part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def _first_medium(parts: Iterable[JsonValue], is_reply: bool) -> str | None:
+    """Return the type of the first media part in nested lists; None without one."""
+    for part in parts:
+        inner = part
+        if isinstance(part, dict):
+            if (medium := _medium(part, is_reply)) is not None:
+                return medium
+            inner = part.get("content")
+        if isinstance(inner, list) and (medium := _first_medium(inner, is_reply)) is not None:
+            return medium
+    return None
+
+
+def _medium(part: Row, is_reply: bool) -> str | None:
+    """Return the type of a media part, or the only key of one without a type."""
+    kind, keys = part.get("type"), [key for key in part if has_value(part[key])]
+    if kind == "text":
+        return next((key for key in keys if _MEDIA_PART.fullmatch(key) and not _COMMON_WORD.fullmatch(key)), None)
+    if isinstance(kind, str):
+        is_entry = is_reply and _COMMON_WORD.fullmatch(kind) and not _has_payload(part, kind)
+        return kind if _MEDIA_PART.fullmatch(kind) and not is_entry else None
+    is_alone = len(keys) == 1 and not is_reply and keys[0] not in ("file", "document", "media")
+    return keys[0] if is_alone and _MEDIA_PART.fullmatch(keys[0]) else None
+
+
+def _has_payload(part: Row, kind: str) -> bool:
+    """Check for what a medium has and an entry of a tool's result has not."""
+    return any(isinstance(part.get(key), dict) for key in (kind, "source")) or "mimeType" in part
+
+
+def read_reasoning(message: Row, keys: Sequence[str], counts: Counter[str]) -> str | None:
+    """Return the reasoning of an assistant message; None if missing or blank.
+
+    A true or false under such a key is a switch, and counted as a key that is not read.
+
+    Raises:
+        RowFault: `malformed_message`: two keys have different text, or one has a media part.
+    """
+    texts: dict[str, str] = {}
+    for key in keys:
+        value = message.get(key)
+        if isinstance(value, bool):
+            counts[unread_key("assistant", key)] += 1
+        elif has_value(value) and (text := read_text(value, "assistant", counts)).strip():
+            texts[key] = text
+    if len(set(texts.values())) > 1:
+        raise RowFault(RowReason.MALFORMED_MESSAGE, f"{' and '.join(texts)} have different text")
+    return next(iter(texts.values()), None)
+
+
+def think_parts(content: str) -> list[tuple[bool, str]] | None:
+    """Cut a content at its outermost `<think>` blocks.
+
+    Line ends around a thought, and those behind its block, belong to the tags.
+
+    Returns:
+        (is a thought, text) in order, the last one a text; None if the tags do not pair up.
+    """
+    parts: list[tuple[bool, str]] = []
+    depth = start = 0
+    for tag in _TAG.finditer(content):
+        is_opening = tag.group() == "<think>"
+        if depth == (0 if is_opening else 1):
+            text = content[start : tag.start()]
+            parts.append((not is_opening, text.lstrip("\r\n") if is_opening and parts else text))
+            start = tag.end()
+        depth += 1 if is_opening else -1
+        if depth < 0:
+            return None
+    rest = content[start:]
+    parts.append((False, rest.lstrip("\r\n") if parts else rest))
+    return None if depth else [(is_thought, text.strip("\r\n") if is_thought else text) for is_thought, text in parts]
+
+
+def count_think_tags(owner: str, text: str, counts: Counter[str]) -> bool:
+    """Count a text with `<think>` tags under its owner; return False without tags.
+
+    Args:
+        owner: the role, or `analysis` for reasoning.
+    """
+    has_tags = "<think>" in text or "</think>" in text
+    if has_tags:
+        counts[f"{THINK}/{owner}"] += 1
+        if owner == "assistant" and think_parts(text) is None:
+            counts[f"{THINK}/{UNPAIRED}"] += 1
+    return has_tags
+
+
+def think_tag_counts(messages: Iterable[Message]) -> Counter[str]:
+    """Count the messages of an external text that have `<think>` tags."""
+    counts: Counter[str] = Counter()
+    for message in messages:
+        count_think_tags("analysis" if message.channel == "analysis" else str(message.role), message.content, counts)
+    return counts

@@ -1,0 +1,72 @@
+"""Calls that repeat an equal call after two equal replies."""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
+
+import msgspec
+
+from pipeline_assets.corpus.harmony.message import Message, Role
+from pipeline_assets.corpus.nemotron.source_rows import canonical_text
+
+_EQUAL_REPLIES = 2
+
+
+class CallLog:
+    """Calls of a conversation and the replies to them, in order."""
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[str, str]] = []
+        self._events: list[tuple[int, str | None]] = []
+
+    def add_call(self, name: str, arguments: str) -> int:
+        """Add a call and return its place among the calls."""
+        self._events.append((len(self._calls), None))
+        self._calls.append((name, arguments))
+        return len(self._calls) - 1
+
+    def add_reply(self, call: int, content: str) -> None:
+        """Add the reply to a call."""
+        self._events.append((call, content))
+
+    def count_stalled(self) -> int:
+        """Count calls before which the last two replies to equal calls were equal.
+
+        Calls are equal if they name one tool with the same arguments, whatever the order of keys. Other calls may come
+        between them.
+        """
+        times = Counter(name for name, _ in self._calls)
+        if max(times.values(), default=0) <= _EQUAL_REPLIES:
+            return 0
+        keys = [(name, _canonical(arguments)) for name, arguments in self._calls]
+        replies: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        stalled = 0
+        for call, content in self._events:
+            earlier = replies[keys[call]]
+            if content is not None:
+                earlier.append(content)
+            elif len(earlier) >= _EQUAL_REPLIES and earlier[-1] == earlier[-2]:
+                stalled += 1
+        return stalled
+
+
+def _canonical(arguments: str) -> str:
+    """Return JSON with sorted keys, and other text unchanged."""
+    try:
+        return canonical_text(msgspec.json.decode(arguments))
+    except (msgspec.DecodeError, RecursionError):
+        return arguments
+
+
+def read_log(messages: Iterable[Message]) -> CallLog:
+    """Return the log of an external text.
+
+    A reply belongs to the first call of its tool that has no reply yet.
+    """
+    log = CallLog()
+    waiting: defaultdict[str | None, deque[int]] = defaultdict(deque)
+    for message in messages:
+        if message.is_call:
+            waiting[message.recipient].append(log.add_call(str(message.recipient), message.content))
+        elif message.role is Role.TOOL and waiting[message.name]:
+            log.add_reply(waiting[message.name].popleft(), message.content)
+    return log

@@ -1,0 +1,39 @@
+"""Soft flags that are measured on a text."""
+
+import re
+
+import msgspec
+
+from pipeline_assets.corpus.harmony.parse import ParsedText
+
+_CHANNELS = frozenset({None, "analysis", "commentary", "final"})
+_CONTROLS = bytes(code for code in (*range(32), 127) if code not in b"\t\n\r")
+_JSON = re.compile(r"\s*[{\[]")
+_ESCAPE = re.compile(r"\\(?:([bf]|u00(?:0[0-8bcefBCEF]|1[0-9a-fA-F]|7[fF]))|.)", re.DOTALL)
+
+
+def has_known_channels(parsed: ParsedText) -> bool | None:
+    """Check that every channel is one of Harmony's; None for invalid Harmony."""
+    return all(message.channel in _CHANNELS for message in parsed.conversation) if parsed.messages else None
+
+
+def count_control_characters(parsed: ParsedText) -> int:
+    """Count control characters, as characters and as escapes in JSON messages.
+
+    They are U+0000 to U+001F and U+007F without tab, line feed and carriage return. U+0008 in particular is what JSON
+    makes of LaTeX's `\\boxed` and `\\begin` if they are written with one backslash.
+    """
+    raw = len(parsed.utf8) - len(parsed.utf8.translate(None, _CONTROLS))
+    return raw + sum(_escaped(message.content) for message in parsed.conversation if _JSON.match(message.content))
+
+
+def _escaped(content: str) -> int:
+    """Count escapes of control characters in JSON; 0 for other content, such as LaTeX."""
+    count = sum(found.group(1) is not None for found in _ESCAPE.finditer(content)) if "\\" in content else 0
+    if not count:
+        return 0
+    try:
+        msgspec.json.decode(content)
+    except (msgspec.DecodeError, RecursionError):
+        return 0
+    return count

@@ -1,0 +1,272 @@
+"""Content, reasoning and `<think>` tags of rows of other publishers."""
+
+from dataclasses import replace
+
+import pytest
+from rows_made import ANSWER, LOOKUP, QUESTION, SETTINGS, called, normalised, reason_of, row_of, text_of
+
+from pipeline_assets.corpus.harmony.message import Analysis, Template
+from pipeline_assets.corpus.nemotron.message_text import ThinkTags, unread_key
+
+USER = "<|start|>user<|message|>2 + 2?<|end|>"
+ANALYSIS = "<|start|>assistant<|channel|>analysis<|message|>"
+FINAL = "<|start|>assistant<|channel|>final<|message|>"
+COMMENTARY = "<|start|>assistant<|channel|>commentary<|message|>"
+IMAGE = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+
+
+def part(text: str) -> dict[str, object]:
+    return {"type": "text", "text": text}
+
+
+def user(content: object) -> dict[str, object]:
+    return {"role": "user", "content": content}
+
+
+def answered(content: object, **keys: object) -> str:
+    """Return the text of an answer."""
+    return text_of(QUESTION, {**ANSWER, "content": content, **keys}).removeprefix(USER)
+
+
+@pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
+def test_text_parts_are_joined_for_every_role(role: str) -> None:
+    def row(content: object) -> dict[str, object]:
+        return {"messages": [QUESTION, called({}), {"role": role, "content": content, "name": None}, ANSWER]}
+
+    joined = normalised(row([part("2 +"), part(" 2?")]))
+
+    assert joined.batch.column("text").to_pylist() == [row_of(row("2 + 2?"))["text"]]
+    assert "messages_as_json" not in joined.counts
+
+
+def test_text_parts_of_one_schema_are_joined_though_it_has_null_for_media() -> None:
+    filled = [{**part("2 + 2?"), "image_url": None}]
+
+    assert text_of(user(filled), ANSWER) == text_of(QUESTION, ANSWER)
+
+
+def test_keys_of_text_parts_that_are_not_read_are_counted_by_name() -> None:
+    counts = normalised(
+        {"messages": [user([{**part("2 + 2?"), "cache_control": {"type": "ephemeral"}}]), ANSWER]}
+    ).counts
+
+    assert counts["unread_message_keys/user.content[].cache_control"] == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [part("look"), IMAGE],
+        [IMAGE],
+        [[part("look"), IMAGE]],
+        [{"type": "tool_result", "content": [{"type": "image", "source": {"data": "AA=="}}]}],
+        [{"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}],
+        [{"type": "file", "file": {"file_id": "file-1"}}],
+        [part("read"), {"type": "input_file", "filename": "a.pdf", "file_data": "AA=="}],
+        [{"type": "input_image", "image_url": "https://example.org/a.png"}],
+        [{"type": "image_file", "image_file": {"file_id": "file-1"}}],
+        [{"type": "video", "video": "a.mp4"}],
+        [{"type": "video_url", "video_url": {"url": "a.mp4"}}],
+        [{"type": "image"}, part("look")],
+        [{"type": "audio", "audio_url": "a.wav"}],
+        [{"type": "document", "source": {"type": "base64"}}],
+        [{"image": "a.png"}, {"text": "look"}],
+        [{"image_url": {"url": "a.png"}}],
+        [{**part("look"), "image_url": {"url": "a.png"}}],
+    ],
+    ids=str,
+)
+def test_a_list_with_a_media_part_is_malformed(content: object) -> None:
+    assert reason_of({"messages": [user(content), ANSWER]}) == "malformed_message"
+    assert reason_of({"messages": [{"role": "system", "content": content}, QUESTION, ANSWER]}) == "malformed_message"
+
+
+@pytest.mark.parametrize(
+    ("content", "written"),
+    [
+        ([part("a"), "b"], '[{"text": "a", "type": "text"}, "b"]'),
+        ([{"type": "text"}], '[{"type": "text"}]'),
+        ([{"type": "text", "text": 4}], '[{"text": 4, "type": "text"}]'),
+        ([[part("a")]], '[[{"text": "a", "type": "text"}]]'),
+        (["a", "b"], '["a", "b"]'),
+        ([{"type": "output_text", "text": "a"}], '[{"text": "a", "type": "output_text"}]'),
+        ([{"file": "a.py"}, {"file": "b.py"}], '[{"file": "a.py"}, {"file": "b.py"}]'),
+        ([{"image_url": "a.png", "title": "A"}], '[{"image_url": "a.png", "title": "A"}]'),
+        (IMAGE, '{"image_url": {"url": "https://example.org/a.png"}, "type": "image_url"}'),
+        ({"b": [1], "a": None}, '{"a": null, "b": [1]}'),
+        (0, "0"),
+    ],
+    ids=str,
+)
+def test_any_other_content_becomes_json_and_is_counted(content: object, written: str) -> None:
+    result = normalised({"messages": [user(content), ANSWER]})
+
+    assert result.batch.column("text")[0].as_py().startswith(f"<|start|>user<|message|>{written}<|end|>")
+    assert result.counts["messages_as_json"] == 1
+
+
+@pytest.mark.parametrize("entry", [{"type": "file", "name": "a.py"}, {"type": "image", "url": "a.png"}])
+def test_entries_of_a_tools_result_may_have_types_of_media(entry: dict[str, object]) -> None:
+    row = {"messages": [QUESTION, called({}), {"role": "tool", "content": [entry]}, ANSWER]}
+
+    assert normalised(row).counts["messages_as_json"] == 1
+
+
+def test_media_that_a_tool_returns_are_malformed() -> None:
+    for medium in (IMAGE, {"type": "image", "data": "AA==", "mimeType": "image/png"}, {"type": "file", "file": {}}):
+        row = {"messages": [QUESTION, called({}), {"role": "tool", "content": [part("a"), medium]}, ANSWER]}
+        assert reason_of(row) == "malformed_message"
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "thinking", "reasoning"])
+def test_reasoning_is_read_from_each_of_three_keys(key: str) -> None:
+    assert answered("4", **{key: "Count."}) == f"{ANALYSIS}Count.<|end|>{FINAL}4<|return|>"
+    assert answered("4", **{key: [part("Co"), part("unt.")]}) == f"{ANALYSIS}Count.<|end|>{FINAL}4<|return|>"
+
+
+@pytest.mark.parametrize("blank", ["", " \n", "\u3000", [part(" ")]])
+def test_blank_reasoning_is_no_message(blank: object) -> None:
+    row = {"messages": [QUESTION, {**ANSWER, "reasoning_content": blank}]}
+
+    assert row_of(row)["text"] == USER + FINAL + "4<|return|>"
+    assert normalised(row).counts["analysis_given"] == 0
+
+
+def test_two_keys_with_equal_text_are_one_message_and_with_different_text_malformed() -> None:
+    assert answered("4", thinking="Count.", reasoning="Count.").count("Count.") == 1
+    assert answered("4", thinking="Count.", reasoning=" ").count("Count.") == 1
+    assert (
+        reason_of({"messages": [QUESTION, {**ANSWER, "thinking": "Count.", "reasoning": "Add."}]})
+        == "malformed_message"
+    )
+
+
+def test_a_switch_is_no_reasoning() -> None:
+    result = normalised({"messages": [QUESTION, {**ANSWER, "thinking": True, "reasoning_content": False}]})
+
+    assert result.batch.column("text").to_pylist() == [USER + FINAL + "4<|return|>"]
+    assert result.counts["unread_message_keys/assistant.thinking"] == 1
+
+
+def test_the_recipe_may_name_the_key_of_reasoning() -> None:
+    settings = replace(SETTINGS, reasoning_key="thoughts")
+    row = {"messages": [QUESTION, {**ANSWER, "thoughts": "Count.", "reasoning": "Add."}]}
+
+    result = normalised(row, settings=settings)
+
+    assert result.batch.column("text").to_pylist() == [f"{USER}{ANALYSIS}Count.<|end|>{FINAL}4<|return|>"]
+    assert result.counts["unread_message_keys/assistant.reasoning"] == 1
+
+
+def test_keys_that_are_not_read_are_counted_by_role_and_name() -> None:
+    row = {"messages": [{**QUESTION, "name": "ann", "weight": None}, {**ANSWER, "audio": {"id": 1}, "weight": 0}]}
+
+    counts = normalised(row, row).counts
+
+    assert {name: count for name, count in counts.items() if name.startswith("unread_message_keys/")} == {
+        "unread_message_keys/user.name": 2,
+        "unread_message_keys/assistant.audio": 2,
+        "unread_message_keys/assistant.weight": 2,
+    }
+
+
+@pytest.mark.parametrize(("key", "shown"), [("\x1b[2J", r"\x1b[2J"), ("a\nb", r"a\nb"), ("\ud800", r"\ud800")])
+def test_names_of_keys_are_shown_in_printable_characters(key: str, shown: str) -> None:
+    assert unread_key("user", key) == f"unread_message_keys/user.{shown}"
+    assert normalised({"messages": [{**QUESTION, key: 1}, ANSWER], "uuid": "a"}).counts[unread_key("user", key)] == 1
+
+
+TAGGED = [
+    # content, split, drop; the text behind the user's message
+    ("<think>\nCount.\n</think>\n\n4", f"{ANALYSIS}Count.<|end|>{FINAL}4", f"{FINAL}4"),
+    ("<think>Count.</think>", f"{ANALYSIS}Count.<|end|>{FINAL}", FINAL),
+    ("<think> </think>4", f"{FINAL}4", f"{FINAL}4"),
+    ("<think></think><think>Count.</think>4", f"{ANALYSIS}Count.<|end|>{FINAL}4", f"{FINAL}4"),
+    (
+        "<think>One.</think>So <think>Two.</think>\n4",
+        f"{ANALYSIS}One.<|end|>{COMMENTARY}So <|end|>{ANALYSIS}Two.<|end|>{FINAL}4",
+        f"{FINAL}So 4",
+    ),
+    ("<think>a<think>b</think>c</think>4", f"{ANALYSIS}a<think>b</think>c<|end|>{FINAL}4", f"{FINAL}4"),
+]
+UNPAIRED = ["<think>Count. 4", "Count.</think>4", "</think><think>", "<think>a<think>b</think>4", "a</think></think>"]
+
+
+@pytest.mark.parametrize(("content", "split", "drop"), TAGGED)
+def test_think_blocks_are_kept_split_or_dropped_as_the_recipe_says(content: str, split: str, drop: str) -> None:
+    row = {"messages": [QUESTION, {**ANSWER, "content": content}]}
+    texts = {"keep": FINAL + content, "split": split, "drop": drop}
+
+    results = {rule: normalised(row, settings=replace(SETTINGS, think_tags=ThinkTags(rule))) for rule in texts}
+
+    for rule, text in texts.items():
+        assert results[rule].batch.column("text").to_pylist() == [f"{USER}{text}<|return|>"]
+        assert results[rule].counts["think_tags/assistant"] == 1
+        assert "think_tags/unpaired" not in results[rule].counts
+
+
+@pytest.mark.parametrize("rule", ThinkTags)
+@pytest.mark.parametrize("content", UNPAIRED)
+def test_content_whose_tags_do_not_pair_up_is_unchanged_and_counted(content: str, rule: ThinkTags) -> None:
+    result = normalised(
+        {"messages": [QUESTION, {**ANSWER, "content": content}]}, settings=replace(SETTINGS, think_tags=rule)
+    )
+
+    assert result.batch.column("text").to_pylist() == [f"{USER}{FINAL}{content}<|return|>"]
+    assert (result.counts["think_tags/assistant"], result.counts["think_tags/unpaired"]) == (1, 1)
+
+
+@pytest.mark.parametrize("rule", ThinkTags)
+def test_tags_of_others_and_in_reasoning_are_counted_and_unchanged(rule: ThinkTags) -> None:
+    row = {"messages": [user("Write <think> first."), {**ANSWER, "reasoning_content": "<think>Count.</think>"}]}
+
+    result = normalised(row, settings=replace(SETTINGS, think_tags=rule))
+
+    assert result.batch.column("text").to_pylist() == [
+        f"<|start|>user<|message|>Write <think> first.<|end|>{ANALYSIS}<think>Count.</think><|end|>{FINAL}4<|return|>"
+    ]
+    assert {name: count for name, count in result.counts.items() if name.startswith("think_tags")} == {
+        "think_tags/user": 1,
+        "think_tags/analysis": 1,
+    }
+
+
+def test_a_thought_that_equals_the_reasoning_is_not_repeated() -> None:
+    settings = replace(SETTINGS, think_tags=ThinkTags.SPLIT)
+    message = {**ANSWER, "content": "<think>\nCount.\n</think>4", "reasoning_content": "Count.\n"}
+    other = {**message, "reasoning_content": "Add."}
+
+    texts = normalised({"messages": [QUESTION, message]}, {"messages": [QUESTION, other]}, settings=settings)
+
+    first, second = texts.batch.column("text").to_pylist()
+    assert first.count("Count.") == 1
+    assert second == f"{USER}{ANALYSIS}Add.<|end|>{ANALYSIS}Count.<|end|>{FINAL}4<|return|>"
+
+
+def test_thoughts_before_calls_are_split_too() -> None:
+    message = {**called({}), "content": "<think>Look it up.</think>"}
+
+    text = row_of({"messages": [QUESTION, message], "tools": [LOOKUP]}, replace(SETTINGS, think_tags=ThinkTags.SPLIT))[
+        "text"
+    ]
+
+    assert f"{ANALYSIS}Look it up.<|end|><|start|>assistant to=functions.lookup" in text
+
+
+def test_split_thoughts_have_no_place_in_the_plain_template() -> None:
+    settings = replace(SETTINGS, template=Template.PLAIN_1, think_tags=ThinkTags.SPLIT)
+    row = {"messages": [QUESTION, {**ANSWER, "content": "So <think>Count.</think>4"}]}
+
+    assert reason_of(row, settings) == "not_in_template"
+    without = replace(settings, analysis=Analysis.DROP)
+    assert row_of(row, without)["text"].endswith(
+        "<|start|>assistant<|message|>So <|end|><|start|>assistant<|message|>4<|end|>"
+    )
+
+
+def test_tags_of_external_texts_are_counted() -> None:
+    text = f"{USER}{ANALYSIS}<think><|end|>{FINAL}<think>4<|return|>"
+
+    counts = normalised({"text": text}).counts
+
+    assert (counts["think_tags/analysis"], counts["think_tags/assistant"], counts["think_tags/unpaired"]) == (1, 1, 1)

@@ -1,0 +1,53 @@
+"""Counts of row contents in the summary, the manifest, the check and the UI."""
+
+import json
+from pathlib import Path
+
+from answers import Corpusmill
+
+from pipeline_assets.corpus.nemotron.row_checks import texts_parse
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from resources.store import metadata_of
+
+QUESTION = {"role": "user", "content": "inside \boxed{}?", "name": "ann"}
+ANSWER = {"role": "assistant", "content": "<think>Count.</think>4", "audio": {"id": 1}}
+CALL = {"role": "assistant", "tool_calls": [{"function": {"name": "look", "arguments": {"a": 1}}}]}
+REPLY = {"role": "tool", "content": {"found": "nothing"}}
+TEXT = "<|start|>assistant<|channel|>thinking<|message|>4<|end|>"
+ROWS = [
+    {"messages": [QUESTION, ANSWER]},
+    {"messages": [QUESTION, CALL, REPLY, CALL, REPLY, CALL, REPLY]},
+    {"text": TEXT + "\n"},
+    {"text": "no Harmony"},
+    {"text": "<|start|>user<|message|>not closed"},
+]
+
+
+def test_what_rows_hold_is_counted_in_summary_manifest_check_and_ui(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    folder, root = tmp_path / "chats", tmp_path / "out"
+    folder.mkdir()
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    arguments = ("--dataset", folder, "--domain", "math", "--think-tags", "split", "--out-dir", root)
+
+    typed = corpusmill("nemotron", "normalize", *arguments, "--cpu-threads", 0)
+
+    assert typed.returncode == 0, typed.stderr
+    for line in (
+        "as JSON: 3 messages whose content is no text",
+        "no Harmony, rows by reason: 1 message_not_closed, 1 text_outside_messages",
+        "message keys that are not read: 1 assistant.audio, 2 user.name",
+        "messages with <think> tags: 1 assistant",
+        "flagged, but kept: 1 unknown channels, 2 control characters, 1 stalled calls",
+    ):
+        assert f"  {line}\n" in typed.stdout
+    artifact = open_artifact(root / "nemotron/normalize-chats/normalized_shards/chats/train")
+    counts = artifact.manifest.identity.counts
+    assert counts["invalid_harmony"] == {"message_not_closed": 1, "text_outside_messages": 1}
+    assert counts["unread_message_keys"] == {"assistant.audio": 1, "user.name": 2}
+    verdict = texts_parse(artifact)
+    assert verdict.holds and "1 source rows are no Harmony: message_not_closed" in verdict.because
+    assert verdict.numbers["invalid_text_outside_messages"] == 1
+    shown = {name: value.value for name, value in metadata_of(artifact, was_current=False).items()}
+    assert shown["unread_message_keys_user.name"] == 2
+    assert shown["invalid_harmony_message_not_closed"] == shown["stalled_calls"] == 1
+    assert artifact.manifest.identity.recipe["rows"]["think_tags"] == "split"
