@@ -27,7 +27,7 @@ from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import REPLACE, Target
 from pipeline_assets.external import externals_of
 from pipeline_assets.systems.registry import KINDS, SYSTEMS
-from resources.store import Hub, Store, Tokenizer, metadata_of
+from resources.store import Hub, Launcher, Store, Tokenizer, metadata_of
 
 # Of what passes by itself alone, after the hub's own tries (CORPUSMILL_HUB_TRIES). It is no policy of steps, by which
 # Dagster would try again what somebody has terminated.
@@ -60,10 +60,10 @@ def job_of(recipe: Recipe, root: Path, recipe_of: events.RecipeOf) -> dg.JobDefi
         pool=Kind.pool,
     )
     def build_all(
-        context: dg.OpExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer
+        context: dg.OpExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer, launcher: Launcher
     ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
-        run = store.run(root, hub.files(root))
         with as_failure(root, context.retry_number):
+            run = store.run(root, hub.files(root), tokenizer, launcher)
             newest = functools.cache(functools.partial(events.newest_shown, context.instance))
             for target, shown in events.shown_targets(recipe, root, recipe_of):
                 built = drive.build(target, run)
@@ -120,7 +120,7 @@ def _asset(
         pool=_HUB_POOL if any(above.path[0] == _HUB_POOL for above in externals) else kind.pool,
     )
     def asset(
-        context: dg.AssetExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer
+        context: dg.AssetExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer, launcher: Launcher
     ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         partition = context.partition_key if context.has_partition_key else None
         with as_failure(root, context.retry_number):
@@ -135,9 +135,8 @@ def _asset(
                 raise dg.Failure(f"choose a partition of recipe {recipe.name}: {names}", allow_retries=False)
             if _waits(context, target, root):
                 return
-            # `tokenizer` is asked for so that its file is held against its hash before anything is built.
             context.log.info("%s: %s (%s)", target.name, *target.state(root))
-            built = drive.build(target, store.run(root, hub.files(root)), asks_again=True)
+            built = drive.build(target, store.run(root, hub.files(root), tokenizer, launcher), asks_again=True)
             yield dg.MaterializeResult(
                 asset_key=key,
                 metadata=metadata_of(built.artifact, built.was_current),

@@ -12,7 +12,7 @@ from pipeline_assets.events import sensor_of
 from pipeline_assets.external import externals_of, left_out, observer_of
 from pipeline_assets.schedules import Freshness, alert, scheduled, watch
 from pipeline_assets.systems.registry import is_of_interest, recipe_of_folders, recipes_of
-from resources.store import Hub, Store, Tokenizer, data_root
+from resources.store import Hub, Launcher, Store, Tokenizer, data_root
 
 
 def definitions_of(root: Path) -> dg.Definitions:
@@ -40,7 +40,7 @@ def definitions_of(root: Path) -> dg.Definitions:
         jobs=[*jobs.values(), *by_the_clock.jobs],
         schedules=by_the_clock.schedules,
         sensors=[sensor_of(recipes, root), observer_of(watched.values(), root), watch(fresh), alert],
-        resources={"store": Store(), "hub": Hub(), "tokenizer": Tokenizer()},
+        resources={"store": Store(), "hub": Hub(), "tokenizer": Tokenizer(), "launcher": Launcher()},
         executor=dg.in_process_executor,
     )
 

@@ -45,7 +45,7 @@ from pipeline_assets.corpus.trust.result import Sample, Scope
 from pipeline_assets.corpus.trust.verify import hold, look_at_chain
 from pipeline_assets.events import asset_key, by_kind, said
 from pipeline_assets.systems.registry import PROJECT_RECIPES, read_recipe, recipe_path
-from resources.store import Hub, Store
+from resources.store import Hub, Launcher, Store, Tokenizer
 
 FILE = "schedules.yaml"
 WEBHOOK = "CORPUSMILL_WEBHOOK"
@@ -170,9 +170,11 @@ def _job(section: ScheduleSection, root: Path, act: Act, description: str) -> dg
     name = name_in_dagster(f"{section.name}__{section.action}")
 
     @dg.op(name=f"{name}__op", description=description)
-    def act_now(context: dg.OpExecutionContext, store: Store, hub: Hub) -> None:
+    def act_now(
+        context: dg.OpExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer, launcher: Launcher
+    ) -> None:
         with as_failure(root):
-            act(context, section, store, store.run(root, hub.files(root)))
+            act(context, section, store, store.run(root, hub.files(root), tokenizer, launcher))
 
     @dg.job(name=name, description=description)
     def now() -> None:

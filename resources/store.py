@@ -1,5 +1,5 @@
-"""Dagster's resources: the data root and how artifacts are built there, the hub, the tokenizer that ships; and a sealed
-artifact as Dagster shows it: the metadata of its materialisation, and of checks.
+"""Dagster's resources: the data root and how artifacts are built there, the launcher, the hub, the tokenizer; and a
+sealed artifact as Dagster shows it: the metadata of its materialisation, and of checks.
 
 Where the config leaves a setting out, its CORPUSMILL_* variable says it, else it has its default.
 """
@@ -7,6 +7,7 @@ Where the config leaves a setting out, its CORPUSMILL_* variable says it, else i
 import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dagster as dg
 from pyarrow.types import is_struct
@@ -27,6 +28,9 @@ from pipeline_assets.corpus.tokens.encode import cached_encoder
 from pipeline_assets.corpus.tokens.o200k_harmony import FAMILY, VOCABULARY, VOCABULARY_SHA256, Encoder, check_vocabulary
 from pipeline_assets.corpus.trust.figures import outcomes
 from resources.launchers import LAUNCHER, elsewhere_of
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.scoring.launcher import Elsewhere  # which loads more than most runs need
 
 _CALLS = "corpusmill/modal_calls"
 
@@ -54,30 +58,26 @@ class Store(dg.ConfigurableResource):
         default=86_400, ge=0, description="How long to wait for a run that builds the same artifact; 0 fails at once"
     )
 
-    launcher: str | None = Field(
-        default=None, description="Where score shards run, local or modal; else CORPUSMILL_LAUNCHER, local"
-    )
-    cost_limit: float | None = Field(
-        default=None, description="What a split may cost on Modal; else CORPUSMILL_MODAL_COST_LIMIT, no limit"
-    )
     keep_versions: int | None = Field(
         default=None, ge=1, description="Of a recipe that is repinned, how many versions keep their artifacts; else all"
     )
-    _context: dg.InitResourceContext | None = PrivateAttr(default=None)
 
-    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        self._context = context
-
-    def run(self, root: Path, hub: HubFiles) -> Run:
+    def run(
+        self, root: Path, hub: HubFiles, tokenizer: "Tokenizer | None" = None, launcher: "Launcher | None" = None
+    ) -> Run:
         """The settings of a build below a data root.
 
+        Args:
+            tokenizer: None for the vocabulary file of this program.
+            launcher: None for the environment's.
         Raises:
             UsageError: a setting that is none.
         """
         return Run.of(
             root,
             environment(),
-            elsewhere=elsewhere_of(environment(), self.launcher, self.cost_limit, self._tag),
+            elsewhere=(launcher or Launcher()).remote(),
+            vocabulary=None if tokenizer is None else tokenizer.file(),
             workers=self.workers,
             hub=hub,
             fetch_threads=self.fetch_threads,
@@ -85,11 +85,34 @@ class Store(dg.ConfigurableResource):
             wait_s=self.wait_for_builder_s,
         )
 
-    def _tag(self, what: str, calls: str) -> None:
-        """Shows calls with the run that waits for them."""
+
+class Launcher(dg.ConfigurableResource):
+    """Launcher of score shards: `local` runs worker processes of this machine, `modal` calls an app on Modal."""
+
+    name: str | None = Field(default=None, description="local or modal; else CORPUSMILL_LAUNCHER, local")
+    cost_limit: float | None = Field(
+        default=None, description="Cost limit of a split on Modal; else CORPUSMILL_MODAL_COST_LIMIT, no limit"
+    )
+    _context: dg.InitResourceContext | None = PrivateAttr(default=None)
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Keep the run whose tag shows the calls; check the settings before anything is built."""
+        self._context = context
+        self.remote()
+
+    def remote(self) -> "Elsewhere | None":
+        """Return the launcher of another machine, None for this machine.
+
+        Raises:
+            UsageError: the name is unknown, or a setting of Modal is out of range.
+        """
+        return elsewhere_of(environment(), self.name, self.cost_limit, self._tag)
+
+    def _tag(self, subject: str, calls: str) -> None:
+        """Show the latest calls in a tag of the run that waits for them."""
         context = self._context
         if context is not None and context.run is not None and context.instance is not None:
-            context.instance.add_run_tags(context.run.run_id, {_CALLS: f"{what}: {calls}"})
+            context.instance.add_run_tags(context.run.run_id, {_CALLS: f"{subject}: {calls}"})
 
 
 class Hub(dg.ConfigurableResource):
@@ -114,21 +137,33 @@ class Hub(dg.ConfigurableResource):
 
 
 class Tokenizer(dg.ConfigurableResource):
-    """Text to ids, as recipes pin it. Files of other tokenizers are named by the recipes that pack with them."""
+    """Text to ids, as recipes pin it. Files of other tokenizers are named by the recipes that pack with them.
+
+    Every build that encodes with o200k Harmony reads the vocabulary file of this resource.
+    """
 
     family: str = Field(default=FAMILY, description="Of the tokenizer; recipes name it")
     sha256: str = Field(default=VOCABULARY_SHA256, description="Of its vocabulary file; recipes pin it")
+    path: str | None = Field(default=None, description="Vocabulary file; empty means the file of this program")
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """
+        """Check the family and the file before anything is built.
+
         Raises:
             InputError: the file is missing, or has another hash.
+            UsageError: the family is not o200k_harmony.
         """
-        check_vocabulary(VOCABULARY, self.sha256)
+        if self.family != FAMILY:
+            raise UsageError(f"`family` is {self.family!r}", "the resource `tokenizer`", f"set {FAMILY}")
+        check_vocabulary(self.file() or VOCABULARY, self.sha256)
+
+    def file(self) -> Path | None:
+        """Return the path of the vocabulary file that builds read, None for the file of this program."""
+        return Path(self.path).absolute() if self.path else None
 
     def encoder(self) -> Encoder:
         """The encoder that builds take, loaded once in a process."""
-        return cached_encoder(self.sha256, "gigatoken")
+        return cached_encoder(self.sha256, "gigatoken", self.file())
 
 
 REPORTS = "CORPUSMILL_REPORTS"  # where `corpusmill ui` shows reports as pages

@@ -6,14 +6,15 @@ import dagster as dg
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from pipeline_assets.definitions import definitions_of
-from resources.store import Hub, Store, Tokenizer
+from resources.store import Hub, Launcher, Store, Tokenizer
 
 NOWHERE = "http://127.0.0.1:9"  # where no hub answers
 
 
 def resources(endpoint: str = NOWHERE, **store: object) -> dict[str, dg.ConfigurableResource]:
     """Those of a code location, working in this process, with a hub at an address."""
-    return {"store": Store(**{"workers": 0, **store}), "hub": Hub(endpoint=endpoint), "tokenizer": Tokenizer()}
+    chosen = Store(**{"workers": 0, **store})
+    return {"store": chosen, "hub": Hub(endpoint=endpoint), "tokenizer": Tokenizer(), "launcher": Launcher()}
 
 
 class Materialized:

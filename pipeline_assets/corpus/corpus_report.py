@@ -299,8 +299,8 @@ def report_on(
     corpora = [*(steps.corpus for steps in sources), *([decontaminated] if decontaminated is not None else [])]
     of_all = [shard for corpus in corpora for shard in shards_of(corpus)]
     shards = [replace(shard, name=f"{number:05d}") for number, shard in enumerate(of_all)]
-    work = functools.partial(profile_shard, tokenizer_sha256=tokenizer_sha256)
-    warm_up = functools.partial(load_tokenizers, tokenizer_sha256, "gigatoken", 0)
+    work = functools.partial(profile_shard, tokenizer_sha256=tokenizer_sha256, vocabulary=settings.vocabulary)
+    warm_up = functools.partial(load_tokenizers, tokenizer_sha256, "gigatoken", 0, (), settings.vocabulary)
     settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
     receipts = list(run_stage("profile", work, shards, building, settings, warm_up))
     of_sources, of_kept = receipts[: len(places)], receipts[len(places) :]

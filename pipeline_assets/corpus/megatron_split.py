@@ -93,7 +93,7 @@ def build_split(
         for number, file in enumerate(shards)
     ]
     receipts, files, lengths, cut = or_by_oracle(
-        TokenizerFile(recipe.tokenizer, driver=driver),
+        TokenizerFile(recipe.tokenizer, settings.vocabulary, driver),
         lambda tokenizer: _join(
             building, to_encode, budget, _encoded(building, to_encode, tokenizer, recipe, split, settings)
         ),

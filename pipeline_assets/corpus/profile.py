@@ -6,6 +6,7 @@ the documents' ids too, so that those of several sources can be compared.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -73,7 +74,13 @@ class Counts:
 Profile = Mapping[Group, Counts]
 
 
-def profile_shard(shard: DocumentShard, window: Window, folder: BuildFolder, tokenizer_sha256: str) -> Receipt:
+def profile_shard(
+    shard: DocumentShard,
+    window: Window,
+    folder: BuildFolder,
+    tokenizer_sha256: str,
+    vocabulary: Path | None = None,
+) -> Receipt:
     """The counts of a shard, in its receipt's notes; its file is the ids, as `document` reads them.
 
     Raises:
@@ -81,7 +88,7 @@ def profile_shard(shard: DocumentShard, window: Window, folder: BuildFolder, tok
     """
     if window.fatal:
         raise fatal_row(min(window.fatal), "counts", shard.file)
-    encoder = cached_encoder(tokenizer_sha256, "gigatoken")
+    encoder = cached_encoder(tokenizer_sha256, "gigatoken", vocabulary)
     profiles: list[Profile] = []
     name, rows = f"{IDS}/{shard.name}", 0
     with IdsWriter(folder.path(name)) as ids:

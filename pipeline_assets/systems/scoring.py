@@ -29,7 +29,7 @@ from pipeline_assets.corpus.scoring.scores import (
 from pipeline_assets.corpus.spine.artifact import open_artifact, read_manifest
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
 from pipeline_assets.corpus.trust.figures import Limit, Listing
 
 _RAW = "nemotron/raw"
@@ -88,8 +88,8 @@ def _score(job: Job) -> BuildResult:
         weights: object = name
         if run.elsewhere is None:
             folder = opened.enter_context(model_pin.model_folder(model, run, job.building))
-            weights, here = folder, scoring_here(Scorer(digest, recipe, folder), run.settings, job.building)
-            launcher = opened.enter_context(here)
+            weights, scorer = folder, Scorer(digest, recipe, folder, run.settings.vocabulary)
+            launcher = opened.enter_context(scoring_here(scorer, run.settings, job.building))
         else:
             work = _work_of(job.target, run, digest, files, selection)
             launcher = opened.enter_context(run.elsewhere.at(work, job.building))
@@ -204,8 +204,9 @@ def _choose(job: Job) -> BuildResult:
     from pipeline_assets.corpus.tokens.o200k_harmony import load_encoder
 
     recipe = SubsetsRecipe.from_content(job.recipe)
+    encoder = load_encoder(VOCABULARY_SHA256, job.run.settings.vocabulary or VOCABULARY)
     with _upstream_scores(job) as splits:
-        return choose_subsets(job.building, splits, recipe, load_encoder(VOCABULARY_SHA256), job.run.settings)
+        return choose_subsets(job.building, splits, recipe, encoder, job.run.settings)
 
 
 TRAINING_SUBSETS = Kind(

@@ -343,7 +343,7 @@ def _pack(job: Job) -> BuildResult:
     packing.refuse_emptied(corpora, plan_files.deduplicated_before(job.upstream[0], root), recipe.weights or ())
     packing.refuse_beyond_text(corpora, recipe)
     path = job.target.outside.path if isinstance(job.target.outside, packing.TokenizerPath) else None
-    now, file = datetime.datetime.now(datetime.UTC), None if path is None else root / path
+    now, file = datetime.datetime.now(datetime.UTC), job.run.settings.vocabulary if path is None else root / path
     content = pack_corpus(job.building, corpus_shards(corpora), recipe, job.run.settings, now, file)
     told = {} if path is None else {packing.TOKENIZER_FILE: str(path)}
     return replace(content, provenance={**content.provenance, **told})

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.worker import default_start_method
 from resources.modal_launcher import OnModal
-from resources.store import Hub, Store, data_root
+from resources.store import Hub, Launcher, Store, data_root
 
 ENGINE = RunSettings(2, default_start_method(), 10, inline_bytes=6 << 20)
 SETTINGS = ("DATA", "WORKERS", "START_METHOD", "ZSTD_LEVEL", "LOG_EVERY", "HUB_TRIES")
@@ -116,16 +116,17 @@ def test_where_score_shards_run_is_config_or_environment(monkeypatch: pytest.Mon
         monkeypatch.delenv(f"CORPUSMILL_{name}", raising=False)
 
     def launcher_of(**config: object) -> object:
-        return Store(**config).run(data_root(), Hub().files(data_root())).elsewhere
+        launcher = Launcher(**config)
+        return Store().run(data_root(), Hub().files(data_root()), launcher=launcher).elsewhere
 
     assert launcher_of() is None
-    chosen = launcher_of(launcher="modal", cost_limit=5)
+    chosen = launcher_of(name="modal", cost_limit=5)
     monkeypatch.setenv("CORPUSMILL_LAUNCHER", "modal")
     monkeypatch.setenv("CORPUSMILL_MODAL_COST_LIMIT", "7")
     from_environment = launcher_of()
 
     assert isinstance(chosen, OnModal) and isinstance(from_environment, OnModal)
     assert (chosen.settings.cost_limit, from_environment.settings.cost_limit) == (5, 7)
-    assert launcher_of(launcher="local") is None
+    assert launcher_of(name="local") is None
     with pytest.raises(UsageError, match="CORPUSMILL_LAUNCHER: it is 'nowhere'; set one of local, modal"):
-        launcher_of(launcher="nowhere")
+        launcher_of(name="nowhere")

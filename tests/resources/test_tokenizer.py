@@ -1,15 +1,24 @@
-"""The tokenizer as a resource."""
+"""The tokenizer as a resource: builds encode with its file and with no other."""
 
+import hashlib
+import shutil
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from materialized import NOWHERE, Materialized
+from materialized import resources as all_resources
+from nemotron_build import write_nemotron
 
 import resources.store
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.recipes import drive
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.tokens.encode import cached_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY
 from pipeline_assets.definitions import definitions_of
-from resources.store import Tokenizer
+from pipeline_assets.systems.registry import read_recipe
+from resources.store import Hub, Store, Tokenizer
 
 
 def test_it_is_the_encoder_that_builds_take_loaded_once() -> None:
@@ -33,3 +42,71 @@ def test_the_ui_shows_it_with_its_digest(tmp_path: Path) -> None:
 
     assert isinstance(tokenizer, Tokenizer)
     assert (tokenizer.family, len(tokenizer.sha256)) == ("o200k_harmony", 64)
+
+
+def other_file(folder: Path) -> Tokenizer:
+    """A resource whose file is a valid vocabulary of another hash, which it names."""
+    path = folder / "other.tiktoken"
+    path.write_bytes(VOCABULARY.read_bytes() + b"\n")
+    return Tokenizer(path=str(path), sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def copied_file(folder: Path) -> Tokenizer:
+    return Tokenizer(path=str(shutil.copy(VOCABULARY, folder / "copy.tiktoken")))
+
+
+def nemotron_recipe(folder: Path) -> tuple[Path, Recipe]:
+    return folder / "data", write_nemotron(folder)
+
+
+def build_with(tokenizer: Tokenizer, root: Path, recipe: Recipe, kind: str) -> str:
+    """Build the first artifact of a kind, and its inputs, with the tokenizer resource; its digest."""
+    run = Store(workers=0, replace=True).run(root, Hub(endpoint=NOWHERE).files(root), tokenizer)
+    target = next(target for target in recipe.targets() if target.kind == kind)
+    for one in (*target.upstream, target):
+        if not one.upstream or one is target:
+            built = drive.build(one, run)
+    return built.artifact.manifest.digest
+
+
+@pytest.mark.parametrize("kind", ["stage_a/report", "nemotron/normalized_shards", "healing/megatron_split"])
+def test_a_build_encodes_with_the_file_of_the_resource(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if kind.startswith("nemotron"):
+        root, recipe = nemotron_recipe(tmp_path)
+    else:
+        root = request.getfixturevalue("notes_root" if kind.startswith("stage_a") else "root")
+        [path] = (root / "recipes").glob("*.yaml")
+        recipe = read_recipe(path)
+        target = next(target for target in recipe.targets() if target.kind == kind)
+        shutil.rmtree(root / target.folder)
+
+    with pytest.raises(InputError, match=r"sha256 is .*, pinned 446a9538"):
+        build_with(other_file(tmp_path), root, recipe, kind)
+    copied = build_with(copied_file(tmp_path), root, recipe, kind)
+
+    target = next(target for target in recipe.targets() if target.kind == kind)
+    shutil.rmtree(root / target.folder)
+    assert copied == build_with(Tokenizer(), root, recipe, kind)
+
+
+def test_an_asset_of_a_wrong_resource_fails_and_names_both_hashes(root: Path, tmp_path: Path) -> None:
+    recipe = read_recipe(root / "recipes" / "healing_text_v1.yaml")
+    shutil.rmtree(root / recipe.target("healing/megatron_split", "valid").folder)
+    run = Materialized(root, NOWHERE)
+    asset = next(one for one in run.definitions.assets or [] if one.key.path[-1] == "megatron_split")  # type: ignore[union-attr]
+
+    with pytest.raises(dg.Failure) as failure:
+        dg.materialize(
+            [asset],  # type: ignore[list-item]
+            partition_key="valid",
+            resources=all_resources() | {"tokenizer": other_file(tmp_path)},
+        )
+
+    assert "pinned 446a9538" in str(failure.value.description)
+
+
+def test_a_family_that_does_not_ship_is_refused() -> None:
+    with pytest.raises(UsageError, match="`family` is 'gpt2'; set o200k_harmony"):
+        Tokenizer(family="gpt2").setup_for_execution(dg.build_init_resource_context())

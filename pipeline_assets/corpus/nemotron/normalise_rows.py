@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -263,6 +264,7 @@ def normalise_shard(
     tokenizer_sha256: str,
     driver: Driver,
     zstd_level: int,
+    vocabulary: Path | None = None,
 ) -> Receipt:
     """Files: the rows, `SCHEMA`, ids not numbered; their ids as `document` has them; rejects; tools, a line
     `[id, canonical JSON]` each, by id; rows that are dropped, as rejects are told. Counts: `rows` read, `documents`,
@@ -277,7 +279,7 @@ def normalise_shard(
         InputError: a file can't be read, or changed since it was planned.
         OracleDisagrees: one row in a thousand, chosen by its id, is held against tiktoken.
     """
-    encoder = cached_encoder(tokenizer_sha256, driver)
+    encoder = cached_encoder(tokenizer_sha256, driver, vocabulary)
     counts: Counter[str] = Counter(rows=0, documents=0)
     rejects: list[Reject] = []
     dropped: list[Reject] = []

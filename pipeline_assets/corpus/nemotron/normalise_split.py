@@ -124,9 +124,10 @@ def _normalise(
         tokenizer_sha256=tokenizer_sha256,
         driver=driver,
         zstd_level=settings.zstd_level,
+        vocabulary=settings.vocabulary,
     )
     rows = rules.max_rows or sum(file.bytes for file in files) // _ROW_BYTES
-    warm_up = functools.partial(load_tokenizers, tokenizer_sha256, driver, rows, STRUCTURE)
+    warm_up = functools.partial(load_tokenizers, tokenizer_sha256, driver, rows, STRUCTURE, settings.vocabulary)
     settings = settings_for(building, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
     receipts = list(run_stage(f"normalise-{driver}", work, shards, building, settings, warm_up))
     counts = bounded(total_counts(receipts))

@@ -107,6 +107,7 @@ class Run:
         replace: bool = False,
         wait_s: float = 0,
         elsewhere: "Elsewhere | None" = None,
+        vocabulary: Path | None = None,
     ) -> Self:
         """The settings that flags give, else CORPUSMILL_* variables, else defaults; by default the hub is the one that
         these name, with its cache in the data root. Raises UsageError: a variable that can't be used.
@@ -126,6 +127,7 @@ class Run:
             fetch_threads=fetch_threads,
             memory_bytes=setting(MEMORY_MIB, memory_mib) << 20,
             faiss_gpu=faiss_gpu,
+            vocabulary=vocabulary,
         )
         return cls(root, settings, hub or hub_of(root, variables), replace, wait_s, elsewhere=elsewhere)
 

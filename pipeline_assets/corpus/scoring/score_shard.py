@@ -22,7 +22,7 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, no
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import Window
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -43,11 +43,13 @@ class Scorer:
     Attributes:
         model: the digest of its files, by which it is known: what one build loaded, the next one finds.
         folder: where these lie.
+        vocabulary: file of the o200k tokenizer; None for the file of this program.
     """
 
     model: str
     recipe: ScoringRecipe
     folder: Path = field(compare=False)
+    vocabulary: Path | None = None
 
     def warm_up(self) -> None:
         """Loads what every shard needs, once, before workers are forked; a GPU is no part of it: none survives a fork.
@@ -98,7 +100,7 @@ def tokenizer_of(scorer: Scorer) -> Tokenizer:
         InputError: as `load_model_tokenizer`.
     """
     if scorer.recipe.tokenizer == "o200k_harmony":
-        return load_encoder(VOCABULARY_SHA256)
+        return load_encoder(VOCABULARY_SHA256, scorer.vocabulary or VOCABULARY)
     return token_rows.load_model_tokenizer(scorer.folder)
 
 

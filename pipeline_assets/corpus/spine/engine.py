@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
 from pipeline_assets.corpus.spine import durable
@@ -62,6 +63,7 @@ class RunSettings:
         fetch_threads: downloads at a time.
         memory_bytes: what deduplication may take, all processes together; it spills what is beyond.
         faiss_gpu: the GPU that faiss is to search on; None for the CPU.
+        vocabulary: file of the o200k tokenizer, whose sha256 recipes pin; None for the file of this program.
     """
 
     workers: int = 0
@@ -74,6 +76,7 @@ class RunSettings:
     fetch_threads: int = 8
     memory_bytes: int = 2 << 30
     faiss_gpu: int | None = None
+    vocabulary: Path | None = None
 
     def title(self, stage: str) -> str:
         """How progress lines call the work of a stage."""

@@ -24,7 +24,7 @@ from pipeline_assets.corpus.spine.ledger import Reject, count_rejects, dropped_k
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.o200k_harmony import LONG_TEXT, Driver, Encoder, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import LONG_TEXT, VOCABULARY, Driver, Encoder, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer, TokenRuns
 
 BLANKS, SPECIAL_TOKENS = "blanks", "special_tokens"
@@ -207,9 +207,15 @@ def load_tables(tokenizer: TokenizerFile, documents: int, text_bytes: int) -> No
     _load_tables(load_tokenizer(tokenizer), documents, text_bytes)
 
 
-def load_tokenizers(tokenizer_sha256: str, driver: Driver, documents: int, controls: Sequence[str] = ()) -> None:
+def load_tokenizers(
+    tokenizer_sha256: str,
+    driver: Driver,
+    documents: int,
+    controls: Sequence[str] = (),
+    vocabulary: Path | None = None,
+) -> None:
     """As `load_tables`, what `cached_encoder` keeps: to encode texts with these control tokens, or without any."""
-    _load_tables(cached_encoder(tokenizer_sha256, driver), documents, controls=controls)
+    _load_tables(cached_encoder(tokenizer_sha256, driver, vocabulary), documents, controls=controls)
 
 
 def _load_tables(library: Tokenizer, documents: int, text_bytes: int = 0, controls: Sequence[str] = ()) -> None:
@@ -223,7 +229,9 @@ def _load_tables(library: Tokenizer, documents: int, text_bytes: int = 0, contro
         library.oracle_ids("")
 
 
-@functools.lru_cache(maxsize=1)
-def cached_encoder(tokenizer_sha256: str, driver: Driver) -> Encoder:
-    """The encoder of the file that ships, loaded once in a process."""
-    return load_encoder(tokenizer_sha256, driver=driver)
+def cached_encoder(tokenizer_sha256: str, driver: Driver, vocabulary: Path | None = None) -> Encoder:
+    """Return the encoder of a vocabulary file, None for the file of this program; a process loads it once."""
+    return _load_once(tokenizer_sha256, vocabulary or VOCABULARY, driver)
+
+
+_load_once = functools.lru_cache(maxsize=1)(load_encoder)

@@ -126,7 +126,7 @@ def train_tokenizer(
     tokenizer = load_tokenizer(TokenizerFile(file, building.path(name)))
     by_corpus = {
         corpus: {"share": recipe.sources[corpus], "sample_bytes": total_counts(of_corpus)["bytes"]}
-        | measured(tokenizer, _measured_texts(building, of_corpus))
+        | measured(tokenizer, _measured_texts(building, of_corpus), settings.vocabulary)
         for corpus, of_corpus in _by_source(shards, receipts)
     }
     figures: dict[str, Any] = {
@@ -177,7 +177,7 @@ def _measured_texts(building: StagingDir, receipts: Sequence[Receipt]) -> list[s
     return texts
 
 
-def measured(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, Any]:
+def measured(tokenizer: Tokenizer, texts: Sequence[str], vocabulary: Path | None = None) -> dict[str, Any]:
     """What a tokenizer makes of texts, beside o200k: bytes per token; tokens per word that blanks part (fertility,
     Rust et al. 2021, arXiv 2012.15613); of its tokens the share that is unknown; of texts the share that its tokens
     give back to the letter.
@@ -186,7 +186,7 @@ def measured(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, Any]:
     own = tokenizer.encode(texts)
     unknown = int((own.ids == _UNKNOWN).sum())
     same = sum(tokenizer.decode(ids) == text for ids, text in zip(own.each(), texts, strict=True))
-    other = cached_encoder(VOCABULARY_SHA256, "gigatoken").encode(texts)
+    other = cached_encoder(VOCABULARY_SHA256, "gigatoken", vocabulary).encode(texts)
     return {
         "measured_bytes": size,
         "round_trip": _quotient(same, len(texts)),
