@@ -15,6 +15,9 @@ PROJECT = Path(__file__).parents[1]
 GOLDEN = PROJECT / "tests" / "golden" / "definitions.json"
 
 
+SCORED, SCORES = "nemotron_v1_scored", ("nll_scores", "score_report", "training_subsets")
+
+
 @pytest.fixture(scope="module")
 def defs(tmp_path_factory: pytest.TempPathFactory) -> dg.Definitions:
     """Those of a data root without recipes of its own."""
@@ -85,6 +88,21 @@ def test_the_assets_of_a_recipe_are_its_artifacts_with_their_partitions_and_edge
     assert edges == {
         (one.kind.partition("/")[2], target.kind.partition("/")[2]) for target in targets for one in target.upstream
     }
+
+
+def test_scores_report_and_subsets_are_assets_of_a_fresh_root(defs: dg.Definitions) -> None:
+    graph = defs.resolve_asset_graph()
+    pools = graph.get(dg.AssetKey(["nemotron", "nemotron_v1", "candidate_pools"]))
+    folder = PROJECT / "manifests" / "recipes"
+    recipes = {name: read_recipe(folder / f"{name}.yaml") for name in ("nemotron_v1", SCORED)}
+
+    assets = {name: graph.get(dg.AssetKey(["nemotron", SCORED, name])) for name in SCORES}
+
+    scored = {target.partition for target in recipes[SCORED].targets() if target.kind == "nemotron/nll_scores"}
+    assert scored == {one.partition for one in recipes["nemotron_v1"].targets() if one.kind == "nemotron/deduplicated"}
+    assert set(partitions_of(assets["nll_scores"].partitions_def) or []) == scored
+    for asset in assets.values():
+        assert pools.key in asset.parent_keys
 
 
 def test_every_asset_says_what_it_is(defs: dg.Definitions) -> None:

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.schedules import WEBHOOK, alert, read_schedules
-from pipeline_assets.systems.registry import read_recipe
+from pipeline_assets.systems.registry import read_recipe, recipes_of
 from resources.loopback_hub import LoopbackHub
 
 NOTES = {"name": "nightly", "recipe": "mixed", "cron": "30 2 * * *", "timezone": "Europe/Berlin", "action": "run"}
@@ -61,6 +61,9 @@ def test_those_that_ship_are_off_and_name_recipes_that_ship(tmp_path: Path) -> N
     assert wrong == []
     assert [one.name for one in schedules] == [section.name for section in sections]
     assert {one.default_status for one in schedules} == {dg.DefaultScheduleStatus.STOPPED}
+    recipes = {recipe.name: recipe.system for recipe in recipes_of(tmp_path)[0]}
+    systems = {recipes[section.recipe] for section in sections}
+    assert systems == {"healing", "nemotron", "parallel_text", "stage2", "stage_a"}
 
 
 @pytest.mark.parametrize("day", ["2026-01-15", "2026-07-15", "2026-03-29", "2026-10-25"])

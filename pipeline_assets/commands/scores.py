@@ -3,7 +3,7 @@
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -30,7 +30,7 @@ from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
-from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, made_of_scores, scored_splits, scores_of, work_of
+from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, made_of_scores, scored_splits, work_of
 from resources.launchers import LAUNCHER, elsewhere_of
 
 Model = Annotated[str, typer.Option("--model", help="A folder here, or a name on the hub.")]
@@ -182,18 +182,21 @@ def goals_of_pools(pools: Pools, scoring: options.Content, model: str, run: Run)
         model: The model's part of the recipe's name.
     """
     pool, revision = pools.pool, pools.revision
-    asked, folder = ScoringSection.of(scoring, "the command"), options.folder_named(pool, "--pool")
+    ScoringSection.of(scoring, "the command")  # refuses an option before anything is read
+    folder = options.folder_named(pool, "--pool")
     there = [] if folder is None or pools.subdir else options.sealed_below(folder)
     sealed = [place for place in there if open_artifact(place).manifest.kind == CANDIDATE_POOLS.name]
     if sealed and all(root_of(place) == run.root for place in sealed):
         given = _given_pools(sealed)
         of = {one.partition if len(sealed) == 1 else one.name.partition("/")[0] for one in given.values()}
-        return scores_of("-".join(["score", *sorted(map(str, of)), options.name_of(model)]), given, asked, None)
-    places = [str(place) for place in sealed] or [pool]
-    sections = [pools_section(place, revision, run.hub_for("pools"), pools.subdir) for place in places]
-    named = [Path(pool).absolute().name, *([pools.subdir] if pools.subdir else []), model]
-    name = "-".join(["score", *map(options.name_of, named)])
-    content = {"system": "nemotron", "name": name, "scoring": scoring, "datasets": sections}
+        name = "-".join(["score", *sorted(map(str, of)), options.name_of(model)])
+        content = {"system": "nemotron", "name": name, "scoring": scoring, "sealed_pools": _sections(given, run.root)}
+    else:
+        places = [str(place) for place in sealed] or [pool]
+        sections = [pools_section(place, revision, run.hub_for("pools"), pools.subdir) for place in places]
+        named = [Path(pool).absolute().name, *([pools.subdir] if pools.subdir else []), model]
+        name = "-".join(["score", *map(options.name_of, named)])
+        content = {"system": "nemotron", "name": name, "scoring": scoring, "datasets": sections}
     recipe, path = write_recipe_of(NemotronRecipe, content, run.root, "nemotron", run.replace)
     tell([f"recipe {path}", *recipe.remarks()], err=True)
     return recipe.goals()
@@ -243,6 +246,15 @@ def _given_pools(places: Sequence[Path]) -> dict[str, Target]:
         given = options.as_sealed(place, CANDIDATE_POOLS, partition=dataset)
         pools |= {f"{dataset}/{pooled_split(file.path)}": given for file in manifest.identity.files}
     return pools
+
+
+def _sections(pools: Mapping[str, Target], root: Path) -> list[dict[str, Any]]:
+    """Return the recipe's `sealed_pools`: each folder below the data root with its splits."""
+    splits: dict[tuple[str, str], list[str]] = {}
+    for name, target in pools.items():
+        folder = target.folder.relative_to(root).as_posix()
+        splits.setdefault((folder, str(target.partition)), []).append(name.partition("/")[2])
+    return [{"folder": folder, "dataset": dataset, "splits": names} for (folder, dataset), names in splits.items()]
 
 
 def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | None = None) -> dict[str, Any]:

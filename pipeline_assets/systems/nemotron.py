@@ -13,7 +13,7 @@ from pipeline_assets.corpus.nemotron import row_checks, sections, split_pin
 from pipeline_assets.corpus.nemotron.inventory import COVERAGE_STAGE, INVENTORY_STAGE, gather_coverage, take_inventory
 from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE, lay_out
 from pipeline_assets.corpus.nemotron.pool_report import POOL_REPORT_STAGE, preview_pools, report_on_pools
-from pipeline_assets.corpus.nemotron.schema import POOLS_STAGE, PoolsRecipe
+from pipeline_assets.corpus.nemotron.schema import POOLS_STAGE, PoolsRecipe, SealedPools
 from pipeline_assets.corpus.nemotron.splits import by_dataset, dataset_of, partition_key
 from pipeline_assets.corpus.normalize.sources import folder_misfits
 from pipeline_assets.corpus.publishing.dataset_card import card_of
@@ -33,7 +33,11 @@ from pipeline_assets.systems.scoring import SCORING_KINDS, scores_of
 
 
 class NemotronRecipe(Recipe):
-    """Everything that decides the bytes; a section that isn't there asks for none of its artifacts."""
+    """Everything that decides the bytes; a section that isn't there asks for none of its artifacts.
+
+    Attributes:
+        sealed_pools: pools of other recipes that `scoring` reads, in addition to those of `datasets`.
+    """
 
     system: Literal["nemotron"]
     scan: sections.Scan | None = None
@@ -45,11 +49,16 @@ class NemotronRecipe(Recipe):
     scoring: ScoringSection | None = None
     subsets: SubsetsRecipe | None = None
     hf_layout: sections.HubLayout | None = None
-    datasets: Annotated[tuple[sections.DatasetSection, ...], pydantic.Field(strict=False, min_length=1)]
+    datasets: Annotated[tuple[sections.DatasetSection, ...], pydantic.Field(strict=False)] = ()
+    sealed_pools: Annotated[tuple[SealedPools, ...], pydantic.Field(strict=False)] = ()
 
     @classmethod
     def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
         yield from sections.section_misfits(values)
+        if not values.get("datasets") and not values.get("sealed_pools"):
+            yield Misfit(("name",), "the recipe has no `datasets`", "add one, or `sealed_pools` for scores")
+        if values.get("sealed_pools") and values.get("scoring") is None:
+            yield Misfit(("sealed_pools",), "`sealed_pools` are read by scores alone", "add `scoring`")
         if root is not None:
             yield from folder_misfits(values, root)
 
@@ -81,6 +90,8 @@ class NemotronRecipe(Recipe):
                 goals += made
                 pools = {one.partition: one for one in made if one.kind == CANDIDATE_POOLS.name}
                 scored = {split: pools[dataset_of(split)] for split in scored}
+        for sealed in self.sealed_pools:
+            scored |= {f"{sealed.dataset}/{split}": given_pools(sealed) for split in sealed.splits}
         if self.scoring is not None:
             goals += scores_of(self.name, scored, self.scoring, self.subsets)
         if self.scan is not None:
@@ -105,6 +116,12 @@ class NemotronRecipe(Recipe):
 
     def revisions(self) -> list[tuple[str, str]]:
         return [(section.dataset, section.revision) for section in self.datasets if section.revision is not None]
+
+
+def given_pools(section: SealedPools) -> Target:
+    """Return the target of pools that another recipe sealed, for scores to be made from."""
+    folder, dataset = Path(section.folder), section.dataset
+    return CANDIDATE_POOLS.target(dataset, {}, partition=dataset, folder=folder, is_given=True, export_as=None)
 
 
 def rows_that_stay(

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import dagster as dg
 import pytest
 import yaml
 from answers import Corpusmill, Started, Typed, only_line
@@ -16,6 +17,9 @@ from nemotron_build import row, run
 sys.path.insert(0, str(Path(__file__).parents[1] / "corpus" / "scoring"))  # of tiny_scoring
 
 from tiny_scoring import copy_of, half_written, rows_of, save_whole_model, scoring_recipe, write_pool
+
+from pipeline_assets.definitions import definitions_of
+from pipeline_assets.systems.registry import read_recipe
 
 pytestmark = pytest.mark.slow
 TIMEOUT_S = 240
@@ -265,3 +269,17 @@ def test_sealed_pools_are_scored_and_known_as_what_scores_are_made_from(
     scores = tmp_path / "out" / "nemotron" / "score-maths-first" / "nll_scores" / "maths" / "high"
     upstream = json.loads((scores / "manifest.json").read_text())["identity"]["inputs"]
     assert [entry["name"] for entry in upstream] == ["nemotron/candidate_pools/maths", "nemotron/model"]
+    recipe = read_recipe(tmp_path / "out" / "recipes" / "score-maths-first.yaml")
+    assert {target.role: target.state(tmp_path / "out")[0] for target in recipe.targets()} == {
+        "nemotron/model": "current",
+        "nemotron/nll_scores/maths/high": "current",
+        "nemotron/score_report": "current",
+    }
+    again = corpusmill("run", "score-maths-first", "--data", tmp_path / "out")
+    assert again.returncode == 0, again.stderr
+    pools_of_scores = definitions_of(tmp_path / "out").resolve_asset_graph().get(_key("nll_scores")).parent_keys
+    assert dg.AssetKey(["nemotron", "mine", "candidate_pools"]) in pools_of_scores
+
+
+def _key(artifact: str) -> dg.AssetKey:
+    return dg.AssetKey(["nemotron", "score-maths-first", artifact])

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.nemotron.condition_sql import NOT_OF_ONE_ROW, row_sq
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.recipe import Name, RecipePart
 
 if TYPE_CHECKING:
     import polars as pl
@@ -143,6 +143,20 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "reasoning_on": ("meta_reasoning = 'on'",),
     "reasoning_off": ("meta_reasoning = 'off'",),
 }
+
+
+class SealedPools(RecipePart):
+    """Candidate pools of a dataset that another recipe sealed.
+
+    Attributes:
+        folder: absolute, or below the data root; changes no byte.
+        dataset: partition of the pools, such as `nemotron-math-v2`.
+        splits: splits whose rows are scored.
+    """
+
+    folder: str
+    dataset: Name
+    splits: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 
 
 class PoolsRecipe(RecipePart):
