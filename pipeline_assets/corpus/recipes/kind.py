@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import (
     Artifact,
     CheckResult,
@@ -23,7 +22,8 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import logged, unreplaced
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir
+from pipeline_assets.corpus.spine.reuse import link_files
+from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, ExternalInputs, Target
 from pipeline_assets.corpus.spine.usage import Stopwatch
 from pipeline_assets.corpus.trust.figures import Limit, Listing, Planned, Size, size_of, size_of_inputs, total_size
@@ -233,20 +233,15 @@ def seals_files(make: Callable[[Job], BuildResult]) -> Build:
 def _taken_over(building: StagingDir, target: Target, root: Path, earlier: "Recipe") -> BuildResult | None:
     """The files of an artifact that an earlier recipe made, linked, if it is what is asked; else None."""
     try:
-        folder = root / earlier.target(target.kind, target.partition).folder
-        made = open_artifact(folder).manifest
+        artifact = open_artifact(root / earlier.target(target.kind, target.partition).folder)
+        made = artifact.manifest
     except (LookupError, InputError):
         return None
     if target.stale_because(root, made) is not None:
         return None
-    contents, files = {file.path: file for file in made.identity.files}, dict[str, OutputFile]()
-    for stored in made.storage:
-        durable.link(folder / stored.path, building.path(stored.path))
-        content = contents.get(stored.path)
-        rows, digest = (1, stored.sha256) if content is None else (content.rows, content.content_sha256)
-        files[stored.path] = OutputFile(stored.path, rows, stored.bytes, stored.sha256, digest)
+    contents, files = {file.path for file in made.identity.files}, link_files(building, artifact)
     return BuildResult(
-        files=[files[path] for path in contents],
+        files=[files[file.path] for file in made.identity.files],
         counts=made.identity.counts,
         decisions=made.identity.decisions,
         outside=[entry for entry in made.identity.inputs if entry not in made.identity.upstream],

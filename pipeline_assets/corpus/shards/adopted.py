@@ -1,0 +1,44 @@
+"""Token shards of an earlier version, linked where the documents of a source are the same rows again."""
+
+from collections.abc import Sequence
+
+from pipeline_assets.corpus.corpus_shard import CorpusShard
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.reuse import link_files
+from pipeline_assets.corpus.spine.staging import StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.tokens.families import TokenizerFile
+
+Corpus = tuple[Artifact, Sequence[CorpusShard]]
+"""An artifact, and those of its shards that belong to one source."""
+
+
+def adopt_shards(
+    building: StagingDir, earlier: Artifact, corpora: tuple[Corpus, Corpus], tokenizer: TokenizerFile
+) -> BuildResult | None:
+    """Link the files of an earlier version; the digest equals that of a fresh build.
+
+    Args:
+        earlier: token shards of the same stage and recipe.
+        corpora: the documents that `earlier` was derived from, and the documents of this version.
+    Returns:
+        None if the rows, their shards, or the tokenizer differ.
+    """
+    before, now = map(_content, corpora)
+    identity = earlier.manifest.identity
+    if before != now or identity.decisions["tokenizer"] != tokenizer.recipe.content():
+        return None
+    files = link_files(building, earlier)
+    return BuildResult(
+        files=[files[file.path] for file in identity.files],
+        counts=identity.counts,
+        decisions=identity.decisions,
+        provenance={"taken_over_from": earlier.manifest.name, "taken_over_digest": earlier.manifest.digest},
+    )
+
+
+def _content(corpus: Corpus) -> list[tuple[str, int, str]]:
+    """List path, rows and content hash of each shard: equal lists are equal documents in equal order."""
+    artifact, shards = corpus
+    hashes = {file.path: file.content_sha256 for file in artifact.manifest.identity.files}
+    return [(shard.path, shard.rows, hashes[shard.path]) for shard in shards]
