@@ -16,16 +16,17 @@ _KNOWN = ("local", "modal")
 def elsewhere_of(
     variables: Mapping[str, str],
     launcher: str | None = None,
-    cost_limit: float | None = None,
     tag: Callable[[str, str], None] = lambda _, __: None,
     salt: str = "",
+    **limits: float | None,
 ) -> "Elsewhere | None":
     """None for this machine.
 
     Args:
         variables: the environment.
-        launcher, cost_limit: go before what it says; None says nothing.
+        launcher: overrides the environment; None for no override.
         tag, salt: as of `OnModal`.
+        limits: `cost_limit` and `split_cost_limit` of Modal, which override the environment; None for no override.
     Raises:
         UsageError: there is no such launcher; as `ModalSettings.of`.
     """
@@ -36,4 +37,4 @@ def elsewhere_of(
         return None
     from resources.modal_launcher import OnModal  # which loads Modal's client
 
-    return OnModal(ModalSettings.of(variables, cost_limit=cost_limit), tag, salt)
+    return OnModal(ModalSettings.of(variables, **limits), tag, salt)

@@ -91,9 +91,13 @@ class Launcher(dg.ConfigurableResource):
 
     name: str | None = Field(default=None, description="local or modal; else CORPUSMILL_LAUNCHER, local")
     cost_limit: float | None = Field(
-        default=None, description="Cost limit of a split on Modal; else CORPUSMILL_MODAL_COST_LIMIT, no limit"
+        default=None, description="Cost limit of a run on Modal; else CORPUSMILL_MODAL_COST_LIMIT, no limit"
+    )
+    split_cost_limit: float | None = Field(
+        default=None, description="Cost limit of a split on Modal; else CORPUSMILL_MODAL_SPLIT_COST_LIMIT, no limit"
     )
     _context: dg.InitResourceContext | None = PrivateAttr(default=None)
+    _remote: "Elsewhere | None" = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Keep the run whose tag shows the calls; check the settings before anything is built."""
@@ -101,12 +105,20 @@ class Launcher(dg.ConfigurableResource):
         self.remote()
 
     def remote(self) -> "Elsewhere | None":
-        """Return the launcher of another machine, None for this machine.
+        """Return the launcher of another machine, None for this machine; all steps of a run share its cost limit.
 
         Raises:
             UsageError: the name is unknown, or a setting of Modal is out of range.
         """
-        return elsewhere_of(environment(), self.name, self.cost_limit, self._tag)
+        if self._remote is None:
+            self._remote = elsewhere_of(
+                environment(),
+                self.name,
+                self._tag,
+                cost_limit=self.cost_limit,
+                split_cost_limit=self.split_cost_limit,
+            )
+        return self._remote
 
     def _tag(self, subject: str, calls: str) -> None:
         """Show the latest calls in a tag of the run that waits for them."""

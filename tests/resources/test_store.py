@@ -117,16 +117,19 @@ def test_where_score_shards_run_is_config_or_environment(monkeypatch: pytest.Mon
 
     def launcher_of(**config: object) -> object:
         launcher = Launcher(**config)
-        return Store().run(data_root(), Hub().files(data_root()), launcher=launcher).elsewhere
+        first, second = (Store().run(data_root(), Hub().files(data_root()), launcher=launcher) for _ in range(2))
+        assert first.elsewhere is second.elsewhere  # the steps of a run share one limit
+        return first.elsewhere
 
     assert launcher_of() is None
-    chosen = launcher_of(name="modal", cost_limit=5)
+    chosen = launcher_of(name="modal", cost_limit=5, split_cost_limit=2)
     monkeypatch.setenv("CORPUSMILL_LAUNCHER", "modal")
     monkeypatch.setenv("CORPUSMILL_MODAL_COST_LIMIT", "7")
     from_environment = launcher_of()
 
     assert isinstance(chosen, OnModal) and isinstance(from_environment, OnModal)
     assert (chosen.settings.cost_limit, from_environment.settings.cost_limit) == (5, 7)
+    assert (chosen.settings.split_cost_limit, from_environment.settings.split_cost_limit) == (2, None)
     assert launcher_of(name="local") is None
     with pytest.raises(UsageError, match="CORPUSMILL_LAUNCHER: it is 'nowhere'; set one of local, modal"):
         launcher_of(name="nowhere")
