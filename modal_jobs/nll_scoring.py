@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from modulefinder import ModuleFinder
 from pathlib import Path
+from typing import Any
 
 import modal
 
@@ -54,16 +55,27 @@ _KNOBS = {
 }
 
 
+class _ModuleFinder(ModuleFinder):
+    """A finder that skips other packages: a wheel is installed next to them, and torch alone takes minutes."""
+
+    def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
+        if path is None and name != _OURS:
+            raise ImportError(name)
+        return super().find_module(name, path, parent)
+
+
 def image_of(modules: Sequence[str], more: Sequence[str] = ()) -> modal.Image:
     """An image in which some modules of this project can be imported.
 
     Args:
         more: packages beside `PACKAGES`, such as kernels that a model's attention or experts take.
     """
+    from pipeline_assets.corpus.spine.shipped import shipped_path  # not in the image, so not at module level
+
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return (
         modal.Image.debian_slim(python_version=python)
-        .add_local_file(_PROJECT / "constraints.txt", _CONSTRAINTS, copy=True)
+        .add_local_file(shipped_path("constraints.txt"), _CONSTRAINTS, copy=True)
         .uv_pip_install(*PACKAGES, *more, extra_options=f"--constraint {_CONSTRAINTS}")
         .add_local_python_source(_OURS, ignore=left_out(modules))
     )
@@ -77,7 +89,7 @@ def left_out(modules: Sequence[str]) -> Callable[[Path], bool]:
 
 def sources_of(modules: Sequence[str]) -> set[Path]:
     """The files of this project that importing some of its modules takes, at once or later, and data beside them."""
-    finder = ModuleFinder([str(_PROJECT)])  # packages that are installed it doesn't find, nor looks into
+    finder = _ModuleFinder([str(_PROJECT)])
     for name in modules:
         finder.import_hook(name)
     ours = [module for name, module in finder.modules.items() if name.partition(".")[0] == _OURS]

@@ -20,9 +20,10 @@ from dagster._core.instance.ref import InstanceRef
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import RetryableError, one_line
 from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
+from pipeline_assets.corpus.spine.shipped import shipped_path
 from pipeline_assets.corpus.spine.staging import building_folders, leftover
 
-INSTANCE_CONFIG = Path(__file__).parents[1] / "dagster.yaml"
+INSTANCE_CONFIG = shipped_path("dagster.yaml")
 _CONFIG = "dagster.yaml"
 _RUNS = "history/runs.db"
 _DATABASES = (_RUNS, "history/runs/index.db", "schedules/schedules.db")

@@ -21,6 +21,7 @@ from pipeline_assets.commands.terminal import Root
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.shipped import shipped_path
 from pipeline_assets.systems.registry import recipes_of
 
 _POLL_S = 0.2
@@ -57,7 +58,7 @@ def ui(
             report_sealed(recipes_of(data.absolute())[0], data.absolute(), instance)
         variables = {"CORPUSMILL_DATA": str(data.absolute()), "DAGSTER_HOME": str(instance_home(data))}
         environment = {**os.environ, **variables, **hub, "PYTHONWARNINGS": "ignore"}
-        workspace = str(Path(__file__).parents[1] / "workspace.yaml")
+        workspace = str(shipped_path("workspace.yaml"))
         command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-p", str(port), "-h", "127.0.0.1"]
         command += ["--log-level", "warning"]  # each look of its sensor would be told
         process = subprocess.Popen(

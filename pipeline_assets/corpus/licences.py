@@ -20,9 +20,10 @@ import msgspec
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.files import OwnFile
 from pipeline_assets.corpus.spine.manifest import sha256_of
+from pipeline_assets.corpus.spine.shipped import shipped_path
 
 UNKNOWN = "unknown"
-TABLE = Path(__file__).parents[2] / "manifests" / "licences.json"
+TABLE = shipped_path("manifests/licences.json")
 _WORD_GAPS = str.maketrans({"_": "-", " ": "-"})
 
 

@@ -10,6 +10,7 @@ codeparrot modules of other licences, and one twice, also in starcoderdata.
 import datetime
 import gzip
 import hashlib
+import importlib.util
 import itertools
 import json
 import logging
@@ -32,7 +33,7 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.trace import preview
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, install_hint
 from pipeline_assets.corpus.spine.recipe import Recipe, read_yaml
 from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.demo import library
@@ -57,6 +58,10 @@ DATASET = "HuggingFaceFW/fineweb-edu"
 RECIPE_NAME = "healing_text_v1"
 REBUILT = ".rebuilt"  # digests of what was shown to rebuild
 System = Literal["healing", "stage_a", "nemotron", "stage2", "parallel_text"]
+_NEEDS: dict[System, dict[str, str]] = {  # modules of optional parts, and their extras
+    "stage2": {"py3langid": "languages", "sentencepiece": "tokenizers"},
+    "parallel_text": {"sentencepiece": "tokenizers"},
+}
 _DIGEST_LETTERS = len("sha256:") + 12
 _TOKEN_BUDGET = 247_000  # both splits come within 1 % of theirs
 _TEXT_BYTES = 1_920_000  # 1.6 times 4.8 bytes a token: the corpus is small, so chance needs room
@@ -88,7 +93,9 @@ def demo(
     if not os.environ.get(VERBOSE):
         logging.getLogger("corpusmill").setLevel(logging.WARNING)
     durable.make_folder(data)  # a place where nothing can be written is told at once
-    asked: Sequence[System] = get_args(System) if only is None else [only]
+    systems: Sequence[System] = get_args(System)
+    missing = {system: missing_extras(system) for system in systems}
+    asked: Sequence[System] = [system for system in systems if not missing[system]] if only is None else [only]
     hub_folder = data / HUB_FOLDER
     for system in asked:
         match system:
@@ -108,8 +115,17 @@ def demo(
         tell(f"hub on loopback: {dataset} at {commit}" for dataset, commit in commits.items())
         for system in asked:
             _show(system, data, commits, workers)
+    for system in systems if only is None else ():
+        for extra in missing[system]:
+            typer.echo(f"left out {system}, which needs the extra {extra}: {install_hint(extra)}")
     where = "" if data == Path("data/demo") else f" DATA={data}"
     typer.echo(f"\nlook at it:  make ui{where}   (or: corpusmill ui --data {data})")
+
+
+def missing_extras(system: System) -> list[str]:
+    """List the extras that the demo of a system needs and this environment lacks."""
+    needs = _NEEDS.get(system, {})
+    return sorted({extra for module, extra in needs.items() if importlib.util.find_spec(module) is None})
 
 
 def write_hub(root: Path) -> Path:

@@ -10,8 +10,9 @@ from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import AREAS
 from pipeline_assets.corpus.spine.recipe import Recipe, read_yaml
+from pipeline_assets.corpus.spine.shipped import shipped_path
 
-PROJECT_RECIPES = Path(__file__).parents[2] / "manifests" / "recipes"
+PROJECT_RECIPES = shipped_path("manifests/recipes")
 SYSTEMS: dict[str, str] = {}  # modules of their pages, by name
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal, NamedTuple, cast
 
 import pydantic
 
-from pipeline_assets.corpus.spine.errors import UsageError, not_installed
+from pipeline_assets.corpus.spine.errors import UsageError, not_installed, pip_hint
 from pipeline_assets.corpus.spine.recipe import RecipePart, Share
 
 LOOKED_AT = 10_000  # characters at a text's beginning; langdetect itself reads no more
@@ -99,8 +99,7 @@ def detector(name: DetectorName) -> Detector:
     except ImportError as error:
         refused = not_installed(error, "languages")
         if name != _DEFAULT:
-            command = f".venv/bin/python -m pip install -c constraints.txt {package.distribution}"
-            refused = UsageError(refused.what, refused.where, f"in the project's folder run {command}")
+            refused = UsageError(refused.what, refused.where, pip_hint(package.distribution))
         raise refused from None
 
 

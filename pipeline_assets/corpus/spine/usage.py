@@ -283,11 +283,14 @@ def versions_of(provenance: Mapping[str, Any]) -> dict[str, str | None]:
 def git_sha() -> str | None:
     """Commit of the program's source, with `+changes` where the working tree differs; None outside a git checkout.
 
-    Asked once: a process goes on with the source that it has loaded.
+    Asked once: a process goes on with the source that it has loaded. An installed wheel has no commit, even if its
+    environment is stored in some other project's checkout.
     """
-    command = ["git", "--no-optional-locks", "-C", str(_PROJECT), "status", "--branch", "--porcelain=2"]
+    git = ["git", "--no-optional-locks", "-C", str(_PROJECT)]
+    status = [*git, "status", "--branch", "--porcelain=2"]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        subprocess.run([*git, "ls-files", "--error-unmatch", __file__], capture_output=True, check=True)
+        told = subprocess.run(status, capture_output=True, text=True, check=True).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
         return None
     head = told[0].removeprefix("# branch.oid ")

@@ -1,0 +1,13 @@
+"""Files of the repository's top level that every installation needs.
+
+`pipeline_assets/shipped` has links to them. A wheel contains copies in place of the links, so that one path works in a
+checkout, in an editable installation and in an installed wheel.
+"""
+
+import importlib.resources
+from pathlib import Path
+
+
+def shipped_path(name: str) -> Path:
+    """Return the path of a shipped file or folder: in a checkout, its path below the repository's top level."""
+    return Path(str(importlib.resources.files("pipeline_assets") / "shipped" / name)).resolve()

@@ -1,0 +1,172 @@
+"""The installed wheel works from an empty folder, with nothing of the checkout on its path."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import urllib.request
+import venv
+from pathlib import Path
+
+import pytest
+from answers import Typed
+from test_ui import free_port
+
+PROJECT = Path(__file__).parents[1]
+EXTRAS = ("py3langid", "sentencepiece")  # modules that `pip install .` does not install
+NOTEBOOK = """
+from pipeline_assets.notebook import open_folder, run
+run("notes")
+print(open_folder("data/stage_a/notes/packed/notes").trace(token=0)[0].text.source)
+"""
+MODAL = """
+from modal_jobs.nll_scoring import _MODULES, _PROJECT, image_of, sources_of
+image_of(_MODULES)
+print(*sorted(path.relative_to(_PROJECT).as_posix() for path in sources_of(_MODULES)), sep="\\n")
+"""
+
+
+def run(*words: object, cwd: Path, **variables: str) -> Typed:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CORPUSMILL_", "HF_"))}
+    result = subprocess.run([*map(str, words)], cwd=cwd, env=kept | variables, capture_output=True, text=True)
+    assert result.returncode == 0, f"{words}\n{result.stdout}\n{result.stderr}"
+    return result
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` of an environment with the wheel and its dependencies, without the packages of optional parts.
+
+    Dependencies are those of the tests' environment. A line in a .pth file adds their folder without its .pth files,
+    so that the editable installation of the project stays inactive.
+    """
+    folder = tmp_path_factory.mktemp("wheel")
+    source, wheels, environment = folder / "source", folder / "wheels", folder / "environment"
+    tracked = run("git", "ls-files", "-co", "--exclude-standard", cwd=PROJECT).stdout.splitlines()
+    with tarfile.open(folder / "source.tar", "w") as tar:  # keeps links, as a clone does
+        for name in filter(lambda name: os.path.lexists(PROJECT / name), tracked):
+            tar.add(PROJECT / name, name)
+    with tarfile.open(folder / "source.tar") as tar:
+        tar.extractall(source, filter="tar")
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+    run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", wheels, source, cwd=folder)
+    venv.create(environment, symlinks=True)
+    python = environment / "bin" / "python"
+    [wheel] = wheels.glob("*.whl")
+    run(*pip, "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=folder)
+    paths = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).stdout.strip()
+    hidden = "; ".join(f"sys.modules[{name!r}] = None" for name in EXTRAS)
+    Path(paths, "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\nimport sys; {hidden}\n")
+    return environment / "bin"
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("empty")
+
+
+@pytest.fixture(scope="module")
+def notes(installed: Path, empty: Path) -> Path:
+    """The empty folder after `init` and `run` of a small folder of one's own."""
+    (empty / "mine").mkdir()
+    (empty / "mine" / "rows.jsonl").write_text("".join(f'{{"text": "Row {row} of words."}}\n' for row in range(20)))
+    run(installed / "corpusmill", "init", "notes", "--input", "mine", cwd=empty)
+    run(installed / "corpusmill", "run", "notes", cwd=empty)
+    return empty
+
+
+@pytest.mark.slow
+def test_a_source_distribution_contains_the_files_that_links_lead_to(installed: Path) -> None:
+    source = installed.parents[1] / "source"
+    code = "from setuptools.build_meta import build_sdist; print(build_sdist('..'))"
+
+    archive = run(sys.executable, "-c", code, cwd=source).stdout.splitlines()[-1]
+
+    with tarfile.open(source.parent / archive) as tar:
+        shipped = {name.partition("/shipped/")[2] for name in tar.getnames() if tar.getmember(name).isfile()} - {""}
+    assert shipped >= {"constraints.txt", "dagster.yaml", "workspace.yaml", "manifests/licences.json"}
+    assert {name for name in shipped if name.startswith("manifests/recipes/")} == {
+        path.relative_to(PROJECT).as_posix() for path in (PROJECT / "manifests" / "recipes").glob("*.yaml")
+    }
+
+
+@pytest.mark.slow
+def test_the_wheel_is_imported_from_its_environment(installed: Path, empty: Path) -> None:
+    code = "import pipeline_assets, resources, modal_jobs; print(pipeline_assets.__file__, resources.__file__)"
+
+    imported = run(installed / "python", "-c", code, cwd=empty).stdout.split()
+
+    assert all(Path(path).is_relative_to(installed.parent) for path in imported)
+
+
+@pytest.mark.slow
+def test_smoke_runs(installed: Path, empty: Path) -> None:
+    assert "corpusmill ui --data out" in run(installed / "corpusmill", "smoke", cwd=empty).stdout
+
+
+@pytest.mark.slow
+def test_a_folder_is_built_and_opened_by_the_notebook_module(installed: Path, notes: Path) -> None:
+    source = run(installed / "python", "-c", NOTEBOOK, cwd=notes).stdout
+
+    assert "rows.jsonl" in source
+
+
+@pytest.mark.slow
+def test_a_build_of_a_wheel_records_no_commit_of_the_folder_around_it(installed: Path, notes: Path) -> None:
+    """An environment is often stored in the checkout of some other project."""
+    repository = installed.parents[1]
+    run("git", "init", "-q", cwd=repository)
+    identity = {name: "none" for role in ("AUTHOR", "COMMITTER") for name in (f"GIT_{role}_NAME", f"GIT_{role}_EMAIL")}
+    run("git", "commit", "-q", "--allow-empty", "-m", "Start", cwd=repository, **identity)
+
+    run(installed / "corpusmill", "run", "notes", "--replace", cwd=notes)
+
+    manifest = json.loads((notes / "data/stage_a/notes/packed/notes/manifest.json").read_text())
+    assert manifest["provenance"]["git_sha"] is None
+
+
+@pytest.mark.slow
+def test_the_demo_runs_and_names_the_extras_that_it_lacks(installed: Path, empty: Path) -> None:
+    lines = run(installed / "corpusmill", "demo", cwd=empty).stdout.splitlines()
+
+    left_out = [line for line in lines if line.startswith("left out ")]
+    assert [line.partition(":")[0] for line in left_out] == [
+        "left out stage2, which needs the extra languages",
+        "left out stage2, which needs the extra tokenizers",
+        "left out parallel_text, which needs the extra tokenizers",
+    ]
+    constraints = re.search(r"-c (\S+) 'py3langid[<>=.,0-9]+'$", left_out[0])
+    assert constraints is not None and Path(constraints[1]).is_relative_to(installed.parent)
+    assert "py3langid==" in Path(constraints[1]).read_text()
+
+
+@pytest.mark.slow
+def test_the_ui_answers_with_the_built_assets(installed: Path, notes: Path) -> None:
+    port = free_port()
+    words = [installed / "corpusmill", "ui", "--data", "data", "--port", str(port)]
+    query = json.dumps({"query": "{ assetNodes { assetKey { path } } }"}).encode()
+    graphql = urllib.request.Request(
+        f"http://127.0.0.1:{port}/graphql", query, {"Content-Type": "application/json"}, method="POST"
+    )
+
+    with subprocess.Popen(words, cwd=notes, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as ui:
+        try:
+            assert ui.stdout is not None
+            assert any(line.startswith("Dagster UI") for line in ui.stdout)
+            with urllib.request.urlopen(graphql, timeout=120) as answer:
+                nodes = json.load(answer)["data"]["assetNodes"]
+        finally:
+            ui.terminate()
+
+    assert any(node["assetKey"]["path"][1] == "notes" for node in nodes)
+
+
+@pytest.mark.slow
+def test_modal_gets_the_same_files_from_a_wheel_as_from_a_checkout(installed: Path, empty: Path) -> None:
+    from_wheel = run(installed / "python", "-c", MODAL, cwd=empty).stdout
+
+    assert from_wheel == run(sys.executable, "-c", MODAL, cwd=PROJECT).stdout
+    assert "pipeline_assets/corpus/tokens/o200k_base.tiktoken" in from_wheel
