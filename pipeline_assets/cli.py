@@ -233,7 +233,7 @@ def main() -> None:
     except OSError as error:
         from pipeline_assets.corpus.spine.durable import explain
 
-        explained = explain(error, Path(os.fsdecode(error.filename or ".")))
+        explained = explain(error, Path(os.fsdecode(error.filename or os.getcwd())))
         for note in getattr(error, "__notes__", []) if isinstance(explained, RetryableError) else []:
             explained.add_note(note)
         _fail(explained)

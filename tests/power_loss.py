@@ -15,8 +15,10 @@ from typing import Union
 from unittest import mock
 
 from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.temporary_names import is_temporary
 
 Tree = dict[str, Union[bytes, "Tree"]]
+_DEAD_PROCESS = 1 << 30  # above the largest process number of Linux, 2**22
 
 
 @dataclass(eq=False)
@@ -146,9 +148,16 @@ def followed(root: Path, at_each_step: Callable[[Disk], None]) -> Iterator[Disk]
 
 
 def write_tree(tree: Tree, folder: Path) -> None:
-    """The tree as files and folders; `folder` is made."""
+    """Write the tree as files and folders into a new folder.
+
+    This process followed the disk and still runs, but no process survives a power loss: its temporary names get the
+    number of a dead process.
+    """
     folder.mkdir()
-    for name, held in tree.items():
+    for followed_name, held in tree.items():
+        name = followed_name
+        if is_temporary(name):
+            name = name.replace(f".{os.getpid()}.", f".{_DEAD_PROCESS}.")
         if isinstance(held, bytes):
             (folder / name).write_bytes(held)
         else:

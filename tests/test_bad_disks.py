@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +55,43 @@ def test_a_smoke_run_where_nothing_may_be_written(corpusmill: Corpusmill, read_o
     assert list(read_only_folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_limit_of_file_sizes_names_the_file_and_the_data_root(
+    corpusmill: Corpusmill, recipe_in: RecipeIn, hub: LoopbackHub, tmp_path: Path, workers: int
+) -> None:
+    limit = (100_000, resource.RLIM_INFINITY)
+    root = tmp_path / "data"
+
+    result = corpusmill(
+        *("run", recipe_in(), "--data", "data", "--workers", workers),
+        env={"HF_ENDPOINT": hub.endpoint},
+        cwd=tmp_path,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
+    )
+
+    assert result.returncode == 1
+    line = only_line(result)
+    assert line.startswith(f"{root}/")
+    assert "limit of file sizes; raise the limit (ulimit -f)" in line
+    assert line.endswith(f"; the data root is {root}")
+
+
+def test_a_full_disk_names_the_file_that_a_command_writes(
+    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
+) -> None:
+    with mounted(tmp_path / "full", "size=64k") as disk:
+        (disk / "ballast").write_bytes(b"\0" * (60 << 10))
+        folder = demo_root / "corpora" if (demo_root / "corpora").is_dir() else demo_root
+        artifact = next(path.parent for path in sorted(folder.rglob("manifest.json")))
+
+        result = corpusmill("export", artifact, "--out", disk / "copy", "--to", "jsonl")
+
+    assert result.returncode == 1
+    line = only_line(result)
+    assert line.startswith(f"{disk}/")
+    assert "no space is left on the disk" in line
+
+
 @pytest.mark.slow
 def test_a_full_disk_then_space_again(
     corpusmill: Corpusmill, recipe_in: RecipeIn, hub: LoopbackHub, small_disk: Path, demo_root: Path
@@ -66,7 +104,10 @@ def test_a_full_disk_then_space_again(
     again = corpusmill("run", path, "--data", small_disk, "--json", env=env)
 
     assert full.returncode == 1
-    assert "no space is left on the disk; free some and run the same command: it goes on" in only_line(full)
+    line = only_line(full)
+    assert line.startswith(f"{small_disk}/")
+    assert "no space is left on the disk; free some and run the same command: it goes on" in line
+    assert line.endswith(f"; the data root is {small_disk}")
     assert again.returncode == 0, again.stderr
     undisturbed = corpusmill("run", path, "--data", demo_root, "--json")
     assert [row["digest"] for row in json.loads(again.stdout)] == [

@@ -201,7 +201,9 @@ def test_the_command_killed_in_the_middle_leaves_no_process_and_goes_on(
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=["Ctrl-C", "SIGTERM"]
+    "number",
+    [signal.SIGINT, signal.SIGHUP, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)],
+    ids=["Ctrl-C", "SIGHUP", "SIGTERM"],
 )
 def test_a_stopped_run_says_how_to_go_on_and_leaves_no_process(
     number: signal.Signals, running_demo: Path, demo_root: Path, started: Started

@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -84,11 +85,14 @@ def run(
     workers: terminal.Workers = 2,
     replace: Annotated[bool, typer.Option("--replace", help="Replace artifacts of another recipe.")] = False,
     strict: Strict = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait while another process builds the same artifact.")] = False,
     data: terminal.Root = Path("data"),
     as_json: terminal.AsJson = False,
 ) -> None:
     """Example: corpusmill run healing_text_v1 --partition valid --workers 2"""
-    settings = Run.of(data, os.environ, workers=workers, replace=replace, elsewhere=elsewhere_of(os.environ))
+    wait_s = math.inf if wait else 0
+    elsewhere = elsewhere_of(os.environ)
+    settings = Run.of(data, os.environ, workers=workers, replace=replace, wait_s=wait_s, elsewhere=elsewhere)
     path = recipe_path(recipe, data)
     wanted = read_recipe(path, data)
     build_recipe(wanted, path, settings, partition=partition, strict=strict, as_json=as_json)

@@ -20,7 +20,7 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
-from pipeline_assets.commands.terminal import as_typed, naming, resume_hint
+from pipeline_assets.commands.terminal import as_typed, naming, resume_hint, writing_below
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers import hub_configs
 from pipeline_assets.corpus.readers.hub_files import HubFiles, is_name
@@ -299,7 +299,7 @@ def made(function: Callable[..., bool | None]) -> TyperCommand:
 
     def run(**given: Any) -> None:
         Stopwatch.name_command(as_typed())
-        with resume_hint(as_typed()), naming(option_of=option_of):
+        with resume_hint(as_typed()), naming(option_of=option_of), writing_below(_root(given)):
             is_yes = function(**{name: part(given) for name, part in parts.items()})
         raise typer.Exit(int(is_yes is False))
 
@@ -309,6 +309,13 @@ def made(function: Callable[..., bool | None]) -> TyperCommand:
     command = typer.main.get_command(app)
     assert isinstance(command, TyperCommand)
     return command
+
+
+def _root(given: Mapping[str, object]) -> Path:
+    """Return the data root, or output folder, that a command was called with, else the one of the environment."""
+    folders = (given.get(name) for name in ("data", "out_dir", "output_dir", "out"))
+    found = next((folder for folder in folders if isinstance(folder, Path)), None)
+    return found or Path(os.environ.get("CORPUSMILL_DATA") or "data")
 
 
 def option_finder(options: Mapping[str, str], names: Mapping[str, str]) -> OptionOf:

@@ -68,7 +68,7 @@ def plan(
     wanted = read_recipe(path, run.root)
     terminal.tell(wanted.remarks(), err=True)
     run.record.fetch_rate = None if mbit is None else mbit * 125_000
-    with terminal.writing_below(data), terminal.naming(path):
+    with terminal.naming(path):
         wanted.check_local_files(run.root)
         planned = plan_recipe(artifact_statuses(run.root, wanted.targets()), run)
     asked = {"recipe": recipe, "path": path, "data": data, "workers": workers}

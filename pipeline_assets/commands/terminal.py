@@ -37,6 +37,7 @@ OptionalRoot = Annotated[
 ]
 Workers = Annotated[int, typer.Option(min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none.")]
 VERBOSE = "CORPUSMILL_VERBOSE"
+_STOPS = (signal.SIGTERM, signal.SIGHUP)
 _LEAST_SHOWN = 16  # characters of a cell
 _FIRST_WORD = re.compile(r"(\s*)(\w+)((?s:.*))")
 _COLOURS = dict.fromkeys(("built", "current", "sealed", "identical", "passed"), "green")
@@ -192,10 +193,11 @@ def as_typed() -> str:
 def resume_hint(command: str) -> Iterator[None]:
     """What ends the block early carries the command that goes on from what is there, unless that would fail again."""
     try:
-        with _sigterm_as_ctrl_c():
+        with _stops_as_ctrl_c():
             yield
     except KeyboardInterrupt:
-        typer.echo(f"stopped\nto go on: {command}", err=True)
+        with contextlib.suppress(OSError):  # the terminal may be closed
+            typer.echo(f"stopped\nto go on: {command}", err=True)
         raise typer.Exit(130) from None
     except Exception as error:
         if isinstance(error, RetryableError) or not isinstance(error, InputError):
@@ -204,14 +206,13 @@ def resume_hint(command: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """A stop from outside, as a job scheduler sends it, ends the block as Ctrl-C does."""
-    is_ours = (
-        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    )
-    if not is_ours:
-        yield
-        return
+def _stops_as_ctrl_c() -> Iterator[None]:
+    """End the block as Ctrl-C does when a job scheduler stops the command, or its terminal is closed.
+
+    A signal that is ignored, as under nohup, or handled by the caller, is left alone.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = [number for number in _STOPS if is_main and signal.getsignal(number) is signal.SIG_DFL]
     process = os.getpid()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -220,11 +221,13 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)  # a worker that was just forked: it ends by the signal itself
         os.kill(os.getpid(), number)
 
-    signal.signal(signal.SIGTERM, stop)
+    for number in numbers:
+        signal.signal(number, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
@@ -239,11 +242,15 @@ def naming(file: object = None, option_of: OptionOf = no_option, within: str = "
 
 @contextlib.contextmanager
 def writing_below(root: Path) -> Iterator[None]:
-    """A failed write that names no file, as on a full disk, is told of the data root."""
+    """Explain what the system refuses to the block; a full disk names its file and the data root."""
+    from pipeline_assets.corpus.spine.durable import NoSpaceError, explain_in_root
+
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(root)
+        raise explain_in_root(error, root) from error
+    except NoSpaceError as error:
+        error.name_root(root)
         raise
 
 

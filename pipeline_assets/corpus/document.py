@@ -288,7 +288,7 @@ def write_repeats(paths: Sequence[Path], folder: BuildFolder) -> list[Path | Non
         for shard, repeats in zip(shards.tolist(), np.split(block, firsts[1:]), strict=True):
             path = folder.path(f"{_REPEATS}/{shard:05d}")
             durable.step("append", path)
-            with open(path, "wb" if written[shard] is None else "ab") as file:
+            with durable.naming_file(path), open(path, "wb" if written[shard] is None else "ab") as file:
                 file.write(repeats.tobytes())
             written[shard] = path
     return written

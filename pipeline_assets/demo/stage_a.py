@@ -36,6 +36,7 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import RetryableError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.corpus.spine.temporary_names import is_temporary, temporary_path
 from pipeline_assets.demo import library
 from pipeline_assets.systems.stage_a import StageARecipe
 from resources.loopback_hub import LoopbackHub
@@ -121,8 +122,8 @@ def _take(root: Path) -> None:
     card = root / _CARD
     if card.is_file() and card.read_bytes().startswith(_TITLE.encode()):
         return
-    begun = card.name + durable.TEMPORARY_SUFFIX
-    others = sorted(path.name for path in root.iterdir() if path.name != begun) if root.is_dir() else []
+    names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
+    others = [name for name in names if not is_temporary(name)]
     if others:
         what = f"it holds {others[0]}, which no smoke run made"
         raise UsageError(what, root, "give an empty or a new folder with --out-dir")
@@ -168,7 +169,7 @@ def _publish_file(source: Path, target: Path) -> None:
     if target.is_file() and os.path.samefile(source, target):
         return
     durable.make_folder(target.parent)
-    temporary = target.with_name(target.name + durable.TEMPORARY_SUFFIX)
+    temporary = temporary_path(target)
     durable.link(source, temporary)
     durable.rename(temporary, target)
 

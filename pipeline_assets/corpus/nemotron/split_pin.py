@@ -34,6 +34,7 @@ from pipeline_assets.corpus.readers.source_folder import (
 )
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.durable import naming_file
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder
@@ -238,7 +239,7 @@ class SampledSplit:
             head = next(self._blocks(file, 0))
             if codec_of(head[:HEAD_BYTES]) is None:
                 path = self.folder / f"{number}.jsonl"
-                with open(path, "wb") as sparse:
+                with naming_file(path), open(path, "wb") as sparse:
                     sparse.truncate(file.size)
                     sparse.write(head)
                 return SourceFile(path, file.path, file.size)
@@ -251,7 +252,7 @@ class SampledSplit:
         The line before a piece ends at its first newline, from one byte before its start on.
         """
         first = max(piece.start - 1, 0)
-        with open(piece.file.path, "r+b") as sparse:
+        with naming_file(piece.file.path), open(piece.file.path, "r+b") as sparse:
             placed = lines_of(placed_lines(self._put(file, first, sparse), first, file.path), piece.stop)
             found = (place for place, line in placed if place >= piece.start and not is_blank(line))
             return sum(1 for _ in itertools.islice(found, limit))

@@ -34,6 +34,7 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.corpus.spine.temporary_names import temporary_path
 
 To = Literal["parquet", "jsonl", "hf"]
 _ROW_GROUP_ROWS = 4096  # of long texts tens of megabytes
@@ -69,8 +70,9 @@ def export(store: RowStore, to: To, out: Path, zstd_level: int) -> Exported:
     shards = store.table_shards()
     if out.exists():
         raise UsageError("it is there already", out, "give another folder, or remove it")
-    building = out.with_name(f".{out.name}.building")
-    durable.remove(building)
+    if out.parent.is_dir():
+        durable.remove_leftovers(out.parent)
+    building = temporary_path(out)
     durable.make_folder(building / "data" if to == "hf" else building)
     made = Exported(out)
     for number, shard in enumerate(shards):

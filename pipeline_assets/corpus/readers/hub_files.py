@@ -305,7 +305,7 @@ class HubFiles:
             asked, served = f"bytes {first}-{stop - 1}/{file.size}", response.headers.get("Content-Range")
             if response.status_code == 206 and served not in (asked, asked.replace(f"/{file.size}", "/*")):
                 raise _changed(f"the hub sends `{served}` for `{asked}`", where)
-            with open(partial, "ab") as output:
+            with durable.naming_file(partial), open(partial, "ab") as output:
                 try:
                     for block in client.body(response, stop - first, where):
                         durable.step("append", partial)

@@ -24,6 +24,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, TransientError, UsageError
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, RECIPE_FILE, UNPINNED, Recipe, read_yaml
+from pipeline_assets.corpus.spine.temporary_names import temporary_path
 from pipeline_assets.systems.registry import read_recipe, recipe_of, recipe_path, recipes_of
 
 
@@ -248,14 +249,16 @@ def version_of(name: str, root: Path, hub: HubFiles, moment: datetime, period: P
         return Version(newest, unreachable=unreachable)
     durable.make_folder(path.parent)
     text = _NAME_LINE.sub(f"name: {path.stem}", RECIPE_FILE.bytes_of(base).decode(), count=1)
-    building = path.with_suffix(".building")
-    durable.write_durably(building, text.encode())
+    folder = temporary_path(path)
+    building = folder / path.name
+    durable.make_folder(folder)
     try:
+        durable.write_durably(building, text.encode())
         for dataset, commit in (pinned | heads).items():
             pin_recipe(building, dataset, commit)
         durable.rename(building, path)
     finally:
-        durable.remove(building)
+        durable.remove(folder)
     return Version(path, newest, moved, unreachable)
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.readers.source_folder import is_of_folder
 from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.rows.trace import rows_of
+from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, members_of, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest
@@ -306,7 +307,8 @@ def _write_parts(folder: Path, side: str, records: _Hashed, parts: int) -> None:
     """Appends each record to the file of its part: the parts are of about one size, since hashes are spread evenly."""
     number = (records["high"] >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)
     for part in np.unique(number):
-        with open(folder / f"{side}.{part}", "ab") as file:
+        path = folder / f"{side}.{part}"
+        with durable.naming_file(path), open(path, "ab") as file:
             file.write(records[number == part].tobytes())
 
 

@@ -20,9 +20,9 @@ from typing import Literal, Self
 
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.files import Hash, blocks, xxh3
+from pipeline_assets.corpus.spine.temporary_names import abandoned, temporary_path
 
 Step = Literal["create", "write", "append", "fsync", "rename", "exchange", "link", "mkdir", "unlink", "rmdir", "chmod"]
-TEMPORARY_SUFFIX = ".tmp"
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 
@@ -40,10 +40,14 @@ def explain(error: OSError, path: Path) -> InputError:
     a lock server that fails.
     """
     match error.errno:
-        case errno.ENOSPC | errno.EDQUOT:
-            return RetryableError(
-                "no space is left on the disk", path, "free some and run the same command: it goes on"
-            )
+        case errno.ENOSPC:
+            return NoSpaceError("no space is left on the disk", path, "free some and run the same command: it goes on")
+        case errno.EDQUOT:
+            fix = "free some, or raise the quota, and run the same command: it goes on"
+            return NoSpaceError("the disk quota is used up", path, fix)
+        case errno.EFBIG:
+            fix = "raise the limit (ulimit -f) and run the same command: it goes on"
+            return NoSpaceError("the file reached the system's limit of file sizes", path, fix)
         case errno.EACCES | errno.EPERM if os.access(path, os.F_OK) and not os.access(path, os.R_OK):
             return RetryableError("reading is not allowed", path, "give read permission")
         case errno.EACCES | errno.EPERM | errno.EROFS:
@@ -52,6 +56,34 @@ def explain(error: OSError, path: Path) -> InputError:
             file = next((place for place in (path, *path.parents) if place.is_file()), path)
             return UsageError("a file lies where a folder belongs", file, "give another folder, or move the file away")
     return RetryableError(f"the system says: {error.strerror or error}", path, "mend that, then run the same command")
+
+
+class NoSpaceError(RetryableError):
+    """A full disk, an exhausted quota, or a limit of file sizes."""
+
+    def name_root(self, root: Path) -> None:
+        """Name the file by its absolute path, and the data root."""
+        what, where, fix = self.args
+        self.args = (what, os.path.abspath(where), f"{fix}; the data root is {root.absolute()}")
+        self.what, self.where, self.fix = self.args
+
+
+def explain_in_root(error: OSError, root: Path) -> InputError:
+    """Explain an error of a command that writes below a data root, which stands for a missing file name."""
+    explained = explain(error, Path(os.fsdecode(error.filename2 or error.filename or root.absolute())))
+    if isinstance(explained, NoSpaceError):
+        explained.name_root(root)
+    return explained
+
+
+@contextlib.contextmanager
+def naming_file(path: Path) -> Iterator[None]:
+    """Name the file in an OSError of the block that names none, as errors of writes don't."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or os.fspath(path)
+        raise
 
 
 @contextlib.contextmanager
@@ -77,6 +109,14 @@ def boot() -> str:
         return f"process-{uuid.uuid4()}"
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove temporary files and folders that no living process uses from a folder."""
+    for path in abandoned(folder):
+        # Another process may remove it now.
+        with contextlib.suppress(FileNotFoundError):
+            remove(path)
+
+
 class DurableFile:
     """A file being written under a temporary name; it takes its own name, durable, when the block ends without error.
     Bytes and sha256 are those of what was written so far.
@@ -96,15 +136,18 @@ class DurableFile:
         return hashlib.sha256()
 
     def __enter__(self) -> Self:
-        self._temporary = self.path.with_name(self.path.name + TEMPORARY_SUFFIX)
-        step("create", self._temporary)
-        self._file = open(self._temporary, "wb", buffering=0)
-        return self
+        while True:
+            self._temporary = temporary_path(self.path)
+            step("create", self._temporary)
+            # An earlier process of the same number may have left a file of this name.
+            with contextlib.suppress(FileExistsError):
+                self._file = open(self._temporary, "xb", buffering=0)
+                return self
 
     def write(self, data: bytes | memoryview) -> int:
         view = memoryview(data).cast("B")
         step("write", self._temporary)
-        _write(self.fileno(), view)
+        _write(self.fileno(), self.path, view)
         self._hash.update(view)
         self.bytes_written += view.nbytes
         return view.nbytes
@@ -117,7 +160,7 @@ class DurableFile:
         with open(source, "rb", buffering=0) as file:
             left = size
             for block in blocks(file, size):
-                _write(self.fileno(), block)
+                _write(self.fileno(), self.path, block)
                 self._hash.update(block)
                 left -= len(block)
             if left:
@@ -163,38 +206,35 @@ class WorkFile(DurableFile):
         return self._hash.hexdigest()
 
 
-def _write(descriptor: int, data: bytes | memoryview) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
+def _write(descriptor: int, path: Path, data: bytes | memoryview) -> None:
+    with naming_file(path):
+        while data:
+            data = data[os.write(descriptor, data) :]
 
 
 def write_durably(path: Path, data: bytes) -> str:
-    """The hex sha256 of `data`, after it stands durable under `path`.
+    """The hex sha256 of `data`, after it stands durable under `path`. Two processes may write it at once.
 
-    Two processes may write the same file at once, as two runs that found one artifact do: the second finds its own
-    bytes there, under the temporary name that the first gave the right one.
+    Temporary files that dead processes left in its folder are removed first.
     """
-    file = DurableFile(path)
-    try:
-        with file:
-            file.write(data)
-    except FileNotFoundError:
-        if not path.exists() or path.read_bytes() != data:
-            raise
-        fsync_folder(path.parent)
+    if path.parent.is_dir():
+        remove_leftovers(path.parent)
+    with DurableFile(path) as file:
+        file.write(data)
     return file.sha256
 
 
 def append(descriptor: int, path: Path, data: bytes | memoryview) -> None:
     """`data` at the end of the open file `path`, handed to the system: it outlives this process, not a power cut."""
     step("append", path)
-    _write(descriptor, data)
+    _write(descriptor, path, data)
 
 
 def fsync(descriptor: int, path: Path) -> None:
     """What was appended, durable."""
     step("fsync", path)
-    os.fsync(descriptor)
+    with naming_file(path):
+        os.fsync(descriptor)
 
 
 def reserve(path: Path, size: int) -> None:
@@ -202,7 +242,7 @@ def reserve(path: Path, size: int) -> None:
     each a range of its own, and nothing is copied afterwards.
     """
     if not path.exists():
-        with DurableFile(path) as file:
+        with DurableFile(path) as file, naming_file(path):
             os.truncate(file.fileno(), size)
 
 
@@ -211,7 +251,7 @@ def write_range(path: Path, offset: int, data: memoryview) -> None:
     step("append", path)
     with open(path, "r+b", buffering=0) as file:
         file.seek(offset)
-        _write(file.fileno(), data.cast("B"))
+        _write(file.fileno(), path, data.cast("B"))
         fsync(file.fileno(), path)
 
 

@@ -200,6 +200,7 @@ class _Forked:
 def _serve(control: Connection) -> None:
     """The server's life: loads, forks and reaps as asked, until the pipe closes or the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
     sentinels = [parent.sentinel] if parent is not None else []

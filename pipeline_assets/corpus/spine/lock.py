@@ -28,6 +28,7 @@ import msgspec
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError
 from pipeline_assets.corpus.spine.files import OwnFile
+from pipeline_assets.corpus.spine.temporary_names import is_dead_process
 
 _LAST_BREATH_S, _UNNAMED_S = 2.0, 0.3
 _POLL_S = 0.01
@@ -209,11 +210,7 @@ def is_dead(owner: Builder) -> bool:
     """Whether it ran on this machine and its process is gone."""
     if owner.pid is None or owner.host != socket.gethostname():
         return False
-    try:
-        os.kill(owner.pid, 0)
-    except OSError as error:
-        return error.errno == errno.ESRCH
-    return False
+    return is_dead_process(owner.pid)
 
 
 def _busy(target: Path, owner: Builder) -> BuilderBusy:
@@ -232,5 +229,6 @@ def _read(descriptor: int) -> Builder:
 def _write(descriptor: int, path: Path, value: dict[str, object]) -> None:
     """In one write, padded over what was there: a reader sees the old line or the new one."""
     durable.step("write", path)
-    os.pwrite(descriptor, json.dumps(value).encode().ljust(512), 0)
+    with durable.naming_file(path):
+        os.pwrite(descriptor, json.dumps(value).encode().ljust(512), 0)
     durable.fsync(descriptor, path)

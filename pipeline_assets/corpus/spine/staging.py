@@ -145,7 +145,8 @@ class BuildFolder:
 
     def commit(self, stage: str, shard: str, receipt: Receipt) -> None:
         """From now on this shard of this stage is done, whatever happens."""
-        durable.write_durably(self.path(self._receipt_name(stage, shard)), receipt.to_bytes())
+        with durable.DurableFile(self.path(self._receipt_name(stage, shard))) as file:
+            file.write(receipt.to_bytes())
 
     def receipt(self, stage: str, shard: str) -> Receipt | None:
         """The receipt of a finished shard; None if it is not finished, or its receipt is damaged."""
@@ -233,6 +234,7 @@ def seal_in_place(
     """
     durable.make_folder(target)
     with locked(target, highest_number(target)) as lock:
+        durable.remove_leftovers(target)
         if is_sealed():
             return artifact.open_artifact(target)
         manifest = Manifest(kind, name, identity, [], {**provenance, BUILDER: lock.fence})
@@ -315,7 +317,7 @@ def _sweep(folder: Path, named: set[str], keep: Sequence[str]) -> None:
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in named and name.split("/")[0] not in keep:
             durable.remove(path)
-    for path in sorted((folder / RECEIPTS).rglob(f"*{durable.TEMPORARY_SUFFIX}")):
+    for path in sorted((folder / RECEIPTS).rglob(".*.tmp")):
         durable.remove(path)
 
 

@@ -236,8 +236,9 @@ def start_process(method: str, target: Callable[..., None], *arguments: object, 
     ours, theirs = context.Pipe()
     _ours.add(ours)
     process: BaseProcess = context.Process(target=target, args=(theirs, *arguments), daemon=True, name=name)  # type: ignore[attr-defined]
-    # Ctrl-C reaches the whole terminal group; the mask, inherited through the start, leaves it to the parent.
-    former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # Ctrl-C and a hangup reach the whole terminal group; the mask, inherited through the start, leaves them to the
+    # parent.
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     # NumPy starts a thread for each core, unless the user wants fewer: they spin for a tenth of a second, to do nothing
     # where every core has a worker.
     is_users = _BLAS_THREADS in os.environ
@@ -258,6 +259,7 @@ def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None
     """
     at_start = resident_bytes()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     while True:

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import itertools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from pipeline_assets.corpus.spine.durable import (
     write_range,
 )
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.temporary_names import is_temporary
 
 
 @pytest.fixture
@@ -73,7 +75,9 @@ def test_while_it_is_written_a_file_has_a_temporary_name(path: Path) -> None:
     with DurableFile(path) as file:
         file.write(b"half")
 
-        assert [entry.name for entry in path.parent.iterdir()] == ["words.txt.tmp"]
+        [name] = [entry.name for entry in path.parent.iterdir()]
+        assert re.fullmatch(rf"\.words\.txt\.[A-Za-z0-9-]+\.{os.getpid()}\.[0-9]+\.tmp", name)
+        assert is_temporary(name)
 
 
 def test_an_error_leaves_the_file_that_stood_there_before(path: Path) -> None:
@@ -89,7 +93,8 @@ def test_an_error_leaves_the_file_that_stood_there_before(path: Path) -> None:
 def test_the_order_is_write_fsync_rename_fsync_of_the_folder(path: Path) -> None:
     steps = steps_of(lambda: write_durably(path, b"x"))
 
-    temporary = path.with_name("words.txt.tmp")
+    temporary = steps[0][1]
+    assert is_temporary(temporary.name)
     assert steps == [
         ("create", temporary),
         ("write", temporary),
@@ -108,7 +113,8 @@ def test_before_whatever_step_the_process_dies_the_file_is_old_or_new(path: Path
             break
         seen.append(path.read_bytes())
 
-    assert seen == [b"old", b"old", b"old", b"old", b"new"]
+    # From the third death on, what the second one left is removed first: one step more.
+    assert seen == [b"old", b"old", b"old", b"old", b"old", b"new"]
 
 
 def test_a_full_disk_leaves_no_file_and_is_explained(path: Path) -> None:
@@ -123,14 +129,43 @@ def test_a_full_disk_leaves_no_file_and_is_explained(path: Path) -> None:
     )
 
 
+def test_processes_that_write_one_file_at_once_all_end_well(path: Path) -> None:
+    program = f"""
+from pathlib import Path
+from pipeline_assets.corpus.spine.durable import write_durably
+for number in range(300):
+    write_durably(Path({str(path)!r}), b"%d" % number)
+"""
+    processes = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(3)]
+
+    errors = [process.communicate()[1] for process in processes]
+
+    assert errors == [b"", b"", b""]
+    assert [entry.name for entry in path.parent.iterdir()] == ["words.txt"]
+
+
+def test_a_write_that_the_system_refuses_names_its_file(path: Path) -> None:
+    with pytest.raises(OSError) as refused, DurableFile(path) as file:
+        os.dup2(os.open("/dev/full", os.O_WRONLY), file.fileno())
+        file.write(b"x")
+
+    assert (refused.value.errno, refused.value.filename) == (errno.ENOSPC, str(path))
+
+
 @pytest.mark.parametrize(
     ("numbers", "line"),
     [
+        ("EDQUOT", "the disk quota is used up; free some, or raise the quota, and run the same command: it goes on"),
+        (
+            "EFBIG",
+            "the file reached the system's limit of file sizes; raise the limit (ulimit -f) and run the same command: "
+            "it goes on",
+        ),
         ("EACCES EPERM EROFS", "writing is not allowed; give write permission, or another folder"),
         ("ENOTDIR EEXIST", "a file lies where a folder belongs; give another folder, or move the file away"),
         ("EIO ENOLCK ELOOP ENAMETOOLONG ESTALE", "the system says: bad disk; mend that, then run the same command"),
     ],
-    ids=["forbidden", "a file in the place of a folder", "anything else"],
+    ids=["quota", "file size", "forbidden", "a file in the place of a folder", "anything else"],
 )
 def test_what_the_system_refuses_is_explained(path: Path, numbers: str, line: str) -> None:
     lines = {str(explain(OSError(getattr(errno, number), "bad disk"), path)) for number in numbers.split()}

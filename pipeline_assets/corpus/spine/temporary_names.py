@@ -1,0 +1,59 @@
+"""Names of files that are being written, unique to the process that writes them."""
+
+import contextlib
+import errno
+import functools
+import itertools
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_TEMPORARY_NAME = re.compile(r"\..*\.([A-Za-z0-9-]+)\.([0-9]+)\.[0-9]+\.tmp", re.DOTALL)
+_MAX_NAME_BYTES, _MAX_HOST_CHARACTERS = 255, 40
+# Age of an abandoned file of another machine, whose processes are not visible here.
+_ABANDONED_S = 86_400
+_numbers = itertools.count()
+
+
+@functools.cache
+def _host() -> str:
+    return re.sub("[^A-Za-z0-9-]", "-", socket.gethostname())[:_MAX_HOST_CHARACTERS] or "host"
+
+
+def temporary_path(path: Path) -> Path:
+    """Return a name next to `path` that no other process uses: `.name.<host>.<pid>.<n>.tmp`."""
+    end = f".{_host()}.{os.getpid()}.{next(_numbers)}.tmp"
+    name = os.fsdecode(os.fsencode(path.name)[: _MAX_NAME_BYTES - len(end) - 1])
+    return path.with_name(f".{name}{end}")
+
+
+def is_temporary(name: str) -> bool:
+    """Check whether a name has the form of `temporary_path`, whichever process chose it."""
+    return _TEMPORARY_NAME.fullmatch(name) is not None
+
+
+def abandoned(folder: Path) -> Iterator[Path]:
+    """Yield temporary entries of dead processes in a folder, and day-old ones of other machines."""
+    for name in os.listdir(folder):
+        match = _TEMPORARY_NAME.fullmatch(name)
+        if match is None:
+            continue
+        # Another process may rename or remove the entry now.
+        with contextlib.suppress(FileNotFoundError):
+            age_s = time.time() - os.lstat(folder / name).st_mtime
+            if is_dead_process(int(match[2])) if match[1] == _host() else age_s > _ABANDONED_S:
+                yield folder / name
+
+
+def is_dead_process(pid: int) -> bool:
+    """Check whether no process of this machine has the number."""
+    try:
+        os.kill(pid, 0)
+    except OverflowError:
+        return True
+    except OSError as error:
+        return error.errno == errno.ESRCH
+    return False
