@@ -1,5 +1,6 @@
 """The commands of `corpusmill stage2`, typed as a user types them, against a hub on loopback."""
 
+import gzip
 import json
 import os
 import shutil
@@ -82,7 +83,44 @@ def test_raw_without_a_licence_says_how_to_give_it(hub: LoopbackHub, tmp_path: P
             *("stage2", "raw", "--dataset", "maker/bare", "--out-dir", tmp_path / "bare"), env=served.variables()
         )
     assert refused.returncode == 2
-    assert "nothing says the licence of bare" in refused.stderr and refused.stderr.count("\n") <= 3
+    assert "--license: nothing says the licence of bare" in refused.stderr and refused.stderr.count("\n") <= 3
+
+    rows_file = tmp_path / "accepted" / "rows.jsonl.gz"
+    with LoopbackHub(hub.folder) as served:
+        words = ("stage2", "raw", "--dataset", "maker/bare", "--out-dir", tmp_path / "accepted", "--output", rows_file)
+        accepted = typed(*words, "--license", "unknown", env=served.variables())
+    assert accepted.returncode == 0, accepted.stderr
+    assert "documents_have_licences: WARNING" in accepted.stderr
+    assert len(gzip.decompress(rows_file.read_bytes()).splitlines()) == 5
+    assert (tmp_path / "accepted" / "recipes" / "raw-rows.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--license", "no-such"), ("--lang-threshold", "high"), ("--text-column", "body")]
+)
+def test_errors_of_stage2_options_name_the_option(tmp_path: Path, typed: Corpusmill, option: str, value: str) -> None:
+    words = ("stage2", "filter", "--dataset", WEB, "--output-path", tmp_path / "web.txt", "--out-dir", tmp_path)
+    refused = typed(*words, option, value)
+    assert refused.returncode == 2 and option in refused.stderr, refused.stderr
+
+
+def test_a_json_log_file_holds_the_statistics_of_the_mixture(out: Path, tmp_path: Path, typed: Corpusmill) -> None:
+    log = tmp_path / "logs" / "process.json"
+    done = typed("stage2", "process", "small", "--out-dir", out, "--log-file", log)
+    assert done.returncode == 0, done.stderr
+    statistics = json.loads(log.read_text())
+    sums = json.loads((out / "stage2/small/mixtures/small_shards.json").read_text())["all"]
+    assert {name: statistics[name] for name in sums} == sums and sums["records"] > 0
+    filtered = json.loads((out / "stage2/small/mixtures/small_filtered_shards.json").read_text())
+    assert statistics["filtered_shards"] == filtered
+    web = filtered["corpora"]["web"]
+    assert web["records_in"] == 42 and web["records_kept"] + sum(web["dropped"].values()) == 42
+    assert filtered["all"]["tokens"] == sums["tokens"]
+    assert statistics["tokenizer"]["vocab_size"] == 160
+
+    words = ("stage2", "tokenizer", "train", "--manifest", "small", "--out-dir", out, "--log-file", tmp_path / "t.json")
+    assert typed(*words).returncode == 0
+    assert json.loads((tmp_path / "t.json").read_text())["sha256"] == statistics["tokenizer"]["sha256"]
 
 
 def test_filter_writes_a_text_a_line(hub: LoopbackHub, tmp_path: Path, typed: Corpusmill) -> None:
@@ -224,7 +262,7 @@ def test_what_was_built_is_exported_for_git(out: Path, tmp_path: Path, typed: Co
     assert done.returncode == 0, done.stderr
     exported = tmp_path / "manifests" / "stage2" / "small"
     names = {"small.yaml", "tokenizer.json", "shards.json", "full_shards.json", "inventory.json", "inventory.md"}
-    assert set(os.listdir(exported)) == names
+    assert set(os.listdir(exported)) == names | {"filtered_shards.json"}
     shards = json.loads((exported / "shards.json").read_text())
     assert shards["all"]["tokens"] == sum(corpus["tokens"] for corpus in shards["corpora"].values())
 

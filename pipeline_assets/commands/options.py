@@ -27,6 +27,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles, is_name
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, OptionOf, UsageError
+from pipeline_assets.corpus.spine.errors import key as recipe_key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Option, sections_in
 from pipeline_assets.corpus.spine.target import Target
@@ -133,7 +134,8 @@ def hub_source(
     else:
         names = read_footer(hub, dataset, commit, first).metadata.schema.to_arrow_schema().names
     if text not in names:
-        fix = "name the one that holds the text, or write a recipe with `columns`"
+        by_recipe = "write a recipe with `columns` that names the one with the text"
+        fix = recipe_key("sources.0.columns.text", by_recipe, "give {} the one with the text")
         raise UsageError(f"there is no column `{text}`; it has {', '.join(names)}", where, fix)
     licence = hub_configs.metadata_of_card(hub_configs.read_card(hub, dataset, commit), where).get("license")
     return {
@@ -290,9 +292,10 @@ def made(function: Callable[..., bool | None]) -> TyperCommand:
         elif dataclasses.is_dataclass(hints[name]):
             flat |= {one.name: one for one in _parameters(hints[name])}
             parts[name] = functools.partial(_filled, hints[name])
+            for parameter in _parameters(hints[name]):
+                names |= _names_set(parameter.name, parameter.annotation)
         else:
-            keys_set = [key for one in marks if isinstance(one, Sets) for key in one.keys]
-            names |= dict.fromkeys(keys_set, _option(name)) | ({"": "options"} if keys_set else {})
+            names |= _names_set(name, hints[name])
             flat[name] = _parameter(name, hints[name], parameter.default)
             parts[name] = operator.itemgetter(name)
     option_of = option_finder(options, names)
@@ -316,6 +319,12 @@ def _root(given: Mapping[str, object]) -> Path:
     folders = (given.get(name) for name in ("data", "out_dir", "output_dir", "out"))
     found = next((folder for folder in folders if isinstance(folder, Path)), None)
     return found or Path(os.environ.get("CORPUSMILL_DATA") or "data")
+
+
+def _names_set(name: str, annotation: Any) -> dict[str, str]:
+    """Return the option by each recipe key that a parameter `Sets`."""
+    keys = [key for mark in get_args(annotation) if isinstance(mark, Sets) for key in mark.keys]
+    return dict.fromkeys(keys, _option(name)) | ({"": "options"} if keys else {})
 
 
 def option_finder(options: Mapping[str, str], names: Mapping[str, str]) -> OptionOf:

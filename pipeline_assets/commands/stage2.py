@@ -11,14 +11,15 @@ import typer
 
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import OutDir, StrictFlags, build_recipe, build_targets
-from pipeline_assets.commands.options import Content, hub_source, name_of
+from pipeline_assets.commands.options import Content, Sets, hub_source, name_of
 from pipeline_assets.commands.terminal import Root, counted, log_to_stderr, naming, tell
-from pipeline_assets.corpus.licences import licence_table
+from pipeline_assets.corpus.formats.compression import plain_stem
+from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.publishing.export import refuse_folder, write_ndjsonl, write_txt
 from pipeline_assets.corpus.recipes.files import pin_recipe, write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.shards.inventory import take_inventory
-from pipeline_assets.corpus.shards.mixture_views import mixture_page
+from pipeline_assets.corpus.shards.mixture_views import mixture_page, mixture_statistics
 from pipeline_assets.corpus.shards.mixture_views import train_config as config_of
 from pipeline_assets.corpus.shards.shard_corpus import GivenTokenizer
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -32,9 +33,10 @@ from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT, FIG
 from pipeline_assets.systems.registry import PROJECT_RECIPES, recipe_path
 from pipeline_assets.systems.stage2_mixture import FILTERED, RAW_CORPUS, TOKEN_SHARDS, TOKENIZER, Stage2Recipe
 
-LogFile = Annotated[Path | None, typer.Option(help="Progress is written to this file too.")]
+LogFile = Annotated[Path | None, typer.Option(help="Log of the run; a .json file gets its statistics.")]
 RecipeOf = Annotated[str, typer.Argument(metavar="MANIFEST", help="Name or path of a recipe.")]
 _PAGE = Path("docs/stage2_mixture.md")
+_STATISTICS = ".json"
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,17 @@ class HubRows:
     """Options that name rows of a hub dataset."""
 
     dataset: Annotated[str, typer.Option(help="owner/name on the hub.")]
-    subset: Annotated[str, typer.Option(help="Config of the dataset.")] = "default"
+    subset: Annotated[str, typer.Option(help="Config of the dataset."), Sets("sources.0.config")] = "default"
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Split of it.")] = "train"
     limit: Annotated[
         int, typer.Option(min=1, help="Rows to read, over all files; of a file of lines 1,000 at least.")
     ] = 100_000
-    text_column: Annotated[str, typer.Option(help="Column that holds the text.")] = "text"
-    license: Annotated[str | None, typer.Option(help="Where neither card nor rows say it.")] = None
+    text_column: Annotated[str, typer.Option(help="Column of the text."), Sets("sources.0.columns.text")] = "text"
+    license: Annotated[
+        str | None,
+        typer.Option(help="Licence tag, such as mit or unknown; default: the card's or each row's."),
+        Sets("sources.0.license_tag"),
+    ] = None
     revision: Annotated[str, typer.Option(help="Branch, tag or commit; its commit is written down.")] = "main"
 
     def section(self, run: Run, output: Path | None) -> Content:
@@ -58,13 +64,19 @@ class HubRows:
         tell([f"{self.dataset} at {commit}"], err=True)
         amount = {"documents": self.limit}
         section = hub_source(hub, self.dataset, self.subset, commit, amount, (), "1", self.split, self.text_column)
-        own = section["source"] if output is None else name_of(output.stem)
-        return section | {"source": own} | ({} if self.license is None else {"license_tag": self.license})
+        own = section["source"] if output is None else name_of(plain_stem(output.name))
+        if self.license is not None:
+            section["license_tag"] = licence_table().tag_named(self.license, "--license")
+        elif section["license_tag"] == UNKNOWN:
+            del section["license_tag"]  # the recipe then needs a column
+        return section | {"source": own}
 
 
 def raw(
     rows: HubRows,
-    output: Annotated[Path | None, typer.Option(help="FILE.ndjsonl of the rows, which names the source.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="FILE.ndjsonl or .jsonl.gz of the rows; names the source.")
+    ] = None,
     *,
     out_dir: OutDir = Path("data"),
     flags: StrictFlags,
@@ -82,10 +94,20 @@ def raw(
 def filter(
     rows: HubRows,
     output_path: Annotated[Path, typer.Option(help="FILE.txt of what stays, a document a line.")],
-    min_chars: Annotated[int, typer.Option(min=0, help="Characters that a document has at least.")] = 200,
-    max_chars: Annotated[int, typer.Option(min=1, help="Characters that it has at most.")] = 8000,
+    min_chars: Annotated[
+        int,
+        typer.Option(min=0, help="Characters that a document has at least."),
+        Sets("sources.0.filters.length.min_characters"),
+    ] = 200,
+    max_chars: Annotated[
+        int,
+        typer.Option(min=1, help="Characters that it has at most."),
+        Sets("sources.0.filters.length.max_characters"),
+    ] = 8000,
     lang_threshold: Annotated[
-        str | None, typer.Option(help="Least score of English; default: the detector's own.")
+        str | None,
+        typer.Option(help="Least score of English; default: the detector's own."),
+        Sets("sources.0.filters.language.threshold"),
     ] = None,
     *,
     out_dir: OutDir = Path("data"),
@@ -149,6 +171,7 @@ def train(
         for name in (decisions["model"], vocabulary, CHECKSUM, FIGURES):
             write_durably(output_dir / name, made.path(name).read_bytes())
             tell([str(output_dir / name)])
+    _write_statistics(log_file, {"recipe": recipe.name, **json.loads(made.path(FIGURES).read_bytes())})
 
 
 def check(
@@ -189,6 +212,7 @@ def process(
         run = replace(run, earlier=recipe)
         recipe, path = _derived(path, f"{recipe.name}-{sha256[:8]}", given, run)
     build_recipe(recipe, path, run, strict=flags.strict)
+    _write_statistics(log_file, mixture_statistics(run.root / "stage2" / recipe.name))
 
 
 def _sha256_expected(recipe: Stage2Recipe, file: Path) -> str:
@@ -255,10 +279,18 @@ def _derived(path: Path, name: str, changes: Content, run: Run) -> tuple[Stage2R
 
 def _log_to(file: Path | None) -> None:
     if file is not None:
+        refuse_folder(file)
         make_folder(file.absolute().parent)
+    if file is not None and file.suffix != _STATISTICS:
         handler = logging.FileHandler(file)
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
         logging.getLogger("corpusmill").addHandler(handler)
+
+
+def _write_statistics(file: Path | None, statistics: Content) -> None:
+    if file is not None and file.suffix == _STATISTICS:
+        write_durably(file, json.dumps(statistics, indent=1, ensure_ascii=False).encode() + b"\n")
+        tell([f"statistics {file}"], err=True)
 
 
 def verify(manifest: RecipeOf, data: Root = Path("data")) -> bool:

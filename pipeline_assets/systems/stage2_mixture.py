@@ -186,11 +186,16 @@ def _take_rows(job: Job) -> BuildResult:
 
 
 def documents_have_licences(corpus: Artifact) -> Verdict:
-    """Of every document the licence is known: a corpus of which none is known is held back."""
-    counted = corpus.manifest.identity.counts["licences"]
+    """Of every document the licence is known: a corpus of which none is known is held back.
+
+    A recipe that accepts this, by `license_tag: unknown` and no column, gets a warning: its source trains nothing.
+    """
+    recipe, counted = corpus.manifest.identity.recipe, corpus.manifest.identity.counts["licences"]
+    by_row = section_at(recipe, "columns").get("license") or recipe.get("license_files")
+    is_accepted = recipe.get("license_tag") == UNKNOWN and not by_row
     unknown, documents = counted.get(UNKNOWN, {}).get("documents", 0), corpus.manifest.identity.counts["documents"]
     words = f"{documents - unknown:,} of {documents:,} documents carry a licence that is known"
-    return Verdict(not unknown, words, {"unknown": unknown}, is_slight=0 < unknown < documents)
+    return Verdict(not unknown, words, {"unknown": unknown}, is_slight=is_accepted or 0 < unknown < documents)
 
 
 RAW_CORPUS = Kind(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import msgspec
 import zstandard
@@ -252,6 +252,43 @@ class JsonlZstWriter:
     def output(self, name: str) -> OutputFile:
         """The finished file under its name in the building folder."""
         return OutputFile(name, self.rows, self._file.bytes_written, self._file.sha256, self._content.hexdigest())
+
+
+class Compressor(Protocol):
+    """A compressing stream of the standard library, or one of the same methods."""
+
+    def compress(self, data: bytes, /) -> bytes: ...
+
+    def flush(self) -> bytes: ...
+
+
+class _Plain:
+    """A stream that compresses nothing."""
+
+    def compress(self, data: bytes, /) -> bytes:
+        return data
+
+    def flush(self) -> bytes:
+        return b""
+
+
+_COMPRESSORS: dict[str, Callable[[], Compressor]] = {
+    ".gz": lambda: zlib.compressobj(wbits=31),  # 31: with the header of gzip
+    ".bz2": bz2.BZ2Compressor,
+    ".xz": lzma.LZMACompressor,
+    ".zst": lambda: zstandard.ZstdCompressor().compressobj(),
+}
+
+
+def compressor_for(name: str) -> Compressor:
+    """Return the compressor that the ending of a file name selects; other endings compress nothing."""
+    return _COMPRESSORS.get(Path(name).suffix.lower(), _Plain)()
+
+
+def plain_stem(name: str) -> str:
+    """Return a file name without its ending, and without the ending of its compression."""
+    path = Path(name)
+    return path.with_suffix("").stem if path.suffix.lower() in _COMPRESSORS else path.stem
 
 
 def write_rows(path: Path, name: str, rows: list[dict[str, object]], level: int) -> OutputFile:

@@ -25,7 +25,7 @@ import yaml
 
 from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.document_shards import shard_rows
-from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, compressor_for, read_line_blocks
 from pipeline_assets.corpus.formats.parquet import in_row_groups, strings, write_table
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.pages import code, markdown_table, plain
@@ -140,13 +140,15 @@ _ASCII_BLANKS = " \t\v\f"  # what a reader of lines takes for a blank line
 
 
 def write_ndjsonl(corpus: Artifact, path: Path) -> int:
-    """Documents as JSON, a line each; how many there are. Errors as `write_txt`."""
+    """Write documents as JSON lines, compressed where the name ends so; return their number. Errors as `write_txt`."""
     return _write(corpus, path, lambda lines: lines)
 
 
 def write_txt(corpus: Artifact, path: Path) -> int:
-    """Texts, a line each, with blanks for what breaks lines in them; how many there are. The file appears when it is
-    whole. A text of nothing but blanks is left out: `text_unit: line` reads back as many documents as were written.
+    """Write each text as one line, with blanks for its line breaks; return the number of lines.
+
+    A text of nothing but blanks is left out: `text_unit: line` reads back as many documents as were written. The file
+    is compressed where its name ends with .gz, .bz2, .xz or .zst, and appears when it is whole.
 
     Raises:
         UsageError: `path` is a folder.
@@ -168,13 +170,14 @@ def refuse_folder(path: Path) -> None:
 def _write(corpus: Artifact, path: Path, form: Form) -> int:
     refuse_folder(path)
     durable.make_folder(path.absolute().parent)
-    written = 0
+    written, stream = 0, compressor_for(path.name)
     with durable.DurableFile(path) as file:
         for shard in shard_rows(corpus):
             for lines in read_line_blocks(corpus.path(shard)):
                 data = form(lines)
-                file.write(data)
+                file.write(stream.compress(data))
                 written += data.count(b"\n")
+        file.write(stream.flush())
     return written
 
 

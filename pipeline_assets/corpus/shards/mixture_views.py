@@ -3,6 +3,7 @@ its own; the page on mixtures, of their sources, licences and tokenizers; what a
 and what lies beside the rows of each source.
 
     mixtures/<recipe>_shards.json       records, sequences, shards, tokens and those per licence, of each corpus and all
+    mixtures/<recipe>_filtered_shards.json  the same with what filters kept and dropped, of corpora that have filters
     mixtures/<recipe>_full_shards.json  the inventory: every shard with its rows and sha256
 
     README.md        of a source: itself, its commit, what was taken of it and when: a label, since it carries a date
@@ -29,7 +30,7 @@ from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
 from pipeline_assets.corpus.pages import code, markdown_table, plain
 from pipeline_assets.corpus.readers.hub_configs import read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.durable import make_folder, write_durably
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Manifest
@@ -82,7 +83,10 @@ def write_mixture_figures(inventory: Artifact) -> Path:
     folder, corpora = of_recipe / MIXTURES, _corpora(inventory)
     make_folder(folder)
     written = {"full_shards": inventory.path(INVENTORY_JSON).read_bytes()}
-    written["shards"] = json.dumps({"corpora": corpora, "all": _sum(corpora)}, indent=1).encode() + b"\n"
+    written["shards"] = _figures(corpora)
+    filtered = {name: {**one, **kept} for name, one in corpora.items() if (kept := _filter_counts(of_recipe, name))}
+    if filtered:
+        written["filtered_shards"] = _figures(filtered)
     for name, data in written.items():
         write_durably(folder / f"{of_recipe.name}_{name}.json", data)
     return folder
@@ -103,12 +107,46 @@ def _corpora(inventory: Artifact) -> dict[str, dict[str, Any]]:
     }
 
 
+def _figures(corpora: dict[str, dict[str, Any]]) -> bytes:
+    return json.dumps({"corpora": corpora, "all": _sum(corpora)}, indent=1).encode() + b"\n"
+
+
 def _sum(corpora: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    licences, numbers = Counter[str](), Counter[str]()
+    """Add up numbers, and numbers by name, of all corpora."""
+    sums: dict[str, Any] = {}
     for figures in corpora.values():
-        licences.update(figures["license_tokens"])
-        numbers.update({name: count for name, count in figures.items() if isinstance(count, int)})
-    return {**numbers, "license_tokens": dict(licences)}
+        for name, value in figures.items():
+            is_by_name = isinstance(value, dict)
+            sums[name] = Counter(value) + Counter(sums.get(name)) if is_by_name else value + sums.get(name, 0)
+    return sums
+
+
+def _filter_counts(of_recipe: Path, corpus: str) -> dict[str, Any]:
+    """Count what the filters of a corpus read, kept and dropped; empty if its shards derive from no filtered text."""
+    manifest = read_manifest(of_recipe / "filtered" / corpus)
+    downstream = map(read_manifest, (of_recipe / "shards" / corpus, of_recipe / "deduplicated"))
+    used = {entry["digest"] for derived in downstream if derived for entry in derived.identity.upstream}
+    if manifest is None or manifest.digest not in used:
+        return {}
+    ledger = manifest.identity.ledger
+    return {"records_in": ledger.rows_in, "records_kept": ledger.out, "dropped": dict(ledger.dropped)}
+
+
+def mixture_statistics(of_recipe: Path) -> Content:
+    """Return the figures of a recipe's mixture in one mapping: sums, figures by corpus, its filters, its tokenizer.
+
+    Args:
+        of_recipe: The folder of the recipe's artifacts.
+    """
+    statistics: Content = {"recipe": of_recipe.name}
+    for name in ("shards", "filtered_shards", "tokenizer"):
+        path = of_recipe / MIXTURES / f"{of_recipe.name}_{name}.json"
+        figures = json.loads(path.read_bytes()) if path.exists() else {}
+        if name == "shards":
+            statistics |= {**figures.get("all", {}), "corpora": figures.get("corpora", {})}
+        elif figures:
+            statistics[name] = figures
+    return statistics
 
 
 def mixture_page(recipes: Sequence[Content], exported: Path, licences: LicenceTable) -> str:

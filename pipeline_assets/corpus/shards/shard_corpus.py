@@ -33,7 +33,7 @@ from pipeline_assets.corpus.packing.rows import license_tokens
 from pipeline_assets.corpus.sampling import Weights
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, bare
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, bare, key
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import Misfit, Name, RecipePart, refuse_repeated, section_at, sections_at
@@ -137,14 +137,17 @@ _OWN_LICENCES = ("wikipedia", "stackexchange", "normalized")  # kinds whose docu
 
 
 def licence_misfits(values: Mapping[str, Any]) -> Iterator[Misfit]:
-    """Sources of which nothing says the licence."""
+    """Yield sources without a licence. An explicit `unknown` is enough for a source that trains nothing."""
+    used = {*section_at(values, "tokenizer", "sources"), *section_at(values, "shards", "sources")}
     for position, section in sections_at(values, "sources"):
-        columns = section_at(section, "columns")
-        says_none = section.get("license_tag", UNKNOWN) in (UNKNOWN, None) and not columns.get("license")
-        if section.get("kind") not in _OWN_LICENCES and says_none and not section.get("license_files"):
-            fix = "set `license_tag` to it, or `columns.license` to the column that says it"
+        columns, tag = section_at(section, "columns"), section.get("license_tag")
+        is_unknown = tag is None or (tag == UNKNOWN and section.get("source") in used)
+        has_licence = columns.get("license") or section.get("license_files") or section.get("kind") in _OWN_LICENCES
+        if is_unknown and not has_licence:
+            in_recipe = "set `license_tag` to it, or `columns.license` to the column that says it"
+            fix = key(f"sources.{position}.license_tag", in_recipe, "give {} TAG; `unknown` is a tag too")
             what = f"nothing says the licence of {section.get('source')}"
-            yield Misfit(("sources", position), what, fix)
+            yield Misfit(("sources", position, "license_tag"), what, fix)
 
 
 IN_REMAINDER = "in_remainder"
