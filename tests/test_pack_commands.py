@@ -325,3 +325,15 @@ def test_a_tokenizer_that_cannot_be_used_is_told_before_anything_is_built(
     assert result.returncode == status, result.stderr
     assert only_line(result).startswith(line.format(root=tmp_path, recipe=recipe, sha256=pinned))
     assert not (tmp_path / "stage_a").exists()
+
+
+def test_a_recipe_packs_its_own_corpus(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    rows = [{"text": f"{text(number)} " * 20, "key": f"note-{number}"} for number in range(10)]
+    recipe = recipe_of(local_source(tmp_path / "in", "notes", rows), dedup={"mode": "exact"})
+    (tmp_path / "any name.yaml").write_text(yaml.safe_dump(recipe.content()))
+    words = ("--manifest", "any name.yaml", "--out-dir", "out/packed", "--num-seqs", "2")
+    done = corpusmill("stage-a", "pack", *words, cwd=tmp_path, env={"CORPUSMILL_WORKERS": "0"})
+
+    assert done.returncode == 0, done.stderr
+    assert "2 rows: 4,09" in done.stdout
+    assert '"stage_a/deduplicated' in (tmp_path / "out/packed/manifest.json").read_text()

@@ -66,7 +66,11 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("tokenizer check none", 2, "there is no such file"),
         ("pin any/thing", 1, "can't be reached"),
         ("stage-a hf-stream --source any/thing --out-dir d", 1, "can't be reached"),
-        ("stage-a ingest-wikipedia --input cut.jsonl --out-dir d", 2, "neither --dump-date nor --license is given"),
+        (
+            "stage-a ingest-wikipedia --input cut.jsonl --dump-date 2026-11-01 --license mit --out-dir d",
+            2,
+            "both --dump-date and",
+        ),
         ("stage-a filter --filters none.yaml --out-dir empty", 2, "normalise a source first"),
         ("stage-a report --input none --out out/report", 2, "no sealed source matches"),
         ("stage-a why id --data none", 2, NO_FOLDER),

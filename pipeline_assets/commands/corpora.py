@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pipeline_assets.commands import options
-from pipeline_assets.commands.build import Flags, MemoryMib, OutFolder, Place, StrictFlags, warning_last
+from pipeline_assets.commands.build import Flags, MemoryMib, OutFolder, Place, StrictFlags, build_targets, warning_last
 from pipeline_assets.commands.terminal import AsJson, answer, as_command, naming
 from pipeline_assets.corpus.decontamination.recipe import (
     DecontaminationRecipe,
@@ -36,11 +36,12 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage, root_of
-from pipeline_assets.corpus.spine.recipe import read_yaml
+from pipeline_assets.corpus.spine.recipe import read_yaml, upstream_first
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.evaluation import evaluation_targets
+from pipeline_assets.systems.registry import recipe_path
 from pipeline_assets.systems.stage_a import PACKED, packed_target
 
 Proposer = Annotated[
@@ -303,7 +304,7 @@ def _aligned(counts: Mapping[str, Any]) -> Sequence[tuple[str, Any]]:
 
 
 def pack(
-    manifest: Annotated[Path, typer.Option(help="YAML with a section `pack`, or with what that says.")],
+    manifest: Annotated[str, typer.Option(help="Recipe, whose own corpus is packed; or YAML of a section `pack`.")],
     out_dir: OutFolder,
     said: Annotated[options.Content, options.Section(PackSection)],
     flags: StrictFlags,
@@ -320,35 +321,49 @@ def pack(
     said = {key: value for key, value in said.items() if value is not None}
     names = {"name": "--out-dir", "data": "--out-dir", "": "manifest"}
     typed = options.option_finder({key: f"--{key.replace('_', '-')}" for key in said}, names)
-    with naming(manifest, typed, within="pack."):
-        content, named = _content(manifest)
-        section = PackSection.of(content | said, manifest)
+    file = Path(manifest) if Path(manifest).is_file() else recipe_path(manifest, place.root)
+    with naming(file, typed, within="pack."):
+        content, named, is_recipe = _content(file)
+        section = PackSection.of(content | said, file)
         if section.tokenizer_path is not None:
-            path, root = (manifest.absolute().parent / section.tokenizer_path).resolve(), place.root.resolve()
+            root = place.root.resolve()
+            path = ((root if is_recipe else file.absolute().parent) / section.tokenizer_path).resolve()
             lies_at = path.relative_to(root) if path.is_relative_to(root) else path
             section = section.model_copy(update={"tokenizer_path": str(lies_at)})
-        if not input and not named:
-            raise UsageError("nothing to pack is given", manifest, "give --input, or write `input` in it")
-        folders = options.sealed_folders(input or named)
-        corpora = _given_corpora(folders, _OF_SEVERAL)
+        if is_recipe and not input:
+            folders, corpora = [], _own_corpora(file, section, place.root)
+            build_targets(upstream_first(corpora), run, flags.strict)
+        elif not input and not named:
+            raise UsageError("nothing to pack is given", file, "give --input, or write `input` in it")
+        else:
+            folders = options.sealed_folders(input or named)
+            corpora = _given_corpora(folders, _OF_SEVERAL)
         target = _named(packed_target(section, place.below.name, place.below, corpora), place.below)
         place.warn_of_other_roots(folders)
         with warning_last([target], place.root, flags.strict):
             place.build(target, run, _packed_lines)
 
 
-def _content(manifest: Path) -> tuple[dict[str, Any], list[str]]:
-    """What a manifest says of packing, and the inputs that it names."""
+def _own_corpora(file: Path, section: PackSection, root: Path) -> Sequence[Target]:
+    """Return what a recipe's own packed set would derive from: its last corpus, or its sources."""
+    recipe = stage_a.StageARecipe.in_file(read_yaml(file), file, root).model_copy(update={"pack": section})
+    packed = [target for target in recipe.targets() if target.kind == PACKED.name]
+    return packed[0].upstream if packed else recipe.goals()
+
+
+def _content(manifest: Path) -> tuple[dict[str, Any], list[str], bool]:
+    """Return the section on packing in a manifest, the inputs that it names, and whether it is a recipe."""
     content = read_yaml(manifest, "manifest")
     named = content.pop("input", [])
     inputs = [str(manifest.parent / str(one)) for one in (named if isinstance(named, list) else [named])]
-    section = content.get("pack", content)
+    is_recipe = "system" in content
+    section = (content.get("pack") or {}) if is_recipe else content.get("pack", content)
     if not isinstance(section, dict):
         raise UsageError("its `pack` is no section", manifest, "write `key: value` lines below it")
     beside = [] if "system" in content else sorted(content.keys() - {"pack"})
     if "pack" in content and beside:
         raise UsageError(f"it has `{beside[0]}` beside `pack`", manifest, "move it into that section, or remove it")
-    return section, inputs
+    return section, inputs, is_recipe
 
 
 def _packed_lines(packed: Artifact) -> Iterator[str]:

@@ -16,7 +16,7 @@ from pipeline_assets.commands.terminal import Root, counted, log_to_stderr, nami
 from pipeline_assets.corpus.formats.compression import plain_stem
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.publishing.export import refuse_folder, write_ndjsonl, write_txt
-from pipeline_assets.corpus.recipes.files import pin_recipe, write_recipe_of
+from pipeline_assets.corpus.recipes.files import keep_recipe, pin_recipe, write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.shards.inventory import take_inventory
 from pipeline_assets.corpus.shards.mixture_views import mixture_page, mixture_statistics
@@ -245,15 +245,7 @@ def _pinned(manifest: str, run: Run) -> tuple[Stage2Recipe, Path]:
         InputError: from the hub. A dataset that may not be read stays without a commit.
     """
     recipe, found = _read(manifest, run.root)
-    path = run.root / "recipes" / f"{recipe.name}.yaml"
-    if found.absolute() != path.absolute():
-        text = found.read_bytes()
-        if path.exists() and path.read_bytes() != text and not run.replace:
-            raise UsageError(
-                "another recipe is there", path, "give its name, rename one of them, or run with --replace"
-            )
-        make_folder(path.parent)
-        write_durably(path, text)
+    path = keep_recipe(found, recipe.name, run.root, run.replace)
     for dataset in dict.fromkeys(name for name, revision in recipe.revisions() if revision == UNPINNED):
         try:
             commit = run.hub_for("a dataset").resolve(dataset)

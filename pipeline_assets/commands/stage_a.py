@@ -9,17 +9,17 @@ import typer
 
 from pipeline_assets.commands.build import OutDir, StrictFlags, build_parts, warning_last
 from pipeline_assets.commands.options import Content, Inputs, Section, Sets, folder_and_patterns, hub_source, name_of
-from pipeline_assets.commands.terminal import AsJson, answer, first_of, log_to_stderr
+from pipeline_assets.commands.terminal import AsJson, answer, first_of, log_to_stderr, tell
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.licences import licence_table
+from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.converted import group_manifest
 from pipeline_assets.corpus.normalize.sources import HubSource, LocalSource, StackExchangeSource, Step, WikipediaSource
 from pipeline_assets.corpus.readers.hub_configs import matching, read_configs
 from pipeline_assets.corpus.readers.source_folder import list_files
 from pipeline_assets.corpus.readers.stackexchange.archive import site_of
-from pipeline_assets.corpus.recipes.files import write_recipe_of
+from pipeline_assets.corpus.recipes.files import keep_recipe, write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run, hub_of
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, read_yaml
@@ -44,7 +44,9 @@ def hf_configs(
     dataset: Annotated[str, typer.Option(help="owner/name, fineweb-edu or fineweb-2.")],
     lang: Annotated[str | None, typer.Option(help="ISO 639-3 code, matched whole: eng.")] = None,
     script: Annotated[str | None, typer.Option(help="ISO 15924 code, matched whole: Latn.")] = None,
-    contains: Annotated[str | None, typer.Option(help="A piece of the name; for looking around only.")] = None,
+    contains: Annotated[
+        str | None, typer.Option("--contains", "--filter", help="A piece of the name; for looking around only.")
+    ] = None,
     revision: Annotated[str, typer.Option(help="Branch, tag or commit.")] = "main",
     out_dir: OutDir = Path("data"),
     as_json: AsJson = False,
@@ -104,8 +106,11 @@ def ingest_manifest(
     out_dir: Annotated[Path, typer.Option(help="Data root of what is made.")] = Path("data"),
 ) -> None:
     """Example: corpusmill stage-a ingest-manifest --manifest stage_a_v1 --out-dir out"""
-    path = recipe_path(manifest, out_dir)
-    _build(StageARecipe.read(path), path, "normalized", flags.run(out_dir), flags)
+    run, path = flags.run(out_dir), recipe_path(manifest, out_dir)
+    recipe = StageARecipe.read(path)
+    path = keep_recipe(path, recipe.name, run.root, run.replace)
+    tell([f"recipe {path}", *recipe.remarks()], err=True)
+    _build(recipe, path, "normalized", run, flags)
 
 
 def ingest_wikipedia(
@@ -115,10 +120,12 @@ def ingest_wikipedia(
     out_dir: OutDir = Path("data"),
 ) -> None:
     """Example: corpusmill stage-a ingest-wikipedia --input extracted --dump-date 2026-11-01 --out-dir out"""
-    if (said["dump_date"] is None) == (said["license_tag"] is None):
-        is_none = said["license_tag"] is None
-        what = "neither --dump-date nor --license is given" if is_none else "both --dump-date and --license are"
+    if said["dump_date"] is not None and said["license_tag"] is not None:
+        what = "both --dump-date and --license are given"
         raise UsageError(what, "stage-a ingest-wikipedia", "give the dump's date, which tells its licence, or that")
+    if said["dump_date"] is None and said["license_tag"] is None:
+        said["license_tag"] = UNKNOWN
+        tell(["warning: the licence is unknown: neither --dump-date nor --license is given"], err=True)
     _build_sources(out_dir, said["source"], [_files_section("wikipedia", input, "**/wiki_*") | said], flags)
 
 
@@ -143,7 +150,26 @@ def normalize(
     """Example: corpusmill stage-a normalize --input 'notes/*.jsonl' --out-dir out --domain books --source notes"""
     section = _files_section("local", input, "**/*") | said
     section["license_tag"] = licence_table().tag_named(said["license_tag"], "--license")
+    normalized = out_dir.absolute() / NORMALIZED_DIR / said["source"]
+    if Path(section["path"]).resolve().is_relative_to(normalized.resolve()):
+        _tell_normalized(open_artifact(normalized), section)
+        return
     _build_sources(out_dir, said["source"], [section], flags)
+
+
+def _tell_normalized(source: Artifact, section: Content) -> None:
+    """Print a source whose own documents are the input, as after `hf-stream`: nothing is to be built.
+
+    Raises:
+        UsageError: Its documents have another domain or licence than the options.
+    """
+    recipe = source.manifest.identity.recipe
+    for key, option in (("domain", "--domain"), ("license_tag", "--license")):
+        if section[key] not in (recipe.get(key), UNKNOWN):
+            what = f"the documents are sealed with {recipe.get(key)!r}, got {section[key]!r}"
+            raise UsageError(what, option, f"give {option} {recipe.get(key)}, or --source another name")
+    tell([f"{source.folder} is normalised already"], err=True)
+    tell(_lines(source))
 
 
 def filter(

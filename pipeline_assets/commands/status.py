@@ -14,7 +14,7 @@ from pipeline_assets.corpus.spine import inventory
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.systems.registry import read_recipe, recipe_path, recipe_paths
+from pipeline_assets.systems.registry import check_file_name, read_recipe, recipe_path, recipe_paths
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.trust.rebuild import Leftover
@@ -52,6 +52,7 @@ class KnownRecipe:
     def found(cls, name: str, path: Path, root: Path) -> "KnownRecipe":
         """The same of one that may be wrong: then why, and no targets."""
         try:
+            check_file_name(path)
             return cls.read(name, path, root)
         except InputError as error:
             return cls(name, path, root, [], [], str(error))

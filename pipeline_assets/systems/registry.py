@@ -9,7 +9,7 @@ from typing import Protocol, cast
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import AREAS
-from pipeline_assets.corpus.spine.recipe import Recipe, read_yaml
+from pipeline_assets.corpus.spine.recipe import Recipe, line_of, read_yaml
 from pipeline_assets.corpus.spine.shipped import shipped_path
 
 PROJECT_RECIPES = shipped_path("manifests/recipes")
@@ -104,10 +104,23 @@ def recipes_of(root: Path) -> tuple[list[Recipe], list[InputError]]:
     wrong: list[InputError] = []
     for path in recipe_paths(root).values():
         try:
+            check_file_name(path)
             recipes.append(read_recipe(path))
         except InputError as error:
             wrong.append(error)
     return recipes, wrong
+
+
+def check_file_name(path: Path) -> None:
+    """Check that a recipe that commands find by the name of its file has the same `name`.
+
+    Raises:
+        UsageError: It has another one; or as `read_yaml`.
+    """
+    name = read_yaml(path).get("name")
+    if isinstance(name, str) and name.lower() != path.stem:
+        fix = f"rename the file to {name.lower()}.yaml, or run it by its path: artifacts are named after `name`"
+        raise UsageError(f"the file is {path.stem}, its `name` is {name}", line_of(path, ["name"]), fix)
 
 
 def is_of_interest(recipe: Recipe, root: Path) -> bool:
@@ -137,4 +150,5 @@ def recipe_path(name: str, root: Path) -> Path:
         nearest = difflib.get_close_matches(name, known, n=1)
         fix = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known)}"
         raise UsageError("there is no such recipe", name, f"{fix} With --data those of another data root are found")
+    check_file_name(known[name])
     return known[name]

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from answers import Corpusmill, Typed, Wrong, only_line
 
 from resources.loopback_hub import LoopbackHub
@@ -118,3 +119,58 @@ def test_an_id_that_no_source_has(corpusmill: Corpusmill, typed: dict[str, Typed
 
     assert result.returncode == 1
     assert "has a document 'nobody'" in result.stderr
+
+
+def test_a_streamed_source_is_normalised_into_the_same_folder(
+    corpusmill: Corpusmill, work: Path, tmp_path: Path, hub: LoopbackHub
+) -> None:
+    env = {"HF_ENDPOINT": hub.endpoint}
+    streamed = corpusmill("stage-a", "hf-stream", "--source", "fineweb-edu", "--out-dir", tmp_path, env=env)
+    assert streamed.returncode == 0, streamed.stderr
+    shards = tmp_path / "stage_a" / "normalized" / "fineweb-edu" / "shards" / "*.jsonl.zst"
+    words = ("stage-a", "normalize", "--input", shards, "--out-dir", tmp_path, "--source", "fineweb-edu", "--domain")
+
+    done = corpusmill(*words, "web", env=env)
+    assert done.returncode == 0, done.stderr
+    assert "fineweb-edu is normalised already" in done.stderr and done.stdout == streamed.stdout
+    other = corpusmill(*words, "books", env=env)
+    assert other.returncode == 2 and "--domain: the documents are sealed with 'web', got 'books'" in other.stderr
+
+
+def test_an_extraction_without_a_licence_is_unknown_with_a_warning(
+    corpusmill: Corpusmill, work: Path, tmp_path: Path
+) -> None:
+    done = corpusmill("stage-a", "ingest-wikipedia", "--input", work / "extracted", "--out-dir", tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert "warning: the licence is unknown" in done.stderr
+    recipe = yaml.safe_load((tmp_path / "recipes" / "wikipedia.yaml").read_text())
+    assert recipe["sources"][0]["license_tag"] == "unknown"
+
+
+def test_a_recipe_of_any_file_name_is_run_and_kept_under_its_own(
+    corpusmill: Corpusmill, work: Path, tmp_path: Path
+) -> None:
+    content = yaml.safe_load((work / "out" / "recipes" / "stage_a_v1.yaml").read_text()) | {"name": "My_Sources"}
+    content["sources"][0]["path"] = str(work / "out" / content["sources"][0]["path"])
+    (tmp_path / "Any Name.yml").write_text(yaml.safe_dump(content))
+
+    words = ("stage-a", "ingest-manifest", "--manifest", "Any Name.yml", "--out-dir", "out")
+    done = corpusmill(*words, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert "`name` is folded to lower case: My_Sources becomes my_sources" in done.stderr
+    assert (tmp_path / "out/recipes/my_sources.yaml").read_bytes() == (tmp_path / "Any Name.yml").read_bytes()
+    listed = corpusmill("recipes", "--data", "out", cwd=tmp_path)
+    assert "my_sources" in listed.stdout and "can't be read" not in listed.stdout
+    (tmp_path / "out/recipes/my_sources.yaml").rename(tmp_path / "out/recipes/others.yaml")
+    by_name = corpusmill("plan", "others", "--data", "out", cwd=tmp_path)
+    assert by_name.returncode == 2 and "the file is others, its `name` is My_Sources" in by_name.stderr
+
+
+def test_a_filter_of_configs_warns_of_names_in_other_languages(
+    corpusmill: Corpusmill, work: Path, hub: LoopbackHub
+) -> None:
+    env = {"HF_ENDPOINT": hub.endpoint}
+    done = corpusmill("stage-a", "hf-configs", "--dataset", "fineweb-2", "--filter", "beng", env=env, cwd=work)
+    assert done.stdout.split() == ["asm_Beng", "ben_Beng"] and "use --lang" in done.stderr

@@ -168,6 +168,24 @@ def write_recipe_of(
     return recipe, path
 
 
+def keep_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
+    """Copy the file of a recipe to those of the data root, under its name; return the copy.
+
+    Raises:
+        UsageError: Another recipe of that name exists, and `replace` is not set.
+    """
+    kept = root / "recipes" / f"{name}.yaml"
+    if path.absolute() != kept.absolute():
+        text = RECIPE_FILE.bytes_of(path)
+        if kept.exists() and RECIPE_FILE.bytes_of(kept) != text and not replace:
+            raise UsageError(
+                "another recipe is there", kept, "give its name, rename one of them, or run with --replace"
+            )
+        durable.make_folder(kept.parent)
+        durable.write_durably(kept, text)
+    return kept
+
+
 def _marked(content: str, command: str) -> str:
     """A recipe as it is written: its first line tells whether it was edited since."""
     return _WRITTEN.format(command=command, sha256=hashlib.sha256(content.encode()).hexdigest()[:16]) + content

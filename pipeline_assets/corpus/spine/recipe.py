@@ -259,6 +259,7 @@ class Recipe(RecipePart):
     system: str
     name: Name
     _targets: tuple[Target, ...] | None = pydantic.PrivateAttr(None)
+    _written_name: str | None = pydantic.PrivateAttr(None)  # in the file, before it was folded to lower case
 
     def __copy__(self) -> Self:
         copied = super().__copy__()
@@ -292,6 +293,8 @@ class Recipe(RecipePart):
 
     def remarks(self) -> Iterable[str]:
         """What it leaves unsaid, and its writer may have meant to say: a line each, told before it is built."""
+        if self._written_name not in (None, self.name):
+            yield f"`name` is folded to lower case: {self._written_name} becomes {self.name}"
         for name in sorted(self.model_fields_set):
             if getattr(self, name) is None:
                 yield f"`{name}` says nothing, as if it weren't there; a section of defaults alone is `{name}: {{}}`"
@@ -316,17 +319,16 @@ class Recipe(RecipePart):
     @classmethod
     def in_file(cls, values: Mapping[str, object], path: Path, root: Path | None = None) -> Self:
         """The recipe that a file says, as it was read; the data root is as of `misfits`. Raises UsageError: each
-        unknown key (with the nearest known one), value out of range and misfit, with its line; another name than the
-        file's.
+        unknown key (with the nearest known one), value out of range and misfit, with its line.
         """
         [own], system = get_args(cls.model_fields["system"].annotation), values.get("system")
         if isinstance(system, str) and system != own:
             raise UsageError(f"`system` is {system!r}", path, f"give a recipe of {own}")
-        found: list[InputError] = []
-        if isinstance(name := values.get("name"), str) and name != path.stem and _NAME.fullmatch(name):
-            fix = "give both one name: artifacts are named after it, and a copied recipe would replace the original's"
-            found.append(UsageError(f"the file is {path.stem}, its `name` is {name}", line_of(path, ["name"]), fix))
-        return _validated(cls, values, functools.partial(line_of, path), root, found)
+        name = values.get("name")
+        folded = {"name": name.lower()} if isinstance(name, str) and name != name.lower() else {}
+        recipe = _validated(cls, {**values, **folded}, functools.partial(line_of, path), root)
+        recipe._written_name = str(name)
+        return recipe
 
 
 def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
@@ -443,12 +445,11 @@ def _validated(
     values: Mapping[str, object],
     where_of: Callable[[Sequence[int | str]], object],
     root: Path | None = None,
-    found: Sequence[InputError] = (),
 ) -> R:
     """What the values say. `where_of` tells the place of a key, or of the section that misses it; `root` is as of
-    `Recipe.misfits`. Raises UsageError: all that is wrong, and what was found to be so already.
+    `Recipe.misfits`. Raises UsageError: all that is wrong.
     """
-    found = [*found]
+    found: list[InputError] = []
     validated = None
     try:
         validated = section.model_validate(dict(values))

@@ -168,7 +168,6 @@ def test_all_that_is_wrong_is_told_at_once_and_a_misspelt_key_once(path: Path) -
 
     places = [(error.where, error.what.partition(":")[0]) for error in (refused.value, *refused.value.others)]
     assert places == [
-        (f"{path}:2", "the file is fineweb_v1, its `name` is other"),
         (f"{path}:4", "unknown key `source.datset`"),
         (f"{path}:5", "the key `source.sampling.seed` is missing"),
         (f"{path}:6", "`source.sampling.rows` is 0"),
@@ -263,17 +262,15 @@ def test_an_empty_file_is_no_recipe(path: Path, text: str) -> None:
     )
 
 
-def test_a_copy_of_a_recipe_that_kept_its_name_is_refused(path: Path) -> None:
-    copy = path.with_name("fineweb_v2.yaml")
+def test_the_name_in_a_recipe_decides_and_is_folded_with_a_message(path: Path) -> None:
+    copy = path.with_name("Copy of it.yml")
     copy.write_text(RECIPE)
+    assert TextRecipe.read(copy).name == "fineweb_v1"
 
-    with pytest.raises(UsageError) as refused:
-        TextRecipe.read(copy)
-
-    assert str(refused.value) == (
-        f"{copy}:2: the file is fineweb_v2, its `name` is fineweb_v1; "
-        "give both one name: artifacts are named after it, and a copied recipe would replace the original's"
-    )
+    copy.write_text(RECIPE.replace("fineweb_v1", "FineWeb_v1"))
+    recipe = TextRecipe.read(copy)
+    assert recipe.name == "fineweb_v1"
+    assert "`name` is folded to lower case: FineWeb_v1 becomes fineweb_v1" in list(recipe.remarks())
 
 
 @pytest.mark.parametrize(
