@@ -152,18 +152,18 @@ def test_the_compiled_kernel_is_at_least_2_8_times_as_fast_as_the_package(packag
     language, plain = detector("py3langid").language, package.from_model_file(MODEL, norm_probs=True).classify
     language(texts[0])
 
-    assert 2.8 * cpu_seconds(language, texts) < cpu_seconds(plain, texts)
+    # Passes alternate, and the fastest one counts, because other processes slow down some of them.
+    passes = [(cpu_seconds(language, texts), cpu_seconds(plain, texts)) for _ in range(30)]
+
+    assert 2.8 * min(compiled for compiled, _ in passes) < min(package for _, package in passes)
 
 
 def cpu_seconds(identify: Callable[[str], tuple[str, float]], texts: list[str]) -> float:
-    """Return the least CPU time of five passes over the texts."""
-    passes = []
-    for _ in range(5):
-        start = time.process_time()
-        for text in texts:
-            identify(text)
-        passes.append(time.process_time() - start)
-    return min(passes)
+    """Return the CPU time of one pass over the texts."""
+    start = time.process_time()
+    for text in texts:
+        identify(text)
+    return time.process_time() - start
 
 
 @every_detector
