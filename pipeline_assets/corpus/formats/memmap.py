@@ -148,6 +148,10 @@ class PackedSet:
         for number, frame in enumerate(self.meta.index_frames):
             yield from (frame.row + place for place, line in enumerate(self._frame_lines(number)) if wanted in line)
 
+    def index_frames(self) -> Iterator[list[bytes]]:
+        """Yield the lines of the whole index, frame by frame. Raises InputError if it is damaged or missing."""
+        return map(self._frame_lines, range(len(self.meta.index_frames)))
+
     def boundaries(self, row: int) -> NDArray[np.int32]:
         """First token in the row and length of each segment, shape (segments, 2); from the arrays where they are."""
         if self.stored_boundaries is None:
