@@ -1,6 +1,7 @@
 """Faults of the hub on loopback: damage that a network, a busy hub, a broken file or an attacker does to an answer."""
 
 import itertools
+import json
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,11 +9,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Self
+from typing import Any, Self
 from urllib.parse import quote
 
 from pipeline_assets.corpus.spine.errors import UsageError
-from resources.loopback_http import CHUNK_BYTES, NO_REPLY, Answer, json_answer
+from resources.loopback_http import CHUNK_BYTES, NO_REPLY, SILENCE, Answer, json_answer
 
 ALWAYS = None
 _DRIP_S = 0.05
@@ -38,8 +39,22 @@ class FaultKind(StrEnum):
     DRIP = "drip"
     LINK_LOOP = "link-loop"
     LINK_AWAY = "link-away"
+    SILENT = "silent"
+    DRIP_HEAD = "drip-head"
+    LONG_WAIT = "429-long"
+    VERIFY_AWAY = "verify-away"
+    CHUNK_SIZE = "chunk-size"
+    COMMIT_ID = "commit-id"
+    EMPTY_LIST = "empty-list"
+    GZIP = "gzip"
 
 
+_VALUES = {
+    FaultKind.LINK_AWAY: "http://elsewhere.invalid",  # an origin
+    FaultKind.VERIFY_AWAY: "http://elsewhere.invalid",
+    FaultKind.CHUNK_SIZE: "0",
+    FaultKind.COMMIT_ID: "main",
+}
 # Answers in whose place the hub sends an error: status, message, headers.
 _ERRORS: dict[FaultKind, tuple[int, str, Mapping[str, str]]] = {
     FaultKind.BUSY: (503, "Service Unavailable", {}),
@@ -48,6 +63,11 @@ _ERRORS: dict[FaultKind, tuple[int, str, Mapping[str, str]]] = {
         429,
         "Too Many Requests",
         {"RateLimit": '"x";r=0;t=1', "RateLimit-Policy": '"fixed window";"x";q=5000;w=300'},
+    ),
+    FaultKind.LONG_WAIT: (
+        429,
+        "Too Many Requests",
+        {"RateLimit": '"x";r=0;t=999999999', "Retry-After": "999999999"},
     ),
     FaultKind.UNAUTHORIZED: (401, "HTTP 401", {}),
     FaultKind.FORBIDDEN: (403, "HTTP 403", {}),
@@ -63,12 +83,14 @@ class Fault:
         pattern: fnmatch over the request's path, percent-decoded and without the query; `*` crosses slashes.
         count: how many answers it hits; ALWAYS for all.
         after: how many answers that it could hit go by first.
+        value: what is put into the answer; by default that of the kind in _VALUES.
     """
 
     kind: FaultKind
     pattern: str = "*"
     count: int | None = 1
     after: int = 0
+    value: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -89,9 +111,14 @@ class Fault:
 
 
 class Faults:
-    """The faults in force. The first one that fits an answer hits it; safe to ask from many threads."""
+    """The faults in force. The first one that fits an answer hits it; safe to ask from many threads.
+
+    Attributes:
+        fired: kind and path of each answer that was hit, in order.
+    """
 
     def __init__(self, faults: Sequence[Fault]) -> None:
+        self.fired: list[tuple[FaultKind, str]] = []
         self._faults = tuple(faults)
         self._met = [0] * len(self._faults)
         self._lock = threading.Lock()
@@ -105,7 +132,8 @@ class Faults:
                 self._met[number] += 1
                 hits = self._met[number] - fault.after
                 if hits > 0 and (fault.count is ALWAYS or hits <= fault.count):
-                    return _disturbed(fault.kind, path, answer)
+                    self.fired.append((fault.kind, path))
+                    return _disturbed(fault, path, answer)
         return answer
 
 
@@ -144,14 +172,19 @@ def _dripping(chunks: Iterator[bytes]) -> Iterator[bytes]:
 def _can_hit(kind: FaultKind, answer: Answer, is_head: bool) -> bool:
     if kind in (FaultKind.CUT_BODY, FaultKind.WRONG_BYTES, FaultKind.ENDLESS, FaultKind.DRIP):
         return answer.length > 0 and not is_head
-    if kind in (FaultKind.LINK_LOOP, FaultKind.LINK_AWAY):
+    if kind in (FaultKind.LINK_LOOP, FaultKind.LINK_AWAY, FaultKind.EMPTY_LIST):
         return isinstance(answer.body, bytes) and answer.body.startswith(b"[")
+    if kind in (FaultKind.VERIFY_AWAY, FaultKind.CHUNK_SIZE):
+        return isinstance(answer.body, bytes) and b'"actions"' in answer.body
+    if kind is FaultKind.COMMIT_ID:
+        return isinstance(answer.body, bytes) and b'"commitOid"' in answer.body
     if kind is FaultKind.CHANGED:
         return "ETag" in answer.headers or "X-Linked-Etag" in answer.headers
     return True
 
 
-def _disturbed(kind: FaultKind, path: str, answer: Answer) -> Answer:
+def _disturbed(fault: Fault, path: str, answer: Answer) -> Answer:
+    kind, value = fault.kind, fault.value or _VALUES.get(fault.kind, "")
     if kind in _ERRORS:
         status, message, headers = _ERRORS[kind]
         return json_answer({"error": message}, status, headers)
@@ -171,8 +204,31 @@ def _disturbed(kind: FaultKind, path: str, answer: Answer) -> Answer:
         case FaultKind.LINK_LOOP:
             return _linking(answer, f"{quote(path)}?recursive=true")
         case FaultKind.LINK_AWAY:
-            return _linking(answer, f"http://elsewhere.invalid{quote(path)}")
+            return _linking(answer, f"{value}{quote(path)}")
+        case FaultKind.SILENT:
+            return replace(answer, status=SILENCE)
+        case FaultKind.DRIP_HEAD:
+            return replace(answer, head_delay_s=_DRIP_S)
+        case FaultKind.GZIP:
+            return replace(answer, headers={**answer.headers, "Content-Encoding": "gzip"})
+        case FaultKind.EMPTY_LIST:
+            return json_answer([], answer.status)
+        case FaultKind.VERIFY_AWAY | FaultKind.CHUNK_SIZE | FaultKind.COMMIT_ID:
+            return _edited(kind, value, answer)
     return replace(answer, status=NO_REPLY)
+
+
+def _edited(kind: FaultKind, value: str, answer: Answer) -> Answer:
+    """Return an answer with one value of its JSON replaced."""
+    content: Any = json.loads(bytes(answer.body))  # type: ignore[arg-type]
+    if kind is FaultKind.COMMIT_ID:
+        return json_answer({**content, "commitOid": value}, answer.status)
+    for actions in (stored["actions"] for stored in content["objects"] if "actions" in stored):
+        if kind is FaultKind.CHUNK_SIZE:
+            actions["upload"]["header"] = {"chunk_size": value}
+        else:
+            actions["verify"]["href"] = f"{value}/verify"
+    return json_answer(content, answer.status)
 
 
 def _linking(answer: Answer, address: str) -> Answer:

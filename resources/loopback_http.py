@@ -1,12 +1,15 @@
 """HTTP of the hub on loopback: requests, answers, and a server for one origin."""
 
 import hashlib
+import io
 import json
 import os
 import re
 import secrets
 import socket
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -22,6 +25,7 @@ from resources.loopback_files import FileBelow, open_file, open_folder
 
 Origin = Literal["hub", "storage"]
 NO_REPLY = 0  # status of an answer in whose place the connection is closed
+SILENCE = -1  # status of an answer in whose place nothing comes, on an open connection
 BODY_LIMIT_BYTES = 1 << 26  # of a writer; parsed JSON takes several times as much memory
 READER_BODY_BYTES = 1 << 20
 UPLOAD_LIMIT_BYTES = 1 << 33
@@ -33,7 +37,7 @@ class Request:
     """One answered request, for tests that count bytes on the wire.
 
     `path` is percent-decoded and without the query; `bytes_sent` is the part of the body that was handed to the socket;
-    `status` is NO_REPLY where the connection was closed instead.
+    `status` is NO_REPLY where the connection was closed instead, or silent.
     """
 
     method: str
@@ -41,6 +45,7 @@ class Request:
     status: int
     bytes_sent: int
     origin: Origin
+    has_token: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ class Answer:
 
     Attributes:
         altered: what becomes of the body's pieces on their way out.
+        head_delay_s: wait before each byte of the head.
     """
 
     status: int
@@ -91,6 +97,7 @@ class Answer:
     start: int = 0
     length: int = 0
     altered: Callable[[Iterator[bytes]], Iterator[bytes]] = iter
+    head_delay_s: float = 0.0
 
     def chunks(self) -> Iterator[bytes]:
         """The body in pieces; less than `length` in all if the file has shrunk meanwhile."""
@@ -153,6 +160,7 @@ class OriginServer(ThreadingHTTPServer):
         self.log = log
         self.may_write = may_write
         self.uploads = uploads
+        self.closed = threading.Event()
         self._open: set[socket.socket] = set()
 
     def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
@@ -170,6 +178,7 @@ class OriginServer(ThreadingHTTPServer):
             traceback.print_exc()
 
     def close(self) -> None:
+        self.closed.set()
         self.shutdown()
         self.server_close()
         for connection in list(self._open):
@@ -252,9 +261,11 @@ class _Handler(BaseHTTPRequestHandler):
         Noted before the last piece goes out, so that a client which has its answer finds it noted.
         """
         answer = cast(OriginServer, self.server).disturb(self._path(), answer, self.command == "HEAD")
-        if answer.status == NO_REPLY:
+        if answer.status in (NO_REPLY, SILENCE):
             self.close_connection = True
             self._note(NO_REPLY, 0)
+            if answer.status == SILENCE:
+                cast(OriginServer, self.server).closed.wait()
             return
         self.send_response_only(answer.status)
         for name, value in {**answer.headers, "Content-Length": str(answer.length)}.items():
@@ -263,7 +274,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not owed:
             self._note(answer.status, 0)
         try:
-            self.end_headers()
+            self._end_head(answer.head_delay_s)
             for chunk in answer.chunks() if owed else ():
                 sent += len(chunk)
                 if sent == owed:
@@ -275,9 +286,19 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self._note(answer.status, sent)
 
+    def _end_head(self, delay_s: float) -> None:
+        connection, head = self.wfile, io.BytesIO()
+        self.wfile = head
+        self.end_headers()
+        self.wfile = connection
+        for part in map(bytes, zip(head.getvalue())) if delay_s else [head.getvalue()]:
+            time.sleep(delay_s)
+            connection.write(part)
+
     def _note(self, status: int, bytes_sent: int) -> None:
         server = cast(OriginServer, self.server)
-        server.log.append(Request(self.command or "", self._path(), status, bytes_sent, server.origin))
+        has_token = "Authorization" in getattr(self, "headers", {})
+        server.log.append(Request(self.command or "", self._path(), status, bytes_sent, server.origin, has_token))
 
     def _path(self) -> str:
         """Empty where the request line could not be read."""

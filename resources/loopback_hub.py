@@ -18,7 +18,7 @@ from typing import Self
 from urllib.parse import parse_qs, quote, urlencode
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from resources.loopback_faults import Fault, Faults
+from resources.loopback_faults import Fault, FaultKind, Faults
 from resources.loopback_files import is_folder
 from resources.loopback_http import Answer, Ask, Origin, OriginServer, Refused, Request, json_answer
 from resources.loopback_repos import Repo, RepoFile, RepoReader
@@ -102,6 +102,11 @@ class LoopbackHub:
         """Closes both origins and every connection still open."""
         while self._servers:
             self._servers.pop().close()
+
+    @property
+    def fired(self) -> list[tuple[FaultKind, str]]:
+        """Kind and path of each answer that a fault in force hit."""
+        return self._faults.fired
 
     def inject(self, *faults: Fault) -> None:
         """From now on these faults in place of those before; none at all heals the hub."""

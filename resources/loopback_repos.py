@@ -13,6 +13,7 @@ from resources.loopback_http import CHUNK_BYTES
 
 LFS_SUFFIXES = frozenset({".parquet", ".zst", ".gz", ".7z", ".bin", ".arrow", ".safetensors"})
 LFS_ABOVE_BYTES = 1 << 20
+ATTRIBUTES = ".gitattributes"  # the only dot file of a repo: a real hub writes it when a repo is created
 # Clients want dates; one that never moves leaves every answer a function of the content.
 EPOCH = "1970-01-01T00:00:00.000Z"
 # A file written twice within one tick of the file system's clock keeps its mtime: a digest that fresh is not kept.
@@ -108,7 +109,7 @@ def repo_commit(folder: Path) -> str:
     r"""The commit under which a hub shows this repo folder: 40 hex digits, or clients do not cache by commit.
 
     sha1 over the lines "<path>\0<sha256 of the content, hex>\n", sorted: it depends on the files' paths and contents
-    alone, never on time or place. Dot files and symbolic links are not part of a repo.
+    alone, never on time or place. Symbolic links, and dot files but .gitattributes, are not part of a repo.
     """
     return RepoReader().read(folder, "", folder.name).commit
 
@@ -150,7 +151,7 @@ def _repo_files(folder: int) -> Iterator[tuple[str, os.stat_result]]:
     for place, folders, names, inner in os.fwalk(".", follow_symlinks=False, dir_fd=folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
-            if not name.startswith(".") and (state := regular_file(name, inner)) is not None:
+            if (name == ATTRIBUTES or not name.startswith(".")) and (state := regular_file(name, inner)) is not None:
                 yield PurePosixPath(place, name).as_posix(), state
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from pipeline_assets.corpus.spine.recipe import parse_yaml
 from resources.loopback_files import is_folder, open_file, open_folder, regular_file
 from resources.loopback_http import CHUNK_BYTES, Answer, Ask, Refused, json_answer
-from resources.loopback_repos import EPOCH, Repo, is_lfs
+from resources.loopback_repos import ATTRIBUTES, EPOCH, LFS_SUFFIXES, Repo, is_lfs
 
 USER = "loopback"
 OBJECTS = ".objects"
@@ -96,6 +96,10 @@ class HubWrites:
                 os.mkdir(name, dir_fd=folder)
             except FileExistsError:
                 return json_answer({"error": "You already created this dataset repo", **created}, 409)
+            with open_file(f"{name}/{ATTRIBUTES}", folder, os.O_WRONLY | os.O_CREAT) as attributes:
+                attributes.writelines(
+                    b"*%s filter=lfs diff=lfs merge=lfs -text\n" % suffix.encode() for suffix in sorted(LFS_SUFFIXES)
+                )
             if asked.get("visibility") != "public":
                 open_file(f"{name}/.private", folder, os.O_WRONLY | os.O_CREAT).close()
         return json_answer(created)
@@ -264,7 +268,11 @@ def _fit_name(sha256: str) -> str:
 def _fit_path(path: str) -> str:
     parts: Sequence[str] = path.split("/")
     if len(path) > _MAX_PATH_LENGTH or any(
-        not part or part.startswith(".") or "\\" in part or "\0" in part or len(part.encode()) > _MAX_PART_BYTES
+        not part
+        or (part.startswith(".") and part != ATTRIBUTES)
+        or "\\" in part
+        or "\0" in part
+        or len(part.encode()) > _MAX_PART_BYTES
         for part in parts
     ):
         raise Refused(400, "", f"{path!r} is no path of a repo")

@@ -66,7 +66,19 @@ PLACES = [
     Place("whole file GET", GET, 1, EVERYTHING, more_requests=2),
 ]
 PASSING = (FaultKind.BUSY, FaultKind.RETRY_AFTER, FaultKind.RATE_LIMIT, FaultKind.CUT, FaultKind.CUT_BODY)
-OF_OTHER_TESTS = (FaultKind.DRIP, FaultKind.LINK_LOOP, FaultKind.LINK_AWAY)  # hub_faults/test_hostile_hub.py
+OF_OTHER_TESTS = (  # hub_faults/test_hostile_hub.py, corpus/publishing/test_publish_faults.py
+    FaultKind.DRIP,
+    FaultKind.LINK_LOOP,
+    FaultKind.LINK_AWAY,
+    FaultKind.SILENT,
+    FaultKind.DRIP_HEAD,
+    FaultKind.LONG_WAIT,
+    FaultKind.VERIFY_AWAY,
+    FaultKind.CHUNK_SIZE,
+    FaultKind.COMMIT_ID,
+    FaultKind.EMPTY_LIST,
+    FaultKind.GZIP,
+)
 
 
 def can_strike(kind: FaultKind, place: Place) -> bool:

@@ -37,8 +37,8 @@ def publish(
 
     log_to_stderr()
     sealed_manifest(folder)
-    with unreplaced(folder):
-        place = HubRepo.of(repo, hub_of(data_root(folder, data), os.environ), token_of(os.environ))
+    place = HubRepo.of(repo, hub_of(data_root(folder, data), os.environ), token_of(os.environ))
+    with unreplaced(folder), place.limits():
         owners = place.check_token()
         made = publication_of(open_artifact(folder), place, allow_unknown=allow_unknown_licences)
         plan = plan_publication(made, place, onto=onto, replaces=replace)

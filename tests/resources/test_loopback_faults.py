@@ -47,7 +47,8 @@ def test_a_fault_is_written_as_kind_pattern_and_count(text: str, fault: Fault) -
         (
             "504:*",
             "--fault 504:*: there is no fault '504'; write KIND[:PATTERN[:COUNT]] with 503, 429-retry-after, "
-            "429-ratelimit, cut, cut-body, wrong-bytes, changed, 401, 403, 404, endless, drip, link-loop, link-away",
+            "429-ratelimit, cut, cut-body, wrong-bytes, changed, 401, 403, 404, endless, drip, link-loop, link-away, "
+            "silent, drip-head, 429-long, verify-away, chunk-size, commit-id, empty-list, gzip",
         ),
         ("503:*:0", "--fault 503:*:0: '0' is no count; write a number from 1, or `always`"),
         ("503:*:-1", "--fault 503:*:-1: '-1' is no count; write a number from 1, or `always`"),

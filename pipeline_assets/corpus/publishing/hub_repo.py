@@ -7,23 +7,25 @@ lost is looked for before it is made a second time.
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, check_name
-from pipeline_assets.corpus.readers.hub_http import Garbled, reading_answer
+from pipeline_assets.corpus.readers.hub_http import RETRIED_STATUS, Garbled, reading_answer
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError, UsageError
 
 if TYPE_CHECKING:
+    import httpx2
     from huggingface_hub import CommitOperationAdd, HfApi
 
 T = TypeVar("T")
 TOKEN = "HF_TOKEN"
 _UNFIT = re.compile(r"--|\.\.|(^|/)[-.]|[-.](/|$)|\.git$")  # as huggingface_hub refuses names
 _NAME_CHARACTERS = 96
+_COMMIT = re.compile("[0-9a-f]{40}")
 _SEND_FILES = 100  # at once: what is asked of the hub before any of them is sent
 
 
@@ -96,6 +98,12 @@ class HubRepo:
             raise UsageError("no hub takes this name", name, fix)
         return cls(name, replace(hub, token=token))
 
+    def limits(self) -> AbstractContextManager[None]:
+        """Limit the time, size and recipients of all requests that `huggingface_hub` makes for this hub."""
+        from pipeline_assets.corpus.readers.hub_session import limited_session
+
+        return limited_session(self.hub.client().address, self.hub.progress_s)
+
     @property
     def url(self) -> str:
         """Where people look at it."""
@@ -151,9 +159,9 @@ class HubRepo:
             raise UsageError("this is a model", self.name, "give the name of a dataset, or of none")
         try:
             self._written(functools.partial(self._create, private))
-        except TransientError:
-            raise
         except RetryableError as error:
+            if isinstance(error, TransientError) or "may not write" not in error.what:
+                raise
             owners = ", ".join(self.check_token())
             raise UsageError(f"{error.what}; it is of {owners}", error.where, error.fix) from None
 
@@ -171,13 +179,15 @@ class HubRepo:
         self._written(lambda: self._api().update_repo_settings(self.name, repo_type="dataset", gated=how))  # type: ignore[arg-type]
 
     def history(self) -> list[Commit]:
-        """The latest commits of main, the head first: one page of them."""
+        """The latest commits of main, the head first: one page of them, at least one."""
 
         def ask() -> list[Commit]:
             client = self.hub.client()
             answer, _ = client.page(f"{client.address}/api/datasets/{self.name}/commits/main")
             with reading_answer():
-                return [Commit(str(one["id"]), str(one["title"]), str(one["message"])) for one in answer]
+                if not isinstance(answer, list) or not answer:
+                    raise ValueError("the history must be a list of at least one commit")
+                return [Commit(_commit_id(one["id"]), str(one["title"]), str(one["message"])) for one in answer]
 
         return self.hub.call(self.name, "main", ask)
 
@@ -196,7 +206,9 @@ class HubRepo:
             InputError: a file isn't as it was sealed; another commit is the head.
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+        from huggingface_hub.errors import HfHubHTTPError
 
+        run = mark.partition("\n")[0]
         additions = [CommitOperationAdd(item.path, item.source) for item in items]
         content = {item.sha256: addition for item, addition in zip(items, additions, strict=True)}
         self._send([*content.values()])
@@ -205,13 +217,17 @@ class HubRepo:
             _check_sent(item, addition)
         operations: list[Any] = [*additions, *(CommitOperationDelete(path, is_folder=False) for path in deletions)]
 
+        is_sent = False
+
         def make() -> tuple[str, bool]:
+            nonlocal is_sent
             head = self.history()[0]
-            if mark in head.message:
-                return head.id, False
+            if mark in head.message:  # made by this call, if its answer was lost
+                return head.id, is_sent
             if head.id != parent:
-                raise taken_over(self, head, mark.partition("\n")[0])
-            with _head_moved(self, mark.partition("\n")[0]):
+                raise taken_over(self, head, run)
+            was_sent, is_sent = is_sent, True
+            try:
                 done = self._api().create_commit(
                     self.name,
                     operations,
@@ -220,7 +236,14 @@ class HubRepo:
                     repo_type="dataset",
                     parent_commit=parent,
                 )
-            return str(done.oid), True
+            except HfHubHTTPError as error:
+                if error.response.status_code != 412:  # the parent isn't the head any more
+                    raise
+                head = self.history()[0]
+                if was_sent and mark in head.message:  # made late by a try that got no answer in time
+                    return head.id, True
+                raise taken_over(self, head, run) from None
+            return _commit_id(done.oid), True
 
         return self._written(make)
 
@@ -230,20 +253,36 @@ class HubRepo:
             self._written(functools.partial(send, additions[first : first + _SEND_FILES]))
 
     def _written(self, call: Callable[[], T]) -> T:
+        from huggingface_hub.errors import HfHubHTTPError
+
         def unwrapped() -> T:
             try:
                 with reading_answer():
-                    return call()
+                    try:
+                        return call()
+                    except RuntimeError as error:  # what the client says of a large file, around what was wrong
+                        if isinstance(error, RecursionError) or error.__cause__ is None:
+                            raise Garbled(str(error)) from None
+                        raise error.__cause__ from None
+            except HfHubHTTPError as error:
+                self._check_storage(error.response)
+                raise
             except Garbled as error:
                 if "Invalid metadata in README.md" in str(error):
                     raise InputError(f"the hub refuses the card: {error}", self.name, "tell who wrote it") from None
                 raise
-            except RuntimeError as error:  # what the client says of a large file, around what was wrong
-                if error.__cause__ is not None:
-                    raise error.__cause__ from None
-                raise Garbled(str(error)) from None
 
-        return self.hub.call(self.name, "main", unwrapped, writes=True)
+        with self.limits():
+            return self.hub.call(self.name, "main", unwrapped, writes=True)
+
+    def _check_storage(self, refusal: "httpx2.Response") -> None:
+        """Raise RetryableError if content was refused for good, and not a call of the hub's API."""
+        status, url = refusal.status_code, refusal.request.url
+        is_api = "/api/" in url.path or url.path.endswith("/info/lfs/objects/batch")
+        if status not in RETRIED_STATUS and not (is_api and self.hub.client().is_own(str(url))):
+            fix = "run the same command again; if it persists, ask who runs the hub"
+            where = f"{url.scheme}://{url.netloc.decode()}"
+            raise RetryableError(f"the storage of the hub refused an upload (HTTP {status})", where, fix)
 
     def _api(self) -> "HfApi":
         from huggingface_hub import HfApi
@@ -264,20 +303,11 @@ def taken_over(repo: HubRepo, head: Commit, run: str) -> InputError:
     return UsageError(what, repo.name, f"look at {repo.url}/commits/main; {words}")
 
 
-@contextmanager
-def _head_moved(repo: HubRepo, run: str) -> Iterator[None]:
-    """
-    Raises:
-        UsageError: the parent isn't the head any more.
-    """
-    from huggingface_hub.errors import HfHubHTTPError
-
-    try:
-        yield
-    except HfHubHTTPError as error:
-        if error.response.status_code != 412:
-            raise
-        raise taken_over(repo, repo.history()[0], run) from None
+def _commit_id(value: object) -> str:
+    """Return a commit id, or raise ValueError."""
+    if not isinstance(value, str) or not _COMMIT.fullmatch(value):
+        raise ValueError(f"a commit id must be 40 hex digits, got {value!r:.60}")
+    return value
 
 
 def _check_sent(item: Item, addition: "CommitOperationAdd") -> None:

@@ -146,21 +146,24 @@ def publish(
         InputError: the hub refuses; somebody else commits meanwhile; a file isn't as it was sealed. What was committed
             is whole; the same call goes on from it.
     """
-    repo.check_token()
-    if (settings := repo.settings()) is None:
-        repo.create(private=private)
-    if made.gate is not None and (settings or {}).get("gated") not in (made.gate, "manual"):  # which is stricter
-        repo.gate(made.gate)
-    plan, run = plan_publication(made, repo, onto=onto, replaces=replaces), run_of(made, repo)
-    head, commits = str(plan.parent), 0
-    for number, part in enumerate(plan.parts, 1):
-        title = f"Publish {made.artifact.manifest.kind} {made.artifact.manifest.name}"
-        title, mark = (title, _LAST) if number == len(plan.parts) else (f"Files of {title[8:]}", _mark(part))
-        head, is_new = repo.commit(head, title, f"{_RUN}{run}\n{mark}", part.items, part.deletions)
-        commits += is_new
-        logger.info("%s: commit %d of %d, %s, %s bytes", repo.name, number, len(plan.parts), head, f"{part.bytes:,}")
-    _read_back(made, repo, head)
-    return Published(head, commits, [item for part in plan.parts for item in part.items])
+    with repo.limits():
+        repo.check_token()
+        if (settings := repo.settings()) is None:
+            repo.create(private=private)
+        if made.gate is not None and (settings or {}).get("gated") not in (made.gate, "manual"):  # which is stricter
+            repo.gate(made.gate)
+        plan, run = plan_publication(made, repo, onto=onto, replaces=replaces), run_of(made, repo)
+        head, commits = str(plan.parent), 0
+        for number, part in enumerate(plan.parts, 1):
+            title = f"Publish {made.artifact.manifest.kind} {made.artifact.manifest.name}"
+            title, mark = (title, _LAST) if number == len(plan.parts) else (f"Files of {title[8:]}", _mark(part))
+            head, is_new = repo.commit(head, title, f"{_RUN}{run}\n{mark}", part.items, part.deletions)
+            commits += is_new
+            logger.info(
+                "%s: commit %d of %d, %s, %s bytes", repo.name, number, len(plan.parts), head, f"{part.bytes:,}"
+            )
+        _read_back(made, repo, head)
+        return Published(head, commits, [item for part in plan.parts for item in part.items])
 
 
 def publish_sealed(

@@ -30,12 +30,12 @@ T = TypeVar("T")
 RepoType = Literal["dataset", "model"]
 PROGRESS_S = 60.0
 LEAST_BYTES = 1 << 18  # in that time: what each of eight fetches gets of a line of a third of a megabit a second
-_TIMEOUT_S = 30.0  # between two bytes: alone, it would let a file of a gigabyte drip for a thousand years
-_MAX_JSON_BYTES = 1 << 26  # a page of a listing has 1,000 entries, each far below a kilobyte
+TIMEOUT_S = 30.0  # between two bytes: alone, it would let a file of a gigabyte drip for a thousand years
+MAX_JSON_BYTES = 1 << 26  # a page of a listing has 1,000 entries, each far below a kilobyte
 _MAX_REFUSAL_BYTES = 1 << 16
 _MAX_REDIRECTS = 5
 _USER = re.compile(r"(?<=://)[^/?#]*@")
-_RETRIED_STATUS = (408, 429, 500, 502, 503, 504)
+RETRIED_STATUS = (408, 429, 500, 502, 503, 504)
 _LONGEST_WAIT_S = 600.0  # that a hub may ask for: the public one counts in windows of 300 s
 _SHOWN_CHARACTERS = 200
 _UNPRINTABLE = re.compile(r"[\0-\x1f\x7f-\x9f\ud800-\udfff]+")
@@ -88,7 +88,7 @@ class HubClient:
         """
         with self._answer("GET", url) as response:
             self.check(response)
-            content = b"".join(self.body(response, _MAX_JSON_BYTES, self.address))
+            content = b"".join(self.body(response, MAX_JSON_BYTES, self.address))
         with reading_answer():
             following = response.links.get("next", {}).get("url")
             if following is None:
@@ -165,7 +165,7 @@ class HubClient:
             to_send = {**self._headers, **headers}
             if not self.is_own(url):
                 to_send.pop("authorization", None)
-            asked = get_session().stream(method, url, headers=to_send, timeout=_TIMEOUT_S, follow_redirects=False)
+            asked = get_session().stream(method, url, headers=to_send, timeout=TIMEOUT_S, follow_redirects=False)
             with asked as response:
                 if not response.has_redirect_location or (method == "HEAD" and "X-Linked-Etag" in response.headers):
                     yield response
@@ -235,7 +235,7 @@ def reading_answer() -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise Garbled(_shown(error)) from None
 
 
@@ -256,7 +256,7 @@ def with_retries(call: Callable[[], T], asked: HubCall) -> T:
         except HfHubHTTPError as error:
             status = error.response.status_code
             problem = "rate limited" if status == 429 else f"HTTP {status}"
-            seconds, refusal = _asked_wait_s(error.response.headers), _explain(error, status, asked)
+            seconds, refusal = requested_wait_s(error.response.headers), _explain(error, status, asked)
         except httpx2.RequestError as error:
             seconds, problem = None, _shown(error)
             fix = "check the network and HF_ENDPOINT, then run the same command again"
@@ -299,7 +299,7 @@ def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
     where, later = f"{asked.dataset} on {asked.address}", "run the same command later: it goes on"
     if status == 429:
         return TransientError(f"rate limited, after {asked.tries} tries", where, later)
-    if status in _RETRIED_STATUS:
+    if status in RETRIED_STATUS:
         return TransientError(f"HTTP {status} after {asked.tries} tries", where, later)
     match error:
         case errors.GatedRepoError():
@@ -331,7 +331,7 @@ def _shown(error: Exception) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
-def _asked_wait_s(headers: object) -> float | None:
+def requested_wait_s(headers: object) -> float | None:
     """Seconds that the hub asks to wait, by RateLimit or Retry-After; None if it doesn't say."""
     from huggingface_hub.utils._http import parse_ratelimit_headers
 

@@ -249,7 +249,7 @@ def test_what_passes_by_itself_is_tried_again(
     assert check_whole(place.folder) == first.manifest.digest
 
 
-@pytest.mark.parametrize("path", ["*/create", "*/preupload/main", "*/batch", "/upload/*", "*/commit/main"])
+@pytest.mark.parametrize("path", ["*/create", "*/preupload/main", "*/batch", "*/commit/main"])
 def test_a_refusal_that_stays_is_not_asked_again(
     path: str, place: Place, first: Artifact, tmp_path: Path, unloaded: None
 ) -> None:

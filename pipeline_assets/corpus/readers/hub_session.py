@@ -1,0 +1,257 @@
+"""A session for `huggingface_hub` with limits: its own has no timeout, reads any body whole and waits as long as told.
+
+Imported only where a hub is written to or loaded from by other libraries: it imports the HTTP client.
+"""
+
+import re
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import httpcore2
+import httpx2
+from huggingface_hub import constants, hf_raise_for_status, set_client_factory
+from huggingface_hub.utils import _http
+
+from pipeline_assets.corpus.readers.hub_http import (
+    LEAST_BYTES,
+    MAX_JSON_BYTES,
+    PROGRESS_S,
+    RETRIED_STATUS,
+    TIMEOUT_S,
+    Garbled,
+    requested_wait_s,
+)
+from pipeline_assets.corpus.spine.errors import RetryableError
+
+T = TypeVar("T")
+_RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
+_WRITE_BYTES = 1 << 13  # progress is checked after each: a receiver that drips takes minutes for so many
+_MAX_RETRY_WAIT_S = 60.0  # of `huggingface_hub`, which waits five times per call
+_LEAST_CHUNK_BYTES = 1 << 20  # storages of this kind refuse parts below 5 MiB
+
+
+class UnansweredError(httpx2.RequestError):
+    """A request without an answer; not of the classes that `huggingface_hub` retries by itself."""
+
+
+class LimitedClient(httpx2.Client):
+    """A client for one hub, with limits on time, progress, size and waits; only this hub gets a token.
+
+    Args:
+        address: of the hub.
+        progress_s: seconds of waiting in which at least LEAST_BYTES must pass; also the longest silence, up to
+            TIMEOUT_S.
+        token: added to requests to the hub, for a process whose libraries have none.
+        retries: whether `huggingface_hub` retries by itself, after at most _MAX_RETRY_WAIT_S.
+    """
+
+    def __init__(
+        self, address: str, progress_s: float = PROGRESS_S, *, token: str | None = None, retries: bool = False
+    ) -> None:
+        self._origin = httpx2.URL(address).origin
+        self._progress_s = progress_s
+        self._token = token
+        self._retries = retries
+        hooks: dict[str, list[Callable[..., Any]]] = {
+            "request": [_http.hf_request_event_hook, self._restrict],
+            "response": [self._limit],
+        }
+        timeout = min(TIMEOUT_S, progress_s)
+        super().__init__(event_hooks=hooks, follow_redirects=True, timeout=timeout, max_redirects=5)
+
+    def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
+        """Send a request; a status that passes by itself is an error, unless `huggingface_hub` retries."""
+        request.extensions = {**request.extensions, "is_streamed": stream}
+        try:
+            response = super().send(request, stream=stream, **options)
+        except (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError) as error:
+            if self._retries_itself(request):
+                raise
+            raise UnansweredError(f"{type(error).__name__}: {error}", request=request) from error
+        if not stream:
+            if response.status_code in RETRIED_STATUS and not self._retries_itself(request):
+                hf_raise_for_status(response)
+            _check_offer(response)
+        return response
+
+    def _retries_itself(self, request: httpx2.Request) -> bool:
+        """Check whether `huggingface_hub` retries: one refused file must not fail a hundred."""
+        return self._retries or request.method == "PUT"
+
+    def _restrict(self, request: httpx2.Request) -> None:
+        """Keep the token from other origins, and compressed answers, of any size once unpacked, from this process."""
+        if request.url.origin != self._origin:
+            request.headers.pop("Authorization", None)
+        elif self._token is not None:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        request.headers["Accept-Encoding"] = "identity"
+
+    def _limit(self, response: httpx2.Response) -> None:
+        """Limit the size of a body that is read whole, and the wait that an answer requires."""
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            raise Garbled("the answer is compressed, which was not requested")
+        wait_s = requested_wait_s(response.headers)
+        for name in ("RateLimit", "Retry-After"):
+            response.headers.pop(name, None)
+        if wait_s is not None:
+            is_limited = self._retries_itself(response.request)
+            response.headers["Retry-After"] = str(int(min(wait_s, _MAX_RETRY_WAIT_S) if is_limited else wait_s))
+        if not response.request.extensions["is_streamed"] or response.has_redirect_location:
+            span = _RANGE.fullmatch(response.request.headers.get("Range", ""))
+            most = max(MAX_JSON_BYTES, int(span[2]) - int(span[1]) + 1 if span else 0)
+            response.stream = _BoundedStream(response.stream, most, f"{response.url.copy_with(query=None)}")
+
+    def _init_transport(self, *arguments: Any, **options: Any) -> httpx2.BaseTransport:
+        return self._timed(super()._init_transport(*arguments, **options))
+
+    def _init_proxy_transport(self, *arguments: Any, **options: Any) -> httpx2.BaseTransport:
+        return self._timed(super()._init_proxy_transport(*arguments, **options))
+
+    def _timed(self, transport: httpx2.BaseTransport) -> httpx2.BaseTransport:
+        assert isinstance(transport, httpx2.HTTPTransport)
+        transport._pool._network_backend = _TimedBackend(self._progress_s)
+        return transport
+
+
+@contextmanager
+def limited_session(address: str, progress_s: float) -> Iterator[None]:
+    """Make `huggingface_hub` use a LimitedClient of a hub, and no Xet for a hub on loopback, which has no such store.
+
+    Restores what was set before; does nothing within another such context for the hub.
+    """
+    before, is_xet_off = _http._GLOBAL_CLIENT_FACTORY, constants.HF_HUB_DISABLE_XET
+    if isinstance(before, _Factory) and before.hub == (address, progress_s):
+        yield
+        return
+    set_client_factory(_Factory(address, progress_s))
+    constants.HF_HUB_DISABLE_XET = is_xet_off or is_loopback(address)
+    try:
+        yield
+    finally:
+        constants.HF_HUB_DISABLE_XET = is_xet_off
+        set_client_factory(before)
+
+
+def is_loopback(address: str) -> bool:
+    """Check whether a hub is on this machine."""
+    host = httpx2.URL(address).host
+    return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
+
+
+class _Factory:
+    """Factory of clients for a hub."""
+
+    def __init__(self, address: str, progress_s: float) -> None:
+        self.hub = (address, progress_s)
+
+    def __call__(self) -> httpx2.Client:
+        return LimitedClient(*self.hub)
+
+
+class _BoundedStream(httpx2.SyncByteStream):
+    """Body of an answer, up to `most` bytes."""
+
+    def __init__(self, stream: Any, most: int, where: str) -> None:
+        self._stream, self._most, self._where = stream, most, where
+
+    def __iter__(self) -> Iterator[bytes]:
+        count = 0
+        for block in self._stream:
+            count += len(block)
+            if count > self._most:
+                what = f"the answer must have at most {self._most:,} bytes, and continues"
+                raise RetryableError(what, self._where, "retry later; if it persists, check what answers there")
+            yield block
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class _TimedStream(httpcore2.NetworkStream):
+    """Connection that must move LEAST_BYTES in any `progress_s` seconds of waiting in one direction.
+
+    Timeouts of a socket are for one call: by these alone, headers, a body or an upload may drip for years.
+    """
+
+    def __init__(self, stream: httpcore2.NetworkStream, progress_s: float) -> None:
+        self._stream, self._progress_s = stream, progress_s
+        self._direction, self._waited_s, self._bytes = "", 0.0, 0
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        data = self._wait("read", lambda: self._stream.read(max_bytes, self._timeout(timeout)))
+        self._count(len(data), httpcore2.ReadTimeout)
+        return data
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for first in range(0, len(buffer), _WRITE_BYTES):
+            block = buffer[first : first + _WRITE_BYTES]
+            self._wait("write", lambda block=block: self._stream.write(block, self._timeout(timeout)))  # type: ignore[misc]
+            self._count(len(block), httpcore2.WriteTimeout)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.NetworkStream:
+        secured = self._stream.start_tls(ssl_context, server_hostname, self._timeout(timeout))
+        return _TimedStream(secured, self._progress_s)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+    def _timeout(self, requested: float | None) -> float:
+        return min(requested or TIMEOUT_S, TIMEOUT_S, self._progress_s)
+
+    def _wait(self, direction: str, call: Callable[[], T]) -> T:
+        if direction != self._direction:
+            self._direction, self._waited_s, self._bytes = direction, 0.0, 0
+        started = time.monotonic()
+        try:
+            return call()
+        finally:
+            self._waited_s += time.monotonic() - started
+
+    def _count(self, count: int, error: type[httpcore2.TimeoutException]) -> None:
+        self._bytes += count
+        if self._waited_s >= self._progress_s:
+            if self._bytes < LEAST_BYTES:
+                raise error(f"{self._bytes:,} bytes in {self._waited_s:.0f} s")
+            self._waited_s, self._bytes = 0.0, 0
+
+
+class _TimedBackend(httpcore2.NetworkBackend):
+    """Opens connections that must make progress."""
+
+    def __init__(self, progress_s: float) -> None:
+        self._backend = httpcore2.SyncBackend()
+        self._progress_s = progress_s
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.NetworkStream:
+        longest = min(timeout or TIMEOUT_S, TIMEOUT_S, self._progress_s)
+        stream = self._backend.connect_tcp(host, port, longest, local_address, socket_options)
+        return _TimedStream(stream, self._progress_s)
+
+    def sleep(self, seconds: float) -> None:
+        self._backend.sleep(seconds)
+
+
+def _check_offer(response: httpx2.Response) -> None:
+    """Raise Garbled if a git-lfs offer splits uploads into parts that no storage takes; its client divides by zero."""
+    if not response.is_success or not response.url.path.endswith("/info/lfs/objects/batch"):
+        return
+    offer = response.json()
+    for stored in offer["objects"]:
+        header = ((stored.get("actions") or {}).get("upload") or {}).get("header") or {}
+        if "chunk_size" in header and int(header["chunk_size"]) < _LEAST_CHUNK_BYTES:
+            raise Garbled(f"chunk_size must be at least {_LEAST_CHUNK_BYTES:,} bytes, got {header['chunk_size']!r:.40}")

@@ -1,0 +1,60 @@
+"""The client with limits: a receiver that drips, proxies, addresses on loopback."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+
+from pipeline_assets.corpus.readers.hub_session import LimitedClient, UnansweredError, is_loopback
+
+
+@pytest.fixture
+def slow_receiver() -> Iterator[str]:
+    """A server that reads a request at 2,000 bytes a second."""
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+
+        def receive() -> None:
+            connection, _ = server.accept()
+            with connection:
+                while connection.recv(100):
+                    time.sleep(0.05)
+
+        threading.Thread(target=receive, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_an_upload_without_progress_ends(slow_receiver: str, method: str) -> None:
+    started = time.monotonic()
+    expected = UnansweredError if method == "POST" else httpx2.WriteTimeout  # `huggingface_hub` retries the latter
+
+    with LimitedClient(slow_receiver, 1.0) as client, pytest.raises(expected):
+        client.request(method, f"{slow_receiver}/upload", content=b"\0" * 50_000_000)
+
+    assert time.monotonic() - started < 30
+
+
+def test_connections_through_a_proxy_are_limited_too(slow_receiver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", slow_receiver)
+    monkeypatch.delenv("no_proxy", raising=False)
+
+    with LimitedClient("http://hub.example", 0.3) as client, pytest.raises(UnansweredError, match="ReadTimeout"):
+        client.get("http://hub.example/api")
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1", "http://localhost", "http://[::1]:80", "https://127.1.2.3"])
+def test_addresses_on_loopback(address: str) -> None:
+    assert is_loopback(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["http://127.0.0.1.example", "http://example/127.0.0.1", "http://localhost.example"]
+)
+def test_addresses_elsewhere(address: str) -> None:
+    assert not is_loopback(address)
