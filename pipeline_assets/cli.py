@@ -226,7 +226,9 @@ def main() -> None:
     except TyperException as error:
         if "\n" not in error.format_message():
             _fail(_refused(error))
-        typer.echo(error.format_message(), err=True)  # the help of a group, of which no command was typed
+        from pipeline_assets.commands.terminal import echo
+
+        echo(error.format_message(), err=True)  # the help of a group, of which no command was typed
         sys.exit(error.exit_code)
     except InputError as error:
         _fail(error)

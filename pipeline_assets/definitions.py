@@ -13,10 +13,12 @@ from pipeline_assets.external import externals_of, left_out, observer_of
 from pipeline_assets.schedules import Freshness, alert, scheduled, watch
 from pipeline_assets.systems.registry import is_of_interest, recipe_of_folders, recipes_of
 from resources.store import Hub, Launcher, Store, Tokenizer, data_root
+from resources.webhook import webhook_address
 
 
 def definitions_of(root: Path) -> dg.Definitions:
     """What the UI offers for a data root: its recipes', and those of the project. One that is wrong is left out."""
+    webhook_address()
     recipes, wrong = recipes_of(root)
     for error in wrong:
         logging.getLogger("corpusmill").warning("a recipe is left out: %s", error)

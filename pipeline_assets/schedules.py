@@ -16,8 +16,10 @@ run since the clock struck last but once: a run may take as long as the clock do
 
 import contextlib
 import hashlib
+import http.client
 import json
 import logging
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,9 +48,9 @@ from pipeline_assets.corpus.trust.verify import hold, look_at_chain
 from pipeline_assets.events import asset_key, by_kind, said
 from pipeline_assets.systems.registry import PROJECT_RECIPES, read_recipe, recipe_path
 from resources.store import Hub, Launcher, Store, Tokenizer
+from resources.webhook import WEBHOOK, webhook_address
 
 FILE = "schedules.yaml"
-WEBHOOK = "CORPUSMILL_WEBHOOK"
 _TIMEOUT_S = 10.0
 _EVERY_S = 60
 
@@ -250,8 +252,8 @@ def _moment(context: dg.OpExecutionContext, section: ScheduleSection) -> datetim
 )
 def alert(context: dg.RunFailureSensorContext) -> None:
     """Posts one line, as JSON: `{"text": …}`."""
-    address = dg.EnvVar(WEBHOOK).get_value()
-    if not address:
+    address = webhook_address()
+    if address is None:
         return
     words = " ".join((context.failure_event.message or "").split())
     failures = [
@@ -264,8 +266,12 @@ def alert(context: dg.RunFailureSensorContext) -> None:
     )
     try:
         urllib.request.urlopen(request, timeout=_TIMEOUT_S).close()
-    except OSError as error:
-        context.log.warning(f"{WEBHOOK} can't be told: {error}")
+    except urllib.error.HTTPError as error:
+        context.log.warning(f"{WEBHOOK} answers with status {error.code}")
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        # Messages of these errors may contain the address: only the kind of error is logged.
+        reason = getattr(error, "reason", error)
+        context.log.warning(f"{WEBHOOK} does not answer: {type(reason).__name__}")
 
 
 class Freshness:

@@ -17,12 +17,14 @@ from typing import Annotated
 
 import typer
 
-from pipeline_assets.commands.terminal import Root
+from pipeline_assets.commands.terminal import Root, echo
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.shipped import shipped_path
+from pipeline_assets.corpus.spine.visible import VISIBLE
 from pipeline_assets.systems.registry import recipes_of
+from resources.webhook import webhook_address
 
 _POLL_S = 0.2
 # A report quotes texts of anyone: it is shown, and runs and loads nothing.
@@ -41,6 +43,7 @@ def ui(
     """
     if not data.exists():
         raise UsageError("there is no such folder", data, "give the data root of a build with --data")
+    webhook_address()
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -75,7 +78,7 @@ def ui(
             with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
                 if not has_answered and _answers(port):
                     has_answered = True
-                    typer.echo(f"Dagster UI: http://127.0.0.1:{port}  (data root {data.absolute()}; Ctrl-C stops it)")
+                    echo(f"Dagster UI: http://127.0.0.1:{port}  (data root {data.absolute()}; Ctrl-C stops it)")
                 status = process.wait(None if has_answered else _POLL_S)
     if status not in (0, -signal.SIGINT, -signal.SIGTERM):
         when = "" if has_answered else " before it answered"
@@ -148,6 +151,7 @@ def _page(root: Path, path: str) -> bytes | None:
     if name != REPORT_HTML or ".." in Path(folder).parts:
         return None
     try:
-        return open_artifact(root / folder).path(REPORT_HTML).read_bytes()
+        text = open_artifact(root / folder).path(REPORT_HTML).read_bytes().decode(errors="replace")
+        return text.translate(VISIBLE).encode()
     except (InputError, OSError, ValueError):  # ValueError: of a NUL in the path
         return None

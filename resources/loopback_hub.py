@@ -18,6 +18,7 @@ from typing import Self
 from urllib.parse import parse_qs, quote, urlencode
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.visible import in_one_line
 from resources.loopback_faults import Fault, FaultKind, Faults
 from resources.loopback_files import is_folder
 from resources.loopback_http import Answer, Ask, Origin, OriginServer, Refused, Request, json_answer
@@ -321,7 +322,7 @@ def serve(folder: Path, port: int, faults: Sequence[Fault] = (), *, writable: bo
             raise UsageError("it holds no dataset and no model", folder, fix)
         print(f"hub: {hub.endpoint}")
         for repo, commit in commits.items():
-            print(repo, commit)
+            print(in_one_line(repo), commit)
         settings = f"HF_HUB_DISABLE_XET=1 HF_TOKEN={hub.token} " if writable else ""
         use = f"HF_ENDPOINT={hub.endpoint} HF_HUB_DISABLE_TELEMETRY=1 {settings}<command>"
         print(f"use: {use}; Ctrl-C ends it", flush=True)

@@ -5,6 +5,7 @@ import functools
 import subprocess
 import symtable
 import sys
+from collections import Counter
 from pathlib import Path
 
 from pipeline_assets.cli import COMMANDS
@@ -246,3 +247,26 @@ def test_benchmarks_import_names_that_are_there() -> None:
 @functools.cache
 def names_in(path: Path) -> set[str]:
     return set(symtable.symtable(path.read_text(encoding="utf-8"), str(path), "exec").get_identifiers())
+
+
+PRINTING = {
+    "pipeline_assets.cli": 1,  # the version
+    "pipeline_assets.commands.terminal": 1,  # echo
+    "pipeline_assets.commands.rows": 1,  # a record, byte for byte, where no terminal is
+    "pipeline_assets.corpus.publishing.load_back": 1,  # JSON for the parent process
+    "resources.loopback_hub": 3,  # its address, and visible names
+    "modal_jobs.nll_scoring": 2,  # words that the user typed
+}
+
+
+def test_only_echo_prints() -> None:
+    """Control characters of names and rows reach no terminal: `terminal.echo` makes them visible."""
+    calls = (
+        (module_name(path), ast.unparse(node.func))
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    )
+    prints = Counter(module for module, name in calls if name in ("typer.echo", "click.echo", "print"))
+
+    assert prints == PRINTING

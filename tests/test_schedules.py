@@ -20,10 +20,13 @@ from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.files import version_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.definitions import definitions_of
-from pipeline_assets.schedules import WEBHOOK, alert, read_schedules
+from pipeline_assets.schedules import alert, read_schedules
 from pipeline_assets.systems.registry import read_recipe, recipes_of
+from pipeline_assets.ui import ui
 from resources.loopback_hub import LoopbackHub
+from resources.webhook import WEBHOOK
 
 NOTES = {"name": "nightly", "recipe": "mixed", "cron": "30 2 * * *", "timezone": "Europe/Berlin", "action": "run"}
 
@@ -226,14 +229,48 @@ def test_a_failed_run_is_told_where_an_address_is_set(
         assert bodies == []
 
 
-def test_an_address_that_does_not_answer_fails_nothing(
-    notes_root: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+def test_an_address_that_does_not_answer_fails_nothing_and_is_not_logged(
+    notes_root: Path,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setenv(WEBHOOK, "http://127.0.0.1:9/hook")
+    monkeypatch.setenv(WEBHOOK, "http://127.0.0.1:9/secret")
     for path in (notes_root / "sources" / "notes").rglob("*.jsonl*"):
         path.unlink()
     failed = run_job(job_of(notes_root, "mixed"), instance, "http://127.0.0.1:9")
     assert not failed.success
 
     event = failed.all_events[-1]
-    alert(dg.build_run_status_sensor_context("alert", event, instance, failed.dagster_run).for_run_failure())
+    with caplog.at_level("WARNING"):
+        alert(dg.build_run_status_sensor_context("alert", event, instance, failed.dagster_run).for_run_failure())
+
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "secret",
+        "file:///secret",
+        "http:///secret",
+        "http://host:secret/",
+        "http://host:0/secret",
+        "http://[secret/",
+        "https://secret@host/",
+        "http://host/secret\n",
+        "http://host/secret\x1b[2J",
+        "http://häst/secret",
+    ],
+)
+def test_a_webhook_that_is_no_address_is_refused_at_the_start_and_not_repeated(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(WEBHOOK, address)
+
+    for start in (lambda: definitions_of(tmp_path), lambda: ui(tmp_path)):
+        with pytest.raises(UsageError) as refused:
+            start()
+
+        assert str(refused.value).startswith(f"{WEBHOOK}: ")
+        assert "secret" not in str(refused.value)

@@ -11,7 +11,7 @@ import yaml
 
 from pipeline_assets.commands.options import Inputs, folder_and_patterns, name_of
 from pipeline_assets.commands.status import KnownRecipe
-from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, as_command, counted, log_to_stderr
+from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, as_command, counted, echo, log_to_stderr
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.spine import durable
@@ -74,7 +74,7 @@ def pin(
     answer(as_json, {"dataset": dataset, "commit": commit, "before": before}, [commit])
     if before is not None and not as_json:
         moved = f"{before or 'no revision'} → {commit}"
-        typer.echo(f"{recipe}: {moved if before != commit else 'already there'}", err=True)
+        echo(f"{recipe}: {moved if before != commit else 'already there'}", err=True)
 
 
 def export(
@@ -93,7 +93,7 @@ def export(
         written = MANIFEST_FILE.bytes_of(source)
         manifest = Manifest.from_bytes(written, source)
         durable.write_durably(to / source.name, written)
-        typer.echo(f"{to / source.name}  {manifest.digest}")
+        echo(f"{to / source.name}  {manifest.digest}")
     for inventory in sorted((data / "stage2").glob("*/inventory/inventory.json")):
         _export_mixture(inventory, to / "stage2", data)
 
@@ -105,14 +105,14 @@ def _export_mixture(inventory: Path, to: Path, data: Path) -> None:
     recipe = recipe_path(of_recipe.name, data)
     targets = read_recipe(recipe).targets()
     if not any(target.kind == "stage2/inventory" and target.is_sealed(data) for target in targets):
-        typer.echo(f"left out {of_recipe.name}: its recipe was changed since it was built", err=True)
+        echo(f"left out {of_recipe.name}: its recipe was changed since it was built", err=True)
         return
     version.mkdir(parents=True, exist_ok=True)
     figures = sorted((of_recipe / "mixtures").glob("*.json"))
     for source in (recipe, *figures, inventory, inventory.with_suffix(".md")):
         name = source.name.removeprefix(f"{of_recipe.name}_") if source in figures else source.name
         durable.write_durably(version / name, source.read_bytes())
-    typer.echo(f"{version}  recipe, inventory and {len(figures)} files of figures")
+    echo(f"{version}  recipe, inventory and {len(figures)} files of figures")
 
 
 def _manifests_here() -> Path:
@@ -149,7 +149,7 @@ def check(
     text = json.dumps(description, indent=1, sort_keys=True)
     if metadata_json is not None:
         durable.write_durably(metadata_json, text.encode() + b"\n")
-    typer.echo(text)
+    echo(text)
 
 
 def serve(
@@ -183,7 +183,7 @@ def init(
         sections, not_read = draft_sources(SourceFolder(folder, tuple(patterns)), name_of(folder.name) or name)
         drafts += sections
         for ending, files in not_read.items():
-            typer.echo(f"not read in {folder}: {ending}" + (f", {files:,} files" if files > 1 else ""), err=True)
+            echo(f"not read in {folder}: {ending}" + (f", {files:,} files" if files > 1 else ""), err=True)
     text = (
         _HEAD.format(name=name, folders=", ".join(input) if len(input) < 3 else f"{len(input)} places")
         + "\n".join(_sections(drafts))
@@ -199,7 +199,7 @@ def init(
     lines = [f"wrote {path}: {counted(len(drafts), 'source')}; edit it, then"]
     for verb in ("plan", "run"):
         lines.append("  " + as_command(verb, recipe.name, *([] if data == Path("data") else ["--data", data])))
-    typer.echo("\n".join(lines))
+    echo("\n".join(lines))
 
 
 def recipes(
@@ -213,7 +213,7 @@ def recipes(
     if schema is not None:
         if schema not in SYSTEMS:
             raise UsageError(f"there is no system {schema!r}", "--schema", f"give {', '.join(SYSTEMS)}")
-        typer.echo(json.dumps(recipe_class(schema).model_json_schema(), indent=1))
+        echo(json.dumps(recipe_class(schema).model_json_schema(), indent=1))
         return
     found = [KnownRecipe.found(name, path, data) for name, path in recipe_paths(data).items()]
     rows = [_row(one) for one in found]

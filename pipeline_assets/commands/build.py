@@ -271,7 +271,7 @@ class Place:
             if not folder.resolve().is_relative_to(root):
                 what = f"warning: {folder} lies outside {root}: trace, report and verify --upstream of what is made of"
                 fix = "give --out-dir a folder below stage_a/ of its data root"
-                typer.echo(f"{what} it will miss it; {fix}", err=True)
+                terminal.echo(f"{what} it will miss it; {fix}", err=True)
 
 
 def build_parts(
@@ -358,6 +358,6 @@ def _tell_warnings(targets: Iterable[Target], root: Path) -> bool:
             manifest = read_manifest(root / target.folder)
             for one in target.results(root, manifest) if manifest is not None else ():
                 if not (one.passed or one.holds_back):
-                    typer.echo(_check_line(target, one), err=True)
+                    terminal.echo(_check_line(target, one), err=True)
                     has_warned = True
     return has_warned

@@ -12,7 +12,7 @@ import typer
 
 from pipeline_assets.commands import options
 from pipeline_assets.commands.build import Flags, MemoryMib, OutFolder, Place, StrictFlags, build_targets, warning_last
-from pipeline_assets.commands.terminal import AsJson, answer, as_command, naming
+from pipeline_assets.commands.terminal import AsJson, answer, as_command, echo, naming
 from pipeline_assets.corpus.decontamination.recipe import (
     DecontaminationRecipe,
     DecontaminationSection,
@@ -102,7 +102,7 @@ def dedup(
     corpus = place.build(replace(target, demand=caps), run, _dedup_lines, refuses=False)
     verdict = caps.judge(corpus.manifest)
     lines = [f"removals within the cap: yes: {verdict.because}"] if verdict.holds else _above(corpus, caps, out_dir)
-    typer.echo("\n".join(lines), err=True)
+    echo("\n".join(lines), err=True)
     return verdict.holds
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from pipeline_assets.commands import build, options
-from pipeline_assets.commands.terminal import as_command, counted, tell
+from pipeline_assets.commands.terminal import as_command, counted, echo, tell
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 from pipeline_assets.corpus.nemotron.inventory import read_inventory
@@ -130,7 +130,7 @@ def run_all(
         section["revision"] = dict(known).get(section["dataset"]) or run.hub_for("a dataset").resolve(
             section["dataset"]
         )
-        typer.echo(f"{section['dataset']} at {section['revision']}", err=True)
+        echo(f"{section['dataset']} at {section['revision']}", err=True)
     content["scan"] |= {"max_rows": max_records}
     content["rows"] |= {"max_rows": max_records}
     recipe, path = write_recipe_of(NemotronRecipe, content | {"name": _ALL}, run.root, "nemotron", run.replace)

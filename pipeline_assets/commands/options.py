@@ -20,7 +20,7 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
-from pipeline_assets.commands.terminal import as_typed, naming, resume_hint, writing_below
+from pipeline_assets.commands.terminal import as_typed, echo, naming, resume_hint, writing_below
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers import hub_configs
 from pipeline_assets.corpus.readers.hub_files import HubFiles, is_name
@@ -69,7 +69,7 @@ def commit_of(hub: HubFiles, name: str, revision: str | None) -> str:
             raise
         what = f"there is no such folder here, and on the hub: {error.what}"
         raise type(error)(what, error.where, error.fix) from None
-    typer.echo(f"{name} at {commit}", err=True)
+    echo(f"{name} at {commit}", err=True)
     return commit
 
 

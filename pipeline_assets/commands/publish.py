@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pipeline_assets.commands.terminal import OptionalRoot, as_bytes, counted, data_root, log_to_stderr, tell
+from pipeline_assets.commands.terminal import OptionalRoot, as_bytes, counted, data_root, echo, log_to_stderr, tell
 from pipeline_assets.corpus.recipes.run import Run, hub_of
 from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.files import unreplaced
@@ -78,4 +78,4 @@ def export(
     with unreplaced(folder):
         sealed_manifest(folder)
         made = export_rows(open_rows(folder, Lineage(root)), to, out, Run.of(root, os.environ).settings.zstd_level)
-    typer.echo(f"{out}: {made.rows:,} rows in {len(made.files):,} files, {as_bytes(made.bytes)}, and README.md")
+    echo(f"{out}: {made.rows:,} rows in {len(made.files):,} files, {as_bytes(made.bytes)}, and README.md")

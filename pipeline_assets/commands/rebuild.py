@@ -13,6 +13,7 @@ from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.files import unreplaced
+from pipeline_assets.corpus.spine.visible import IN_ONE_LINE
 from resources.launchers import elsewhere_of
 
 if TYPE_CHECKING:
@@ -46,9 +47,7 @@ def rebuild(
     terminal.log_to_stderr()
     run = Run.of(root, os.environ, workers=workers, elsewhere=elsewhere_of(os.environ, salt=uuid.uuid4().hex))
     done = build_again(folder, run, upstream, keep, put_back)
-    terminal.answer(
-        as_json, _rebuild_json(done), (line.translate(terminal.IN_ONE_LINE) for line in _rebuild_lines(done, root))
-    )
+    terminal.answer(as_json, _rebuild_json(done), (line.translate(IN_ONE_LINE) for line in _rebuild_lines(done, root)))
     return done.is_sound
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +17,7 @@ from pipeline_assets.corpus.spine.artifact import sealed_manifest
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.files import unreplaced
 from pipeline_assets.corpus.spine.lineage import Lineage
+from pipeline_assets.corpus.spine.visible import IN_ONE_LINE, VISIBLE
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.dedup.decision import DocumentGroup, Member
@@ -81,7 +83,11 @@ def trace(
             from pipeline_assets.corpus.rows.source_row import record_of
 
             for one in found:
-                typer.echo(record_of(one.text.source.rows[0], hub_of(root, os.environ)))
+                content = record_of(one.text.source.rows[0], hub_of(root, os.environ))
+                if sys.stdout.isatty():
+                    terminal.echo(content.decode(errors="replace"))
+                else:
+                    typer.echo(content)
             return
         lines = [line for one in found for line in (*_traced_lines(one), "")]
     told = [_traced_json(one) for one in found]
@@ -123,7 +129,7 @@ def _traced_lines(found: "Traced") -> Iterator[str]:
         f"licence   {_licence(text.source)}",
         f"{labels.beginning if token is None else 'text':10}{around}",
     ]
-    yield from (line.translate(terminal.IN_ONE_LINE) for line in lines)
+    yield from (line.translate(IN_ONE_LINE) for line in lines)
 
 
 def _licence(source: "Source") -> str:
@@ -196,13 +202,13 @@ def _followed_lines(found: "Followed") -> Iterator[str]:
     labels, fate, part = found.store.labels, found.fate, found.part
     yield f"{labels.artifact:10}{fate.artifact.folder}"
     if part is None:
-        yield f"          {fate.words}".translate(terminal.IN_ONE_LINE)
+        yield f"          {fate.words}".translate(IN_ONE_LINE)
         return
     answer = ", of which it is an answer" if fate.outcome == "merged" else ""
-    yield f"{labels.row:10}{part.id.translate(terminal.IN_ONE_LINE)}{answer}"
+    yield f"{labels.row:10}{part.id.translate(IN_ONE_LINE)}{answer}"
     yield f"shard     {part.shard} row {part.shard_row:,}"
     for store, below in found.below:
-        yield f"{store.labels.artifact:8}  {below.artifact.folder}: {below.words}".translate(terminal.IN_ONE_LINE)
+        yield f"{store.labels.artifact:8}  {below.artifact.folder}: {below.words}".translate(IN_ONE_LINE)
     if not found.below:
         yield "          nothing was made of it"
 
@@ -268,7 +274,7 @@ def _seen_lines(store: "RowStore", seen: "Row") -> Iterator[str]:
             yield f"{MARK}counts in the loss\n"
             yield "\n".join(conversation_lines(part.text, messages, _SHOWN_CHARACTERS))  # no line of it is a state
             continue
-        yield part.text[:_SHOWN_CHARACTERS].translate(terminal.VISIBLE)
+        yield part.text[:_SHOWN_CHARACTERS].translate(VISIBLE)
         if len(part.text) > _SHOWN_CHARACTERS:
             yield f"\n… {len(part.text) - _SHOWN_CHARACTERS:,} more characters; --json gives all"
 
@@ -288,11 +294,9 @@ def why(
         raise UsageError("the id is empty", "DOC_ID", "give the id of a document: `trace` and `peek` show ids")
     found = list(follow_document(Lineage(terminal.existing_root(data)), doc_id))
     if not found and not as_json:
-        typer.echo(f"no source below {data} has a document {doc_id!r}", err=True)
+        terminal.echo(f"no source below {data} has a document {doc_id!r}", err=True)
     content = [_followed_json(one) | {"rejects": one.rejects} for one in found]
-    terminal.answer(
-        as_json, content, (line.translate(terminal.IN_ONE_LINE) for one in found for line in _why_lines(one))
-    )
+    terminal.answer(as_json, content, (line.translate(IN_ONE_LINE) for one in found for line in _why_lines(one)))
     return bool(found)
 
 
@@ -342,7 +346,7 @@ def show(
     lineage = Lineage(terminal.existing_root(data))
     groups = list(groups_of(lineage, doc_id))
     if not groups and not as_json:
-        typer.echo(f"no deduplicated corpus below {data} has a document {doc_id!r}", err=True)
+        terminal.echo(f"no deduplicated corpus below {data} has a document {doc_id!r}", err=True)
     lines = (line for group in groups for line in _group_lines(lineage, group, doc_id, every))
     terminal.answer(as_json, [_group_json(group) for group in groups], lines)
     return bool(groups)
@@ -384,13 +388,13 @@ def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, every: b
         if kept is None:
             yield _beginning(document.text)
         else:
-            yield "  " + " ".join(word_diff(kept, document.text)).translate(terminal.VISIBLE)
+            yield "  " + " ".join(word_diff(kept, document.text)).translate(VISIBLE)
     if len(shown) < len(asked_first):
         yield f"and {len(asked_first) - len(shown):,} more (--all)"
 
 
 def _beginning(text: str) -> str:
-    return f"  {text[:_BEGINNING].translate(terminal.IN_ONE_LINE)}"
+    return f"  {text[:_BEGINNING].translate(IN_ONE_LINE)}"
 
 
 def _decided(lineage: Lineage, member: "Member", document: "Document") -> str:
@@ -403,7 +407,7 @@ def _decided(lineage: Lineage, member: "Member", document: "Document") -> str:
         place = f"{row.file} {place_told(row)}"
     except InputError:  # what the corpus was made from is gone
         place = f"{one.shard} row {one.row:,}"
-    return f"{one.doc_id}  ({one.source}, {place})".translate(terminal.IN_ONE_LINE)
+    return f"{one.doc_id}  ({one.source}, {place})".translate(IN_ONE_LINE)
 
 
 def conversation_lines(
@@ -418,9 +422,9 @@ def conversation_lines(
     """
     for (message, _, span, body), counts in messages:
         colour, said = _COLOURS.get(message.role, "magenta"), text[body.start : body.stop]
-        shown = said[:most_characters].translate(terminal.VISIBLE).split("\n") if said else []
+        shown = said[:most_characters].translate(VISIBLE).split("\n") if said else []
         if len(said) > most_characters:
             shown.append(f"… {len(said) - most_characters:,} more characters; --json gives all")
-        yield _MARGIN + terminal.styled(text[span.start : body.start].translate(terminal.VISIBLE), colour)
+        yield _MARGIN + terminal.styled(text[span.start : body.start].translate(VISIBLE), colour)
         yield from (terminal.styled(MARK + line, "green") if counts else _MARGIN + line for line in shown)
         yield _MARGIN + terminal.styled(text[body.stop : span.stop], colour)

@@ -9,7 +9,7 @@ import typer
 
 from pipeline_assets.commands.build import OutDir, StrictFlags, build_parts, warning_last
 from pipeline_assets.commands.options import Content, Inputs, Section, Sets, folder_and_patterns, hub_source, name_of
-from pipeline_assets.commands.terminal import AsJson, answer, first_of, log_to_stderr, tell
+from pipeline_assets.commands.terminal import AsJson, answer, echo, first_of, log_to_stderr, tell
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.converted import group_manifest
@@ -64,10 +64,10 @@ def hf_configs(
         trapped = [config.name for config in found if config.language != contains.lower()]
         if trapped:
             what = f"{contains!r} is in {len(trapped)} names whose language it is not: {first_of(trapped, 5)}"
-            typer.echo(f"warning: {what}; use --lang", err=True)
+            echo(f"warning: {what}; use --lang", err=True)
     rows = [{"name": one.name, "language": one.language, "script": one.script} for one in found]
     if not as_json:
-        typer.echo(f"{repo}@{commit}: {len(found)} of {len(configs)} configs", err=True)
+        echo(f"{repo}@{commit}: {len(found)} of {len(configs)} configs", err=True)
     answer(as_json, {"dataset": repo, "commit": commit, "configs": rows}, [config.name for config in found])
     return bool(found)
 
@@ -86,7 +86,7 @@ def hf_stream(
     for name in source:
         repo, default = _known(name, "--source")
         commit = hub.resolve(repo, said["revision"])
-        typer.echo(f"{repo} at {commit}", err=True)
+        echo(f"{repo} at {commit}", err=True)
         section = hub_source(hub, repo, config or default, commit, said["amount"], said["rules"], said["seed"])
         sections.append(section | {key: said[key] for key in said if key == _LIMIT})
     name = "-".join([*(one.rpartition("/")[2] for one in source), *([config] if config else [])])
@@ -205,7 +205,7 @@ def _build_sources(
     """Writes the recipe of sources, named as recipes are, and builds them up to a step."""
     run = flags.run(out_dir)
     recipe, path = write_recipe(out_dir, name_of(name), sections, up_to, refused, flags.replace)
-    typer.echo(f"recipe {path}", err=True)
+    echo(f"recipe {path}", err=True)
     _build(recipe, path, up_to, run, flags)
 
 

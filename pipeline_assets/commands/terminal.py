@@ -19,6 +19,7 @@ from typing import Annotated
 import typer
 
 from pipeline_assets.corpus.spine.errors import InputError, OptionOf, RetryableError, UsageError, no_option
+from pipeline_assets.corpus.spine.visible import VISIBLE
 
 
 def known_recipes(incomplete: str) -> list[str]:
@@ -44,11 +45,10 @@ _COLOURS = dict.fromkeys(("built", "current", "sealed", "identical", "passed"), 
 _COLOURS |= dict.fromkeys(("stale", "missing", "building", "interrupted", "unfinished", "warning"), "yellow")
 _COLOURS |= dict.fromkeys(("failed", "FAILED", "damaged", "differs", "corpusmill"), "red")
 
-# A page may hold escape sequences: on a terminal they are shown, not obeyed.
-VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {
-    code: "\N{REPLACEMENT CHARACTER}" for code in range(0x7F, 0xA0)
-}
-IN_ONE_LINE = VISIBLE | {ord("\n"): "⏎", ord("\t"): "⇥"}
+# Marks of private use around coloured text: echo makes all real escape sequences visible.
+_HUES = ("red", "green", "yellow", "blue", "magenta", "cyan")
+_HUE_START, _HUE_STOP = 0xE010, "\ue01f"
+_COLOURED = re.compile(f"([{chr(_HUE_START)}-{chr(_HUE_START + len(_HUES) - 1)}])([^{_HUE_STOP}]*){_HUE_STOP}")
 
 
 def data_root(folder: Path | None, typed: Path | None) -> Path:
@@ -84,7 +84,15 @@ def existing_root(root: Path) -> Path:
 def tell(lines: Iterable[str], err: bool = False) -> None:
     """Prints them, each once it is there; on a terminal what they begin with is coloured, if it is a state."""
     for line in lines:
-        typer.echo(painted(line), err=err)  # which leaves colours out where no terminal is
+        echo(painted(line), err=err)
+
+
+def echo(text: str, err: bool = False) -> None:
+    """Print a text with visible control characters, and in the colours of `styled` if the output is a terminal."""
+    shown = _COLOURED.sub(
+        lambda match: typer.style(match[2], fg=_HUES[ord(match[1]) - _HUE_START]), text.translate(VISIBLE)
+    )
+    typer.echo(shown, err=err)
 
 
 def painted(line: str) -> str:
@@ -96,7 +104,7 @@ def painted(line: str) -> str:
 
 def styled(text: str, colour: str) -> str:
     """The text in a colour; plain where NO_COLOR is set (no-color.org)."""
-    return text if os.environ.get("NO_COLOR") else typer.style(text, fg=colour)
+    return text if os.environ.get("NO_COLOR") else f"{chr(_HUE_START + _HUES.index(colour))}{text}{_HUE_STOP}"
 
 
 def answer(as_json: bool, content: object, lines: Iterable[str]) -> None:
@@ -197,7 +205,7 @@ def resume_hint(command: str) -> Iterator[None]:
             yield
     except KeyboardInterrupt:
         with contextlib.suppress(OSError):  # the terminal may be closed
-            typer.echo(f"stopped\nto go on: {command}", err=True)
+            echo(f"stopped\nto go on: {command}", err=True)
         raise typer.Exit(130) from None
     except Exception as error:
         if isinstance(error, RetryableError) or not isinstance(error, InputError):

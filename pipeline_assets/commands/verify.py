@@ -19,6 +19,7 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.rehash import HashTask, Journal
 from pipeline_assets.corpus.spine.usage import Stopwatch
+from pipeline_assets.corpus.spine.visible import IN_ONE_LINE
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.readers.raw_pin import HeldOfFolders
@@ -64,7 +65,7 @@ def verify(
         if report is not None:
             write_durably(report, written.encode() + b"\n")
         journal.forget()
-    terminal.tell([written] if as_json else (line.translate(terminal.IN_ONE_LINE) for line in _lines(found)))
+    terminal.tell([written] if as_json else (line.translate(IN_ONE_LINE) for line in _lines(found)))
     return not found.findings
 
 

@@ -8,6 +8,8 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
+from pipeline_assets.corpus.spine.visible import VISIBLE
+
 _MARKS = re.compile(r"[\\`*\[\]<>#|~$&!]|(?<![^\W_])_|_(?![^\W_])")  # inside a word `_` is none
 _ADDRESS = re.compile(r"://|www\.|@|mailto:|xmpp:", re.IGNORECASE)
 _PIPE = re.compile(r"(\\*)\|")
@@ -39,7 +41,7 @@ def plain(text: str) -> str:
     One that holds what may be an address is shown as code: those who read GitHub's Markdown, such as the UI, make links
     of addresses after escapes are gone, but none of code.
     """
-    line = " ".join(text.split())
+    line = " ".join(text.split()).translate(VISIBLE)
     if not _ADDRESS.search(line):
         return _MARKS.sub(r"\\\g<0>", line)
     fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))

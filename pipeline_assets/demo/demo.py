@@ -26,7 +26,7 @@ import typer
 import yaml
 import zstandard
 
-from pipeline_assets.commands.terminal import VERBOSE, Root, Workers, aligned, counted, log_to_stderr, tell
+from pipeline_assets.commands.terminal import VERBOSE, Root, Workers, aligned, counted, echo, log_to_stderr, tell
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.kind import files_match_manifest
 from pipeline_assets.corpus.recipes.run import Run
@@ -117,9 +117,9 @@ def demo(
             _show(system, data, commits, workers)
     for system in systems if only is None else ():
         for extra in missing[system]:
-            typer.echo(f"left out {system}, which needs the extra {extra}: {install_hint(extra)}")
+            echo(f"left out {system}, which needs the extra {extra}: {install_hint(extra)}")
     where = "" if data == Path("data/demo") else f" DATA={data}"
-    typer.echo(f"\nlook at it:  make ui{where}   (or: corpusmill ui --data {data})")
+    echo(f"\nlook at it:  make ui{where}   (or: corpusmill ui --data {data})")
 
 
 def missing_extras(system: System) -> list[str]:
@@ -182,10 +182,10 @@ def _show(system: System, root: Path, commits: Mapping[str, str], workers: int) 
             _build(healing, root, workers)
             dataset = open_artifact(root / healing.megatron_dataset().folder)
             tokens = dataset.manifest.identity.counts["tokens"]
-            typer.echo(f"\n{tokens['train']:,} tokens in train, {tokens['valid']:,} in valid")
+            echo(f"\n{tokens['train']:,} tokens in train, {tokens['valid']:,} in valid")
             for row in preview(open_artifact(root / healing.megatron_split("train").folder))[:2]:
-                typer.echo(f"  {row['doc_id']}  {row['tokens']} tokens: {row['text'][:90]}")
-            typer.echo(f"verify {dataset.folder}: {files_match_manifest(dataset).because}")
+                echo(f"  {row['doc_id']}  {row['tokens']} tokens: {row['text'][:90]}")
+            echo(f"verify {dataset.folder}: {files_match_manifest(dataset).because}")
             _show_rebuild(root, dataset.folder, 0 if workers else 1)
         case "stage_a":
             stage_a = made_stage_a(root, commits)
@@ -223,10 +223,10 @@ def _build(recipe: Recipe, root: Path, workers: int = 0) -> None:
         word, passed = "is current" if outcome.was_current else "built", [one for one in outcome.checks if one.passed]
         digest = outcome.manifest.digest[:_DIGEST_LETTERS] if outcome.manifest else "waiting"
         checks = f"{counted(len(passed), 'check')} passed" if passed else ""
-        typer.echo(f"{word:10} {digest}  {outcome.target.kind:30} {outcome.target.name:36} {checks}".rstrip())
+        echo(f"{word:10} {digest}  {outcome.target.kind:30} {outcome.target.name:36} {checks}".rstrip())
         for check in outcome.checks:
             if not check.passed:
-                typer.echo(f"{'':10} {check.word} {check.name}: {check.because}")
+                echo(f"{'':10} {check.word} {check.name}: {check.because}")
 
 
 def _show_rebuild(root: Path, folder: Path, workers: int = 0, with_upstream: bool = True) -> None:
@@ -242,7 +242,7 @@ def _show_rebuild(root: Path, folder: Path, workers: int = 0, with_upstream: boo
     durable.write_durably(shown, "\n".join([*before, digest]).encode())
     words = f"rebuild {folder} {'--upstream ' if with_upstream else ''}--workers {workers}"
     count = len(done.outcomes)
-    typer.echo(f"{words}: {f'all {count} artifacts' if count > 1 else 'it is'} identical")
+    echo(f"{words}: {f'all {count} artifacts' if count > 1 else 'it is'} identical")
 
 
 NAME = "mixture_made"

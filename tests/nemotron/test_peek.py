@@ -109,7 +109,7 @@ def test_what_is_marked_and_told_is_what_the_tokens_say_counts(
             assert [tuple(span) for span in told["loss_spans"]] == expected
             if told["doc_id"] not in ("no harmony", "long"):
                 said = (told["text"][start:stop] for start, stop in expected)
-                visible = (body.replace("\x1b", "␛").replace("\x9b", "�") for body in said if body)
+                visible = (body.replace("\x1b", "␛").replace("\x9b", "\\u009b") for body in said if body)
                 assert marked(shown) == [*visible]
 
 
@@ -144,7 +144,7 @@ def test_on_a_terminal_the_conversation_is_coloured_and_the_mark_stays(
     peek(folder, 4)
 
     assert "  \x1b[34m<|start|>user<|message|>\x1b[0m\n  2 + 2?\n  \x1b[34m<|end|>\x1b[0m\n" in coloured
-    body = ["built 🧿", "", "▌ is said␛[2J�1m\tby 日本", ""]
+    body = ["built 🧿", "", "▌ is said␛[2J\\u009b1m\tby 日本", ""]
     assert "".join(f"\x1b[32m▌ {line}\x1b[0m\n" for line in body) + "  \x1b[36m<|return|>\x1b[0m\n" in coloured
     assert re.sub(r"\x1b\[(3[2-6]|0)m", "", coloured) == plain.getvalue()
     assert "\x1b" not in plain.getvalue() and "\x9b" not in coloured

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 
 from pipeline_assets.corpus.spine.shipped import shipped_path
+from pipeline_assets.corpus.spine.visible import in_one_line
 
 # Characters of private use, in an order that no name has.
 _KEY = re.compile("\ue000([^\ue001]*)\ue001([^\ue001]*)\ue001([^\ue001]*)\ue001")
@@ -70,7 +71,7 @@ class InputError(Exception):
         self.others: Sequence[InputError] = ()  # found in the same look, to be mended with it
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}; {self.fix}"
+        return in_one_line(f"{self.where}: {self.what}; {self.fix}")
 
     def move(self, place: str, to: str) -> None:
         """Tells of another place wherever it told of this one, such as a folder that is gone with the build."""
@@ -117,7 +118,7 @@ def one_line(error: BaseException, characters: int | None = None) -> str:
     """What an error of a library says, for a line of ours: its white space as single blanks, and no more than so many
     characters of it.
     """
-    return " ".join(str(error).split())[:characters]
+    return in_one_line(" ".join(str(error).split()))[:characters]
 
 
 def install_hint(extra: str) -> str:

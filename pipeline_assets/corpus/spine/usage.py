@@ -26,6 +26,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
+from pipeline_assets.corpus.spine.visible import in_one_line
+
 logger = logging.getLogger("corpusmill")
 _BAR_PARTS = 20
 _NOTHING: Mapping[str, int] = MappingProxyType({})
@@ -66,7 +68,7 @@ class Progress:
         if self._on_terminal:
             is_over, width = self._done >= self._total, shutil.get_terminal_size().columns - 1
             line = self.line() if is_over else f"{self.bar()} {self.line()}"
-            sys.stderr.write(f"\r{line[:width]}\x1b[K" + "\n" * is_over)  # what wraps can't be drawn again
+            sys.stderr.write(f"\r{in_one_line(line)[:width]}\x1b[K" + "\n" * is_over)  # what wraps can't be drawn again
             sys.stderr.flush()
         elif now - self._spoke >= self._every_s or self._done >= self._total:
             self._spoke = now

@@ -37,7 +37,7 @@ def test_escape_sequences_of_a_page_are_shown_and_not_obeyed(take: Callable[...,
 
     shown = CliRunner().invoke(app, ["peek", str(snapshot.folder)]).stdout
 
-    assert shown.endswith("\n\n␛[31mred\n�1m\ttab\n")
+    assert shown.endswith("\n\n␛[31mred\n\\u009b1m\ttab\n")
 
 
 def test_a_row_or_a_document_that_is_not_there(built: Built) -> None:

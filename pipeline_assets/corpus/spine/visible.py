@@ -1,0 +1,29 @@
+"""Control characters made visible before a text reaches a terminal, a log or a page.
+
+Names, rows and answers of servers may hold escape sequences, which a terminal would obey. C0 controls become their
+Unicode pictures. DEL, C1 controls, and characters that reverse or break lines become `\\uXXXX`, which is the same text
+inside JSON.
+"""
+
+import logging
+
+_REORDERING = (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+
+VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {
+    code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *_REORDERING)
+}
+IN_ONE_LINE = VISIBLE | {ord("\n"): "⏎", ord("\t"): "⇥"}
+
+
+def in_one_line(text: str) -> str:
+    """Return a text without characters that a terminal or a log reader would obey, line breaks included."""
+    return text.translate(IN_ONE_LINE)
+
+
+def _show_controls(record: logging.LogRecord) -> bool:
+    """Make the control characters of a log message visible, whichever handlers write it."""
+    record.msg, record.args = in_one_line(record.getMessage()), None
+    return True
+
+
+logging.getLogger("corpusmill").addFilter(_show_controls)
