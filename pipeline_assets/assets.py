@@ -11,7 +11,7 @@ import inspect
 import logging
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -19,6 +19,7 @@ import dagster as dg
 from pipeline_assets import events
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.kind import Kind
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError, TransientError, one_line
@@ -26,6 +27,7 @@ from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import REPLACE, Target
 from pipeline_assets.external import externals_of
 from pipeline_assets.systems.registry import KINDS, SYSTEMS
+from pipeline_assets.versions import asset_key
 from resources.store import Hub, Launcher, Store, Tokenizer, metadata_of
 
 # Of what passes by itself alone, after the hub's own tries (CORPUSMILL_HUB_TRIES). It is no policy of steps, by which
@@ -74,7 +76,7 @@ def job_of(recipe: Recipe, root: Path, recipe_of: events.RecipeOf) -> dg.JobDefi
                 if not built.was_current or newest(shown.key).get(shown.partition) != content:
                     yield events.materialization(built.artifact, shown, context.instance, built.was_current)
                     said = said or target.results(root, built.artifact.manifest)
-                yield from events.evaluations(shown.key, KINDS[target.kind], {target.partition: said})
+                yield from events.evaluations(shown.key, KINDS[target.kind], {shown.partition: said})
                 target.refuse_failed(root)
 
     @dg.job(name=name, description=f"Everything that {recipe.name} asks for", tags={"corpusmill/recipe": recipe.name})
@@ -93,7 +95,7 @@ def name_in_dagster(name: str) -> str:
 def _asset(
     recipe: Recipe, kind: Kind, targets: Sequence[Target], root: Path, recipe_of: events.RecipeOf
 ) -> dg.AssetsDefinition:
-    key, by_partition = events.asset_key(kind.name, recipe.name), {target.partition: target for target in targets}
+    key, by_partition = asset_key(kind.name, recipe.name), {target.partition: target for target in targets}
     partitions = dg.StaticPartitionsDefinition([name for name in by_partition if name is not None])
     externals = externals_of(targets, root)
     spec = dg.AssetSpec(
@@ -103,20 +105,17 @@ def _asset(
         group_name=name_in_dagster(recipe.name),
         kinds=set(kind.formats),
         code_version=events.code_version(kind, targets, externals),
-        metadata={"dagster/code_references": _page_of(recipe.system)},
+        metadata={"dagster/code_references": page_of(recipe.system)},
         skippable=True,
     )
 
     @dg.multi_asset(
         name="__".join([*key.path[:1], name_in_dagster(recipe.name), *key.path[2:]]),
         specs=[spec],
-        check_specs=[
-            dg.AssetCheckSpec(one.name, asset=key, description=one.question, blocking=one.is_blocking)
-            for one in kind.checks
-        ],
+        check_specs=check_specs(kind, key),
         partitions_def=None if None in by_partition else partitions,
         can_subset=True,
-        pool=_HUB_POOL if any(above.path[0] == _HUB_POOL for above in externals) else kind.pool,
+        pool=pool_of(kind, externals),
     )
     def asset(
         context: dg.AssetExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer, launcher: Launcher
@@ -125,28 +124,53 @@ def _asset(
         with as_failure(root, context.retry_number):
             if key not in context.selected_asset_keys:
                 asked = [target for target in targets if partition in (None, target.partition)]
-                there = [target for target in asked if target.state(root)[0] != "missing"]
-                yield from _check_results(kind, key, {target.partition: kind.ask(target, root) for target in there})
+                yield from check_again(kind, key, asked, root)
                 return
             target = by_partition.get(partition)
             if target is None:
                 names = ", ".join(map(str, by_partition))
                 raise dg.Failure(f"choose a partition of recipe {recipe.name}: {names}", allow_retries=False)
-            if _waits(context, target, root):
-                return
-            context.log.info("%s: %s (%s)", target.name, *target.state(root))
-            built = drive.build(target, store.run(root, hub.files(root), tokenizer, launcher), asks_again=True)
-            yield dg.MaterializeResult(
-                asset_key=key,
-                metadata=metadata_of(built.artifact, built.was_current),
-                data_version=dg.DataVersion(built.artifact.manifest.digest),
-            )
-            yield from _check_results(kind, key, {target.partition: built.checks})
+            yield from build_asset(context, key, target, store.run(root, hub.files(root), tokenizer, launcher))
 
     return asset
 
 
-def _page_of(system: str) -> dg.CodeReferencesMetadataValue:
+def pool_of(kind: Kind, externals: Collection[dg.AssetKey]) -> str:
+    """Return the pool of a step: that of the hub if it reads from one, else that of the kind."""
+    return _HUB_POOL if any(key.path[0] == _HUB_POOL for key in externals) else kind.pool
+
+
+def check_specs(kind: Kind, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
+    """Return the checks of a kind as those of an asset."""
+    return [
+        dg.AssetCheckSpec(check.name, asset=key, description=check.question, blocking=check.is_blocking)
+        for check in kind.checks
+    ]
+
+
+def check_again(kind: Kind, key: dg.AssetKey, targets: Sequence[Target], root: Path) -> Iterator[dg.AssetCheckResult]:
+    """Run the checks of the artifacts that exist, and build nothing."""
+    there = [target for target in targets if target.state(root)[0] != "missing"]
+    yield from _check_results(kind, key, {target.partition: kind.ask(target, root) for target in there})
+
+
+def build_asset(
+    context: dg.AssetExecutionContext, key: dg.AssetKey, target: Target, run: Run
+) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
+    """Build an artifact and yield its materialization and checks; yield nothing if it waits for its inputs."""
+    if _waits(context, target, run.root):
+        return
+    context.log.info("%s: %s (%s)", target.name, *target.state(run.root))
+    built = drive.build(target, run, asks_again=True)
+    yield dg.MaterializeResult(
+        asset_key=key,
+        metadata=metadata_of(built.artifact, built.was_current),
+        data_version=dg.DataVersion(built.artifact.manifest.digest),
+    )
+    yield from _check_results(KINDS[target.kind], key, {target.partition: built.checks})
+
+
+def page_of(system: str) -> dg.CodeReferencesMetadataValue:
     """Where the kinds of a system are described."""
     page = importlib.util.find_spec(SYSTEMS[system])
     assert page is not None and page.origin is not None
@@ -158,14 +182,15 @@ def _page_of(system: str) -> dg.CodeReferencesMetadataValue:
 
 def _deps(recipe: Recipe, targets: Sequence[Target], recipe_of: events.RecipeOf) -> list[dg.AssetDep]:
     """What the artifacts are made from, partition for partition."""
+    names = frozenset(recipe_of.values())
     pairs: dict[dg.AssetKey, list[tuple[str | None, str | None]]] = {}
     for target in targets:
-        for key, upstream in events.upstream_keys(target, recipe.name, recipe_of).items():
+        for key, upstream in events.upstream_keys(target, recipe.name, recipe_of, names).items():
             pairs.setdefault(key, []).extend((one.partition, target.partition) for one in upstream)
-    return [dg.AssetDep(key, partition_mapping=_mapping(found)) for key, found in pairs.items()]
+    return [dg.AssetDep(key, partition_mapping=mapping_of(found)) for key, found in pairs.items()]
 
 
-def _mapping(pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMapping | None:
+def mapping_of(pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMapping | None:
     """None where Dagster's own is right: each from the partition of its name, or one side has no partitions."""
     mapped: dict[str, list[str]] = {}
     for upstream, downstream in pairs:

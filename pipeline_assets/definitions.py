@@ -12,6 +12,8 @@ from pipeline_assets.events import sensor_of
 from pipeline_assets.external import externals_of, left_out, observer_of
 from pipeline_assets.schedules import Freshness, alert, scheduled, watch
 from pipeline_assets.systems.registry import is_of_interest, recipe_of_folders, recipes_of
+from pipeline_assets.version_assets import version_assets_of
+from pipeline_assets.versions import find_version
 from resources.store import Hub, Launcher, Store, Tokenizer, data_root
 from resources.webhook import webhook_address
 
@@ -24,16 +26,18 @@ def definitions_of(root: Path) -> dg.Definitions:
         logging.getLogger("corpusmill").warning("a recipe is left out: %s", error)
     recipe_of = recipe_of_folders(recipes, root)
     jobs = {recipe.name: job_of(recipe, root, recipe_of) for recipe in recipes}
-    externals = externals_of((target for recipe in recipes for target in recipe.targets()), root)
-    meant = [recipe for recipe in recipes if is_of_interest(recipe, root)]
+    by_name = {recipe.name: recipe for recipe in recipes}
+    lasting = {name: recipe for name, recipe in by_name.items() if find_version(name, by_name) is None}
+    externals = externals_of((target for recipe in lasting.values() for target in recipe.targets()), root)
+    meant = [recipe for recipe in lasting.values() if is_of_interest(recipe, root)]
     watched = externals_of((target for recipe in meant for target in recipe.targets()), root)
     by_the_clock = scheduled(root, recipes, jobs)
-    by_name = {recipe.name: recipe for recipe in recipes}
-    fresh = [Freshness(section, by_name[section.recipe], root) for section in by_the_clock.runs]
+    fresh = [Freshness(one, lasting[one.recipe], root) for one in by_the_clock.runs if one.recipe in lasting]
     return dg.Definitions(
         assets=labelled(
             [
-                *(asset for recipe in recipes for asset in assets_of(recipe, root, recipe_of)),
+                *(asset for recipe in lasting.values() for asset in assets_of(recipe, root, recipe_of)),
+                *version_assets_of(by_name, by_the_clock.repinned, root, recipe_of),
                 *(one.spec() for one in externals.values()),
                 *map(left_out, wrong),
             ]

@@ -9,7 +9,7 @@ import contextlib
 import graphlib
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.external import externals_of
 from pipeline_assets.systems.registry import KINDS, recipe_of_folders
+from pipeline_assets.versions import Version, place_of
 from resources.store import metadata_of
 
 RecipeOf = Mapping[str, str]  # names of recipes by the folders, below the data root, of the artifacts they ask for
@@ -40,19 +41,15 @@ _LOOKING_SHARE = 0.05
 _AT_MOST_S = 30.0  # Dagster ends a sensor after 60; the next tick goes on
 
 
-def asset_key(kind: str, recipe: str) -> dg.AssetKey:
-    """`<system>/<recipe>/<artifact>`."""
-    system, _, artifact = kind.partition("/")
-    return dg.AssetKey([system, recipe, artifact])
-
-
-def upstream_keys(target: Target, recipe: str, recipe_of: RecipeOf) -> dict[dg.AssetKey, list[Target]]:
+def upstream_keys(
+    target: Target, recipe: str, recipe_of: RecipeOf, names: Collection[str]
+) -> dict[dg.AssetKey, list[Target]]:
     """What an artifact is made from, by asset; what lies there and no recipe asks for is left out."""
     keys: dict[dg.AssetKey, list[Target]] = {}
     for upstream in target.upstream:
         asked_by = recipe_of.get(str(upstream.folder)) if upstream.is_given else recipe
         if asked_by is not None:
-            keys.setdefault(asset_key(upstream.kind, asked_by), []).append(upstream)
+            keys.setdefault(place_of(upstream.kind, None, asked_by, names).key, []).append(upstream)
     return keys
 
 
@@ -76,12 +73,14 @@ class Shown:
         key: of its asset.
         code: version of the asset, see `code_version`; something else of an artifact that isn't as asked.
         upstream: what it is made and read from, by asset.
+        version: of the recipe; None of a recipe that is not a version of another one.
     """
 
     key: dg.AssetKey
     partition: str | None
     code: str
     upstream: Mapping[dg.AssetKey, Sequence[Target]] = field(default_factory=dict)
+    version: Version | None = None
 
 
 def by_kind(recipe: Recipe) -> dict[str, list[Target]]:
@@ -97,11 +96,15 @@ def shown_targets(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> list[tuple
     made = by_kind(recipe)
     sources = {kind: externals_of(targets, root) for kind, targets in made.items()}
     codes = {kind: code_version(KINDS[kind], targets, sources[kind]) for kind, targets in made.items()}
+    names = frozenset(recipe_of.values())
 
     def shown(target: Target) -> Shown:
+        key, partition, version = place_of(target.kind, target.partition, recipe.name, names)
+        upstream = upstream_keys(target, recipe.name, recipe_of, names)
+        if version is not None:
+            return Shown(key, partition, str(target.stage.version), upstream, version)
         read: dict[dg.AssetKey, list[Target]] = {key: [] for key in sources[target.kind]}
-        upstream = upstream_keys(target, recipe.name, recipe_of) | read
-        return Shown(asset_key(target.kind, recipe.name), target.partition, codes[target.kind], upstream)
+        return Shown(key, partition, codes[target.kind], upstream | read)
 
     return [(target, shown(target)) for target in recipe.targets()]
 
@@ -116,6 +119,8 @@ def materialization(
         was_current: nothing was built.
     """
     manifest = artifact.manifest
+    if shown.version is not None:
+        shown.version.add_to(instance)
     digests = {entry["name"]: entry["digest"] for entry in manifest.identity.upstream}
     tags = {
         _DATA_VERSION: manifest.digest,
@@ -192,7 +197,7 @@ def sensor_of(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
     """The sensor of a data root. It runs unless it is switched off; where nothing changed, it reads manifests and lists
     source files.
     """
-    asked = _asked(recipes, root)
+    asked, names = _asked(recipes, root), [recipe.name for recipe in recipes]
     rests_until = 0.0  # looks at a large root take a twentieth of the time, no more
 
     @dg.sensor(
@@ -205,7 +210,7 @@ def sensor_of(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
         nonlocal rests_until
         if (began := time.monotonic()) < rests_until:
             return dg.SkipReason("the last look took long: there is a rest between two")
-        there = _sealed(asked, root)
+        there = _sealed(asked, root, names)
         seen = _fingerprint(there)
         rests_until = began + (time.monotonic() - began) / _LOOKING_SHARE
         if seen == context.cursor:
@@ -221,7 +226,7 @@ def sensor_of(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
 
 def report_sealed(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterInstance) -> None:
     """Reports what the instance doesn't know yet; of a lot, what can be told in half a minute."""
-    _report(_sealed(_asked(recipes, root), root), root, instance)
+    _report(_sealed(_asked(recipes, root), root, [recipe.name for recipe in recipes]), root, instance)
 
 
 @dataclass(frozen=True)
@@ -254,7 +259,7 @@ def _asked(recipes: Sequence[Recipe], root: Path) -> _Asked:
     return asked
 
 
-def _sealed(asked: _Asked, root: Path) -> list[_Sealed]:
+def _sealed(asked: _Asked, root: Path, names: Collection[str]) -> list[_Sealed]:
     """All that is sealed below a data root, upstream first: of each recipe that asks for it; else by its own name."""
     lineage = Lineage(root)
     made_from = {one.digest: [entry.digest for entry in one.upstream] for one in lineage.sealed.values()}
@@ -266,7 +271,8 @@ def _sealed(asked: _Asked, root: Path) -> list[_Sealed]:
             found.append(_Sealed(folder, one.kind, one.digest, shown, target, is_outdated))
         if (folder, one.kind) not in asked and one.kind in KINDS:
             name, _, partition = one.name.partition("/")
-            shown = Shown(asset_key(one.kind, name), partition or None, str(KINDS[one.kind].stage.version))
+            place = place_of(one.kind, partition or None, name, names)
+            shown = Shown(place.key, place.partition, str(KINDS[one.kind].stage.version), version=place.version)
             found.append(_Sealed(folder, one.kind, one.digest, shown))
     return found
 
@@ -286,14 +292,16 @@ def _fingerprint(sealed: Sequence[_Sealed]) -> str:
 
 def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance) -> int | None:
     """How many events were news; None where time ran out before the last. A damaged artifact is passed over."""
-    deadline, count, log = time.monotonic() + _AT_MOST_S, 0, instance.event_log_storage
+    deadline, count, log, stale = time.monotonic() + _AT_MOST_S, 0, instance.event_log_storage, dict[int, bool]()
     kinds = {one.shown.key: one.kind for one in sealed}
     known_of = {key: newest_shown(instance, key) for key in kinds}
     results: dict[dg.AssetKey, dict[str | None, Sequence[CheckResult]]] = {key: {} for key in kinds}
-    stale: dict[int, bool] = {}
+    # Older versions are history: the checks of an asset are those of its newest version.
+    newest_dates = dict(sorted((one.shown.key, one.shown.version.date) for one in sealed if one.shown.version))
     for one in sealed:
         shown = one.shown
-        results[shown.key][shown.partition] = kept_results(one.folder, one.digest) or ()
+        if shown.version is None or shown.version.date == newest_dates[shown.key]:
+            results[shown.key][shown.partition] = kept_results(one.folder, one.digest) or ()
         digest, code = known_of[shown.key].get(shown.partition, ("", ""))
         is_stale = one.target is not None and _is_stale(one.target, root, stale)
         if digest == one.digest and is_stale == (code != shown.code):

@@ -14,39 +14,34 @@ whole. An artifact is overdue where it isn't as its recipe asks, and was neither
 run since the clock struck last but once: a run may take as long as the clock does.
 """
 
-import contextlib
 import hashlib
 import http.client
 import json
 import logging
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
 import dagster as dg
 import pydantic
-from dagster._core.storage.tags import SCHEDULED_EXECUTION_TIME_TAG
-from dagster._time import get_timezone
 from dagster._utils.schedules import get_latest_completed_cron_tick
 
 from pipeline_assets.assets import as_failure, name_in_dagster
-from pipeline_assets.corpus.recipes.drive import run_targets
-from pipeline_assets.corpus.recipes.files import Period, forget_versions, version_of
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import CheckResult, open_artifact, sealed_manifest
+from pipeline_assets.corpus.recipes.files import Period
+from pipeline_assets.corpus.spine.artifact import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Name, Recipe, RecipePart, read_yaml, refuse_repeated
-from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.trust.result import Sample, Scope
-from pipeline_assets.corpus.trust.verify import hold, look_at_chain
-from pipeline_assets.events import asset_key, by_kind, said
-from pipeline_assets.systems.registry import PROJECT_RECIPES, read_recipe, recipe_path
+from pipeline_assets.corpus.trust.result import Sample
+from pipeline_assets.events import by_kind, said
+from pipeline_assets.scheduled_work import Act, repin, verify_sample
+from pipeline_assets.systems.registry import PROJECT_RECIPES, recipe_path
+from pipeline_assets.versions import asset_key
 from resources.store import Hub, Launcher, Store, Tokenizer
 from resources.webhook import WEBHOOK, webhook_address
 
@@ -98,11 +93,13 @@ class Scheduled:
 
     Attributes:
         runs: the sections that run their recipes.
+        repinned: names of the recipes that sections repin.
     """
 
     schedules: Sequence[dg.ScheduleDefinition]
     jobs: Sequence[dg.JobDefinition]
     runs: Sequence[ScheduleSection]
+    repinned: frozenset[str]
 
 
 def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]:
@@ -139,10 +136,10 @@ def scheduled(root: Path, recipes: Sequence[Recipe], jobs: Mapping[str, dg.JobDe
             case "run":
                 job = jobs[section.recipe]
             case "repin":
-                job = _job(section, root, _repin, f"Builds {section.recipe} at the heads of its datasets")
+                job = _job(section, root, repin, f"Builds {section.recipe} at the heads of its datasets")
                 own.append(job)
             case "verify":
-                job = _job(section, root, _verify, f"Reads {section.sample} of what {section.recipe} made")
+                job = _job(section, root, verify_sample, f"Reads {section.sample} of what {section.recipe} made")
                 own.append(job)
         try:
             made.append(
@@ -162,87 +159,25 @@ def scheduled(root: Path, recipes: Sequence[Recipe], jobs: Mapping[str, dg.JobDe
             wrong.append(UsageError(f"schedule {section.name}: {one_line(error)}", root / FILE, fix))
     for one in wrong:
         logging.getLogger("corpusmill").warning("a schedule is left out: %s", one)
-    return Scheduled(made, own, runs)
-
-
-Act = Callable[[dg.OpExecutionContext, ScheduleSection, Store, Run], None]
+    repinned = frozenset(one.recipe for one in sections if one.action == "repin" and one.recipe in known)
+    return Scheduled(made, own, runs, repinned)
 
 
 def _job(section: ScheduleSection, root: Path, act: Act, description: str) -> dg.JobDefinition:
     name = name_in_dagster(f"{section.name}__{section.action}")
 
-    @dg.op(name=f"{name}__op", description=description)
+    @dg.op(name=f"{name}__op", description=description, out={})
     def act_now(
         context: dg.OpExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer, launcher: Launcher
-    ) -> None:
+    ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
         with as_failure(root):
-            act(context, section, store, store.run(root, hub.files(root), tokenizer, launcher))
+            yield from act(context, section, store.keep_versions, store.run(root, hub.files(root), tokenizer, launcher))
 
     @dg.job(name=name, description=description)
     def now() -> None:
         act_now()
 
     return now
-
-
-def _verify(context: dg.OpExecutionContext, section: ScheduleSection, store: Store, run: Run) -> None:
-    sample, findings = Sample.parse(section.sample, _moment(context, section).date().isoformat()), []
-    for target in read_recipe(recipe_path(section.recipe, run.root)).targets():
-        if not target.is_sealed(run.root):
-            context.log.info(f"{target.name}: {target.state(run.root)[0]}, not read")
-            continue
-        scope = Scope(None, sample, False, max(run.settings.workers, 1), run.settings.log_every_s)
-        found = look_at_chain(run.root / target.folder, scope)
-        hold(found, Journal(None))
-        context.log.info(f"{target.name}: {len(found.findings)} findings")
-        findings += found.findings
-    if findings:
-        first = findings[0]
-        what = f"{len(findings)} of the files that were read are not as sealed, the first: {first.what}"
-        raise InputError(what, first.where, "see `corpusmill verify`, and `rebuild --put-back`")
-
-
-def _repin(context: dg.OpExecutionContext, section: ScheduleSection, store: Store, run: Run) -> None:
-    """
-    Raises:
-        InputError: a head that nobody told, or an artifact that failed, after all others were built.
-    """
-    hub = run.hub_for("the heads")
-    version = version_of(section.recipe, run.root, hub, _moment(context, section), section.period)
-    context.log.info("%s: %s", version.path, "; ".join(version.moved) or "no head moved: nothing is written")
-    recipe = read_recipe(version.path)
-    before = None if version.before is None else read_recipe(version.before)
-    failures = [f"{dataset}: {error}" for dataset, error in version.unreachable.items()]
-    for outcome in run_targets(recipe, replace(run, earlier=before), goes_on=True):
-        if outcome.failure is not None:
-            failures.append(f"{outcome.target.role}: {outcome.failure}")
-        else:
-            context.log.info("%s: %s", outcome.target.role, _told(outcome.target, before, run.root))
-    if failures:
-        what = f"{len(failures)} of its sources or artifacts failed, the others are built: {'; '.join(failures)}"
-        raise InputError(what, version.path, "mend these, then run the schedule's job again: it goes on")
-    if store.keep_versions is not None:
-        forget_versions(section.recipe, run.root, store.keep_versions, context.log.info)
-
-
-def _told(target: Target, before: Recipe | None, root: Path) -> str:
-    """The digest of what is sealed, and how its counts differ from those of the version before."""
-    made = open_artifact(root / target.folder).manifest
-    old = None
-    if before is not None:
-        with contextlib.suppress(LookupError, InputError):
-            old = sealed_manifest(root / before.target(target.kind, target.partition).folder)
-    if old is None or old.digest == made.digest:
-        return made.digest + " as before" * (old is not None)
-    counts, were = made.identity.counts, old.identity.counts
-    changed = (name for name in ("documents", "tokens", "sequences") if isinstance(counts.get(name), int))
-    return ", ".join([made.digest, *(f"{name} {were.get(name)} → {counts[name]}" for name in changed)])
-
-
-def _moment(context: dg.OpExecutionContext, section: ScheduleSection) -> datetime:
-    """Return the time at which the run was due, in the schedule's time zone; now if no schedule started it."""
-    due = context.run.tags.get(SCHEDULED_EXECUTION_TIME_TAG)  # UTC, whatever the schedule's zone
-    return (datetime.fromisoformat(due) if due else datetime.now(UTC)).astimezone(get_timezone(section.timezone))
 
 
 @dg.run_failure_sensor(

@@ -37,7 +37,7 @@ class Materialized:
         chosen = [
             asset
             for asset in assets
-            if asset.key.path[1] == recipe and (not artifacts or asset.key.path[2] in artifacts)
+            if asset.key.path[1:-1] == [recipe] and (not artifacts or asset.key.path[2] in artifacts)
         ]
         assert len(chosen) >= len(artifacts)
         return dg.materialize(

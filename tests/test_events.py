@@ -58,8 +58,8 @@ def staleness(root: Path, instance: dg.DagsterInstance, recipe: str = "mixed") -
     said = {}
     for key in graph.get_all_asset_keys():
         partitions = graph.get(key).partitions_def
-        for partition in partitions.get_partition_keys() if partitions else [None]:
-            if key.path[1] == recipe:
+        if key.path[1:-1] == [recipe]:
+            for partition in partitions.get_partition_keys() if partitions else [None]:
                 role = "/".join([key.path[0], key.path[2], *([partition] if partition else [])])
                 said[role] = resolver.get_status(key, partition).value
     return said

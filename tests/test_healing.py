@@ -306,7 +306,7 @@ def test_steps_share_the_hub_and_the_processors(root: Path) -> None:
     pools = {
         asset.key.path[2]: asset.op.pool
         for asset in definitions_of(root).assets or []
-        if isinstance(asset, dg.AssetsDefinition) and asset.key.path[1] == NAME
+        if isinstance(asset, dg.AssetsDefinition) and asset.key.path[1:-1] == [NAME]
     }
 
     assert pools == {

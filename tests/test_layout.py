@@ -42,14 +42,19 @@ MAY_IMPORT = {
     "resources": {"spine", "systems", "corpus", "resources"},
     "modal_jobs": {"modal_jobs", "spine", "corpus"},
     "external": {"resources", "corpus", "spine"},
-    "events": {"external", "resources", "systems", "corpus", "spine"},
-    "assets": {"events", "external", "systems", "resources", "corpus", "spine"},
-    "schedules": {"assets", "events", "systems", "resources", "corpus", "spine"},
+    "versions": {"spine"},
+    "events": {"external", "versions", "resources", "systems", "corpus", "spine"},
+    "assets": {"events", "external", "versions", "systems", "resources", "corpus", "spine"},
+    "scheduled_work": {"events", "systems", "resources", "corpus", "spine"},
+    "schedules": {"scheduled_work", "assets", "events", "versions", "systems", "resources", "corpus", "spine"},
+    "version_assets": {"assets", "events", "external", "versions", "systems", "resources", "corpus", "spine"},
     "definitions": {
+        "version_assets",
         "assets",
         "external",
         "events",
         "schedules",
+        "versions",
         "systems",
         "resources",
         "corpus",
@@ -113,7 +118,19 @@ def test_imports_point_one_way() -> None:
 
 HOMES = {
     "dagster": lambda module: (
-        layer(module) in ("events", "external", "assets", "schedules", "definitions", "instance", "resources")
+        layer(module)
+        in (
+            "versions",
+            "events",
+            "external",
+            "assets",
+            "version_assets",
+            "scheduled_work",
+            "schedules",
+            "definitions",
+            "instance",
+            "resources",
+        )
     ),
     "modal": lambda module: module.startswith(("resources.modal_launcher", "modal_jobs")),
     "torch": lambda module: module.startswith(

@@ -86,7 +86,7 @@ def test_the_partitions_are_those_that_the_recipe_has(recipe: NemotronRecipe, tm
     (tmp_path / "recipes" / "nemotron_v1.yaml").write_text(yaml.safe_dump(content))
 
     assets = {asset.key.path[2]: asset for asset in Materialized(tmp_path, "").definitions.assets or []
-              if asset.key.path[:2] == ["nemotron", "nemotron_v1"]}  # fmt: skip
+              if asset.key.path[:-1] == ["nemotron", "nemotron_v1"]}  # fmt: skip
 
     science = ["nemotron-science-v1/MCQ", "nemotron-science-v1/RQA"]
     assert assets["raw"].partitions_def.get_partition_keys() == science

@@ -248,9 +248,8 @@ def version_of(name: str, root: Path, hub: HubFiles, moment: datetime, period: P
     base = recipe_path(name, root)
     versions = versions_of(name, root)
     path = root / "recipes" / f"{name}_{first_day(moment, period)}.yaml"
-    earlier = [one for one in versions if one < path]
     if path in versions:
-        return Version(path, earlier[-1] if earlier else base)
+        return Version(path, earlier_version(name, first_day(moment, period), root))
     newest = versions[-1] if versions else base
     pinned, heads, unreachable = dict(read_recipe(newest).revisions()), dict[str, str](), dict[str, InputError]()
     for dataset in dict.fromkeys(dataset for dataset, _ in read_recipe(base).revisions()):
@@ -283,6 +282,12 @@ def version_of(name: str, root: Path, hub: HubFiles, moment: datetime, period: P
 def versions_of(name: str, root: Path) -> list[Path]:
     """The recipes of a recipe's versions, by date."""
     return sorted((root / "recipes").glob(f"{name}_{_DATE}.yaml"))
+
+
+def earlier_version(name: str, date: str, root: Path) -> Path:
+    """Return the recipe of the version before a date; the recipe itself if it has none."""
+    earlier = [path for path in versions_of(name, root) if path.stem < f"{name}_{date}"]
+    return earlier[-1] if earlier else recipe_path(name, root)
 
 
 def forget_versions(name: str, root: Path, keep: int, say: Callable[[str], None] = logger.info) -> None:

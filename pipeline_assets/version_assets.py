@@ -1,0 +1,114 @@
+"""Assets of the versions of a recipe: one for each kind of artifact, with a partition for each version and source.
+
+No automation condition selects them, so that a run builds the version that it names and no other.
+"""
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+
+from pipeline_assets import versions
+from pipeline_assets.assets import (
+    as_failure,
+    build_asset,
+    check_again,
+    check_specs,
+    mapping_of,
+    name_in_dagster,
+    page_of,
+    pool_of,
+)
+from pipeline_assets.corpus.recipes.files import earlier_version
+from pipeline_assets.corpus.recipes.kind import Kind
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.recipe import Recipe
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.events import RecipeOf, by_kind
+from pipeline_assets.external import externals_of
+from pipeline_assets.systems.registry import KINDS, read_recipe
+from resources.store import Hub, Launcher, Store, Tokenizer
+
+
+def version_assets_of(
+    recipes: Mapping[str, Recipe], repinned: Iterable[str], root: Path, recipe_of: RecipeOf
+) -> list[dg.AssetsDefinition]:
+    """Return the assets of the versions of recipes, upstream first for each recipe.
+
+    Args:
+        recipes: all recipes by name, with the versions.
+        repinned: names of recipes that a schedule repins; their first version may be missing.
+        root: the data root.
+    """
+    newest = {name: recipes[name] for name in sorted(repinned)}
+    for name in sorted(recipes):  # and so by date
+        if (version := versions.find_version(name, recipes)) is not None:
+            newest[version.recipe] = recipes[name]
+    return [
+        _asset(name, recipe.system, KINDS[kind], targets, root, recipe_of)
+        for name, recipe in newest.items()
+        for kind, targets in by_kind(recipe).items()
+    ]
+
+
+def _asset(
+    name: str, system: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_of: RecipeOf
+) -> dg.AssetsDefinition:
+    key = versions.Version(name, "").key(kind.name)
+    spec = dg.AssetSpec(
+        key,
+        deps=_deps(name, targets, recipe_of),
+        description=inspect.cleandoc(kind.description),
+        group_name=name_in_dagster(f"{name}_versions"),
+        kinds=set(kind.formats),
+        code_version=str(kind.stage.version),
+        metadata={"dagster/code_references": page_of(system)},
+        skippable=True,
+    )
+
+    @dg.multi_asset(
+        name="__".join([key.path[0], name_in_dagster(name), *key.path[2:]]),
+        specs=[spec],
+        check_specs=check_specs(kind, key),
+        partitions_def=versions.partitions_of(name, targets),
+        can_subset=True,
+        pool=pool_of(kind, externals_of(targets, root)),
+    )
+    def asset(
+        context: dg.AssetExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer, launcher: Launcher
+    ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
+        with as_failure(root, context.retry_number):
+            if key not in context.selected_asset_keys:
+                yield from check_again(kind, key, targets, root)
+                return
+            source, date = versions.split_partition(context.partition_key)
+            path = root / "recipes" / f"{name}_{date}.yaml"
+            if not path.exists():
+                raise UsageError("no recipe of this version", path, f"choose a version of {name} that has one")
+            run = store.run(root, hub.files(root), tokenizer, launcher)
+            run = replace(run, earlier=read_recipe(earlier_version(name, date, root)))
+            try:
+                target = read_recipe(path).target(kind.name, source)
+            except LookupError as error:
+                raise UsageError(str(error), path, "choose a source that this version has") from None
+            yield from build_asset(context, key, target, run)
+
+    return asset
+
+
+def _deps(name: str, targets: Sequence[Target], recipe_of: RecipeOf) -> list[dg.AssetDep]:
+    """Return the inputs: artifacts of the same version, and artifacts of other recipes as they are."""
+    names = frozenset(recipe_of.values())
+    own, deps = dict[dg.AssetKey, list[tuple[str | None, str | None]]](), dict[dg.AssetKey, dg.AssetDep]()
+    for target in targets:
+        for upstream in target.upstream:
+            if not upstream.is_given:
+                key = versions.Version(name, "").key(upstream.kind)
+                own.setdefault(key, []).append((upstream.partition, target.partition))
+            elif (recipe := recipe_of.get(str(upstream.folder))) is not None:
+                key = versions.place_of(upstream.kind, None, recipe, names).key
+                deps[key] = dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping())
+    mapped = ((key, versions.mapping_between(pairs, mapping_of(pairs))) for key, pairs in own.items())
+    return [*(dg.AssetDep(key, partition_mapping=mapping) for key, mapping in mapped), *deps.values()]

@@ -1,0 +1,112 @@
+"""Versions of recipes as partitions: one asset of a recipe has a partition for each version and source.
+
+A version is a recipe of its own, `NAME_YYYYMMDD`, with folders of its own. In Dagster its artifacts are partitions of
+the assets `<system>/NAME/versions/<artifact>`: the version, and its source if the artifact has one (`web|20261123`).
+"""
+
+import re
+import warnings
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import dagster as dg
+
+from pipeline_assets.corpus.spine.target import Target
+
+SOURCE, VERSION = "source", "version"
+_DATE = re.compile("[0-9]{8}")
+
+
+class Version(NamedTuple):
+    """A version of a recipe: the name of the recipe, and the first day of the version's period."""
+
+    recipe: str
+    date: str
+
+    def partition(self, source: str | None) -> str:
+        """Return the partition of an artifact of this version, with or without a source."""
+        return self.date if source is None else dg.MultiPartitionKey({SOURCE: source, VERSION: self.date})
+
+    def key(self, kind: str) -> dg.AssetKey:
+        """Return the key of the asset that holds all versions of an artifact."""
+        *path, artifact = asset_key(kind, self.recipe).path
+        return dg.AssetKey([*path, "versions", artifact])
+
+    def add_to(self, instance: dg.DagsterInstance) -> None:
+        """Add the version to the partitions that an instance knows."""
+        if not instance.has_dynamic_partition(_name(self.recipe), self.date):
+            instance.add_dynamic_partitions(_name(self.recipe), [self.date])
+
+
+def find_version(recipe: str, names: Collection[str]) -> Version | None:
+    """Return the version that a recipe's name states; None unless the recipe that it belongs to exists."""
+    name, _, date = recipe.rpartition("_")
+    return Version(name, date) if _DATE.fullmatch(date) and name in names else None
+
+
+def asset_key(kind: str, recipe: str) -> dg.AssetKey:
+    """Return `<system>/<recipe>/<artifact>`."""
+    system, _, artifact = kind.partition("/")
+    return dg.AssetKey([system, recipe, artifact])
+
+
+class Place(NamedTuple):
+    """Asset and partition that show an artifact; the version is None if its recipe is not a version of another one."""
+
+    key: dg.AssetKey
+    partition: str | None
+    version: Version | None
+
+
+def place_of(kind: str, partition: str | None, recipe: str, names: Collection[str]) -> Place:
+    """Return the place of an artifact of a recipe, among recipes of these names."""
+    version = find_version(recipe, names)
+    if version is not None:
+        return Place(version.key(kind), version.partition(partition), version)
+    return Place(asset_key(kind, recipe), partition, None)
+
+
+def partitions_of(recipe: str, targets: Sequence[Target]) -> dg.PartitionsDefinition:
+    """Return the partitions of the asset of all versions of these artifacts of a recipe."""
+    versions = dg.DynamicPartitionsDefinition(name=_name(recipe))
+    sources = [target.partition for target in targets if target.partition is not None]
+    if not sources:
+        return versions
+    return dg.MultiPartitionsDefinition({SOURCE: dg.StaticPartitionsDefinition(sources), VERSION: versions})
+
+
+def split_partition(partition: str) -> tuple[str | None, str]:
+    """Split the partition of a run into source and date."""
+    if isinstance(partition, dg.MultiPartitionKey):
+        keys = partition.keys_by_dimension
+        return keys[SOURCE], keys[VERSION]
+    return None, partition
+
+
+def mapping_between(
+    pairs: Sequence[tuple[str | None, str | None]], of_sources: dg.PartitionMapping | None
+) -> dg.PartitionMapping | None:
+    """Return the mapping between two assets of one recipe's versions: each version depends on itself.
+
+    Args:
+        pairs: sources of upstream and downstream artifacts.
+        of_sources: how sources map; None for equal names.
+    """
+    has_sources = {upstream is not None for upstream, _ in pairs}, {downstream is not None for _, downstream in pairs}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        if has_sources == ({False}, {False}):
+            return None
+        if has_sources != ({True}, {True}):
+            return dg.MultiToSingleDimensionPartitionMapping(VERSION)
+        sources = of_sources or dg.IdentityPartitionMapping()
+        return dg.MultiPartitionMapping(
+            {
+                SOURCE: dg.DimensionPartitionMapping(SOURCE, sources),
+                VERSION: dg.DimensionPartitionMapping(VERSION, dg.IdentityPartitionMapping()),
+            }
+        )
+
+
+def _name(recipe: str) -> str:
+    return f"{recipe}/versions"

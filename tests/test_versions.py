@@ -1,0 +1,206 @@
+"""Versions of a recipe as partitions of one asset: reported once and in order, and built one by one."""
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+from dagster._core.definitions.data_version import CachingStaleStatusResolver
+from dagster._core.loader import LoadingContextForTest
+from dagster._core.storage.tags import SCHEDULED_EXECUTION_TIME_TAG
+from materialized import NOWHERE, resources
+from stage2_build import CODE, PAGES, WEB, recipe_with, texts, write_datasets
+
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.recipe import UNPINNED
+from pipeline_assets.definitions import definitions_of
+from pipeline_assets.events import Shown, materialization, report_sealed
+from pipeline_assets.systems.registry import read_recipe, recipes_of
+from pipeline_assets.versions import asset_key
+from resources.loopback_hub import LoopbackHub
+
+pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
+DATES = ("20261102", "20261109", "20261116")
+MONDAYS = [f"{date[:4]}-{date[4:6]}-{date[6:]}T05:00:00+00:00" for date in DATES]
+SHARDS, TOKENIZER, INVENTORY = (
+    dg.AssetKey(["stage2", "small", "versions", name]) for name in ("token_shards", "tokenizer", "inventory")
+)
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass(frozen=True)
+class Weeks:
+    """A data root after three weeks, its definitions as they were before the first, and the runs of its schedule."""
+
+    root: Path
+    definitions: dg.Definitions
+    instance: dg.DagsterInstance
+    runs: Sequence[dg.ExecuteInProcessResult]
+
+
+@pytest.fixture(scope="module")
+def weeks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weeks]:
+    folder = tmp_path_factory.mktemp("weeks")
+    root, hub_folder = folder / "data", folder / "hub"
+    write_datasets(hub_folder, documents=12)
+
+    def without_languages(content: dict[str, list[dict[str, dict[str, object]]]]) -> None:
+        for source in content["sources"]:
+            source["filters"].pop("language", None)
+        content["tokenizer"]["vocab_size"] = 120  # type: ignore[call-overload]
+
+    recipe_with(root, dict.fromkeys((WEB, PAGES, CODE), UNPINNED), without_languages)
+    schedule = {"name": "weekly", "recipe": "small", "cron": "0 5 * * 1", "action": "repin", "period": "week"}
+    (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": [schedule]}))
+    definitions, runs = definitions_of(root), []
+    with dg.DagsterInstance.ephemeral() as instance:
+        for number, due in enumerate(MONDAYS):
+            with open(hub_folder / "datasets" / WEB / "en" / "part-0.jsonl", "a") as file:
+                file.write(json.dumps({"text": texts(50 + number, 1)[0], "id": f"new-{number}"}) + "\n")
+            with LoopbackHub(hub_folder) as hub:
+                runs.append(
+                    definitions.resolve_job_def("weekly__repin").execute_in_process(
+                        instance=instance,
+                        tags={SCHEDULED_EXECUTION_TIME_TAG: due},
+                        resources=resources(hub.endpoint),
+                        run_config=QUIET,
+                    )
+                )
+        yield Weeks(root, definitions, instance, runs)
+
+
+def partitions_with_events(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str | None]:
+    """The partition of each materialization, oldest first: one that is there twice was reported twice."""
+    return [record.partition_key for record in reversed(instance.fetch_materializations(key, limit=1000).records)]
+
+
+def version_keys(definitions: dg.Definitions) -> list[dg.AssetKey]:
+    graph = definitions.resolve_asset_graph()
+    return [key for key in graph.get_all_asset_keys() if key.path[:3] == ["stage2", "small", "versions"]]
+
+
+def test_the_run_of_a_week_has_the_materializations_and_checks_of_its_version(weeks: Weeks) -> None:
+    for date, run in zip(DATES, weeks.runs, strict=True):
+        assert run.success
+        targets = read_recipe(weeks.root / "recipes" / f"small_{date}.yaml").targets()
+        made = [event.materialization for event in run.get_asset_materialization_events()]
+        assert len(made) == len(targets) and all("versions" in event.asset_key.path for event in made)
+        [tokenizer] = [event for event in made if event.asset_key == TOKENIZER]
+        assert tokenizer.partition == date
+        of_shards = [event.partition for event in made if event.asset_key == SHARDS]
+        assert sorted(map(str, of_shards)) == [f"{source}|{date}" for source in ("code", "pages", "web")]
+        checks = run.get_asset_check_evaluations()
+        assert {(SHARDS, "files_match_manifest"), (INVENTORY, "files_match_manifest")} <= {
+            (check.asset_key, check.check_name) for check in checks
+        }
+        assert all(check.passed or check.severity == dg.AssetCheckSeverity.WARN for check in checks)
+
+
+def test_each_asset_has_a_point_for_each_week_and_the_newest_week_comes_last(weeks: Weeks) -> None:
+    definitions = definitions_of(weeks.root)
+
+    report_sealed(recipes_of(weeks.root)[0], weeks.root, weeks.instance)
+
+    assert len(version_keys(definitions)) == 8
+    assert partitions_with_events(weeks.instance, TOKENIZER) == list(DATES)
+    for source in ("code", "pages", "web"):
+        of_source = [one for one in partitions_with_events(weeks.instance, SHARDS) if str(one).startswith(source)]
+        assert of_source == [f"{source}|{date}" for date in DATES]
+    keys = definitions.resolve_asset_graph().get(SHARDS).partitions_def
+    assert keys is not None
+    assert len(keys.get_partition_keys(dynamic_partitions_store=weeks.instance)) == 9
+
+
+def test_a_version_has_no_assets_of_its_own_and_keeps_folders_and_job(weeks: Weeks) -> None:
+    definitions = definitions_of(weeks.root)
+    keys = definitions.resolve_asset_graph().get_all_asset_keys()
+
+    assert not [key for key in keys if any(date in part for part in key.path for date in DATES)]
+    assert definitions.resolve_job_def(f"small_{DATES[0]}")
+    assert (weeks.root / "stage2" / f"small_{DATES[0]}" / "shards" / "web" / "manifest.json").exists()
+
+
+def test_an_old_home_starts_and_gets_each_old_version_once(weeks: Weeks) -> None:
+    recipes = recipes_of(weeks.root)[0]
+    with dg.DagsterInstance.ephemeral() as instance:
+        old = []
+        for date in DATES:  # as the program reported them before versions were partitions
+            for target in read_recipe(weeks.root / "recipes" / f"small_{date}.yaml").targets():
+                shown = Shown(asset_key(target.kind, f"small_{date}"), target.partition, "1")
+                artifact = open_artifact(weeks.root / target.folder)
+                instance.report_runless_asset_event(materialization(artifact, shown, instance))
+                old.append(shown.key)
+
+        for _ in range(2):
+            report_sealed(recipes, weeks.root, instance)
+
+        assert partitions_with_events(instance, TOKENIZER) == list(DATES)
+        assert len(partitions_with_events(instance, SHARDS)) == 9
+        for key in old:
+            assert instance.get_latest_materialization_event(key) is not None
+        [sensor] = [one for one in definitions_of(weeks.root).sensors or [] if one.name == "sealed_artifacts"]
+        with dg.build_sensor_context(instance=instance, cursor="of another program") as context:
+            assert sensor.evaluate_tick(context).skip_message == "events reported: 0"
+
+
+def test_all_weeks_are_fresh_and_checks_are_those_of_the_newest(weeks: Weeks) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        report_sealed(recipes_of(weeks.root)[0], weeks.root, instance)
+        graph = definitions_of(weeks.root).resolve_asset_graph()
+        resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
+        states = {
+            (key, partition): resolver.get_status(key, partition).value
+            for key in version_keys(definitions_of(weeks.root))
+            for partition in graph.get(key).partitions_def.get_partition_keys(dynamic_partitions_store=instance)  # type: ignore[union-attr]
+        }
+        [record] = instance.event_log_storage.get_asset_check_execution_history(
+            dg.AssetCheckKey(TOKENIZER, "files_match_manifest"), limit=1
+        )
+
+    assert set(states.values()) == {"FRESH"}
+    evaluation = record.evaluation
+    assert evaluation is not None and evaluation.passed
+    assert DATES[-1] in str(evaluation.description) and DATES[0] not in str(evaluation.description)
+
+
+def test_a_week_is_built_from_the_ui_and_no_other_with_it(weeks: Weeks, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(weeks.root, tmp_path / "data"))
+    target = read_recipe(root / "recipes" / f"small_{DATES[1]}.yaml").target("stage2/token_shards", "web")
+    digest = open_artifact(root / target.folder).manifest.digest
+    shutil.rmtree(root / target.folder)
+    assets = [one for one in definitions_of(root).assets or [] if isinstance(one, dg.AssetsDefinition)]
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("small/versions", list(DATES))
+        result = dg.materialize(
+            assets,
+            selection=[SHARDS],
+            partition_key=dg.MultiPartitionKey({"source": "web", "version": DATES[1]}),
+            instance=instance,
+            resources=resources(NOWHERE),
+            run_config=QUIET,
+        )
+
+    assert result.success
+    [event] = result.get_asset_materialization_events()
+    assert str(event.partition) == f"web|{DATES[1]}"
+    assert open_artifact(root / target.folder).manifest.digest == digest
+
+
+def test_no_condition_starts_a_week(weeks: Weeks) -> None:
+    graph = definitions_of(weeks.root).resolve_asset_graph()
+
+    assert [key for key in graph.get_all_asset_keys() if graph.get(key).automation_condition is not None] == []
+
+
+def test_a_recipe_that_ends_in_a_date_and_belongs_to_none_keeps_its_assets(notes_root: Path) -> None:
+    path = notes_root / "recipes" / "mixed.yaml"
+    text = path.read_text().replace("name: mixed", "name: alone_20260101")
+    (notes_root / "recipes" / "alone_20260101.yaml").write_text(text)
+
+    keys = definitions_of(notes_root).resolve_asset_graph().get_all_asset_keys()
+
+    assert dg.AssetKey(["stage_a", "alone_20260101", "filtered"]) in keys
