@@ -60,8 +60,11 @@ def test_a_strangers_pool_is_scored_told_of_and_chosen_from(
     nobody = "0 rows: no row says anything in meta_correctness"
     assert [line.strip() for line in chosen.stdout.splitlines() if line.startswith("  ") and ": " in line] == [
         f"anchor: {nobody}",
+        "anchor_unverified: 8 rows",
         f"challenge: {nobody}",
+        "challenge_unverified: 3 rows",
         f"learning: {nobody}",
+        "learning_unverified: 5 rows",
         "restoration: 6 rows",
     ]
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from pipeline_assets.corpus.formats.parquet import mask, read_columns
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.nemotron.inventory import write_text
+from pipeline_assets.corpus.nemotron.pool_coverage import describe_gap
 from pipeline_assets.corpus.nemotron.pools import purpose_of
 from pipeline_assets.corpus.nemotron.row_census import add
 from pipeline_assets.corpus.nemotron.schema import no_row_has_all
@@ -89,6 +90,7 @@ class Pools(msgspec.Struct, frozen=True):
         rows, tokens, completion_tokens: of rows that are in some pool, each counted once.
         ledger: what became of the rows that pools are chosen from.
         left_out, empty: why pools have no rows of a dataset, as the manifest of its pools has it.
+        correctness_gap: rows of a dataset that have a correctness and are in no pool, see `CorrectnessGap`.
     """
 
     rows: int
@@ -98,6 +100,7 @@ class Pools(msgspec.Struct, frozen=True):
     pools: dict[str, Pool]
     left_out: dict[str, str] = {}
     empty: dict[str, dict[str, int]] = {}
+    correctness_gap: dict[str, Any] = {}
 
 
 class PoolReport(msgspec.Struct, frozen=True):
@@ -115,11 +118,15 @@ _REPORT_FILE = OwnFile("report", 256 << 20, REBUILD, PoolReport)
 def page_of(report: PoolReport) -> str:
     """The page: of all datasets, then of each."""
     sections = {"All datasets": report.total, **report.datasets} if len(report.datasets) > 1 else report.datasets
+    gaps = [(name, describe_gap(of.correctness_gap)) for name, of in report.datasets.items() if of.correctness_gap]
     empty = [(name, pool, why) for name, of in report.datasets.items() for pool, why in _without_rows(of)]
     parts = [
         _datasets(report),
         *(_pools(name, of, is_open=number == 0) for number, (name, of) in enumerate(sections.items())),
         "<h2>Pools without rows</h2>" + table(["dataset", "pool", "why"], empty, numbers_from=3) if empty else "",
+        "<h2>Rows of known correctness in no pool</h2>" + table(["dataset", "rows"], gaps, numbers_from=2)
+        if gaps
+        else "",
     ]
     return page("Candidate pools", parts)
 
@@ -201,7 +208,7 @@ def text_bars(counts: Sequence[int]) -> str:
     return "".join(_BARS[-(-7 * count // max(counts))] for count in counts)
 
 
-POOL_REPORT_STAGE = StageVersion("nemotron_pool_report", 1)
+POOL_REPORT_STAGE = StageVersion("nemotron_pool_report", 2)
 _COLUMNS = ["id", "stats_tokens", "stats_completion_tokens", "meta_correctness", "meta_domain"]
 _SIZES = ("rows", "tokens", "completion_tokens")
 _ORDER: Mapping[str, Callable[[str], Any]] = {

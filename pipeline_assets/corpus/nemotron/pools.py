@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.compression import ZSTD, decompressed
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, column_of, mask, open_parquet, read_columns
 from pipeline_assets.corpus.licences import stated_tag
+from pipeline_assets.corpus.nemotron.pool_coverage import CorrectnessGap
 from pipeline_assets.corpus.nemotron.schema import (
     SCHEMA,
     PoolsRecipe,
@@ -116,8 +117,9 @@ def build_pools(
     # polars asks the conditions in this process alone: its threads are lost where a worker is forked.
     pools = [*recipe.rules, *(_capabilities(shards) if recipe.by_capability else ())]
     counts: Counter[str] = Counter()
+    gap = CorrectnessGap()
     for shard in shards:
-        counts.update(_choose(shard, pools, recipe))
+        counts.update(_choose(shard, pools, recipe, gap))
     spilled = list(run_stage("spill", spill_rows, shards, building, settings))
     buckets = list(_gathered(building, shards, spilled))
     work = functools.partial(write_pools, pools=pools)
@@ -137,6 +139,7 @@ def build_pools(
         decisions={
             "left_out": {name: why for name, why in silent.items() if isinstance(why, str)},
             "empty": {name: why for name, why in silent.items() if not isinstance(why, str)},
+            **gap.to_json(),
         },
     )
 
@@ -174,18 +177,20 @@ def _capabilities(shards: Sequence[_Shard]) -> list[str]:
     return sorted({capability_pool(target) for target in said if target is not None})
 
 
-def _choose(shard: _Shard, pools: Sequence[str], recipe: PoolsRecipe) -> Counter[str]:
+def _choose(shard: _Shard, pools: Sequence[str], recipe: PoolsRecipe, gap: CorrectnessGap) -> Counter[str]:
     """Writes in which pools each row of a file is. Counts: `rows`, `documents`, `tokens`, `dropped/<reason>`;
     `holds/<condition>`, rows of which it holds, `said/<column>`, rows that have a value; of those that aren't refused.
     """
     import polars as pl
 
-    asked = sorted({*recipe.columns, "meta_license", "meta_capability_target", "stats_tokens"})
+    always = {"id", "meta_license", "meta_capability_target", "meta_correctness", "stats_tokens"}
+    asked = sorted({*recipe.columns, *always})
     chosen, counts = [np.zeros((0, len(pools)), bool)], Counter[str]()
     with open_parquet(shard.file) as file:
         for group in range(file.num_row_groups):
             frame = pl.DataFrame(pl.from_arrow(select_columns(file.read_row_group(group, asked), asked)))
             chosen.append(_chosen(frame, pools, recipe, counts))
+            gap.add(shard.split, *_uncovered(frame, recipe, chosen[-1]))
     durable.make_folder(shard.chosen.parent)
     with durable.DurableFile(shard.chosen) as written:
         np.save(written, np.concatenate(chosen))
@@ -214,6 +219,13 @@ def _chosen(
     counts[dropped_key("in_no_pool")] += int((is_allowed & ~is_in_any).sum())
     counts["tokens"] += int(frame["stats_tokens"].to_numpy()[chosen.any(axis=1)].sum())
     return chosen
+
+
+def _uncovered(frame: "pl.DataFrame", recipe: PoolsRecipe, chosen: NDArray[np.bool_]) -> tuple[list[str], list[float]]:
+    """Return ids and correctness of rows that have a correctness, an allowed licence and no pool."""
+    is_known = frame["meta_correctness"].is_not_null().to_numpy()
+    rows = frame.filter(is_known & _allowed(frame, recipe) & ~chosen.any(axis=1))
+    return rows["id"].to_list(), rows["meta_correctness"].to_list()
 
 
 def _allowed(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[np.bool_]:

@@ -17,6 +17,7 @@ from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import CALL, END, MESSAGE, RETURN, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.nemotron.inventory import read_inventories, read_inventory
+from pipeline_assets.corpus.nemotron.pool_coverage import GAP, describe_gap
 from pipeline_assets.corpus.nemotron.schema import data_files, no_row_has_all
 from pipeline_assets.corpus.nemotron.sections import RowsRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
@@ -187,7 +188,8 @@ def pools_have_rows(pools: Artifact) -> Verdict:
     empty = [f"{name}: {no_row_has_all(conditions)}" for name, conditions in decisions["empty"].items()]
     left_out = [f"{name} is left out: {why}" for name, why in decisions["left_out"].items()]
     counts = [f"{name} {rows:,}" for name, rows in pools.manifest.identity.counts["pools"].items()]
-    return Verdict(not empty, "; ".join([*empty, ", ".join(counts) or "no pool has rows", *left_out]))
+    gap = [describe_gap(decisions[GAP])] if GAP in decisions else []
+    return Verdict(not empty, "; ".join([*empty, ", ".join(counts) or "no pool has rows", *gap, *left_out]))
 
 
 def _batches(shards: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -120,7 +120,7 @@ def data_files(shards: Artifact) -> list[str]:
     return [file.path for file in shards.manifest.identity.files if file.path.startswith(f"{DATA}/")]
 
 
-POOLS_STAGE = StageVersion("nemotron_candidate_pools", 1)
+POOLS_STAGE = StageVersion("nemotron_candidate_pools", 2)
 CAPABILITY = "capability"  # of which pools by capability are named
 _PURPOSE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 _UNFIT = re.compile(r"[^a-z0-9]+")
@@ -139,7 +139,9 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "long_context": ("stats_tokens >= 16384",),
     "verified_correct": ("meta_correctness = 1",),
     "high_correctness": ("meta_correctness >= 0.75",),
+    "medium_correctness": ("meta_correctness >= 0.5", "meta_correctness < 0.75"),
     "low_correctness": ("meta_correctness > 0", "meta_correctness < 0.5"),
+    "unsolved": ("meta_correctness = 0",),
     "reasoning_on": ("meta_reasoning = 'on'",),
     "reasoning_off": ("meta_reasoning = 'off'",),
 }

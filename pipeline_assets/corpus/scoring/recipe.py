@@ -136,12 +136,29 @@ class SubsetRule(RecipePart):
         return sorted({column for one in self.where for column in condition_of(one).meta.root_names()})
 
 
+_UNVERIFIED = (
+    "meta_correctness IS NULL",
+    "COALESCE(quality_valid_harmony, TRUE)",
+    "COALESCE(quality_completion_nonempty, TRUE)",
+    "COALESCE(quality_valid_tool_schema, TRUE)",
+    "COALESCE(quality_known_channels, TRUE)",
+    "NOT COALESCE(quality_is_duplicate, FALSE)",
+    "COALESCE(quality_control_characters, 0) = 0",
+    "COALESCE(quality_stalled_calls, 0) = 0",
+    "COALESCE(quality_repetition, 0) < 0.5",
+)
+
+
 def _default_rules() -> dict[str, SubsetRule]:
-    return {
+    rules = {
         "anchor": SubsetRule(percentile=("0", "25"), where=("meta_correctness = 1",)),
         "restoration": SubsetRule(percentile=("40", "60")),
         "challenge": SubsetRule(percentile=("90", "100"), where=("meta_correctness >= 0.5",)),
         "learning": SubsetRule(percentile=("75", "100"), where=("meta_correctness >= 0.75",)),
+    }
+    by_correctness = {name: rule for name, rule in rules.items() if rule.where}
+    return rules | {
+        f"{name}_unverified": rule.model_copy(update={"where": _UNVERIFIED}) for name, rule in by_correctness.items()
     }
 
 
@@ -155,6 +172,8 @@ class SubsetsRecipe(RecipePart):
       high NLL says more of wrong answers than of hard questions.
     - `learning`: high NLL, mostly right. What the model can gain most from. `challenge` has the first choice of the
       top, so these are mostly the rows below it.
+    - `anchor_unverified`, `challenge_unverified`, `learning_unverified`: the same bands, of rows without a correctness
+      whose quality flags report no fault. Their answers are unverified. A flag that is null reports no fault.
 
     Attributes:
         rules: by the names of the subsets.

@@ -12,7 +12,7 @@ import pytest
 from samples import some
 
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, preview_pools, report_on_pools
-from pipeline_assets.corpus.nemotron.schema import PoolsRecipe
+from pipeline_assets.corpus.nemotron.schema import RULES, PoolsRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.target import Target
@@ -21,7 +21,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # of test_pools
 
 from test_pools import STAGE, Row, pools_of, row, rows_artifact
 
-RECIPE = PoolsRecipe(refuse_licences=("cc-by-sa-4.0",))
+SOLVED = {name: rules for name, rules in RULES.items() if name != "unsolved"}  # some rows are in no pool
+RECIPE = PoolsRecipe(rules=SOLVED, refuse_licences=("cc-by-sa-4.0",))
 
 
 def report_of(root: Path, datasets: dict[str, Artifact], workers: int = 0) -> Artifact:
@@ -145,7 +146,7 @@ def test_the_total_is_the_sum_of_the_datasets(report: Artifact) -> None:
         return {key: added([one[key] for one in values if key in one]) for key in keys}
 
     found = numbers(report)
-    counted = [{**one, "left_out": {}, "empty": {}} for one in found["datasets"].values()]
+    counted = [{**one, "left_out": {}, "empty": {}, "correctness_gap": {}} for one in found["datasets"].values()]
 
     assert found["total"] == added(counted)
     counts = report.manifest.identity.counts
@@ -161,7 +162,7 @@ def test_the_page_says_sizes_and_what_became_of_all_rows(drawn: dict[str, Artifa
     assert f"<tr><td>chats</td>{line}" in shown
     assert shown.count("<details open>") == 1 and shown.count("<details>") == 2
     pools = numbers(report)["total"]["pools"]
-    assert f"7. tool_use: {pools['tool_use']['rows']:,} rows</figcaption>" in shown
+    assert f"8. tool_use: {pools['tool_use']['rows']:,} rows</figcaption>" in shown
 
 
 def test_the_ui_shows_a_line_for_each_pool(tmp_path: Path) -> None:
@@ -199,7 +200,7 @@ def test_what_datasets_say_is_shown_and_not_run(tmp_path: Path) -> None:
     shown = page(report_of(tmp_path, {hostile: pools_of(tmp_path, {"low": rows_artifact(tmp_path, rows)})}))
 
     assert "<script" not in shown and "src='" not in shown and "url(" not in shown
-    said = 1 + 1 + 1 + 7  # rows of the dataset, its pools, a domain, pools of it that have no rows
+    said = 1 + 1 + 1 + 9  # rows of the dataset, its pools, a domain, pools of it that have no rows
     assert shown.count("&lt;/td&gt;&lt;script src=&#x27;http://evil.example&#x27;&gt;") == said
     assert "capability_td_script_src_http_evil_example" in shown
 
@@ -219,9 +220,23 @@ def test_a_pool_without_rows_says_why_and_a_dataset_may_have_none(tmp_path: Path
         "pools": {},
         "left_out": {"verified": "no row says anything in meta_correctness"},
         "empty": {"on": {"meta_reasoning = 'on'": 1, "stats_tokens < 1": 0}},
+        "correctness_gap": {},
     }
     assert preview_pools(report) == []
     shown = page(report)
     assert "No pool has rows." in shown
     assert "<td>on</td><td>no row has all, 1 meta_reasoning = &#x27;on&#x27;, 0 stats_tokens &lt; 1</td>" in shown
     assert "<td>verified</td><td>left out: no row says anything in meta_correctness</td>" in shown
+
+
+def test_rows_of_known_correctness_in_no_pool_are_named(tmp_path: Path) -> None:
+    asked = PoolsRecipe(rules={"verified": ("meta_correctness = 1",)})
+    rows = [row(0, meta_correctness=1.0), row(1, meta_correctness=0.6), row(2, meta_correctness=0.5), row(3)]
+    rows[1]["id"] = "<b>"
+
+    report = report_of(tmp_path, {"maths": pools_of(tmp_path, {"low": rows_artifact(tmp_path, rows)}, asked)})
+
+    gap = {"rows": 2, "lowest": "0.5", "highest": "0.6", "examples": ["low/<b>", "low/row-2"]}
+    assert numbers(report)["datasets"]["maths"]["correctness_gap"] == gap
+    line = "2 rows of correctness 0.5 to 0.6 are in no pool: low/&lt;b&gt;, low/row-2"
+    assert "<h2>Rows of known correctness in no pool</h2>" in page(report) and line in page(report)

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from samples import some
 
 from pipeline_assets.corpus.formats.parquet import write_table
+from pipeline_assets.corpus.nemotron.pool_coverage import describe_gap
 from pipeline_assets.corpus.nemotron.pools import build_pools
+from pipeline_assets.corpus.nemotron.row_checks import pools_have_rows
 from pipeline_assets.corpus.nemotron.schema import RULES, SCHEMA, PoolsRecipe, condition_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
@@ -80,19 +82,58 @@ def test_a_row_is_in_every_pool_whose_conditions_hold_of_it(tmp_path: Path) -> N
         "high_correctness": ["row-0", "row-1"],
         "long_context": ["row-2"],
         "low_correctness": ["row-2"],
+        "medium_correctness": ["row-5"],
         "missing_correctness_meta": ["row-4"],
         "reasoning_off": ["row-1"],
         "reasoning_on": ["row-0"],
         "tool_use": ["row-0"],
+        "unsolved": ["row-3"],
         "verified_correct": ["row-0"],
     }
     counts = pools.manifest.identity.counts
-    assert counts["ledger"] == {"in": 6, "out": 5, "dropped": {"in_no_pool": 1}, "rejected": {}}
+    assert counts["ledger"] == {"in": 6, "out": 6, "dropped": {}, "rejected": {}}
     assert counts["pools"] == {pool: len(ids) for pool, ids in ids_in(pools).items()}
     for path in some(pools.folder.glob("candidates_*/*.parquet")):
         assert pq.read_schema(path).equals(SCHEMA)
         for one in pq.read_table(path).to_pylist():
             assert one == MIXED[one["source_row"]]
+
+
+def test_default_pools_cover_every_correctness_and_each_once_but_for_the_verified() -> None:
+    shares = [None, -0.0, *(number / 10_000 for number in range(10_001))]
+    frame = pl.DataFrame(pa.Table.from_pylist([{"meta_correctness": share} for share in shares], SCHEMA))
+
+    pools = {name: rules for name, rules in RULES.items() if all("meta_correctness" in rule for rule in rules)}
+    del pools["verified_correct"]
+    holds = [frame.select(pl.all_horizontal(*map(condition_of, rules)))[:, 0] for rules in pools.values()]
+
+    assert [sum(bool(one[row]) for one in holds) for row in range(len(shares))] == [1] * len(shares)
+
+
+def test_rows_of_known_correctness_in_no_pool_are_named(tmp_path: Path) -> None:
+    rules = {name: rule for name, rule in RULES.items() if name not in ("medium_correctness", "unsolved")}
+    shares = [0.5, 0.7333, 0.0, 0.75, 0.0, None]
+    rows = [row(number, meta_correctness=share) for number, share in enumerate(shares)]
+    rows[4]["meta_license"] = "cc-by-sa-4.0"
+    recipe = PoolsRecipe(rules=rules, refuse_licences=("cc-by-sa-4.0",))
+
+    pools = pools_of(tmp_path, {"low": rows_artifact(tmp_path, rows[:2], rows[2:])}, recipe)
+
+    examples = ["low/row-0", "low/row-1", "low/row-2"]
+    gap = {"rows": 3, "lowest": "0.0", "highest": "0.7333", "examples": examples}
+    assert pools.manifest.identity.decisions["correctness_gap"] == gap
+    assert "3 rows of correctness 0.0 to 0.7333 are in no pool: low/row-0, " in pools_have_rows(pools).because
+
+
+def test_at_most_twenty_rows_of_a_gap_are_named(tmp_path: Path) -> None:
+    rows = [row(number, meta_correctness=0.5) for number in range(30)]
+    recipe = PoolsRecipe(rules={"verified": ("meta_correctness = 1",)})
+
+    pools = pools_of(tmp_path, {"low": rows_artifact(tmp_path, rows[:9], rows[9:])}, recipe)
+
+    gap = pools.manifest.identity.decisions["correctness_gap"]
+    assert gap["rows"] == 30 and gap["examples"] == [f"low/row-{number}" for number in range(20)]
+    assert describe_gap(gap).endswith("low/row-19, …")
 
 
 def test_columns_that_rows_of_an_earlier_version_lack_are_null(tmp_path: Path) -> None:

@@ -19,7 +19,15 @@ from subsets_made import Row, bare, ids_in, rows_in, scored, subsets_of
 from pipeline_assets.corpus.formats.parquet import content_sha256
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import subsets
-from pipeline_assets.corpus.scoring.recipe import SubsetRule, choose, near_a_boundary, shared_out, taken_by, turns
+from pipeline_assets.corpus.scoring.recipe import (
+    SubsetRule,
+    SubsetsRecipe,
+    choose,
+    near_a_boundary,
+    shared_out,
+    taken_by,
+    turns,
+)
 from pipeline_assets.corpus.scoring.subsets import COLUMNS, SUBSET_SCHEMA
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
@@ -88,6 +96,37 @@ def some_splits(count: int = 40) -> dict[str, tuple[list[Row], list[float | None
 
 def found_in(made: Artifact) -> dict[str, list[str]]:
     return {rule: ids_in(made, rule) for rule in RULES}
+
+
+FLAGS = [
+    {"quality_valid_harmony": False},
+    {"quality_completion_nonempty": False},
+    {"quality_valid_tool_schema": False},
+    {"quality_known_channels": False},
+    {"quality_is_duplicate": True},
+    {"quality_control_characters": 1},
+    {"quality_stalled_calls": 1},
+    {"quality_repetition": 0.5},
+    {"meta_correctness": 0.0},
+]
+BEST: Row = {"quality_valid_harmony": True, "quality_completion_nonempty": True, "quality_valid_tool_schema": True}
+BEST |= {"quality_known_channels": True, "quality_is_duplicate": False, "quality_control_characters": 0}
+BEST |= {"quality_stalled_calls": 0, "quality_repetition": 0.49}
+
+
+def test_rows_without_correctness_are_in_unverified_subsets_by_percentile_and_quality_flags(tmp_path: Path) -> None:
+    columns: list[Row] = [{}, BEST, *({**BEST, **flag} for flag in FLAGS)]
+    rows = [bare(f"{band}-{number}", **one) for band in range(100) for number, one in enumerate(columns)]
+    nll = [float(row["id"].partition("-")[0]) for row in rows]
+
+    made = subsets_of(tmp_path, [scored(tmp_path, "web/train", rows, nll)], SubsetsRecipe().content()["rules"])
+
+    bands = {"anchor": range(25), "challenge": range(90, 100), "learning": range(75, 90)}
+    assert {name: ids_in(made, f"{name}_unverified") for name in bands} == {
+        name: [f"{band}-{number}" for band in bands[name] for number in (0, 1)] for name in bands
+    }
+    assert [row["training_subset"] for row in rows_in(made, "anchor_unverified")] == ["anchor_unverified"] * 50
+    assert {name: ids_in(made, name) for name in bands} == {name: [] for name in bands}
 
 
 @pytest.mark.parametrize("disjoint", [True, False])
