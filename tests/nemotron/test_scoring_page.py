@@ -37,11 +37,14 @@ def test_answers_are_those_of_the_page(scored: tuple[Path, dict[str, Typed]]) ->
     _, typed = scored
     [_, *means] = blocks_of(DOCS / "scoring.md")[1].splitlines()
 
-    assert "anchor 10, challenge 2, learning 2, restoration 28" in typed["nemotron smoke"].stdout
+    assert (
+        "anchor 8, anchor_unverified 24, challenge 0, challenge_unverified 8, learning 4, "
+        in typed["nemotron smoke"].stdout
+    )
     assert "out/models/other beside out/models/made, in bits a byte:" in typed["nemotron score"].stdout
     told = [words_of(line) for line in typed["nemotron percentiles"].stdout.splitlines()]
     assert [line for line in means if nearly(line) not in told] == []
-    assert "  restoration: 28 rows" in typed["nemotron subsets"].stdout
+    assert "  restoration: 32 rows" in typed["nemotron subsets"].stdout
 
 
 def test_a_row_leads_to_the_pool_on_the_hub_and_shows_what_counts(scored: tuple[Path, dict[str, Typed]]) -> None:
@@ -65,4 +68,4 @@ def test_python_of_the_page_reads_the_tokens(scored: tuple[Path, dict[str, Typed
         check=True,
     )
 
-    assert result.stdout.split() == ["2078", "175", "91"]
+    assert result.stdout.split() == ["1728", "175", "93"]

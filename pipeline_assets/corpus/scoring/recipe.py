@@ -85,7 +85,7 @@ def device_here() -> Device:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-SUBSETS_STAGE = StageVersion("nemotron_training_subsets", 1)
+SUBSETS_STAGE = StageVersion("nemotron_training_subsets", 2)
 
 
 def _is_percentile(percentile: str) -> str:
@@ -182,6 +182,7 @@ class SubsetsRecipe(RecipePart):
             from those that no earlier rule has taken: what an earlier one left over its `max_rows` is there for others.
         seed: of the choice where there are too many rows.
         tokens: whether token files are made, see `token_rows`.
+        terminators, headers: tokens that count in their loss masks in addition to bodies, see `TokenLoss`.
     """
 
     rules: Annotated[Mapping[str, SubsetRule], pydantic.Field(default_factory=_default_rules, min_length=1)]
@@ -189,6 +190,8 @@ class SubsetsRecipe(RecipePart):
     disjoint: bool = True
     seed: int = 0
     tokens: bool = True
+    terminators: bool = True
+    headers: bool = False
 
     @pydantic.field_validator("rules")
     @classmethod

@@ -24,7 +24,7 @@ from pipeline_assets.corpus.nemotron.schema import SCHEMA, rows_that_hold
 from pipeline_assets.corpus.scoring import scores
 from pipeline_assets.corpus.scoring.recipe import SubsetsRecipe, choose, in_band, near_a_boundary, turns
 from pipeline_assets.corpus.scoring.scores import SCORES, ScoredSplit
-from pipeline_assets.corpus.scoring.token_rows import write_token_files
+from pipeline_assets.corpus.scoring.token_rows import TokenLoss, write_token_files
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
@@ -77,7 +77,8 @@ def choose_subsets(
     asked = _Asked(splits, recipe)
     chosen = choose(asked.candidates, asked.turn, asked.domains, recipe.ordered, disjoint=recipe.disjoint)
     files = _write(building, asked, chosen, settings)
-    tokens = write_token_files(building, files, tokenizer, settings) if recipe.tokens else []
+    loss = TokenLoss(recipe.terminators, recipe.headers)
+    tokens = write_token_files(building, files, tokenizer, loss, settings) if recipe.tokens else []
     is_out, is_candidate = np.any(chosen, axis=1), np.any(asked.candidates, axis=1)
     has_score = ~np.isnan(asked.nll)
     gone = {"no_score": ~has_score, "in_no_subset": has_score & ~is_candidate, "over_max_rows": is_candidate & ~is_out}

@@ -2,7 +2,7 @@
 
     tokens/<rule>/tokens.npy      int32, shape (tokens,): the rows one after the other, nothing between
     tokens/<rule>/loss_mask.npy   bool, the same shape: True where a token counts in the loss
-    tokens/<rule>/rows.parquet    `ROWS`: where each row begins and how long it is, in their order
+    tokens/<rule>/rows.parquet    `ROWS`: where each row begins, how long it is and its loss rule, in their order
 
 `np.load(path, mmap_mode="r")` reads them. A subset without rows has no files. Bodies, and what stands between them, are
 encoded apart, and masked by their tokens: no text can become a control token, nor a control token text.
@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.memmap import write_npy_header
 from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns, repeated, table_of, write_table
 from pipeline_assets.corpus.harmony import encode
-from pipeline_assets.corpus.harmony.message import END, STRUCTURE, Refusal
+from pipeline_assets.corpus.harmony.message import END, START, STRUCTURE, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
@@ -42,11 +42,33 @@ NO_COMPLETION_LEFT = "no_completion_left"
 UNKNOWN_LOSS_MODE = "unknown_loss_mode"
 _CUT_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 TOKENS = "tokens"
-ROWS = pa.schema([("id", pa.string()), ("split", pa.string()), ("first_token", pa.int64()), ("tokens", pa.int64())])
+_TEXTS = ("id", "split", "loss_rule")
+ROWS = pa.schema(
+    [
+        (name, pa.string() if name in _TEXTS else pa.int64())
+        for name in ("id", "split", "first_token", "tokens", "loss_rule")
+    ]
+)
 _ARRAYS = {"tokens.npy": "<i4", "loss_mask.npy": "|b1"}
 _COLUMNS = ["id", "text", "loss_mode", "loss_rule"]
 _BATCH_ROWS, _BATCH_CHARACTERS = 64, 4 << 20  # that are read, and encoded, together
 _FIX = "run `corpusmill verify` on what was scored, then build it again"
+
+
+class TokenLoss(NamedTuple):
+    """Tokens of a counting message that count in a loss mask, in addition to its body.
+
+    Attributes:
+        terminators: `<|end|>`, `<|return|>` and `<|call|>`.
+        headers: all tokens from the author to the body, `<|message|>` included: recipient, channel, content type.
+    """
+
+    terminators: bool
+    headers: bool
+
+    def rule(self, bodies: encode.LossMode) -> str:
+        """Return the loss rule of a row, which extends the rule of its bodies."""
+        return f"{bodies.rule} terminators={str(self.terminators).lower()} headers={str(self.headers).lower()}"
 
 
 @dataclass(frozen=True)
@@ -155,12 +177,17 @@ class _Shard:
 
 
 def write_token_files(
-    building: StagingDir, subsets: Mapping[str, Sequence[OutputFile]], encoder: Encoder, settings: RunSettings
+    building: StagingDir,
+    subsets: Mapping[str, Sequence[OutputFile]],
+    encoder: Encoder,
+    loss: TokenLoss,
+    settings: RunSettings,
 ) -> list[OutputFile]:
     """The files above.
 
     Args:
         subsets: their files by name, `subset_<rule>/<dataset>/<split>-00000-of-0000N.parquet`, in the order of rows.
+        loss: tokens that count in addition to bodies.
     Raises:
         InputError: a row's text is no Harmony, its loss isn't known, or its tokens don't decode to what they should.
     """
@@ -172,10 +199,12 @@ def write_token_files(
         for name, files in subsets.items()
         if files
     }
-    work, warm_up = functools.partial(encode_rows, encoder=encoder), functools.partial(_load, encoder)
+    work, warm_up = functools.partial(encode_rows, encoder=encoder, loss=loss), functools.partial(_load, encoder)
     receipts = run_stage("tokens", work, [*itertools.chain(*shards.values())], building, settings, warm_up)
     encoded = {name: [next(receipts).files for _ in of_subset] for name, of_subset in shards.items()}
-    return [file for name in shards for file in _gathered(building, f"{TOKENS}/{name}", shards[name], encoded[name])]
+    return [
+        file for name in shards for file in _gathered(building, f"{TOKENS}/{name}", shards[name], encoded[name], loss)
+    ]
 
 
 def _load(encoder: Encoder) -> None:
@@ -184,7 +213,7 @@ def _load(encoder: Encoder) -> None:
     encoder.decode(encoded.ids)
 
 
-def encode_rows(shard: _Shard, window: Window, folder: BuildFolder, encoder: Encoder) -> Receipt:
+def encode_rows(shard: _Shard, window: Window, folder: BuildFolder, encoder: Encoder, loss: TokenLoss) -> Receipt:
     """Work files, in this order: ids, int32; what counts, bool; how many tokens each row has, int64. Every row is
     decoded again. Counts: `documents`, `tokens`.
 
@@ -194,7 +223,7 @@ def encode_rows(shard: _Shard, window: Window, folder: BuildFolder, encoder: Enc
     names = [f"{WORK}/{TOKENS}/{shard.name}.{kind}" for kind in ("ids", "mask", "lengths")]
     lengths: list[int] = []
     with DurableFile(folder.path(names[0])) as ids, DurableFile(folder.path(names[1])) as masks:
-        for run, mask in _encoded(shard, encoder):
+        for run, mask in _encoded(shard, encoder, loss):
             ids.write(run.data)
             masks.write(mask.data)
             lengths.append(len(run))
@@ -204,7 +233,7 @@ def encode_rows(shard: _Shard, window: Window, folder: BuildFolder, encoder: Enc
     return Receipt(files, {"documents": len(lengths), "tokens": sum(lengths)})
 
 
-def _encoded(shard: _Shard, encoder: Encoder) -> Iterator[tuple[NDArray[np.int32], NDArray[np.bool_]]]:
+def _encoded(shard: _Shard, encoder: Encoder, loss: TokenLoss) -> Iterator[tuple[NDArray[np.int32], NDArray[np.bool_]]]:
     """The ids of each row, and which of them count; both of shape (tokens,)."""
     for batch in grouped_by_size(_rows(shard.file), lambda row: len(row["text"] or ""), _BATCH_CHARACTERS):
         names = [f"{shard.split} {row['id']}" for row in batch]
@@ -214,7 +243,7 @@ def _encoded(shard: _Shard, encoder: Encoder) -> Iterator[tuple[NDArray[np.int32
         except Refusal as refusal:
             raise InputError(str(refusal), names[refusal.message or 0], _FIX) from None
         for (parsed, mode), tokens, name in zip(said, encoded, names, strict=True):
-            yield tokens.ids, _checked_mask(parsed, tokens, mode, encoder, name)
+            yield tokens.ids, _checked_mask(parsed, tokens, mode, loss, encoder, name)
 
 
 def _rows(file: Path) -> Iterator[dict[str, Any]]:
@@ -233,27 +262,48 @@ def _read(row: Mapping[str, Any], name: str) -> tuple[ParsedText, encode.LossMod
 
 
 def _checked_mask(
-    parsed: ParsedText, tokens: encode.HarmonyTokens, mode: encode.LossMode, encoder: Encoder, name: str
+    parsed: ParsedText,
+    tokens: encode.HarmonyTokens,
+    mode: encode.LossMode,
+    loss: TokenLoss,
+    encoder: Encoder,
+    name: str,
 ) -> NDArray[np.bool_]:
     """Which tokens count, shape (tokens,).
 
     Raises:
-        InputError: the tokens don't decode to the text, or those that count to the bodies that do.
+        InputError: the tokens don't decode to the text, or those that count to the text that counts.
     """
-    mask = np.zeros(len(tokens.ids), bool)
-    for start, stop in tokens.bodies[encode.loss_messages(parsed, mode)].tolist():
-        mask[start:stop] = True
+    mask, spans = np.zeros(len(tokens.ids), bool), []
+    opened = np.flatnonzero(tokens.ids == encoder.special_ids[START])
+    for number in encode.loss_messages(parsed, mode):
+        place, (start, stop) = parsed.messages[number], tokens.bodies[number].tolist()
+        begin = place.body.start
+        if loss.headers:
+            author = ":".join(filter(None, (place.message.role, place.message.name)))
+            start = _after(author, tokens.ids, int(opened[number]) + 1, start, encoder)
+            begin = place.span.start + len(START) + len(author)
+        mask[start : stop + loss.terminators] = True
+        spans.append(parsed.text[begin : place.span.stop if loss.terminators else place.body.stop])
     if encoder.decode(tokens.ids) != parsed.text:
         raise InputError("its tokens don't decode to its text", name, _FIX)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))).reshape(-1, 2)
-    spans = [parsed.text[start:stop] for start, stop in encode.loss_spans(parsed, mode) if stop > start]
-    if [encoder.decode(tokens.ids[start:stop]) for start, stop in edges.tolist()] != spans:
-        raise InputError("the tokens that count don't decode to the bodies that do", name, _FIX)
+    if [encoder.decode(tokens.ids[start:stop]) for start, stop in edges.tolist()] != [*filter(None, spans)]:
+        raise InputError("the tokens that count don't decode to the text that does", name, _FIX)
     return mask
 
 
+def _after(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder: Encoder) -> int:
+    """Return the place of the token after a text that begins at `start`, at most `stop`."""
+    return next((place for place in range(start + 1, stop) if encoder.decode(ids[start:place]) == text), stop)
+
+
 def _gathered(
-    building: StagingDir, folder: str, shards: Sequence[_Shard], parts: Sequence[Sequence[OutputFile]]
+    building: StagingDir,
+    folder: str,
+    shards: Sequence[_Shard],
+    parts: Sequence[Sequence[OutputFile]],
+    loss: TokenLoss,
 ) -> Iterator[OutputFile]:
     """The files of a subset, from those of its parts."""
     total = sum(part[0].rows for part in parts)
@@ -265,11 +315,15 @@ def _gathered(
         yield OutputFile.plain(f"{folder}/{name}", total, file)
     firsts = itertools.accumulate((part[0].rows for part in parts), initial=0)
     lengths = [np.fromfile(building.path(part[2].path), "<i8") for part in parts]
-    rows = (_places(shard, of, first) for shard, of, first in zip(shards, lengths, firsts, strict=False))
+    rows = (_places(shard, of, first, loss) for shard, of, first in zip(shards, lengths, firsts, strict=False))
     yield write_table(building.path(f"{folder}/rows.parquet"), f"{folder}/rows.parquet", rows, ROWS)
 
 
-def _places(shard: _Shard, lengths: NDArray[np.int64], first: int) -> pa.Table:
+def _places(shard: _Shard, lengths: NDArray[np.int64], first: int, loss: TokenLoss) -> pa.Table:
     """`ROWS` of a part whose first token is `first`."""
-    said = {"id": read_columns(shard.file, ["id"])["id"], "split": repeated(shard.split, len(lengths))}
-    return table_of({**said, "first_token": first + np.cumsum(lengths) - lengths, "tokens": lengths})
+    rows = read_columns(shard.file, ["id", "loss_mode", "loss_rule"])
+    modes = zip(rows["loss_mode"].to_pylist(), rows["loss_rule"].to_pylist(), strict=True)
+    rules = pa.array([loss.rule(encode.loss_mode_of(*mode)) for mode in modes], pa.string())
+    said = {"id": rows["id"], "split": repeated(shard.split, len(lengths))}
+    first_tokens = first + np.cumsum(lengths) - lengths
+    return table_of({**said, "first_token": first_tokens, "tokens": lengths, "loss_rule": rules})

@@ -1,6 +1,7 @@
 """Token files: ids and masks held against openai-harmony's rendering, and rows whose tokens aren't what they should."""
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ RULES: dict[str, Any] = {
 }
 
 
-def made_of(tmp_path: Path, workers: int = 0, **changes: Any) -> Artifact:
+def made_of(tmp_path: Path, workers: int = 0, loss: dict[str, bool] | None = None, **changes: Any) -> Artifact:
     """Rows of two splits that count by several rules, one of them by its mode alone."""
     losses = [*LOSS_MODES, None]
     answers = ["four", HARD.replace("<|endoftext|>", "|>"), "4 " * 300, "", "\n\n4\n"]
@@ -36,29 +37,38 @@ def made_of(tmp_path: Path, workers: int = 0, **changes: Any) -> Artifact:
             for number in range(8)
         ]  # fmt: skip
         splits.append(scored(tmp_path, name, rows, [float(number) for number in range(8)]))
-    return subsets_of(tmp_path, splits, RULES, workers, tokens=True)
+    return subsets_of(tmp_path, splits, RULES, workers, tokens=True, **(loss or {}))
 
 
-def bodies(text: str) -> list[tuple[str, str]]:
-    """(header, body) of each message, cut by its control tokens: what a person would underline."""
+def messages_of(text: str) -> list[tuple[str, str, str]]:
+    """Header, body and terminator of each message, cut by its control tokens: what a person would underline."""
     pieces = text.split("<|start|>")[1:]
     cut = [piece.partition("<|message|>") for piece in pieces]
-    return [(header, body.rsplit("<|", 1)[0]) for header, _, body in cut]
+    return [(header, *re.fullmatch(r"(.*)(<\|\w+\|>)", body, re.DOTALL).groups()) for header, _, body in cut]
 
 
-def counting(row: Row) -> list[str]:
+def counting(row: Row, terminators: bool, headers: bool) -> list[str]:
     mode = LOSS_MODES.get(row["loss_rule"], ALL)
-    spoken = [(header, body) for header, body in bodies(row["text"]) if header.startswith("assistant")]
+    spoken = [message for message in messages_of(row["text"]) if message[0].startswith("assistant")]
     if mode == LAST:
-        return [body for header, body in spoken[-1:] if " to=" not in header]
+        chosen = [message for message in spoken[-1:] if " to=" not in message[0]]
+    else:
+        chosen = [
+            message for message in spoken
+            if (mode.analysis or "<|channel|>analysis" not in message[0]) and (mode.calls or " to=" not in message[0])
+        ]  # fmt: skip
     return [
-        body for header, body in spoken
-        if (mode.analysis or "<|channel|>analysis" not in header) and (mode.calls or " to=" not in header)
-    ]  # fmt: skip
+        (header.removeprefix("assistant") + "<|message|>") * headers + body + end * terminators
+        for header, body, end in chosen
+    ]
 
 
-def test_rows_are_their_tokens_and_the_bodies_that_count(tmp_path: Path) -> None:
-    made = made_of(tmp_path)
+LOSSES: list[dict[str, bool]] = [{}, {"terminators": False}, {"headers": True}, {"terminators": False, "headers": True}]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_rows_are_their_tokens_and_what_counts_of_them(tmp_path: Path, loss: dict[str, bool]) -> None:
+    made, counts = made_of(tmp_path, loss=loss), {"terminators": True, "headers": False, **loss}
 
     oracle = encoder().oracle
     for rule in ("low", "high"):
@@ -78,8 +88,29 @@ def test_rows_are_their_tokens_and_the_bodies_that_count(tmp_path: Path) -> None
             assert tokens[own].tolist() == oracle.encode(row["text"], allowed_special="all")
             edges = np.flatnonzero(np.diff([0, *mask[own].astype(int), 0])).reshape(-1, 2)
             said = [oracle.decode(tokens[own][start:stop].tolist()) for start, stop in edges]
-            assert said == [body for body in counting(row) if body]
+            assert said == [text for text in counting(row, **counts) if text]
+            assert row["completion_token_count"] == 4  # as scored
+            added = " ".join(f"{name}={str(value).lower()}" for name, value in counts.items())
+            assert place["loss_rule"] == f"{row['loss_rule'] or ALL.rule} {added}"
     assert not (made.folder / "tokens" / "none").exists()
+
+
+CALLED = "<|start|>assistant to=functions.look<|channel|>commentary <|constrain|>json<|message|>{}<|call|>"
+LATER = "<|start|>assistant<|channel|>commentary to=functions.look<|message|>{}<|call|>"
+NAMED = "<|start|>assistant:Zoë_7 to=user<|channel|>final<|message|>4<|return|>"
+PLAIN = "<|start|>assistant<|message|>4<|end|>"
+
+
+@pytest.mark.parametrize("text", [CALLED, LATER, NAMED, PLAIN])
+def test_headers_count_from_the_author_on_in_every_form(tmp_path: Path, text: str) -> None:
+    rows = [talk("a") | {"text": f"<|start|>user<|message|>2 + 2?<|end|>{text}", "loss_rule": ALL.rule}]
+    splits = [scored(tmp_path, "math/low", rows, [1.0])]
+
+    made = subsets_of(tmp_path, splits, {"all": {}}, tokens=True, headers=True)
+
+    tokens, mask = (np.load(made.folder / "tokens" / "all" / f"{name}.npy") for name in ("tokens", "loss_mask"))
+    author = re.match(r"<\|start\|>assistant(:\w+)?", text)
+    assert author and encoder().decode(tokens[mask]) == text.removeprefix(author.group())
 
 
 def test_arrays_have_the_header_of_numpy_format_1_0_in_c_order(tmp_path: Path) -> None:
@@ -132,7 +163,7 @@ def test_a_mask_that_is_shifted_stops_it(tmp_path: Path, monkeypatch: pytest.Mon
         Encoder, "decode", lambda self, ids: decode(self, ids) if len(ids) > 40 else decode(self, ids[1:])
     )
 
-    with pytest.raises(InputError, match="the tokens that count don't decode to the bodies that do"):
+    with pytest.raises(InputError, match="the tokens that count don't decode to the text that does"):
         made_of(tmp_path)
 
 
