@@ -1,0 +1,96 @@
+"""Dagster's own commands work on this project as docs/operations.md shows them."""
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from answers import DOCS, Typed, blocks_of
+from test_ui import free_port
+
+PROJECT = Path(__file__).parents[1]
+LOAD_S = 300  # minutes on a loaded machine; ten seconds on an idle one
+
+
+def documented_commands() -> list[list[str]]:
+    """Return the words of each command in the block about Dagster's tools."""
+    [block] = [block for block in blocks_of(DOCS / "operations.md") if "dg check defs" in block]
+    return [shlex.split(line, comments=True) for line in block.splitlines()]
+
+
+def environment_for(root: Path) -> dict[str, str]:
+    """Return variables under which `~` is the data root's folder and no Dagster instance is kept."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER_", "CORPUSMILL_"))}
+    return {**kept, "HOME": str(root.parent), "CORPUSMILL_DATA": str(root)}
+
+
+def run(words: list[str], root: Path) -> Typed:
+    program = Path(sys.executable).parent / Path(words[0]).name
+    command = [str(program), *(word.replace("~", str(root.parent)) for word in words[1:])]
+    return subprocess.run(command, cwd=PROJECT, env=environment_for(root), capture_output=True, text=True)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "my_folder"
+    folder.mkdir()
+    (folder / "rows.jsonl").write_text("".join(f'{{"text": "Row {row} of words."}}\n' for row in range(20)))
+    return tmp_path / "data"
+
+
+@pytest.mark.slow
+def test_the_documented_commands_build_every_asset_of_a_recipe(root: Path) -> None:
+    commands = [words for words in documented_commands() if words[1] != "dev"]
+    assert [" ".join(words[:3]).removeprefix(".venv/bin/") for words in commands] == [
+        "corpusmill init notes",
+        "dg check defs",
+        "dg list defs",
+        "dg launch --assets",
+        "dagster asset materialize",
+        "dagster definitions validate",
+    ]
+
+    answers = []
+    for words in commands:
+        answers.append(run(words, root))
+        assert answers[-1].returncode == 0, f"{words}\n{answers[-1].stdout}\n{answers[-1].stderr}"
+
+    assert "stage_a/notes/report" in answers[2].stdout
+    sealed = {path.parent.relative_to(root / "stage_a/notes").as_posix() for path in root.rglob("manifest.json")}
+    assert sealed == {
+        *(f"{stage}/my_folder" for stage in ("raw", "normalized", "filtered")),
+        *(f"{stage}/notes" for stage in ("deduplicated", "packed", "report")),
+    }
+
+
+@pytest.mark.slow
+def test_dagster_dev_serves_the_ui_as_documented(root: Path) -> None:
+    [words] = [words for words in documented_commands() if words[1] == "dev"]
+    port = str(free_port())
+    words = [str(Path(sys.executable).parent / "dagster"), *words[1:-1], port]
+    address = f"http://127.0.0.1:{port}/server_info"
+
+    with subprocess.Popen(words, cwd=PROJECT, env=environment_for(root), stderr=subprocess.DEVNULL) as server:
+        try:
+            answer = wait_for(address)
+        finally:
+            server.terminate()
+
+    assert '"dagster_version"' in answer
+
+
+def wait_for(address: str) -> str:
+    """Return the first answer of a server that starts."""
+    deadline = time.monotonic() + LOAD_S
+    while True:
+        try:
+            with urllib.request.urlopen(address, timeout=LOAD_S) as answer:
+                return str(answer.read().decode())
+        except urllib.error.URLError:
+            assert time.monotonic() < deadline, f"no answer from {address} in {LOAD_S} s"
+            time.sleep(0.2)
