@@ -1,5 +1,6 @@
-"""`corpusmill ui`: `dagster dev` on a data root, with its own home, recipes and, for a demo, its hub; and beside it
-each `report.html` that is sealed there, as a page on this machine alone.
+"""`corpusmill ui`: a guarded `dagster dev` on a data root, with its own home, recipes and, for a demo, its hub.
+
+Beside it, each `report.html` that is sealed there is served as a page on this machine alone.
 """
 
 import contextlib
@@ -62,7 +63,8 @@ def ui(
         variables = {"CORPUSMILL_DATA": str(data.absolute()), "DAGSTER_HOME": str(instance_home(data))}
         environment = {**os.environ, **variables, **hub, "PYTHONWARNINGS": "ignore"}
         workspace = str(shipped_path("workspace.yaml"))
-        command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-p", str(port), "-h", "127.0.0.1"]
+        develop = "from pipeline_assets.webserver import develop; develop()"
+        command = [sys.executable, "-c", develop, "-w", workspace, "-p", str(port), "-h", "127.0.0.1"]
         command += ["--log-level", "warning"]  # each look of its sensor would be told
         process = subprocess.Popen(
             command,

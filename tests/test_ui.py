@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -32,6 +33,9 @@ def test_its_address_is_said_once_it_answers(tmp_path: Path) -> None:
             said = next(line for line in ui.stdout if line.startswith("Dagster UI"))  # dagster's own lines come before
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=60) as answer:
                 status = answer.status
+            foreign = urllib.request.Request(f"http://127.0.0.1:{port}/server_info", headers={"Host": "evil.example"})
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(foreign, timeout=60)
         finally:
             ui.terminate()
         rest = ui.stdout.read()

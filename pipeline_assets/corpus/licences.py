@@ -193,6 +193,8 @@ LICENCE_TEXT_BYTES = 1 << 18  # the longest of the table has a seventh of it
 _MOST_OTHER_WORDS = 20  # a title, "all rights reserved"; clauses that are added in use have 22 and more
 _SPDX = re.compile(r"SPDX-License-Identifier:[ \t]*([\w.+ ()-]*[\w.+)])", re.IGNORECASE)
 _WORD = re.compile(r"[a-z0-9]+")
+# Without these lines `_HOLDER`, whose `\W*` crosses lines, takes time linear in the text; with them, quadratic.
+_LINES_WITHOUT_WORDS = re.compile(r"\n\W*\n")
 # Of holders there may be any number, a line each; a "copyright notice" in the midst of a licence is none.
 _HOLDER = re.compile(
     r"^\W*(?:(?:all |portions |parts )?copyright\b.{0,40}?(?:[0-9]{4}|\(c\)|©)|\(c\)|©).{0,100}",
@@ -253,7 +255,8 @@ def licence_of_text(text: str, evidence: str) -> Licensed:
     """
     table, identifiers = licence_table(), _SPDX.findall(text)
     stated = [table.licensed(one, evidence) for one in identifiers]
-    words = f" {' '.join(_WORD.findall(_HOLDER.sub('', _SPDX.sub('', text)).lower()))} "
+    prose = _HOLDER.sub("", _LINES_WITHOUT_WORDS.sub("\n", _SPDX.sub("", text)))
+    words = f" {' '.join(_WORD.findall(prose.lower()))} "
     spans = sorted((begin, end, form.tag) for form in _FORMS for begin, end in _spans(words, form))
     tags = {tag for _, _, tag in spans} | {one.tag for one in stated}
     if len(tags) == 1 and _other_words(words, [(begin, end) for begin, end, _ in spans]) <= _MOST_OTHER_WORDS:

@@ -1,0 +1,79 @@
+"""`dagster dev` with a webserver that serves its own pages on this machine only.
+
+Dagster's webserver has no authentication, reads mutations from the address of a request, and checks neither Host nor
+Origin. While it runs, any web page in the same browser could start, change or delete runs. A page has to name its own
+origin, or a host that its owner controls; this webserver refuses both.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import dagster_webserver.cli
+from dagster._cli import dev as dagster_dev
+from dagster._serdes.ipc import open_ipc_subprocess
+from dagster_webserver.webserver import DagsterWebserver
+from starlette.middleware import Middleware
+from starlette.requests import HTTPConnection
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+_LOOPBACK_NAMES = ("127.0.0.1", "localhost")
+_WEBSERVER = "dagster_webserver"
+
+
+class OwnPagesOnly:
+    """ASGI middleware that refuses requests of pages that another server delivered.
+
+    A request may name any port, because an SSH tunnel shows the UI at another one.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = refusal_of(scope) if scope["type"] in ("http", "websocket") else None
+        if refusal is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": refusal})
+        else:
+            await PlainTextResponse(refusal, 403)(scope, receive, send)
+
+
+def refusal_of(scope: Scope) -> str | None:
+    """Return why a request is refused, or None if it may pass."""
+    request = HTTPConnection(scope)
+    hosts, origins = request.headers.getlist("host"), request.headers.getlist("origin")
+    if len(hosts) != 1 or urlsplit(f"//{hosts[0]}").hostname not in _LOOPBACK_NAMES:
+        return "The Host header must be 127.0.0.1 or localhost; reach another machine's UI by an SSH tunnel."
+    if origins not in ([], [f"http://{hosts[0]}"]):
+        return "The Origin header names another site; open the UI's own address."
+    if "query" in parse_qs(scope["query_string"].decode("latin-1")):
+        return "A GraphQL query must be in the body of a POST, as application/json."
+    return None
+
+
+def serve() -> None:
+    """Run Dagster's webserver with `OwnPagesOnly` before everything else."""
+    build = DagsterWebserver.build_middleware
+
+    def build_guarded(server: DagsterWebserver[Any, Any]) -> list[Middleware]:
+        return [Middleware(OwnPagesOnly), *build(server)]
+
+    setattr(DagsterWebserver, "build_middleware", build_guarded)  # noqa: B010 - mypy refuses to replace a method
+    dagster_webserver.cli.main()  # type: ignore[no-untyped-call]
+
+
+def develop() -> None:
+    """Run `dagster dev` with the webserver of `serve`."""
+
+    def start_guarded(command: Sequence[str], **options: Any) -> Any:
+        return open_ipc_subprocess([__name__ if part == _WEBSERVER else part for part in command], **options)
+
+    setattr(dagster_dev, "open_ipc_subprocess", start_guarded)  # noqa: B010 - it has no option for the webserver
+    dagster_dev.dev_command()
+
+
+if __name__ == "__main__":
+    serve()
