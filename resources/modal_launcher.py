@@ -4,6 +4,8 @@ import builtins
 import contextlib
 import json
 import logging
+import math
+import re
 import textwrap
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,6 +29,8 @@ _POLLS = 16  # at a time
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0  # between polls
 _SILENT_S = 600.0  # that Modal may not answer, while calls run
 _FETCH = "fetch.calls"
+_SCORES_FILE = re.compile(r"[0-9a-f]{64}\.parquet")
+_SHARD_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]*")
 FUNCTIONS: dict[str, Any] = {}  # of an app that this process runs, by name; else those of the app that is deployed
 _GOES_ON = "run the same command again: it goes on"
 _LOG = "look at the app's log on Modal"
@@ -227,9 +231,7 @@ class _ModalLauncher:
         outcome, settings = self._outcomes.pop(ref), self.place.settings
         if isinstance(outcome, Exception):
             raise _told(outcome, ref)
-        receipt = Receipt.from_bytes(outcome.encode())
-        if receipt is None:
-            raise RetryableError("its answer is damaged", ref, _GOES_ON)
+        receipt = _receipt_of(outcome, self.work.split, ref)
         [there] = receipt.files
         here = f"{WORK}/scored/{receipt.notes['name']}.parquet"
         volume = modal.Volume.from_name(settings.volumes[1], environment_name=settings.environment)
@@ -237,6 +239,8 @@ class _ModalLauncher:
             with DurableFile(folder.path(here)) as file:
                 for block in volume.read_file(there.path):
                     file.write(block)
+                    if file.bytes_written > there.bytes:
+                        raise RetryableError(f"its scores have more than {there.bytes:,} bytes", there.path, _GOES_ON)
         except FileNotFoundError:
             raise RetryableError("its scores are gone from their volume", there.path, _GOES_ON) from None
         except failed.Error as error:
@@ -260,6 +264,25 @@ class _ModalLauncher:
         settings, seconds = self.place.settings, round(self._seconds, 3)
         took = {"calls": len(self._calls), "container_seconds": seconds, "cost": settings.cost(seconds)}
         return {"modal": {**settings.model_dump(mode="json"), **took}}
+
+
+def _receipt_of(outcome: object, split: str, ref: str) -> Receipt:
+    """Read the receipt that a call returned; it names the files that are read from the volume and written here.
+
+    Raises:
+        RetryableError: it is no receipt of one file of the split's scores.
+    """
+    try:
+        receipt = Receipt.from_bytes(outcome.encode()) if isinstance(outcome, str) else None
+        if receipt is not None:
+            [file] = receipt.files
+            is_named = _SCORES_FILE.fullmatch(file.path.removeprefix(f"{split}/")) is not None
+            seconds = float(receipt.notes["gpu_seconds"])
+            if is_named and _SHARD_NAME.fullmatch(receipt.notes["name"]) and 0 <= seconds < math.inf:
+                return receipt
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        pass
+    raise RetryableError("its answer is damaged", ref, _GOES_ON)
 
 
 def _told(error: Exception, where: str) -> InputError:

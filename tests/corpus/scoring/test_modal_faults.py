@@ -1,6 +1,7 @@
 """What can go wrong between a launcher and Modal, each told apart, and what becomes of the calls that run meanwhile."""
 
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -233,6 +234,51 @@ def test_a_call_that_fails_is_made_again(
     assert caplog.messages == [f"shard a of pool.parquet: {says}; it is tried again"]
     assert folder.path(receipt.files[0].path).read_text() == "(0,)"
     assert len(calls_of(loopback, tmp_path)) == 2
+
+
+SCORES = {"path": f"mine/train/{'0' * 64}.parquet", "rows": 1, "bytes": 1, "sha256": "0", "content_sha256": "0"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"files": []},
+        {"files": [SCORES, SCORES]},
+        {"files": [{**SCORES, "path": "../../etc/passwd"}]},
+        {"files": [{**SCORES, "path": 7}]},
+        {"files": [{"path": SCORES["path"]}]},
+        {"files": "mine/train"},
+        {"notes": {}},
+        {"notes": {"name": "../../../outside", "gpu_seconds": 1.5}},
+        {"notes": {"name": "a", "gpu_seconds": -1e9}},
+        {"notes": {"name": "a", "gpu_seconds": float("nan")}},
+        {"notes": {"name": "a", "gpu_seconds": "free"}},
+    ],
+    ids=str,
+)
+def test_an_answer_that_is_no_receipt_of_the_shard_is_asked_for_again(
+    launcher: Launcher, folder: BuildFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture, answer: object
+) -> None:
+    (tmp_path / "a.answer").write_text(json.dumps(answer))
+
+    with caplog.at_level(logging.WARNING, "corpusmill"):
+        [receipt] = launched(launcher, "score", jobs(tmp_path, "a"), folder)
+
+    assert caplog.messages == ["shard a of pool.parquet: its answer is damaged; it is tried again"]
+    assert folder.path(receipt.files[0].path).read_text() == "(0,)"
+    assert launcher.provenance()["modal"]["container_seconds"] == 1.5
+
+
+def test_scores_with_more_bytes_than_their_receipt_are_refused(
+    launcher: Launcher, folder: BuildFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.answer").write_text('{"bytes": 2}')
+
+    with caplog.at_level(logging.WARNING, "corpusmill"):
+        [receipt] = launched(launcher, "score", jobs(tmp_path, "a"), folder)
+
+    assert caplog.messages == ["shard a of pool.parquet: its scores have more than 2 bytes; it is tried again"]
+    assert folder.path(receipt.files[0].path).read_text() == "(0,)"
 
 
 def test_a_container_that_is_preempted_starts_again_by_itself(
