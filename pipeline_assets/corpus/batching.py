@@ -112,8 +112,10 @@ def loader(
         padding: no row is left over: the first rows of the order come a second time, fewer than `ranks`.
     Raises:
         ValueError: a rank that isn't one of `ranks`, or a step or batch that is none; too few rows for one batch;
-            both `drop_last` and `padding`.
+            both `drop_last` and `padding`; a seed or epoch below 0.
     """
+    if seed < 0 or epoch < 0:
+        raise ValueError(f"seed and epoch must be 0 or more, got {seed} and {epoch}")
     order = np.random.default_rng([seed, epoch]).permutation(len(open_packed(folder)))
     places = places_of_rank(len(order), batch, rank, ranks, step, drop_last, padding)
     if rank == 0:

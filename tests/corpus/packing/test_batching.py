@@ -202,9 +202,13 @@ def test_rows_that_are_left_over_are_others_in_another_epoch(packed: PackedSet) 
             {"ranks": 2, "batch": 11, "drop_last": True},
             "there are 21 rows, and 2 ranks take 22 at least: give fewer ranks, or a smaller batch",
         ),
+        ({"seed": -1}, "seed and epoch must be 0 or more, got -1 and 0"),
+        ({"epoch": -2}, "seed and epoch must be 0 or more, got 7 and -2"),
     ],
 )
-def test_ranks_without_a_batch_are_refused(wrong: dict[str, int], complaint: str, packed: PackedSet) -> None:
+def test_ranks_without_a_batch_and_orders_without_a_seed_are_refused(
+    wrong: dict[str, int], complaint: str, packed: PackedSet
+) -> None:
     with pytest.raises(ValueError, match=f"^{complaint}$"):
         batching.loader(packed.folder, **{"batch": 1, "seed": 7} | wrong)
 

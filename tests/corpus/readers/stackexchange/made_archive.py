@@ -1,8 +1,10 @@
 """Makes 7z archives, sound ones and forged ones."""
 
 import io
+import tempfile
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 
 import py7zr
 from py7zr.archiveinfo import write_uint64
@@ -18,6 +20,16 @@ def archive(*members: tuple[str, bytes], **settings: object) -> bytes:
             writing.set_encoded_header_mode(False)
         for name, content in members:
             writing.writestr(content, name)
+    return packed.getvalue()
+
+
+def linked(target: str, name: str) -> bytes:
+    """Return an archive whose member of a name is a symbolic link to a target."""
+    packed = io.BytesIO()
+    with tempfile.TemporaryDirectory() as folder, py7zr.SevenZipFile(packed, "w") as writing:
+        link = Path(folder, "link")
+        link.symlink_to(target)
+        writing.write(link, name)
     return packed.getvalue()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import py7zr
 import pytest
-from made_archive import archive, renamed, resized, stored
+from made_archive import archive, linked, renamed, resized, stored
 from made_dump import END, answer, dump, question
 
 from pipeline_assets.corpus.document import Document
@@ -46,6 +46,7 @@ UNPACK = "unpack it yourself"
 TRUST = "if you trust it, unpack it yourself; else fetch it again"
 A_BOMB = archive(("Posts.xml", POSTS[:-8] + b" " * 5_000_000 + b"</posts>"))
 SIZED = archive(("Posts.xml", POSTS))
+LINK = linked("/etc/passwd", "Posts.xml")
 BY_STEPS = archive(("Posts.xml", POSTS), filters=[{"id": py7zr.FILTER_ZSTD, "level": 3}])
 FROM_ROOT = renamed(archive(("!tmp/evil", b"x"), ("Posts.xml", POSTS)), "!tmp/evil", "/tmp/evil")
 LOCKED = archive(("Posts.xml", POSTS), password="sesame", header_encryption=True)
@@ -92,6 +93,7 @@ TRAPS = {
         "byte 0 is not the head of a Posts.xml",
         "fetch the file again",
     ),
+    "a link": (LINK, "byte 0 is not the head of a Posts.xml", "fetch the file again"),
     "a Posts.xml that is cut off": (archive(("Posts.xml", POSTS[:-60])), "it is cut off", FETCH),
 }
 
