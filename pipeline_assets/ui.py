@@ -64,7 +64,7 @@ def ui(
         environment = {**os.environ, **variables, **hub, "PYTHONWARNINGS": "ignore"}
         workspace = str(shipped_path("workspace.yaml"))
         develop = "from pipeline_assets.webserver import develop; develop()"
-        command = [sys.executable, "-c", develop, "-w", workspace, "-p", str(port), "-h", "127.0.0.1"]
+        command = [sys.executable, "-c", develop, "dev", "-w", workspace, "-p", str(port), "-h", "127.0.0.1"]
         command += ["--log-level", "warning"]  # each look of its sensor would be told
         process = subprocess.Popen(
             command,

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import dagster._cli
 import dagster_webserver.cli
 from dagster._cli import dev as dagster_dev
-from dagster._serdes.ipc import open_ipc_subprocess
+from dagster_shared.ipc import open_ipc_subprocess
 from dagster_webserver.webserver import DagsterWebserver
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection
@@ -66,13 +67,13 @@ def serve() -> None:
 
 
 def develop() -> None:
-    """Run `dagster dev` with the webserver of `serve`."""
+    """Run the `dagster` of the command line; its `dev` starts the webserver of `serve`."""
 
     def start_guarded(command: Sequence[str], **options: Any) -> Any:
         return open_ipc_subprocess([__name__ if part == _WEBSERVER else part for part in command], **options)
 
     setattr(dagster_dev, "open_ipc_subprocess", start_guarded)  # noqa: B010 - it has no option for the webserver
-    dagster_dev.dev_command()
+    dagster._cli.main()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

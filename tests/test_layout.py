@@ -130,6 +130,7 @@ HOMES = {
             "definitions",
             "instance",
             "resources",
+            "webserver",
         )
     ),
     "modal": lambda module: module.startswith(("resources.modal_launcher", "modal_jobs")),
