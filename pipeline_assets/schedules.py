@@ -48,6 +48,8 @@ from resources.webhook import WEBHOOK, webhook_address
 FILE = "schedules.yaml"
 _TIMEOUT_S = 10.0
 _EVERY_S = 60
+_LONGEST_CRON = 200
+SENSORS = frozenset({"alert", "external_sources", "freshness", "sealed_artifacts"})  # no schedule can have their names
 
 
 class ScheduleSection(RecipePart):
@@ -62,8 +64,8 @@ class ScheduleSection(RecipePart):
 
     name: Name
     recipe: Name
-    cron: str
-    timezone: str = "UTC"
+    cron: Annotated[str, pydantic.Field(max_length=_LONGEST_CRON)]
+    timezone: Annotated[str, pydantic.Field(min_length=1)] = "UTC"
     action: Literal["run", "repin", "verify"]
     sample: str = "5%"
     period: Period = "day"
@@ -132,6 +134,10 @@ def scheduled(root: Path, recipes: Sequence[Recipe], jobs: Mapping[str, dg.JobDe
             what = f"schedule {section.name} names recipe {section.recipe}, which isn't there"
             wrong.append(UsageError(what, root / FILE, f"there are {', '.join(sorted(known))}"))
             continue
+        if name_in_dagster(section.name) in SENSORS or _job_name(section) in {job.name for job in jobs.values()}:
+            what = f"schedule {section.name}: a sensor or the job of a recipe has this name"
+            wrong.append(UsageError(what, root / FILE, "give it another name"))
+            continue
         match section.action:
             case "run":
                 job = jobs[section.recipe]
@@ -163,8 +169,12 @@ def scheduled(root: Path, recipes: Sequence[Recipe], jobs: Mapping[str, dg.JobDe
     return Scheduled(made, own, runs, repinned)
 
 
+def _job_name(section: ScheduleSection) -> str:
+    return name_in_dagster(f"{section.name}__{section.action}")
+
+
 def _job(section: ScheduleSection, root: Path, act: Act, description: str) -> dg.JobDefinition:
-    name = name_in_dagster(f"{section.name}__{section.action}")
+    name = _job_name(section)
 
     @dg.op(name=f"{name}__op", description=description, out={})
     def act_now(

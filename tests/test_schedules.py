@@ -22,8 +22,8 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.definitions import definitions_of
-from pipeline_assets.schedules import alert, read_schedules
-from pipeline_assets.systems.registry import read_recipe, recipes_of
+from pipeline_assets.schedules import SENSORS, alert, read_schedules
+from pipeline_assets.systems.registry import read_recipe, recipe_path, recipes_of
 from pipeline_assets.ui import ui
 from resources.loopback_hub import LoopbackHub
 from resources.webhook import WEBHOOK
@@ -104,11 +104,19 @@ def test_a_wrong_schedule_is_left_out_and_said_and_the_others_stay(
         NOTES,
         NOTES | {"name": "of-nothing", "recipe": "nothing"},
         NOTES | {"name": "never", "cron": "61 * * * *"},
+        *(NOTES | {"name": sensor} for sensor in sorted(SENSORS)),
+        NOTES | {"name": "no", "action": "verify"},
+    )
+    recipe_path("mixed", notes_root).with_name("no__verify.yaml").write_text(
+        recipe_path("mixed", notes_root).read_text().replace("name: mixed", "name: no__verify")
     )
 
-    names = [one.name for one in definitions_of(notes_root).schedules or []]
+    definitions = definitions_of(notes_root)
+    names = [one.name for one in definitions.schedules or []]
 
-    assert "nightly" in names and not {"of-nothing", "never", "of_nothing"} & set(names)
+    definitions.get_repository_def()
+    assert "nightly" in names and not {"of-nothing", "never", "of_nothing", "no", *SENSORS} & set(names)
+    assert {sensor.name for sensor in definitions.sensors or []} == SENSORS
     said = " ".join(record.getMessage() for record in caplog.records)
     assert "schedule of-nothing names recipe nothing, which isn't there" in said
     assert "schedule never" in said
@@ -120,6 +128,12 @@ def test_a_schedule_file_that_says_something_wrong_names_it(notes_root: Path) ->
 
     write(notes_root, NOTES, NOTES)
     assert "two schedules are called nightly" in read_schedules(notes_root)[1][0].what
+
+    write(notes_root, NOTES | {"timezone": ""})
+    assert "`schedules.0.timezone` is ''" in read_schedules(notes_root)[1][0].what
+
+    write(notes_root, NOTES | {"cron": "0," * 100_000 + "0 * * * *"})
+    assert "`schedules.0.cron` is" in read_schedules(notes_root)[1][0].what
 
 
 def test_verify_reads_another_sample_each_day_and_fails_of_a_changed_byte(
