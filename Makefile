@@ -42,6 +42,9 @@ bench: $(BIN)/.dev
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[peers]"
 	for name in encode build snapshot readers filters languages dedup decontamination packing shards stage2 pools scoring stackexchange verify growth faults crashes flips; do PYTHONPATH=. $(BIN)/python benchmarks/$$name.py || exit 1; done
 
+lock: $(BIN)/.dev  # after each change of constraints.txt or of a dependency
+	$(BIN)/python .ci/lock.py
+
 # pip comes last into a new .venv. A Python that can't make one is named before anything is there.
 $(BIN)/pip: $(if $(wildcard .venv/.half),anew)
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("$(PYTHON) is Python %d.%d, corpusmill needs 3.11 or newer: make PYTHON=python3.11" % sys.version_info[:2])'
@@ -57,4 +60,4 @@ $(BIN)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
 	$(INSTALL) -e ".[dev,scoring]" && rm .venv/.half
 	touch $@ $(BIN)/.demo
 
-.PHONY: demo ui test test-quick test-slow test-real samples proof bench anew
+.PHONY: demo ui test test-quick test-slow test-real samples proof bench lock anew

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from answers import Typed
+from checkout import copy_checkout
 from test_ui import free_port
 
 PROJECT = Path(__file__).parents[1]
@@ -45,12 +46,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     folder = tmp_path_factory.mktemp("wheel")
     source, wheels, environment = folder / "source", folder / "wheels", folder / "environment"
-    tracked = run("git", "ls-files", "-co", "--exclude-standard", cwd=PROJECT).stdout.splitlines()
-    with tarfile.open(folder / "source.tar", "w") as tar:  # keeps links, as a clone does
-        for name in filter(lambda name: os.path.lexists(PROJECT / name), tracked):
-            tar.add(PROJECT / name, name)
-    with tarfile.open(folder / "source.tar") as tar:
-        tar.extractall(source, filter="tar")
+    copy_checkout(source)
     pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
     run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", wheels, source, cwd=folder)
     venv.create(environment, symlinks=True)

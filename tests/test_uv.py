@@ -1,0 +1,78 @@
+"""uv installs the versions of constraints.txt, by the commands of the README."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from answers import blocks_of
+from checkout import copy_checkout
+
+PROJECT = Path(__file__).parents[1]
+UV = Path(sys.executable).parent / "uv"
+UNREACHABLE = ("Failed to fetch", "error sending request", "dns error")
+
+
+def constraints() -> list[str]:
+    lines = (PROJECT / "constraints.txt").read_text().splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
+def test_uv_is_constrained_to_the_versions_of_constraints_txt() -> None:
+    """`make lock` writes both files again."""
+    settings = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+
+    assert settings["tool"]["uv"]["constraint-dependencies"] == constraints()
+
+
+def test_locked_versions_have_hashes_equal_the_constraints_and_name_no_address() -> None:
+    text = (PROJECT / "requirements.lock").read_text()
+    entries = re.split(r"\n(?=\S)", text.strip())
+    pinned = {normal(name): version for name, _, version in (line.partition("==") for line in constraints())}
+
+    locked = {}
+    for entry in entries:
+        requirement, *hashes = entry.replace("\\\n", "").split(" --hash=")
+        name, _, version = requirement.partition(";")[0].strip().partition("==")
+        assert hashes and all(re.fullmatch(r"sha256:[0-9a-f]{64}\s*", value) for value in hashes), entry
+        if not re.search(r"sys_platform == '(win32|emscripten)'", requirement):
+            locked[normal(name)] = version
+
+    assert {"dagster", "numba", "py3langid", "sentencepiece"} <= locked.keys()
+    assert locked == {name: pinned.get(name) for name in locked}
+    assert "torch" not in locked and "://" not in text and "index-url" not in text
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_install_and_run(tmp_path: Path) -> None:
+    """The demo's stage 2 needs both extras; its other systems run in other tests."""
+    [block] = [block for block in blocks_of(PROJECT / "README.md") if "uv sync" in block]
+    sync, demo = (shlex.split(line, comments=True) for line in block.splitlines())
+    clone = tmp_path / "clone"
+    copy_checkout(clone)
+
+    installed = uv(sync, clone)
+    if installed.returncode and any(message in installed.stderr for message in UNREACHABLE):
+        pytest.skip("no package index can be reached")
+    assert installed.returncode == 0, installed.stderr
+    shown = uv([*demo, "--only", "stage2"], clone)
+    assert shown.returncode == 0, shown.stderr
+    assert "artifacts identical" in shown.stdout
+
+    missing = uv(["uv", "pip", "install", "--dry-run", "--require-hashes", "-r", "requirements.lock"], clone)
+    assert "Would make no changes" in missing.stderr, missing.stderr
+
+
+def uv(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command of uv in a folder, with its own environment in `.venv` there."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("VIRTUAL_ENV", "CORPUSMILL_"))}
+    environment = kept | {"UV_PYTHON": sys.executable}
+    return subprocess.run([UV, *words[1:]], cwd=folder, env=environment, capture_output=True, text=True)
