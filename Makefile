@@ -23,6 +23,9 @@ test-quick: $(BIN)/.dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
 	$(BIN)/python -m pytest -q -m "not slow and not proof and not real" -n 2 --dist worksteal tests/corpus tests/test_layout.py tests/test_readme.py
 
+hooks: $(BIN)/.dev  # what `pre-commit install` runs before each commit
+	$(BIN)/pre-commit run --all-files
+
 test-slow: $(BIN)/.dev
 	$(BIN)/python -m pytest -q -m "slow and not real" -n 2 --dist worksteal --ignore tests/test_memory.py
 	$(BIN)/python -m pytest -q -m slow tests/test_memory.py  # alone: it looks at memory many times a second
@@ -45,6 +48,9 @@ bench: $(BIN)/.dev
 lock: $(BIN)/.dev  # after each change of constraints.txt or of a dependency
 	$(BIN)/python .ci/lock.py
 
+tree: $(BIN)/.dev  # after a module was added, renamed or described otherwise
+	$(BIN)/python .ci/tree.py
+
 # pip comes last into a new .venv. A Python that can't make one is named before anything is there.
 $(BIN)/pip: $(if $(wildcard .venv/.half),anew)
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("$(PYTHON) is Python %d.%d, corpusmill needs 3.11 or newer: make PYTHON=python3.11" % sys.version_info[:2])'
@@ -60,4 +66,4 @@ $(BIN)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
 	$(INSTALL) -e ".[dev,scoring]" && rm .venv/.half
 	touch $@ $(BIN)/.demo
 
-.PHONY: demo ui test test-quick test-slow test-real samples proof bench lock anew
+.PHONY: demo ui test test-quick hooks test-slow test-real samples proof bench lock tree anew

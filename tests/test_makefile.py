@@ -150,7 +150,7 @@ def test_ci_runs_in_a_clone_with_nothing_next_to_it(tmp_path: Path, has_samples:
     result = subprocess.run(["bash", checkout / ".ci" / "run"], env=env, capture_output=True, text=True)
 
     assert result.returncode == 0, result.stderr
-    commands = ["test clone", "test-slow clone", "demo clone"]
+    commands = ["test clone", "hooks clone", "test-slow clone", "demo clone"]
     assert log.read_text().splitlines() == commands + (["test-real samples clone"] if has_samples else [])
     assert ("the tests on real samples were left out" in result.stdout) is not has_samples
     assert not (checkout / ".venv").exists()

@@ -2,7 +2,12 @@
 
 import hashlib
 import re
+import runpy
+import tomllib
+from importlib import metadata
 from pathlib import Path
+
+import yaml
 
 from pipeline_assets.systems.registry import KINDS
 
@@ -27,3 +32,86 @@ def test_the_changelog_names_every_change_of_a_stage_version() -> None:
 
     assert sections[0].startswith("Unreleased\n")
     assert versions == {name: kind.stage.version for name, kind in KINDS.items()}
+
+
+def test_every_package_with_a_copyleft_licence_is_listed_in_the_readme() -> None:
+    """All extras but `peers` are installed here; a package without metadata about its licence is not seen."""
+    rows = re.findall(r"^\| ([\w, -]+) \| A?L?GPL", (PROJECT / "README.md").read_text(), re.MULTILINE)
+    listed = {name for row in rows for name in row.split(", ")}
+
+    copyleft = set()
+    for package in metadata.distributions():
+        fields = [package.metadata.get(field) or "" for field in ("License-Expression", "License")]
+        classifiers = [name for name in package.metadata.get_all("Classifier", []) if name.startswith("License")]
+        if "GPL" in " ".join([fields[0] or fields[1][:60], *classifiers]):
+            copyleft.add(package.name)
+
+    assert {"wikiextractor", "py7zr", "psycopg2-binary"} <= copyleft
+    assert copyleft <= listed
+
+
+def test_unknown_names_and_addresses_are_marked_blanks() -> None:
+    texts = {name: (PROJECT / name).read_text() for name in ("SECURITY.md", "CITATION.cff", "pyproject.toml")}
+
+    assert not [name for name, text in texts.items() if re.search(r"[\w.]+@[\w-]+\.\w|https?://|orcid", text)]
+    assert "[BLANK: " in texts["SECURITY.md"]
+    assert [author["name"] for author in yaml.safe_load(texts["CITATION.cff"])["authors"]] == ["[BLANK: authors]"]
+
+
+def test_the_citation_has_version_and_licence_of_the_package() -> None:
+    citation = yaml.safe_load((PROJECT / "CITATION.cff").read_text())
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+
+    assert (citation["title"], citation["version"]) == (project["name"], project["version"])
+    assert (citation["license"], citation["abstract"]) == (project["license"], project["description"])
+
+
+def test_the_workflow_has_the_steps_of_ci() -> None:
+    """Without the tests on samples, which no runner has."""
+    step = re.compile(r"^ *(?:- run: )?(make .+)$", re.MULTILINE)
+    workflow = PROJECT / ".github" / "workflows" / "ci.yml"
+
+    steps = [words for words in step.findall((PROJECT / ".ci" / "run").read_text()) if "SAMPLES" not in words]
+
+    assert "make hooks" in steps
+    assert step.findall(workflow.read_text()) == steps
+    assert [words["run"] for words in yaml.safe_load(workflow.read_text())["jobs"]["test"]["steps"][2:]] == steps
+
+
+def test_the_hooks_are_local_and_run_tools_of_the_environment() -> None:
+    config = yaml.safe_load((PROJECT / ".pre-commit-config.yaml").read_text())
+    hooks = [hook for repository in config["repos"] for hook in repository["hooks"]]
+
+    assert {repository["repo"] for repository in config["repos"]} == {"local"}
+    assert [hook["entry"].split(" --")[0] for hook in hooks] == [
+        ".venv/bin/ruff format",
+        ".venv/bin/ruff check",
+        ".venv/bin/mypy",
+    ]
+
+
+def test_the_list_of_files_in_agents_md_is_up_to_date() -> None:
+    names = runpy.run_path(str(PROJECT / ".ci" / "tree.py"))
+    [listed] = names["BLOCK"].findall((PROJECT / "AGENTS.md").read_text())
+
+    assert listed == names["tree"](), "run `make tree`"
+
+
+def test_every_change_in_contributing_md_takes_six_steps_with_files_that_exist() -> None:
+    sections = (PROJECT / "CONTRIBUTING.md").read_text().split("\n## ")[1:]
+
+    assert {section.partition("\n")[0]: len(re.findall(r"^\d\. ", section, re.MULTILINE)) for section in sections} == {
+        "Set up": 6,
+        "Run the quick tests": 6,
+        "Change a golden digest": 6,
+        "Add a filter": 6,
+        "Add a source": 6,
+        "Add an artifact": 6,
+        "Add a system": 6,
+    }
+    paths = re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", "".join(sections))
+    roots = (PROJECT, PROJECT / "pipeline_assets", PROJECT / "pipeline_assets" / "corpus")
+    missing = [
+        path for path in paths if not path.startswith(".venv") and not any((root / path).exists() for root in roots)
+    ]
+    assert missing == []
