@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -326,29 +325,41 @@ def materialize(
     languages: tuple[str, str],
     source: sample.SampleSource,
     folder: Path,
+    replace: bool = False,
     **others: object,
 ) -> Path:
     """For notebooks: the manifest of a sample in a folder of its own, drawn at once.
 
+    A sample is frozen: the request that it was drawn by returns it, and reads no file.
+
     Args:
         splits: parts for train, val and test.
         filters: None for none; else what differs from the usual ones.
+        replace: Draw again, and replace the sample in the folder.
         others: keys of `SampleRecipe`: algorithm, duplicates, weight.
     Raises:
-        UsageError, InputError: as `write_sample`; a value that no recipe may have.
+        UsageError, InputError: as `write_sample`; a value that no recipe may have; the folder has the sample of
+            another request, or an edited one.
     """
     asked = {"k": k, "seed": seed, "filters": None if filters is None else dict(filters), **others}
     asked["languages"] = dict(zip(("src", "tgt"), languages, strict=True))
     asked["splits"] = dict(zip(SPLITS, splits, strict=True))
-    recipe = sample.SampleRecipe.of(asked, "materialize")
+    recipe, manifest = sample.SampleRecipe.of(asked, "materialize"), folder / sample.MANIFEST
+    if not replace and manifest.exists() and manifest.with_name(sample.MANIFEST_META).exists():
+        differences = sample.read_sample(manifest).differences(recipe, source, [file.name for file in files])
+        if differences:
+            fix = "give another folder, or replace=True to draw the sample again"
+            raise UsageError(f"the frozen sample differs: {'; '.join(differences)}", manifest, fix)
+        return manifest
     cursor = new_cursor(recipe)
     for _ in draw(files, recipe, cursor, SeenUids(), _CHUNK_ROWS):
         pass
     data, meta = _sampled(cursor, recipe, source, datetime.datetime.now(datetime.UTC), folder)
     durable.make_folder(folder)
-    durable.write_durably(folder / sample.MANIFEST, data)
+    durable.remove(folder / sample.MANIFEST_META)  # it comes last: a sample is whole, or none
+    durable.write_durably(manifest, data)
     durable.write_durably(folder / sample.MANIFEST_META, meta.to_bytes())
-    return folder / sample.MANIFEST
+    return manifest
 
 
 def _sampled(
@@ -373,12 +384,8 @@ def _sampled(
     lines.sort(key=lambda line: (SPLITS.index(line.split), line.uid, line.file, line.row))
     data = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
     splits = [line.split for line in lines]
-    content: dict[str, Any] = recipe.content()
     meta = {
-        **msgspec.structs.asdict(source),
-        **content["languages"],
-        **{name: content[name] for name in ("k", "seed", "algorithm", "filters", "duplicates", "weight")},
-        "filters_sha256": recipe.filters_sha256,
+        **sample.request_meta(recipe, source),
         "rows_seen": cursor.rows,
         "ledger": ledger.to_json(),
         "split_sizes": {split: splits.count(split) for split in SPLITS},

@@ -200,7 +200,7 @@ _META_FILE: OwnFile[EncodeMeta] = OwnFile("description of a token cache", 1 << 2
 
 
 def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: Path | str | None = None) -> TokenCache:
-    """The cache in a folder; no id is read.
+    """The cache in a folder; no id is read. Its model must be the one that encoded the ids.
 
     Args:
         experiment_id, manifest: what it must have been made by and of; None for any.
@@ -227,6 +227,12 @@ def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: P
     )
     if not fits:
         raise InputError("its files don't fit together", folder, _MEND)
+    model = folder / MODEL
+    sha256 = file_sha256(model) if model.is_file() else "missing"
+    if sha256 != meta.sha256:
+        raise InputError(
+            f"sha256 of the model is {sha256}, of the one that encoded the ids {meta.sha256}", model, _MEND
+        )
     if experiment_id not in (None, meta.experiment_id):
         raise InputError(f"it is of experiment {meta.experiment_id}, asked for {experiment_id}", folder, ENCODE_FIX)
     if (
@@ -304,7 +310,8 @@ def encode(manifest_path: Path | str, spm_model: Path | str | None, out_dir: Pat
         raise UsageError("there is no such file", spm_model, NO_MODEL)
     if spm_model is not None and "model_sha256" not in recipe:
         is_there = (out_dir / ENCODE_META).exists()
-        recipe["model_sha256"] = open_cache(out_dir).meta.sha256 if is_there else file_sha256(spm_model)
+        known = _META_FILE.read(out_dir / ENCODE_META).sha256 if is_there else file_sha256(spm_model)
+        recipe["model_sha256"] = known
     files, _ = _encoded(read_sample(Path(manifest_path)), EncodeRecipe.of(recipe, "encode"), spm_model)
     durable.remove(out_dir / ENCODE_META)  # it comes last: a cache is whole, or none
     for name, data in files.items():

@@ -202,3 +202,20 @@ def test_a_cache_whose_files_are_of_two_is_refused(manifest: Path, cache: Path, 
     assert "it was encoded of a manifest of sha256" in refusal(
         lambda: open_cache(cache, manifest=tmp_path / "manifest.jsonl")
     )
+
+
+@pytest.mark.parametrize("edit", ["change", "remove"])
+def test_a_cache_whose_model_was_edited_is_refused(manifest: Path, cache: Path, tmp_path: Path, edit: str) -> None:
+    other = encode(manifest, cache / "spm.model", tmp_path / "cache")
+    model = other / "spm.model"
+    data, recorded = model.read_bytes(), json.loads((other / "ENCODE.meta.json").read_bytes())["sha256"]
+    model.unlink()
+    if edit == "change":
+        model.write_bytes(data[:-1] + b"?")
+
+    sha256 = hashlib.sha256(model.read_bytes()).hexdigest() if edit == "change" else "missing"
+    assert refusal(lambda: open_cache(other)) == (
+        f"{model}: sha256 of the model is {sha256}, of the one that encoded the ids {recorded}; "
+        "make it again: an artifact by `corpusmill rebuild --put-back`"
+    )
+    assert open_cache(encode(manifest, cache / "spm.model", other)).meta.sha256 == recorded
