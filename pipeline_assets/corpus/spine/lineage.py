@@ -30,8 +30,9 @@ from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, StageVersion, seal_holds
 from pipeline_assets.corpus.spine.staging import target_of
 
-# Folders of a data root that artifacts lie in; `systems.registry.add_system` adds those of further systems.
-AREAS = ["corpora", "selections", "megatron", "stage_a", "nemotron"]
+# Folders of a data root with artifacts. Code that opens an artifact may import no system, so those of the project's own
+# systems are named here; `systems.registry.add_system` adds those of others.
+AREAS = ["corpora", "selections", "megatron", "stage_a", "nemotron", "stage2", "parallel_text"]
 COPIES = "manifests"
 # A command that makes things of folders given to it has no --data: it looks where what it makes will lie.
 IN_ANOTHER_ROOT = key(

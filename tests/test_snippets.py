@@ -1,0 +1,139 @@
+"""Every Python snippet of README, docs and the notebook module runs as it is written, in a process of its own."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from answers import blocks_of
+
+from pipeline_assets import notebook
+from pipeline_assets.corpus.parallel_text.draw import materialize
+from pipeline_assets.corpus.parallel_text.pairs import TranslationFile
+from pipeline_assets.corpus.parallel_text.sample import SampleSource
+from pipeline_assets.corpus.parallel_text.token_cache import encode
+from pipeline_assets.corpus.recipes.drive import run_targets
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.systems.registry import read_recipe
+
+PROJECT = Path(__file__).parents[1]
+HERE = Path(__file__).parent
+SECONDS_TO_LOAD = {"datasets", "megatron.core.datasets.indexed_dataset", "pipeline_assets.corpus.batching"}
+OPTIONAL = {"torch": "pipeline_assets.corpus.batching", "duckdb": "duckdb", "megatron.core": "megatron.core"}
+TIMEOUT_S = 240
+
+
+def imports_of(code: str) -> set[str]:
+    """List the modules that a snippet imports."""
+    statements = [*ast.walk(ast.parse(code))]
+    plain = {alias.name for node in statements if isinstance(node, ast.Import) for alias in node.names}
+    return plain | {str(node.module) for node in statements if isinstance(node, ast.ImportFrom)}
+
+
+def snippets() -> list[object]:
+    """Collect the snippets by page; those that load a large library are slow."""
+    pages = (PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md")))
+    named = [(f"{page.stem}-{n}", code) for page in pages for n, code in enumerate(blocks_of(page, "python"), 1)]
+    lines = str(notebook.__doc__).splitlines(keepends=True)
+    named.append(("notebook", "".join(line.removeprefix("    ") for line in lines if line.startswith("    "))))
+    return [
+        pytest.param(code, id=name, marks=[pytest.mark.slow] if imports_of(code) & SECONDS_TO_LOAD else [])
+        for name, code in named
+    ]
+
+
+@pytest.fixture(scope="module")
+def user_folder(tmp_path_factory: pytest.TempPathFactory, demo_root: Path) -> Path:
+    """Create a folder with the data roots and files that the snippets name. Snippets only add to it."""
+    folder = tmp_path_factory.mktemp("user")
+    data, out = folder / "data", folder / "out"
+    build_notes(folder, data)
+    (data / "stage_a" / "stage_a_v1").symlink_to("notes")
+    for name in ("corpora", "megatron"):
+        (data / name).symlink_to(demo_root / name)
+    build_pairs(folder, data)
+    build_mixture(folder, out)
+    build_token_files(folder, out)
+    return folder
+
+
+def build_notes(folder: Path, data: Path) -> None:
+    notes = folder / "notes"
+    notes.mkdir()
+    rows = [{"text": f"Row {row} is about the {row * row % 97} ships of harbour {row % 13}."} for row in range(300)]
+    (notes / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = {
+        "system": "stage_a",
+        "name": "notes",
+        "sources": [{"kind": "local", "source": "notes", "path": str(notes), "files": ["*.jsonl"]}],
+        "dedup": {},
+        "pack": {"seq_len": 64},
+    }
+    recipe["sources"][0] |= {"domain": "letters", "license_tag": "cc0-1.0"}
+    path = data / "recipes" / "notes.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(yaml.safe_dump(recipe))
+    assert [*run_targets(read_recipe(path, data), Run(data, RunSettings(workers=0)))]
+
+
+def build_pairs(folder: Path, data: Path) -> None:
+    sys.path.insert(0, str(HERE / "corpus" / "parallel_text"))
+    from pairs_data import made_row
+
+    path = folder / "pairs" / "train.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps({"translation": made_row(row)}) + "\n" for row in range(200)))
+    source = SampleSource(dataset="local", revision="", splits=("train",))
+    files = [TranslationFile(path.name, lambda: path)]
+    sample = materialize(files=files, languages=("fr", "en"), source=source, folder=folder / "drawn")
+    encode(sample, None, data / "parallel_text" / "wmt14_fr_en" / "token_cache")
+
+
+def build_mixture(folder: Path, out: Path) -> None:
+    from stage2_build import build, write_local_mixture
+
+    build(write_local_mixture(folder), out)
+    (out / "stage2" / "R").symlink_to("local")
+    for name, corpus in (("refinedweb", "first"), ("code", "second")):
+        (out / "stage2" / "local" / "shards" / name).symlink_to(corpus)
+
+
+def build_token_files(folder: Path, out: Path) -> None:
+    sys.path[:0] = [str(HERE / "corpus" / name) for name in ("scoring", "nemotron")]
+    from subsets_made import scored, subsets_of, talk
+
+    rows = [talk(f"row-{number}") for number in range(4)]
+    split = scored(folder, "math/low", rows, [float(number) for number in range(4)])
+    subsets = subsets_of(folder / "made", [split], {"anchor": {"percentile": [0, 100]}}, tokens=True)
+    target = out / "nemotron" / "nemotron_scored" / "training_subsets"
+    target.parent.mkdir(parents=True)
+    target.symlink_to(subsets.folder)
+
+
+@pytest.mark.parametrize("code", snippets())
+def test_a_snippet_runs_in_a_fresh_process(code: str, user_folder: Path, demo_root: Path) -> None:
+    for package, module in OPTIONAL.items():
+        if module in {name[: len(module)] for name in imports_of(code)}:
+            pytest.importorskip(package, reason=f"{package} is not installed")
+    commit = next((demo_root / "corpora" / "fineweb_edu").glob("*/shards")).parent
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "HF_HUB_OFFLINE": "1", "HF_HOME": str(user_folder / "hf")}
+
+    result = subprocess.run(
+        [sys.executable, "-c", code.replace("<commit>", commit.name)],
+        cwd=user_folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+
+    assert result.returncode == 0, result.stderr
+
+
+def test_pages_have_snippets() -> None:
+    assert len(snippets()) >= 12
