@@ -190,7 +190,7 @@ def test_a_tokenizer_of_another_hash_is_a_no(corpusmill: Corpusmill) -> None:
             {"snapshot.revision": "0" * 40},
             2,
             f"{demo.DATASET} on {{hub}}: it has no revision {'0' * 40}; "
-            f"run `corpusmill pin {demo.DATASET}` for its head",
+            f"run `corpusmill pin {demo.DATASET}` for its head, with --recipe NAME to move the pin of a recipe",
         ),
         (
             {},

@@ -18,7 +18,11 @@ AGENTIC = "nvidia/Nemotron-Agentic-v1"
     ("options", "status", "line"),
     [
         (["--split", "tool_caling"], 2, f"{AGENTIC}: there is no split 'tool_caling'; did you mean tool_calling?"),
-        (["--revision", "f" * 40], 2, f"it has no revision {'f' * 40}; run `corpusmill pin {AGENTIC}` for its head"),
+        (
+            ["--revision", "f" * 40],
+            2,
+            f"it has no revision {'f' * 40}; run `corpusmill pin {AGENTIC}` for its head, with",
+        ),
         (["--revision", "v2"], 2, "it has no revision v2; run"),
         (["--max-records", "0"], 2, "--max-records: it is '0'; give 1 or more"),
     ],
@@ -121,11 +125,12 @@ def test_other_choices_for_the_same_rows_ask_before_they_replace(
 
 
 def test_the_shipped_recipe_says_how_it_is_pinned(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    result = corpusmill("run", "nemotron_v1", "--data", tmp_path, "--partition", "nemotron-science-v1/MCQ")
+    partition = "nemotron-math-v2-harmony-tools/high_part00"
+    result = corpusmill("run", "nemotron_v1", "--data", tmp_path, "--partition", partition)
 
     assert result.returncode == 2
     assert only_line(result).startswith(
-        "nvidia/Nemotron-Science-v1: no revision is pinned yet; run corpusmill pin nvidia/Nemotron-Science-v1 --recipe"
+        "radna0/nemotron-math-v2-harmony-tools: no revision is pinned yet; run corpusmill pin radna0/nemotron-math-v2"
     )
 
 

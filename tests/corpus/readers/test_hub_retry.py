@@ -28,7 +28,10 @@ def test_a_commit_or_a_file_that_the_hub_does_not_have_says_so(
     with pytest.raises(UsageError) as no_more:
         published.fetch("data/large.bin")
 
-    where, cure = f"maker/pages on {published.hub.endpoint}", "run `corpusmill pin maker/pages` for its head"
+    where, cure = (
+        f"maker/pages on {published.hub.endpoint}",
+        "run `corpusmill pin maker/pages` for its head, with --recipe NAME to move the pin of a recipe",
+    )
     assert str(no_file.value) == (
         f"{where}: the commit has no such file; delete the cached listing, or pin a new commit"
     )

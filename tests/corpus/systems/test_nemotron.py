@@ -9,7 +9,7 @@ import yaml
 from nemotron_hub import SHIPPED, SPLITS
 
 from pipeline_assets.corpus.nemotron.sections import DatasetSection
-from pipeline_assets.corpus.nemotron.splits import partition_key
+from pipeline_assets.corpus.nemotron.splits import find_splits, partition_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import RunSettings
@@ -180,3 +180,12 @@ def test_a_dataset_that_nobody_pinned_is_refused_with_the_command_that_pins_it(t
 
     with pytest.raises(UsageError, match="maker/chats: no revision is pinned yet; run corpusmill pin maker/chats"):
         KINDS["nemotron/raw"].build(recipe.targets()[0], run)
+
+
+def test_shipped_recipes_name_commits_and_the_splits_of_parquet_files() -> None:
+    recipes = [read_recipe(path) for path in sorted(SHIPPED.parent.glob("*.yaml"))]
+    unpinned = {dataset for recipe in recipes for dataset, revision in recipe.revisions() if revision == UNPINNED}
+    files = [f"data/{name}.parquet" for name in ("high_part00", "high_part01", "high_part02", "medium", "low")]
+
+    assert unpinned == {"radna0/nemotron-math-v2-harmony-tools"}
+    assert sorted(find_splits(files, "", "math")) == sorted(SPLITS["nvidia/Nemotron-Math-v2"])
