@@ -49,6 +49,7 @@ _KNOBS = {
     "CANDIDATE_SUBDIR": "--pool-subdir",
     "MODEL_NAME": "--model",
     "MODEL_REVISION": "--revision",
+    "TOKENIZER_NAME": "--tokenizer",
     "MAX_LENGTH": "--max-length",
     "BATCH_SIZE": "--batch-tokens",
     "MAX_RECORDS": "--max-records",
@@ -222,7 +223,8 @@ def batch_tokens(variables: Mapping[str, str]) -> str:
 @app.local_entrypoint()
 def main(out_dir: str = "data", dry_run: bool = False) -> None:
     """Scores pools of a hub as the environment says: CANDIDATE_DATASET_ID, CANDIDATE_REVISION (its head),
-    CANDIDATE_SUBDIR, MODEL_NAME, MODEL_REVISION (its head), MAX_LENGTH, BATCH_SIZE (see `batch_tokens`), MAX_RECORDS.
+    CANDIDATE_SUBDIR, MODEL_NAME, MODEL_REVISION (its head), TOKENIZER_NAME (`model` or `o200k_harmony`), MAX_LENGTH,
+    BATCH_SIZE (see `batch_tokens`), MAX_RECORDS.
     """
     from pipeline_assets.cli import main as corpusmill
     from resources import modal_launcher
@@ -231,6 +233,8 @@ def main(out_dir: str = "data", dry_run: bool = False) -> None:
     variables = {"MODEL_NAME": "unsloth/gpt-oss-120b", **{name: value for name, value in os.environ.items() if value}}
     if "CANDIDATE_DATASET_ID" not in variables:
         sys.exit("CANDIDATE_DATASET_ID: it is not set; set it to owner/name of pools on the hub")
+    if variables.get("TOKENIZER_NAME") == variables["MODEL_NAME"]:
+        variables["TOKENIZER_NAME"] = "model"
     if "BATCH_SIZE" in variables:
         try:
             variables["BATCH_SIZE"] = batch_tokens(variables)

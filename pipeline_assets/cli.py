@@ -163,11 +163,12 @@ def command(group: typer.Typer, name: str, help: str, load: Callable[[], Callabl
 
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             parameters = self.get_params(ctx)
-            own = {option for parameter in parameters for option in parameter.opts}
+            own = {option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
             several = [one for one in parameters if getattr(one, "multiple", False)]
+            args = without_settings(args, own)
             if all(parameter.param_type_name == "option" for parameter in parameters):
                 args = each_with_its_option(args, {option for one in several for option in one.opts})
-            return super().parse_args(ctx, without_settings(args, own))
+            return super().parse_args(ctx, args)
 
     group.command(name, cls=Lazy, help=help, short_help=None if group is app else help)(lambda: None)
 
@@ -294,7 +295,8 @@ def _fail(error: InputError) -> None:
 
 
 def without_settings(words: Iterable[str], own: Collection[str] = (), leading: bool = False) -> list[str]:
-    """The words but for settings, which become variables, and options by the names that the command knows.
+    """The words but for settings, which become variables, and options by the names that the command knows, also where
+    they are typed with underscores, `--out_dir`.
 
     Args:
         own: options that the command has itself: they stay.
@@ -306,6 +308,9 @@ def without_settings(words: Iterable[str], own: Collection[str] = (), leading: b
     waiting = iter(words)
     for word in waiting:
         name, separator, value = word.partition("=")
+        hyphenated = name.replace("_", "-")
+        if name.startswith("--") and name not in own and hyphenated in {*own, *_SETTINGS, *_OTHER_NAMES}:
+            name, word = hyphenated, hyphenated + separator + value
         if name not in own and _OTHER_NAMES.get(name) in own:
             name = _OTHER_NAMES[name]
             word = name + separator + value

@@ -187,7 +187,11 @@ def test_tokenizer_check_knows_a_model_and_refuses_another_hash(out: Path, tmp_p
     assert json.loads(found.stdout)["is_expected"]
     assert typed("tokenizer", "check", model).stdout == found.stdout
 
-    wrong = typed("stage2", "tokenizer", "check", "--tokenizer-path", model, "--expected-sha256", "0" * 64)
+    words = ("--tokenizer_path", model, "--expected_sha256", "0" * 64, "--metadata_json", told)
+    wrong = typed("stage2", "tokenizer", "check", *words)
+    record = json.loads(told.read_text())
+    assert (record["sha256"], record["expected_sha256"]) == (json.loads(found.stdout)["sha256"], "0" * 64)
+    assert not record["is_expected"]
     assert wrong.returncode == 1 and f"pinned {'0' * 64}" in wrong.stderr
 
 

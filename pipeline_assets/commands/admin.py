@@ -15,7 +15,8 @@ from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, as_
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.systems.registry import SYSTEMS, read_recipe, recipe_class, recipe_path, recipe_paths
 from resources import loopback_hub
@@ -137,18 +138,27 @@ def check(
     metadata_json: Annotated[Path | None, typer.Option(help="Write what was found to this file.")] = None,
 ) -> None:
     """Example: corpusmill tokenizer check o200k_base.tiktoken"""
-    from pipeline_assets.corpus.tokens.families import describe_sentencepiece
+    from pipeline_assets.corpus.tokens.families import describe_sentencepiece, expected_hash
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, describe_tokenizer
 
     if not path.is_file():
         raise UsageError("there is no such file", path, "give a .tiktoken or .model file")
-    if path.suffix == ".model":
-        description = describe_sentencepiece(path, expected_sha256)
-    else:
-        description = describe_tokenizer(path, expected_sha256 or VOCABULARY_SHA256)
+    is_model = path.suffix == ".model"
+    expected = expected_hash(path, expected_sha256) if is_model else expected_sha256 or VOCABULARY_SHA256
+    refusal: InputError | None = None
+    try:
+        description = describe_sentencepiece(path, expected) if is_model else describe_tokenizer(path, expected)
+    except InputError as error:
+        if isinstance(error, UsageError):
+            raise
+        refusal, sha256 = error, file_sha256(path)
+        description = {"file": path.name, "bytes": path.stat().st_size, "sha256": sha256, "expected_sha256": expected}
+        description |= {"is_expected": sha256 == expected, "error": str(error)}
     text = json.dumps(description, indent=1, sort_keys=True)
     if metadata_json is not None:
         durable.write_durably(metadata_json, text.encode() + b"\n")
+    if refusal is not None:
+        raise refusal
     echo(text)
 
 

@@ -1,6 +1,7 @@
 """nemotron: what the rows of the Nemotron datasets are, their texts, and others of their layout."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -28,18 +29,22 @@ from pipeline_assets.corpus.nemotron.split_pin import splits_of_folder, splits_o
 from pipeline_assets.corpus.nemotron.splits import dataset_key, no_such_split, partition_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.files import write_recipe_of
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import DeniedError, InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage, root_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.corpus.spine.recipe import read_yaml, upstream_first
+from pipeline_assets.corpus.spine.recipe import UNPINNED, read_yaml, upstream_first
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.systems.nemotron import (
     CANDIDATE_POOLS,
     DEDUPLICATED,
     HF_LAYOUT,
+    INVENTORY,
+    METADATA_COVERAGE,
     NORMALIZED_SHARDS,
+    POOL_REPORT,
     NemotronRecipe,
     pools_of,
     rows_that_stay,
@@ -125,16 +130,60 @@ def run_all(
     run = flags.run(_root_beside(out_dir, ""))
     content: dict[str, Any] = read_yaml(PROJECT_RECIPES / "nemotron_v1.yaml")
     place = run.root / "recipes" / f"{_ALL}.yaml"
-    known = NemotronRecipe.read(place).revisions() if place.exists() and not flags.replace else []
+    known = NemotronRecipe.read(place).datasets if place.exists() and not flags.replace else ()
+    pinned = {one.dataset: one for one in known if one.revision != UNPINNED}
     for section in content["datasets"]:
-        section["revision"] = dict(known).get(section["dataset"]) or run.hub_for("a dataset").resolve(
-            section["dataset"]
-        )
+        earlier = pinned.get(section["dataset"])
+        if earlier is not None:
+            section |= {"revision": earlier.revision, "splits": list(earlier.splits)}
+        else:
+            section |= _at_head(section, run.hub_for("a dataset"))
+        efforts = set(EFFORTS.get(section["dataset"], {}).values())
+        section["reasoning_effort"] = {
+            split: effort for split in section["splits"] for effort in efforts if split.startswith(effort)
+        }
         echo(f"{section['dataset']} at {section['revision']}", err=True)
     content["scan"] |= {"max_rows": max_records}
     content["rows"] |= {"max_rows": max_records}
     recipe, path = write_recipe_of(NemotronRecipe, content | {"name": _ALL}, run.root, "nemotron", run.replace)
-    build.build_recipe(recipe, path, run, strict=flags.strict)
+    try:
+        build.build_recipe(recipe, path, run, strict=flags.strict)
+    except InputError as error:
+        if not isinstance(error, RetryableError) or isinstance(error, DeniedError):
+            _report_on_built(recipe, run)
+        raise
+
+
+def _at_head(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
+    """Return the commit and the splits that a dataset of the shipped recipe has now.
+
+    A dataset that cannot be read keeps its splits, or has no commit: its own build fails with the reason, others go on.
+    """
+    revision = UNPINNED
+    try:
+        revision = hub.resolve(section["dataset"])
+        there = list(splits_on_hub(hub, section["dataset"], revision))
+    except InputError as error:
+        if isinstance(error, RetryableError) and not isinstance(error, DeniedError):
+            raise
+        tell([f"{section['dataset']}: {error}"], err=True)
+        return {"revision": revision}
+    shipped = [split for split in section["splits"] if split in there]
+    return {"revision": revision, "splits": [*shipped, *(split for split in there if split not in shipped)]}
+
+
+def _report_on_built(recipe: NemotronRecipe, run: Run) -> None:
+    """Build the reports of the datasets whose pools are sealed, in folders of their own; print which are missing."""
+    sealed = [target for target in recipe.targets() if target.is_settled(run.root)]
+    missing = {dataset_key(section.dataset) for section in recipe.datasets}
+    missing -= {str(target.partition) for target in sealed if target.kind == CANDIDATE_POOLS.name}
+    for report, kind in ((METADATA_COVERAGE, INVENTORY), (POOL_REPORT, CANDIDATE_POOLS)):
+        upstream = [target for target in sealed if target.kind == kind.name]
+        if upstream:
+            made = build.build_targets(
+                [report.target(f"{recipe.name}_partial", {}, upstream)], replace(run, replace=True)
+            )
+            tell([f"{made.folder}  without {', '.join(sorted(missing))}"])
 
 
 def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:

@@ -7,19 +7,30 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from pipeline_assets.commands.options import sealed_below
 from pipeline_assets.commands.terminal import OptionalRoot, as_bytes, counted, data_root, echo, log_to_stderr, tell
 from pipeline_assets.corpus.recipes.run import Run, hub_of
 from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.files import unreplaced
 from pipeline_assets.corpus.spine.lineage import Lineage
+from pipeline_assets.corpus.spine.manifest import FILE_NAME
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.publishing.hub_repo import HubRepo
 
+_PUBLISHED = {
+    f"nemotron/{name}"
+    for name in ("normalized_shards", "hf_layout", "deduplicated", "candidate_pools", "nll_scores", "training_subsets")
+}
+_SHOWN = 8
+
 
 def publish(
     repo: Annotated[str, typer.Argument(help="owner/name on the hub; made if it isn't there.")],
-    folder: Annotated[Path, typer.Argument(help="Sealed folder of inventories, rows, pools or subsets.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Sealed folder of inventories, rows, pools or subsets, or around one.")
+    ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be sent; send nothing.")] = False,
     public: Annotated[bool, typer.Option("--public", help="A repo that is made can be read by anybody.")] = False,
     allow_unknown_licences: Annotated[
@@ -36,6 +47,7 @@ def publish(
     from pipeline_assets.corpus.publishing.publish import publish as send
 
     log_to_stderr()
+    folder = _publishable(folder)
     sealed_manifest(folder)
     place = HubRepo.of(repo, hub_of(data_root(folder, data), os.environ), token_of(os.environ))
     with unreplaced(folder), place.limits():
@@ -47,6 +59,25 @@ def publish(
             done = send(made, place, private=not public, onto=onto, replaces=replace)
             sent = f"{counted(done.commits, 'commit')} made, {as_bytes(done.bytes)} sent"
             tell([f"{repo} at {done.commit}: {sent}; read back" if done.commits else f"{repo}: all is there already"])
+
+
+def _publishable(folder: Path) -> Path:
+    """Return the folder itself if it is sealed, else the only one below it whose rows are derived into no others.
+
+    Raises:
+        UsageError: There are none, or several.
+    """
+    if (folder / FILE_NAME).exists():
+        return folder
+    found = {place: open_artifact(place).manifest for place in sealed_below(folder)}
+    found = {place: manifest for place, manifest in found.items() if manifest.kind in _PUBLISHED}
+    used = {entry["digest"] for manifest in found.values() for entry in manifest.identity.upstream}
+    last = [place for place, manifest in found.items() if manifest.digest not in used]
+    if len(last) != 1:
+        names = ", ".join(str(place) for place in last[:_SHOWN]) or "none"
+        raise UsageError(f"expected one folder to publish, got {len(last)}: {names}", folder, "give one of them")
+    tell([f"publishing {last[0]}"], err=True)
+    return last[0]
 
 
 def _state(place: "HubRepo", parent: str | None, owners: Collection[str], public: bool) -> Iterator[str]:

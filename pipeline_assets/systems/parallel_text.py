@@ -85,7 +85,7 @@ def _meant(target: Target, run: Run) -> list[HubFile]:
     pinned yet, or a split has no file; InputError: from the hub.
     """
     recipe, hub = target.recipe, run.hub_for("this translation set")
-    raw_pin.refuse_unpinned(recipe["dataset"], recipe["revision"], target.name.partition("/")[0])
+    raw_pin.refuse_unpinned(recipe["dataset"], recipe["revision"], target.name.partition("/")[0], hub)
     listed = hub.list_files(recipe["dataset"], recipe["revision"])
     found = set[HubFile]()
     for pattern in recipe["files"]:

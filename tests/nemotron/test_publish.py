@@ -1,6 +1,7 @@
 """Six datasets of a hub to six published ones, by a recipe and by the command; killed for good in the middle."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -175,13 +176,17 @@ def test_killed_for_good_the_same_command_goes_on(
 
 
 def test_what_would_be_sent_is_told_and_not_sent(
-    root: Path, hub: KillingHub, env: dict[str, str], corpusmill: Corpusmill
+    root: Path, hub: KillingHub, env: dict[str, str], corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
     pools, words = root / "nemotron/mine/candidate_pools/nemotron-agentic-v1", ["nemotron", "publish"]
 
     done = corpusmill(*words, "loopback/tried", pools, "--dry-run", env=env)
 
     assert done.returncode == 0 and "will be made, private" in done.stdout and "commit 2 of 2" in done.stdout
+    alone = shutil.copytree(pools, tmp_path / "around" / "one" / "pools").parents[1]
+    found = corpusmill(*words, "loopback/tried", alone, "--dry-run", "--data", root, env=env)
+    around = corpusmill(*words, "loopback/tried", root / "nemotron/mine/candidate_pools", "--dry-run", env=env)
+    assert found.returncode == 0 and around.returncode == 2 and "expected one folder to publish, got 6" in around.stderr
     assert not (hub.folder / "datasets" / "loopback" / "tried").exists()
 
 
@@ -213,6 +218,21 @@ def test_heads_are_looked_up_once(hub: KillingHub, env: dict[str, str], corpusmi
 
     assert (first.returncode, again.returncode) == (0, 0), again.stderr[-2000:]
     assert "built " not in again.stdout and hub.requests == []
+
+
+def test_reports_cover_the_datasets_that_worked(env: dict[str, str], corpusmill: Corpusmill, tmp_path: Path) -> None:
+    write_datasets(tmp_path / "hub")
+    (tmp_path / "hub/datasets/nvidia/Nemotron-Science-v1/.gated").touch()
+    words = ("nemotron", "run-all", "--max_records", "2", "--out_dir", tmp_path / "out")
+    with LoopbackHub(tmp_path / "hub") as served:
+        done = corpusmill(*words, env={**env, "HF_ENDPOINT": served.endpoint, "HF_TOKEN": ""})
+
+    assert done.returncode == 1, done.stderr[-2000:]
+    assert "accept its terms on " in done.stderr and "no revision is pinned" not in done.stderr
+    reports = tmp_path / "out/nemotron/nemotron_all_partial"
+    report = json.loads((reports / "pool_report/report.json").read_text())
+    assert len(report["datasets"]) == 5 and "nemotron-science-v1" not in report["datasets"]
+    assert f"{reports / 'pool_report'}  without nemotron-science-v1" in done.stdout
 
 
 def test_a_folder_without_rows_is_told(corpusmill: Corpusmill, tmp_path: Path) -> None:

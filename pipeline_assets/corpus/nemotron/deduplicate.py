@@ -27,6 +27,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -296,7 +297,7 @@ def deduplicate_split(
         _Shard(name, path, rows.path(path), gone[name], refused[name], decided[name]) for path, name in names.items()
     ]
     settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
-    work = functools.partial(deduplicate_rows, has_looked=near is not None, drops=drops)
+    work = functools.partial(deduplicate_rows, drops=drops)
     receipts = list(run_stage("deduplicate", work, shards, building, settings))
     dropped = gather_lines(building, [receipt.files[1] for receipt in receipts], DROPPED_FILE, settings.zstd_level)
     counts = total_counts(receipts)
@@ -335,12 +336,9 @@ def _by_shard(
     return paths
 
 
-def deduplicate_rows(shard: _Shard, window: Window, folder: BuildFolder, has_looked: bool, drops: bool) -> Receipt:
+def deduplicate_rows(shard: _Shard, window: Window, folder: BuildFolder, drops: bool) -> Receipt:
     """Files: the rows, those that went. Counts: `rows`, `documents`, `dropped/<reason>`, `near_duplicate` (also those
     that are tagged alone), `tokens`, `completion_tokens`.
-
-    Args:
-        has_looked: whether anybody looked for near duplicates.
     """
     dropped_name = f"{WORK}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0, **{_NEAR: 0}, **dict.fromkeys(_SUMS, 0))
@@ -364,7 +362,7 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: BuildFolder, has_loo
                     stays[row] = False
                     counts[dropped_key(leaves.reason)] += 1
                     dropped.write_lines(_encoder.encode_lines([leaves]), 1)
-            kept = _tagged(table.filter(mask(stays)), tags, has_looked)
+            kept = _tagged(table.filter(mask(stays)), tags)
             counts.update(rows=table.num_rows, documents=kept.num_rows)
             counts.update({name: int(numbers(kept[column]).sum()) for name, column in _SUMS.items()})
             if kept.num_rows:  # `datasets` reads no row group without rows
@@ -396,10 +394,10 @@ def _dropped(
     return DroppedRow(file, place, found.reason, found.detail, row_id, shard, shard_row)
 
 
-def _tagged(table: pa.Table, tags: Sequence[Decision | None], has_looked: bool) -> pa.Table:
+def _tagged(table: pa.Table, tags: Sequence[Decision | None]) -> pa.Table:
     """Rows with what was decided of each."""
-    found = {
-        "quality_is_duplicate": [tag is not None for tag in tags] if has_looked else [None] * len(tags),
+    found: dict[str, list[Any]] = {
+        "quality_is_duplicate": [tag is not None for tag in tags],
         "quality_duplicate_of": [None if tag is None else tag.duplicate_of for tag in tags],
         "quality_similarity": [None if tag is None else tag.similarity for tag in tags],
     }

@@ -366,7 +366,7 @@ class RowQuality(NamedTuple):
         completion_nonempty: see `has_completion`.
         valid_tool_schema: `calls_fit_tools`; null where it can't be told: the text is no Harmony, or it came as text
             that has calls, from a row without tools.
-        is_duplicate, duplicate_of, similarity: null; who finds duplicates sets them.
+        is_duplicate, duplicate_of, similarity: false and null before deduplication, which sets them.
         repetition: `repeated_fraction` of its tokens.
         empty_messages: of whatever role; whether the last one is empty is told by `completion_nonempty`.
         known_channels: null where the text is no Harmony.
@@ -377,7 +377,7 @@ class RowQuality(NamedTuple):
     valid_harmony: bool
     completion_nonempty: bool
     valid_tool_schema: bool | None
-    is_duplicate: bool | None
+    is_duplicate: bool
     duplicate_of: str | None
     similarity: float | None
     length: Length
@@ -405,7 +405,7 @@ def row_quality(text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | No
         is_valid,
         has_completion(text.parsed, loss),
         calls_fit_tools(calls, tools) if can_tell else None,
-        None,
+        False,
         None,
         None,
         length_of(len(encoded.ids)),

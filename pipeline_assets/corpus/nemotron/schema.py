@@ -73,7 +73,7 @@ _COLUMNS: dict[str, tuple[pa.DataType, str]] = {
         _TRUTH,
         "Whether all calls fit the tools that the row declares; null where it can't be told.",
     ),
-    "quality_is_duplicate": (_TRUTH, "Whether a row that stays asks nearly the same; null where nobody looked."),
+    "quality_is_duplicate": (_TRUTH, "Whether a kept row asks nearly the same; false before deduplication."),
     "quality_duplicate_of": (_TEXT, "That row: its dataset, split and id."),
     "quality_similarity": (_FLOAT, "Jaccard similarity of what both ask."),
     "quality_length": (_TEXT, "`short` (below 128 tokens), `long` (above 16,384) or `normal`."),

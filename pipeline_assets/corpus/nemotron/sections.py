@@ -126,7 +126,7 @@ class NormaliseRules:
 
 NORMALISE_STAGE = StageVersion("nemotron_normalise", 5)
 PROMPTS_STAGE = StageVersion("nemotron_prompts", 1)
-DEDUPLICATED_STAGE = StageVersion("nemotron_deduplicated", 1)
+DEDUPLICATED_STAGE = StageVersion("nemotron_deduplicated", 2)
 SHARD_BYTES = 1 << 27  # of a split, that become one Parquet file
 
 

@@ -119,7 +119,7 @@ def _pin_of_hub(target: Target, run: Run) -> BuildResult:
     """Nothing but the card is fetched."""
     hub, recipe = run.hub_for("this dataset"), target.recipe
     dataset, revision, split, patterns = (recipe[name] for name in ("dataset", "revision", "split", "files"))
-    raw_pin.refuse_unpinned(dataset, revision, target.name.partition("/")[0])
+    raw_pin.refuse_unpinned(dataset, revision, target.name.partition("/")[0], hub)
     card = "" if split in patterns else read_card(hub, dataset, revision)
     chosen = files_of_split(_paths(hub, dataset, revision), card, split, patterns, f"{dataset}@{revision}")
     listed = {file.path: file for file in hub.list_files(dataset, revision)}

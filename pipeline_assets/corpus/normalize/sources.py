@@ -304,5 +304,6 @@ def list_inputs(target: Target, run: Run) -> Listing:
 def _sample(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]:
     source, shard_text_bytes = source_of(target.recipe)
     assert isinstance(source, HubSource)
-    refuse_unpinned(source.dataset, source.revision, target.name.partition("/")[0])
-    return run.hub_for("this source"), source.snapshot(shard_text_bytes)
+    hub = run.hub_for("this source")
+    refuse_unpinned(source.dataset, source.revision, target.name.partition("/")[0], hub)
+    return hub, source.snapshot(shard_text_bytes)

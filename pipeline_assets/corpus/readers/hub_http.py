@@ -301,14 +301,15 @@ def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
         return TransientError(f"rate limited, after {asked.tries} tries", where, later)
     if status in RETRIED_STATUS:
         return TransientError(f"HTTP {status} after {asked.tries} tries", where, later)
+    page = f"{asked.address}/{'datasets/' * (asked.repo_type == 'dataset')}{asked.dataset}"
     match error:
         case errors.GatedRepoError():
-            page = f"{asked.address}/{'datasets/' * (asked.repo_type == 'dataset')}{asked.dataset}"
             fix = f"accept its terms on {page}, then set HF_TOKEN to your token"
             return DeniedError(f"the {asked.repo_type} is gated", where, fix)
         case errors.RevisionNotFoundError():
-            option = " --model" if asked.repo_type == "model" else ""
-            fix = f"run `corpusmill pin {asked.dataset}{option}` for its head"
+            is_model = asked.repo_type == "model"
+            fix = f"run `corpusmill pin {asked.dataset}{' --model' * is_model}` for its head"
+            fix += "" if is_model else ", with --recipe NAME to move the pin of a recipe"
             return UsageError(f"it has no revision {asked.revision}", where, fix)
         case errors.RemoteEntryNotFoundError():
             return InputError("the commit has no such file", where, "delete the cached listing, or pin a new commit")
@@ -321,7 +322,8 @@ def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
         fix = "check its name; if it is private, set HF_TOKEN to a token that may read it"
         return kind(f"there is no such {asked.repo_type}, or it is private (HTTP {status})", where, fix)
     if status == 403:
-        return DeniedError("the token may not read it (HTTP 403)", where, "set HF_TOKEN to a token with read access")
+        fix = f"accept its terms on {page} if it is gated, or set HF_TOKEN to a token with read access"
+        return DeniedError("the token may not read it (HTTP 403)", where, fix)
     return RetryableError(f"HTTP {status} after {asked.tries} tries", where, later)
 
 

@@ -7,14 +7,14 @@ this machine still hold of files that manifests name, as hash tasks: there files
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from pipeline_assets.corpus.readers import hub_files, source_folder
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.corpus.spine.errors import DeniedError, InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.files import unreadable
 from pipeline_assets.corpus.spine.lineage import Finding
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
@@ -27,12 +27,18 @@ RAW_STAGE = StageVersion("raw", 1)
 _SHOWN_FILES = 5
 
 
-def refuse_unpinned(dataset: str, revision: str, recipe: str) -> None:
+def refuse_unpinned(dataset: str, revision: str, recipe: str, hub: hub_files.HubFiles) -> None:
     """
     Raises:
         UsageError: the recipe has forty zeros in the place of a commit.
+        DeniedError: the same, and nobody may read the dataset with this token: then no commit can be pinned.
     """
     if revision == UNPINNED:
+        try:
+            replace(hub, tries=1).resolve(dataset)
+        except InputError as error:
+            if isinstance(error, DeniedError):
+                raise
         fix = f"run corpusmill pin {dataset} --recipe {recipe}, which writes the commit there"
         raise UsageError("no revision is pinned yet", dataset, fix)
 

@@ -207,6 +207,12 @@ def parse_sentencepiece(data: bytes, path: Path) -> "sentencepiece.SentencePiece
 CHECKSUM = "checksum.json"  # beside a model: {"file", "sha256", "bytes"}
 
 
+def expected_hash(path: Path, given: str = "") -> str:
+    """Return the sha256 that a model file should have: the given one, else that in its `checksum.json`, else none."""
+    sibling = path.with_name(CHECKSUM)
+    return given or (str(json.loads(sibling.read_bytes())["sha256"]) if sibling.is_file() else "")
+
+
 def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, Any]:
     """What a model file is: its pieces by kind, the ids of its control symbols, and how it writes a probe.
 
@@ -216,9 +222,7 @@ def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, A
         UsageError: the expected hash is none; the library is not installed.
         InputError: missing, another hash, or no such model.
     """
-    beside = path.with_name(CHECKSUM)
-    if not expected_sha256 and beside.is_file():
-        expected_sha256 = str(json.loads(beside.read_bytes())["sha256"])
+    expected_sha256 = expected_hash(path, expected_sha256)
     if expected_sha256 and not re.fullmatch("[0-9a-f]{64}", expected_sha256):
         raise UsageError("this is no sha256", expected_sha256, "give 64 hex digits")
     found = hashlib.sha256(path.read_bytes()).hexdigest()

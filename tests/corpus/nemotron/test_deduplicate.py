@@ -106,7 +106,7 @@ def test_a_text_that_was_there_before_goes_also_where_it_came_as_text_without_ou
         near=None,
     )["nemotron/deduplicated/maths/low"]
 
-    assert [(row["id"], row["quality_is_duplicate"]) for row in rows_in(made)] == [("one", None)]
+    assert [(row["id"], row["quality_is_duplicate"]) for row in rows_in(made)] == [("one", False)]
     assert gone_from(made) == [("two", "duplicate_text"), ("bare", "duplicate_text")]
 
 

@@ -63,7 +63,7 @@ def test_a_call_at_the_end_is_a_completion_where_calls_count(
 
 
 def test_duplicates_are_not_judged() -> None:
-    assert row_of({"messages": [QUESTION, ANSWER]})["quality_is_duplicate"] is None
+    assert row_of({"messages": [QUESTION, ANSWER]})["quality_is_duplicate"] is False
 
 
 @pytest.mark.parametrize(
