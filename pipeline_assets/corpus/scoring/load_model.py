@@ -24,15 +24,18 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.quantizers.auto import AutoHfQuantizer
 
+from pipeline_assets.corpus.scoring.config_sizes import check_config_sizes, refusing
 from pipeline_assets.corpus.scoring.nll import LanguageModel, LmHead, score_rows
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, one_line
+from pipeline_assets.corpus.spine.recipe import section_at
 
 Heads = tuple[Tensor, Tensor, Tensor]  # query, key, value
 BY_ROWS = "corpusmill_by_rows"
 _MADE_LENGTHS = 24, 7, 40
 _TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.1}  # of made rows, nats a token
+_ANOTHER = "give a causal language model that transformers loads here"
 _NEEDED = ("accelerate", "kernels", "triton")  # by quantised weights, some by one method, some by another
 
 
@@ -149,19 +152,24 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
     if recipe.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("there is no GPU that PyTorch can use", "device", "set `device: cpu`, or install a CUDA build")
     torch.set_num_threads(recipe.threads)
+    check_config_sizes(folder)
     config = _config_of(folder)
     check_quantisation(config, folder, recipe.dequantise)
     network = _load(folder, config, recipe)
-    head = _head_of(network, folder)
+    with refusing("its config can't be used", folder, _ANOTHER):
+        head = _head_of(network, folder)
     facts = {
         "architecture": type(network).__name__,
         "attention": network.config._attn_implementation,
         "experts": getattr(network.config, "_experts_implementation", None) if _has("Experts", network) else None,
-        "quantization": getattr(config, "quantization_config", {}).get("quant_method"),
+        "quantization": (getattr(config, "quantization_config", None) or {}).get("quant_method"),
     }
-    limit = getattr(config.get_text_config(), "max_position_embeddings", None)
+    limit = getattr(config.get_text_config(), "max_position_embeddings", None) or 0
     is_alone = _positions_go_by_the_longest(network, folder)
-    return _checked(LanguageModel(network, head, False, is_alone, limit, facts), folder, recipe)
+    with refusing("it can't be used", folder, _ANOTHER):
+        return _checked(
+            LanguageModel(network, head, False, is_alone, limit if limit > 0 else None, facts), folder, recipe
+        )
 
 
 def _positions_go_by_the_longest(network: Any, folder: Path) -> bool:
@@ -187,27 +195,21 @@ def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
     stated = getattr(config, "quantization_config", None)
     if stated is None or dequantises:
         return
+    method = str(section_at(vars(config), "quantization_config").get("quant_method"))[:40]
     missing = ", ".join(name for name in _NEEDED if importlib.util.find_spec(name) is None) or "a GPU that can"
     fix = f"install what is missing ({missing}), or set `dequantise`, for which there must be memory"
-    with _quiet():
+    with _quiet(), refusing(f"its {method} weights can't be used here", folder, fix):
         quantizer = AutoHfQuantizer.from_config(stated, pre_quantized=True)
-        try:
-            quantizer.validate_environment(device_map=None)
-        except (ImportError, RuntimeError, ValueError) as error:
-            raise InputError(
-                f"its {stated['quant_method']} weights can't be used here ({error})", folder, fix
-            ) from None
+        quantizer.validate_environment(device_map=None)
     if getattr(quantizer.quantization_config, "dequantize", False):
-        what = f"its weights are {stated['quant_method']}, and would become bfloat16, about four times as large"
+        what = f"its weights are {method}, and would become bfloat16, about four times as large"
         raise InputError(what, folder, fix)
 
 
 def _config_of(folder: Path) -> Any:
-    try:
+    fix = "give a model that this version of transformers knows"
+    with refusing("its config can't be read", folder, fix):
         return transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        what = f"its config can't be read ({one_line(error, 200)})"
-        raise InputError(what, folder, "give a model that this version of transformers knows") from None
 
 
 def _load(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:
@@ -215,8 +217,9 @@ def _load(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:
     if recipe.device == "cuda":
         more["device_map"] = "auto" if recipe.spreads else {"": torch.cuda.current_device()}
     if recipe.dequantise and getattr(config, "quantization_config", None) is not None:
-        quantizer = AutoHfQuantizer.from_config(config.quantization_config, pre_quantized=True)
-        more["quantization_config"] = type(quantizer.quantization_config)(dequantize=True)
+        with refusing("its weights can't be dequantised", folder, _ANOTHER):
+            quantizer = AutoHfQuantizer.from_config(config.quantization_config, pre_quantized=True)
+            more["quantization_config"] = type(quantizer.quantization_config)(dequantize=True)
     loader: Any = transformers.AutoModelForCausalLM
     with _quiet():
         try:
@@ -234,15 +237,15 @@ def _load(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:
         except SafetensorError as error:
             what = f"its weights are cut short or damaged ({one_line(error, 200)})"
             raise InputError(what, folder, "fetch or copy the model again") from None
-        except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        except Exception as error:  # of any class, for any odd value of a config
             if recipe.attention is not None and "attn" in str(error).lower().replace("attention", "attn"):
                 what = f"it is {recipe.attention}, and the model can't be loaded so ({one_line(error, 300)})"
                 fix = "leave it out, or name one that is there: sdpa and eager are for most models"
                 raise UsageError(what, bare("scoring.attention"), fix) from None
-            what = f"it can't be loaded ({one_line(error, 300)})"
+            what = f"it can't be loaded ({one_line(error, 300) or type(error).__name__})"
             if "ignore_mismatched_sizes" in str(error):
                 what = "it can't be loaded: weights have another shape than its config says"
-            raise InputError(what, folder, "give a causal language model that transformers loads here") from None
+            raise InputError(what, folder, _ANOTHER) from None
     if set(map(str, getattr(network, "hf_device_map", {}).values())) & {"cpu", "disk", "meta"}:
         fix = "score on more or larger GPUs (`spreads` takes all of a machine), or take a smaller model"
         raise InputError("it is larger than the memory of the GPUs", folder, fix)

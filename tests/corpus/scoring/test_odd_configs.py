@@ -1,0 +1,122 @@
+"""Odd configs of models are one line each: no traceback, no endless loop."""
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+from tiny_models import MODELS, change_config, save_model
+
+from pipeline_assets.corpus.scoring.config_sizes import check_config_sizes
+from pipeline_assets.corpus.scoring.load_model import load_model
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
+from pipeline_assets.corpus.spine.errors import InputError
+
+QUANTISATIONS: list[Any] = [
+    {"quant_method": "gptq", "bits": 4, "group_size": 128},
+    *({"quant_method": method} for method in ("gptq", "awq", "hqq", "torchao", "compressed-tensors", "unknown")),
+    *({"quant_method": odd} for odd in (None, 7, ["gptq"])),
+    {"quant_method": "gptq", "bits": "4"},
+    {"quant_method": "fp8", "weight_block_size": "x"},
+    {"quant_method": "mxfp4", "modules_to_not_convert": 5},
+    {"load_in_8bit": "yes"},
+    {"load_in_4bit": "yes"},
+    *({}, [], "gptq", 5, True),
+]
+REFUSED: list[tuple[str, Any]] = [
+    *(("num_attention_heads", odd) for odd in (0, -1, 3, "4", 4.5, None, [4], True, 10**9, 10**30)),
+    *(("num_key_value_heads", odd) for odd in (0, -1, 3, "x", 10**9)),
+    *(("num_hidden_layers", odd) for odd in (0, -1, "2", 2.5, None, [2], 2_000_000, 10**18, 1e300)),
+    *(("hidden_size", odd) for odd in (0, -1, "16", None, 7, 10**12)),
+    *(("vocab_size", odd) for odd in (0, -1, "x", None, 10**12)),
+    *(("intermediate_size", odd) for odd in (0, -5, "x", 10**12)),
+    *(("head_dim", odd) for odd in (0, -1, "x", 10**12)),
+    *(("model_type", odd) for odd in (5, [], {}, "unknown", "bert", "\x1b[31m")),
+    *(("rope_scaling", odd) for odd in ("x", 5, {"rope_type": "unknown"}, {"rope_type": "dynamic", "factor": "x"})),
+    *(("text_config", odd) for odd in ("x", 5, {}, [], {"model_type": "llama"}, {"num_hidden_layers": 10**7})),
+    *(("dtype", odd) for odd in ("unknown", ["float32"])),
+    *(("logit_scale", odd) for odd in ("x", [1])),
+    ("logits_scaling", "x"),
+    ("pad_token_id", 10**9),
+    ("hidden_act", None),
+    ("layer_types", [5]),
+    ("id2label", "x"),
+    ("num_labels", "x"),
+    ("return_dict", False),
+    ("output_hidden_states", "x"),
+    ("to_dict", 5),
+    ("num_experts", 10**9),
+    ("vision_config", {"num_hidden_layers": 10**7}),
+]
+CONTENTS = ["", "[]", "5", "null", "{", "\0", "[" * 100_000, '{"a":' * 100_000, '{"num_hidden_layers":' + "9" * 10_000]
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model("Llama", tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture
+def folder(llama: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(llama, tmp_path / "model")
+
+
+def check_refused(folder: Path, **how: Any) -> str:
+    started = time.monotonic()
+    with pytest.raises(InputError) as refused:
+        load_model(folder, ScoringRecipe(**how))
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 1_000
+    assert time.monotonic() - started < 30
+    return refused.value.what
+
+
+@pytest.mark.parametrize("dequantise", [False, True])
+@pytest.mark.parametrize("stated", QUANTISATIONS, ids=str)
+def test_a_quantisation_that_can_not_be_used_is_one_line(stated: Any, dequantise: bool, folder: Path) -> None:
+    change_config(folder, quantization_config=stated)
+
+    what = check_refused(folder, dequantise=dequantise)
+
+    assert "quantised" in what or "weights" in what or "config can't be read" in what or "can't be loaded" in what
+
+
+@pytest.mark.parametrize(("name", "odd"), REFUSED, ids=str)
+def test_an_odd_value_is_one_line(name: str, odd: Any, folder: Path) -> None:
+    change_config(folder, **{name: odd})
+
+    check_refused(folder)
+
+
+@pytest.mark.parametrize("content", CONTENTS, ids=lambda content: content[:12])
+def test_a_config_that_is_no_mapping_is_one_line(content: str, folder: Path) -> None:
+    (folder / "config.json").write_text(content)
+
+    assert "config can't be read" in check_refused(folder)
+
+
+def test_layers_are_compared_with_weights(folder: Path) -> None:
+    change_config(folder, num_hidden_layers=2_000_000)
+
+    assert "num_hidden_layers must be at most 21, as many as its weights have tensors" in check_refused(folder)
+
+
+def test_no_quantisation_is_no_error(folder: Path) -> None:
+    change_config(folder, quantization_config=None)
+
+    assert load_model(folder, ScoringRecipe()).facts["quantization"] is None
+
+
+@pytest.mark.parametrize("positions", [0, -1])
+def test_a_limit_that_is_none_limits_nothing(positions: int, folder: Path) -> None:
+    change_config(folder, max_position_embeddings=positions)
+
+    assert load_model(folder, ScoringRecipe()).max_tokens is None
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sizes_of_known_models_pass(name: str, tmp_path: Path) -> None:
+    check_config_sizes(save_model(name, tmp_path))
