@@ -1,5 +1,4 @@
-"""What is built, as the events of Dagster: the asset's key, a materialisation, what the checks said; and the sensor
-that holds a data root against the instance, and reports what is new.
+"""Dagster's events of what is built (materializations, checks), and the sensor that reports what is new in a data root.
 
 So what builds, a command or another machine, needs no Dagster for it, and an instance that was lost is filled again:
 with the newest content of each artifact, and what its checks said of it.
@@ -32,6 +31,7 @@ from resources.store import metadata_of
 RecipeOf = Mapping[str, str]  # names of recipes by the folders, below the data root, of the artifacts they ask for
 _DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"
 COMMAND = "corpusmill/command"  # all that one command built has the same
+SAMPLE = "sample"  # in the metadata of a check that read the files after the build
 _RECORDS_AT_ONCE = 500
 _NO_VERSION, _NO_EVENT = "INITIAL", "NULL"  # as a Dagster run has it of an input that was never materialised
 _MOST_TOLD = 50  # partitions of an asset, in what a check says of them
@@ -321,7 +321,7 @@ def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance)
             told = None if record is None else record.event
             # What was said before the newest materialization the UI takes for not asked.
             is_older = newest is not None and (told is None or told.timestamp < newest.timestamp)
-            if record is None or is_older or _words(record.evaluation) != _words(event):
+            if is_older or _is_news(None if record is None else record.evaluation, event):
                 if time.monotonic() > deadline:
                     return None
                 instance.report_runless_asset_event(event)
@@ -330,11 +330,7 @@ def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance)
 
 
 def _is_stale(target: Target, root: Path, known: dict[int, bool]) -> bool:
-    """Whether `status` calls it stale: it isn't as asked, or what it is made from isn't, or is held back.
-
-    Args:
-        known: of targets that were asked for, by their identity: recipes share them.
-    """
+    """Check whether `status` calls a target stale; `known` has results by identity, since recipes share targets."""
     if id(target) not in known:
         states = [one.state(root)[0] for one in target.upstream]
         known[id(target)] = (
@@ -345,6 +341,10 @@ def _is_stale(target: Target, root: Path, known: dict[int, bool]) -> bool:
     return known[id(target)]
 
 
-def _words(event: dg.AssetCheckEvaluation | None) -> tuple[object, ...]:
-    """What makes an evaluation news."""
-    return () if event is None else (event.passed, event.severity, event.description)
+def _is_news(known: dg.AssetCheckEvaluation | None, event: dg.AssetCheckEvaluation) -> bool:
+    """Check whether an evaluation differs from the known one; damage found by a later sample is kept."""
+    if known is None:
+        return True
+    if not known.passed and any(name.rpartition("_")[2] == SAMPLE for name in known.metadata):
+        return False
+    return (known.passed, known.severity, known.description) != (event.passed, event.severity, event.description)

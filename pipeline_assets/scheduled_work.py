@@ -23,7 +23,7 @@ from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.trust.result import Sample, Scope
 from pipeline_assets.corpus.trust.verify import hold, look_at_chain
-from pipeline_assets.events import Shown, evaluations, materialization, newest_shown, shown_targets
+from pipeline_assets.events import SAMPLE, Shown, evaluations, materialization, newest_shown, shown_targets
 from pipeline_assets.systems.registry import KINDS, read_recipe, recipe_of_folders, recipe_path, recipes_of
 
 Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
@@ -70,7 +70,7 @@ def verify_sample(context: dg.OpExecutionContext, section: Section, keep: int | 
         context.log.info(f"{target.name}: {len(found.findings)} findings")
         findings += found.findings
         because = found.findings[0].what if found.findings else f"a sample of {section.sample} is as sealed"
-        result = CheckResult(FILES.name, not found.findings, FILES.is_blocking, because)
+        result = CheckResult(FILES.name, not found.findings, FILES.is_blocking, because, {SAMPLE: section.sample})
         results.setdefault(shown.key, {})[shown.partition] = (result,)
         kinds[shown.key] = target.kind
     for key, of_asset in results.items():

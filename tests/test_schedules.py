@@ -22,6 +22,7 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.definitions import definitions_of
+from pipeline_assets.events import report_sealed
 from pipeline_assets.schedules import SENSORS, alert, read_schedules
 from pipeline_assets.systems.registry import read_recipe, recipe_path, recipes_of
 from pipeline_assets.ui import ui
@@ -141,9 +142,11 @@ def test_verify_reads_another_sample_each_day_and_fails_of_a_changed_byte(
 ) -> None:
     recipe = read_recipe(notes_root / "recipes" / "mixed.yaml")
     assert all(one.failure is None for one in run_targets(recipe, Run(notes_root, RunSettings())))
+    report_sealed(recipes_of(notes_root)[0], notes_root, instance)
     write(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
     job = job_of(notes_root, "weekly__verify")
-    assert run_job(job, instance, "http://127.0.0.1:9").success
+    passed = run_job(job, instance, "http://127.0.0.1:9")
+    assert passed.success and {check.passed for check in passed.get_asset_check_evaluations()} == {True}
 
     path = next((notes_root / "stage_a/mixed/filtered/notes").glob("shards/*"))
     path.chmod(0o644)
@@ -156,6 +159,15 @@ def test_verify_reads_another_sample_each_day_and_fails_of_a_changed_byte(
     [event] = failed.get_step_failure_events()
     assert event.step_failure_data.user_failure_data is not None
     assert str(path) in (event.step_failure_data.user_failure_data.description or "")
+    checks = failed.get_asset_check_evaluations()
+    key = dg.AssetCheckKey(dg.AssetKey(["stage_a", "mixed", "filtered"]), "files_match_manifest")
+    assert [check.asset_check_key for check in checks if not check.passed] == [key]
+    assert len(checks) == len({target.kind for target in recipe.targets()})
+
+    report_sealed(recipes_of(notes_root)[0], notes_root, instance)  # the build's result does not hide the damage
+
+    [record] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+    assert record.evaluation is not None and not record.evaluation.passed
 
 
 @pytest.mark.slow
