@@ -50,7 +50,7 @@ def test_answers_are_those_of_the_page(scored: tuple[Path, dict[str, Typed]]) ->
 def test_a_row_leads_to_the_pool_on_the_hub_and_shows_what_counts(scored: tuple[Path, dict[str, Typed]]) -> None:
     _, typed = scored
 
-    assert "source    loopback/nemotron-math-v2-pools@" in next(
+    assert "source    loopback/nemotron-agentic-v1-pools@" in next(
         answer.stdout for words, answer in typed.items() if words.startswith("trace")
     )
     assert "▌ " in next(answer.stdout for words, answer in typed.items() if words.startswith("peek"))
