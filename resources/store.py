@@ -25,6 +25,7 @@ from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.lineage import root_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.corpus.tokens.encode import cached_encoder
+from pipeline_assets.corpus.tokens.losses import read_lost_text
 from pipeline_assets.corpus.tokens.o200k_harmony import FAMILY, VOCABULARY, VOCABULARY_SHA256, Encoder, check_vocabulary
 from pipeline_assets.corpus.trust.figures import outcomes
 from resources.launchers import LAUNCHER, elsewhere_of
@@ -207,6 +208,8 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
             values[name] = dg.MetadataValue.int(counts[name])
         elif isinstance(counts.get(name), dict):
             values |= {f"{name}_{part}": dg.MetadataValue.int(count) for part, count in counts[name].items()}
+    for source, losses in (read_lost_text(manifest) or {}).items():
+        values[f"unknown_fraction_{source}"] = dg.MetadataValue.float(float(losses.fraction))
     store = rows_of(artifact)
     tables = [file.rows for file in manifest.identity.files if file.path.endswith(".parquet")]
     if store is not None or len(tables) == 1:  # of what has no store, a table that is the only one holds its rows

@@ -169,9 +169,12 @@ def stage2(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
         files = HubFiles(root / "cache", endpoint=hub.endpoint)
         given = {"tokenizer": words | {"path": str(tokenizer)}}
         trained = build_mixture(mixture_with(root, hub.commits()), root, files)
-        made = build_mixture(
-            mixture_with(root, hub.commits(), lambda recipe: recipe.update(given), "given"), root, files
-        )
+
+        def change(recipe: dict[str, Any]) -> None:
+            recipe.update(given)
+            recipe["shards"]["max_unknown_fraction"] = "1"
+
+        made = build_mixture(mixture_with(root, hub.commits(), change, "given"), root, files)
     return {**made, "stage2/tokenizer": trained["stage2/tokenizer"]}
 
 

@@ -378,6 +378,8 @@ def _packed_lines(packed: Artifact) -> Iterator[str]:
         shares = f"asked {float(one['asked_share']):.2%}, reached {float(one['share']):.2%}"
         drawn = f"{one['packed_tokens']:,} tokens, {float(one['epochs']):.2f} epochs"
         yield f"  {source}  {shares}: {drawn}, {float(one['cut_share']):.2%} of documents cut"
+    for source, losses in told.lost_text.items():
+        yield f"  {source}: {losses}"
     if told.rejected:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in told.rejected.items())
         yield f"  texts that can't be encoded: {reasons}; {packed.path(REJECTS_FILE)} has them"

@@ -9,13 +9,15 @@ from pipeline_assets.commands.build import OutDir, StrictFlags, build_recipe
 from pipeline_assets.commands.options import Content, Section, commit_of, folder_named, name_of
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, counted, tell
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe
-from pipeline_assets.corpus.parallel_text.token_cache import NO_MODEL, EncodeRecipe, load_model
+from pipeline_assets.corpus.parallel_text.token_cache import NO_MODEL, EncodeRecipe, EncodeSection, load_model
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError, not_installed
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.recipe import read_yaml
+from pipeline_assets.corpus.tokens.losses import lost_text, read_lost_text
 from pipeline_assets.systems.parallel_text import SAMPLE, TOKEN_CACHE, ParallelRecipe
 from pipeline_assets.systems.registry import recipe_path
 
@@ -75,7 +77,7 @@ def _build(content: Content, run: Run, strict: bool) -> None:
 
 def encode(
     recipe: RecipeOf,
-    said: Annotated[Content, Section(EncodeRecipe)],
+    said: Annotated[Content, Section(EncodeSection)],
     spm_model: Annotated[Path | None, typer.Option(help="A SentencePiece model; default: one is trained.")] = None,
     *,
     out_dir: OutDir = Path("data"),
@@ -106,16 +108,18 @@ def inspect(recipe: RecipeOf, data: Root = Path("data"), as_json: AsJson = False
     lines = [f"{drawn.meta.k} pairs of {drawn.meta.rows_seen:,} rows: {dict(drawn.meta.split_sizes)}"]
     lines += aligned([(one.split, one.src_text, one.tgt_text) for one in drawn.pairs[:3]])
     if wanted.encode is not None:
-        cache = open_cache(data / wanted.target(TOKEN_CACHE.name).folder)
+        folder = data / wanted.target(TOKEN_CACHE.name).folder
+        cache, losses = open_cache(folder), read_lost_text(open_artifact(folder).manifest) or {}
         lengths = cache.lengths("pair")[cache.rows("train")]
         waste = {
             name: round(pad_waste(lengths, [step[0] for step in order.steps(lengths, 0)]), 4)
             for name, order in (("random", Order()), ("bucketed", Order(bucket_steps=20)))
         }
-        told |= {"cache": cache.meta, "pad_waste": waste}
+        told |= {"cache": cache.meta, "pad_waste": waste, **lost_text(losses)}
         lines += [
             f"{cache.meta.vocab_size:,} pieces, {dict(cache.meta.tokens)} tokens, cut: {dict(cache.meta.truncated)}",
             f"padding in batches of 16: {waste['random']:.1%} in random order, {waste['bucketed']:.1%} in buckets",
+            *(f"{side}: {lost}" for side, lost in losses.items()),
         ]
     answer(as_json, told, lines)
 

@@ -42,7 +42,9 @@ def score(
     pool: Annotated[str, typer.Option("--pool", help="Folder of pools, or owner/name on the hub.")],
     model: Model,
     out_dir: OutDir,
-    scoring: Annotated[options.Content, options.Section(ScoringRecipe)],
+    scoring: Annotated[
+        options.Content, options.Section(ScoringSection, (*ScoringRecipe.model_fields, "max_unknown_fraction"))
+    ],
     *,
     revision: Annotated[str | None, typer.Option(help="The model's commit, branch or tag.")] = None,
     pool_revision: Annotated[str | None, typer.Option(help="That of pools on the hub.")] = None,

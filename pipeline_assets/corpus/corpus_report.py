@@ -46,8 +46,9 @@ from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.encode import load_tokenizers
+from pipeline_assets.corpus.tokens.losses import lost_text
 
-REPORT_STAGE = StageVersion("report", 7)
+REPORT_STAGE = StageVersion("report", 8)
 ATTRIBUTION = "ATTRIBUTION"
 _REPORT_FILE: OwnFile[dict[str, Any]] = OwnFile("report", 256 << 20, REBUILD, dict[str, Any])
 _EXAMPLES = 3  # of each reason of a source, the first ones
@@ -244,7 +245,9 @@ def _packed(packed: plan_files.PackedSummary) -> str:
         f"{_percent(packed.packing_efficiency)} are tokens of documents, {packed.padding_tokens:,} are padding"
     )
     reasons = ", ".join(f"{count:,} {escaped(reason)}" for reason, count in packed.rejected.items())
-    rejected = f"<p>Texts that can't be encoded: {reasons}</p>" if reasons else ""
+    lost = "; ".join(f"{escaped(source)}: {losses}" for source, losses in packed.lost_text.items())
+    rejected = f"<p>Text that the tokenizer loses: {lost}</p>" if lost else ""
+    rejected += f"<p>Texts that can't be encoded: {reasons}</p>" if reasons else ""
     return (
         f"<h2>The packed set</h2><p>{shape}; {cut}: no row holds all of one</p>{table(head, sources)}{rejected}"
         f"<h2>Its licences</h2>{table(['licence', 'tokens', 'share'], licences)}"
@@ -330,7 +333,7 @@ def report_on(
         kept = {"totals": _numbers(total(decontamination.kept)), "sources": _by(decontamination.kept, "source")}
         numbers["decontamination"] = msgspec.to_builtins(decontamination.found) | {"kept": kept}
     if rows is not None:
-        numbers["packed"] = asdict(rows)
+        numbers["packed"] = asdict(rows) | lost_text(rows.lost_text)
     written = [
         _write(building, REPORT_JSON, json.dumps(numbers, indent=1, ensure_ascii=False)),
         _write(building, REPORT_HTML, report.to_html()),

@@ -33,6 +33,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifa
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.recipe import Misfit, Recipe, section_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.tokens.losses import LossLimit, unknown_tokens_within_limit
 from pipeline_assets.corpus.trust.figures import Listing, Planned
 
 
@@ -65,7 +66,8 @@ class ParallelRecipe(Recipe):
             return [sample]
         content = {"encode": self.encode.cache_content()}
         model = None if self.encode.model is None else TokenizerPath(Path(self.encode.model))
-        return [TOKEN_CACHE.target(self.name, content, [sample], outside=model)]
+        limit = LossLimit(self.encode.max_unknown_fraction)
+        return [TOKEN_CACHE.target(self.name, content, [sample], outside=model, demand=limit)]
 
     def revisions(self) -> Sequence[tuple[str, str]]:
         if self.source.dataset is None or self.source.revision is None:
@@ -240,7 +242,7 @@ TOKEN_CACHE = Kind(
     formats=frozenset({"numpy"}),
     rows=EncodedPairs,
     outside=tokenizer_path,
-    checks=(FILES, check_beside(pairs_are_those_of_the_sample)),
+    checks=(FILES, check_beside(pairs_are_those_of_the_sample), check_beside(unknown_tokens_within_limit)),
 )
 RECIPE = ParallelRecipe
 KINDS = (RAW, SAMPLE, TOKEN_CACHE)

@@ -10,7 +10,7 @@ from pipeline_assets.corpus.nemotron import split_pin
 from pipeline_assets.corpus.nemotron.pools import pooled_split
 from pipeline_assets.corpus.readers import raw_pin
 from pipeline_assets.corpus.readers.raw_pin import preview_inputs
-from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_inputs
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.conversations import SubsetRows
 from pipeline_assets.corpus.scoring import model_pin
@@ -29,6 +29,7 @@ from pipeline_assets.corpus.scoring.scores import (
 from pipeline_assets.corpus.spine.artifact import open_artifact, read_manifest
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.tokens.losses import LossLimit, read_lost_text, unknown_tokens_within_limit
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
 from pipeline_assets.corpus.trust.figures import Limit, Listing
 
@@ -42,8 +43,9 @@ def scores_of(
     come the candidate pools of its dataset, or the files of pools that lie elsewhere.
     """
     model = MODEL.target(recipe, asked.model.pinned_content(), outside=asked.model.folder())
+    limit = LossLimit(asked.max_unknown_fraction)
     scores = [
-        NLL_SCORES.target(recipe, asked.content_of(name.partition("/")[2]), [rows, model], partition=name)
+        NLL_SCORES.target(recipe, asked.content_of(name.partition("/")[2]), [rows, model], partition=name, demand=limit)
         for name, rows in pools.items()
     ]
     return [*scores, *made_of_scores(recipe, scores, subsets)]
@@ -156,7 +158,13 @@ NLL_SCORES = Kind(
 
     Rows without a score say why. Some are scored again in batches of other sizes, to say how sure scores are.""",
     formats=frozenset({"parquet"}),
-    checks=(FILES, LEDGER, check(rows_have_scores), check(scores_are_sure, is_blocking=False)),
+    checks=(
+        FILES,
+        LEDGER,
+        check(rows_have_scores),
+        check_beside(unknown_tokens_within_limit),
+        check(scores_are_sure, is_blocking=False),
+    ),
     preview=preview_rows,
     listing=_list_pools,
     limit=_limit,
@@ -174,6 +182,8 @@ def scored_splits(scores: Sequence[Target], run: Run, folder: BuildFolder) -> It
             files = opened.enter_context(_pool_files(one.upstream[0], split, run, folder))
             artifact = open_artifact(run.root / one.folder)
             decisions = artifact.manifest.identity.decisions
+            if lost := read_lost_text(artifact.manifest):
+                decisions = {**decisions, "model": decisions["model"] | {"lost_text": str(lost["rows"])}}
             splits.append(ScoredSplit(str(one.partition), artifact.path(SCORES_FILE), files, decisions))
         yield splits
 

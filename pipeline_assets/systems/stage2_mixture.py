@@ -48,6 +48,7 @@ from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Name, 
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens import trained_tokenizer
 from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.losses import LossLimit, unknown_tokens_within_limit
 from pipeline_assets.systems import stage_a
 
 
@@ -146,7 +147,8 @@ class Stage2Recipe(Recipe):
             given["tokenizer"] = self.tokenizer.file().content()
             given["outside"] = TokenizerPath(Path(self.tokenizer.path))
         folder = shards_folder(self.name, name)
-        return TOKEN_SHARDS.target(self.name, content, upstream, partition=name, folder=folder, **given)
+        limit = LossLimit(self.shards.max_unknown_fraction)
+        return TOKEN_SHARDS.target(self.name, content, upstream, partition=name, folder=folder, demand=limit, **given)
 
     def check_local_files(self, root: Path) -> None:
         """What filters and tokenizers need is installed, and a given one can be loaded. Errors as
@@ -323,7 +325,7 @@ TOKEN_SHARDS = Kind(
     rows=TokenShardRows,
     preview=mixture_views.preview_token_shards,
     outside=tokenizer_path,
-    checks=(FILES, LEDGER),
+    checks=(FILES, LEDGER, check_beside(unknown_tokens_within_limit)),
 )
 
 

@@ -56,6 +56,7 @@ from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Option, Recipe, section_at, sections_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.tokens.losses import LossLimit, unknown_tokens_within_limit
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.corpus.trust.figures import Limit
 from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
@@ -331,7 +332,8 @@ def packed_target(section: packing.PackSection, name: str, folder: Path, corpora
     path, content = section.tokenizer_path, {"pack": section.rows_content()}
     outside = None if path is None else packing.TokenizerPath(Path(path))
     tokenizer = section.tokenizer.content()
-    return PACKED.target(name, content, corpora, folder=folder, tokenizer=tokenizer, outside=outside)
+    limit = LossLimit(section.max_unknown_fraction)
+    return PACKED.target(name, content, corpora, folder=folder, tokenizer=tokenizer, outside=outside, demand=limit)
 
 
 def _pack(job: Job) -> BuildResult:
@@ -371,6 +373,7 @@ PACKED = Kind(
     checks=(
         FILES,
         LEDGER,
+        check_beside(unknown_tokens_within_limit),
         check(plan_files.shares_reached, is_blocking=False),
         check_beside(plan_files.draws_are_deduplicated, is_blocking=False),
     ),

@@ -29,6 +29,7 @@ from pipeline_assets.corpus.harmony.message import (
     header,
 )
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, ParsedText, Span, Terminator
+from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses
 from pipeline_assets.corpus.tokens.tokenizer import ControlledIds, Tokenizer
 
 
@@ -203,11 +204,12 @@ def loss_spans(parsed: ParsedText, mode: LossMode) -> list[Span]:
 class HarmonyTokens:
     """A text's ids, shape (tokens,), and its messages' bodies, shape (messages, 2): first token, and the terminator's.
 
-    A body without content has both the same.
+    A body without content has both the same. `losses` are what the tokenizer loses of the text.
     """
 
     ids: NDArray[np.int32]
     bodies: NDArray[np.int64]
+    losses: Losses = NO_LOSSES
 
 
 def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[HarmonyTokens]:
@@ -224,11 +226,11 @@ def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[Ha
             raise Refusal(Reason.NOT_ENCODABLE, "blanks that the tokenizer fails on", message=number)
     encoded = tokenizer.encode_controlled([parsed.utf8 for parsed in texts], STRUCTURE)
     opens = tokenizer.special_ids[MESSAGE]
-    return [HarmonyTokens(one.ids, _bodies(one, opens)) for one in encoded]
+    return [HarmonyTokens(one.ids, _bodies(one, opens), one.losses) for one in encoded]
 
 
 def _bodies(encoded: ControlledIds, opens: int) -> NDArray[np.int64]:
     """What follows each `<|message|>` up to the next control token, which no body holds."""
-    ids, controls = encoded
+    ids, controls, _ = encoded
     opened = np.flatnonzero(ids[controls] == opens)
     return np.stack([controls[opened] + 1, np.append(controls, len(ids))[opened + 1]], axis=1)

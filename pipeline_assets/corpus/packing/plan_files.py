@@ -10,7 +10,7 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.spine.worker import Work
 from pipeline_assets.corpus.tokens.encode import DocumentTable, load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses, lost_text, read_lost_text
 
 _GROWTH_BYTES = 128 << 20  # a tokenizer's cache of words only grows: to start it afresh more often costs a fifth more
 
@@ -76,8 +77,11 @@ class EncodedCorpus:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """Which libraries encoded it."""
-        return {"tokenizer_driver": sorted({str(receipt.notes["driver"]) for receipt in self.receipts})}
+        """Which libraries encoded it, and what the tokenizer loses of each source."""
+        losses: dict[str, Losses] = {}
+        for shard, receipt in zip(self.shards, self.receipts, strict=True):
+            losses[shard.source] = losses.get(shard.source, NO_LOSSES) + Losses.from_counts(receipt.counts)
+        return {"tokenizer_driver": sorted({str(one.notes["driver"]) for one in self.receipts}), **lost_text(losses)}
 
     def gather_rejects(self, building: StagingDir, zstd_level: int) -> OutputFile:
         """The rejects of all shards."""
@@ -265,6 +269,7 @@ class PackedSummary:
             own `cut_documents` and `cut_share`.
         license_tokens: tokens of the set by licence, the most first.
         rejected: texts that can't be encoded, by reason.
+        lost_text: what the tokenizer loses of each source; empty if it loses nothing, or it was not counted.
     """
 
     strategy: str
@@ -279,6 +284,7 @@ class PackedSummary:
     by_source: Mapping[str, Mapping[str, Any]]
     license_tokens: Mapping[str, int]
     rejected: Mapping[str, int]
+    lost_text: Mapping[str, Losses] = field(default_factory=dict)
 
 
 def summary_of(packed: Artifact) -> PackedSummary:
@@ -305,6 +311,7 @@ def summary_of(packed: Artifact) -> PackedSummary:
         by_source=by_source,
         license_tokens=dict(sorted(license_tokens.items(), key=lambda item: (-item[1], item[0]))),
         rejected=identity.ledger.rejected,
+        lost_text=read_lost_text(packed.manifest) or {},
     )
 
 
@@ -399,6 +406,7 @@ def deduplicated_before(corpus: Artifact, root: Path) -> Artifact | None:
 
 def preview_packed(packed: Artifact) -> list[dict[str, str]]:
     """What each source was asked for and gives."""
+    lost = read_lost_text(packed.manifest) or {}
     return [
         {
             "source": source,
@@ -406,6 +414,7 @@ def preview_packed(packed: Artifact) -> list[dict[str, str]]:
             "of the tokens": f"{float(counts['share']):.2%}",
             "tokens": f"{counts['packed_tokens']:,}",
             "epochs": f"{float(counts['epochs']):.2f}",
+            "text lost": f"{float(lost[source].fraction if source in lost else 0):.3%}",
         }
         for source, counts in packed.manifest.identity.counts["by_source"].items()
     ]

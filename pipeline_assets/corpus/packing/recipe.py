@@ -18,6 +18,7 @@ from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.recipe import Option, PerSource, RecipePart
 from pipeline_assets.corpus.spine.staging import Receipt
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
 Strategy = Literal["sequential", "best_fit"]
@@ -117,9 +118,11 @@ class PackSection(PackRecipe):
     Attributes:
         tokenizer_path: absolute, or below the data root; None for the file that ships with the program; changes
             no byte.
+        max_unknown_fraction: largest share of a source that the tokenizer may lose; changes no byte.
     """
 
     tokenizer_path: str | None = None
+    max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
     @pydantic.model_validator(mode="after")
     def _has_a_tokenizer_file(self) -> Self:
@@ -140,7 +143,8 @@ class PackSection(PackRecipe):
 
     def rows_content(self) -> dict[str, Any]:
         """What of the section bytes depend on, but for the tokenizer."""
-        return {key: value for key, value in self.content().items() if key not in ("tokenizer", "tokenizer_path")}
+        mine = PackRecipe.model_fields.keys() - {"tokenizer"}
+        return {key: value for key, value in self.content().items() if key in mine}
 
 
 def tokenizer_path(manifest: Manifest, root: Path) -> TokenizerPath | None:

@@ -13,7 +13,7 @@ import hashlib
 import io
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
@@ -33,6 +33,13 @@ from pipeline_assets.corpus.spine.recipe import Option, Share
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.families import SentencePieceModel, parse_sentencepiece
+from pipeline_assets.corpus.tokens.losses import (
+    MAX_UNKNOWN_FRACTION,
+    Losses,
+    LossLimit,
+    MaxUnknownFraction,
+    lost_text,
+)
 from pipeline_assets.corpus.tokens.tokenizer import Sha256, read_pinned
 from pipeline_assets.corpus.tokens.trained_tokenizer import UnigramRecipe, VocabularyTooLargeError, train_unigram
 
@@ -112,9 +119,11 @@ class EncodeSection(EncodeRecipe):
 
     Attributes:
         model: absolute, or below the data root; changes no byte, since `model_sha256` says what it is.
+        max_unknown_fraction: largest share of a side that the model may lose; changes no byte.
     """
 
     model: str | None = None
+    max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
     @pydantic.model_validator(mode="after")
     def _is_pinned(self) -> Self:
@@ -289,21 +298,29 @@ def write_cache(building: StagingDir, manifest: Path, recipe: EncodeRecipe, mode
     Raises:
         UsageError, InputError: from `read_sample`, `model_data` and `load_model`.
     """
-    files, meta = _encoded(read_sample(manifest), recipe, model)
+    files, meta, losses = _encoded(read_sample(manifest), recipe, model)
     written = [replace(building.write(name, data), rows=sum(meta.pairs.values())) for name, data in files.items()]
     told = msgspec.to_builtins(meta)
     counts = {name: told.pop(name) for name in ("pairs", "tokens", "truncated")}
-    return BuildResult(written, counts, told)
+    return BuildResult(written, counts, told, provenance=lost_text(losses))
 
 
-def encode(manifest_path: Path | str, spm_model: Path | str | None, out_dir: Path | str, **recipe: object) -> Path:
+def encode(
+    manifest_path: Path | str,
+    spm_model: Path | str | None,
+    out_dir: Path | str,
+    *,
+    max_unknown_fraction: str = MAX_UNKNOWN_FRACTION,
+    **recipe: object,
+) -> Path:
     """For notebooks: the cache of a sample in a folder of its own.
 
     Args:
         spm_model: None trains one. A cache that is there is made again by its own model only.
+        max_unknown_fraction: largest share of a side that the model may lose; above 0.1 % it is logged.
         recipe: keys of `EncodeRecipe`.
     Raises:
-        UsageError, InputError: as `write_cache`.
+        UsageError, InputError: as `write_cache`; or the model loses a larger share of a side.
     """
     out_dir, spm_model = Path(out_dir), None if spm_model is None else Path(spm_model)
     if spm_model is not None and not spm_model.is_file():
@@ -312,12 +329,22 @@ def encode(manifest_path: Path | str, spm_model: Path | str | None, out_dir: Pat
         is_there = (out_dir / ENCODE_META).exists()
         known = _META_FILE.read(out_dir / ENCODE_META).sha256 if is_there else file_sha256(spm_model)
         recipe["model_sha256"] = known
-    files, _ = _encoded(read_sample(Path(manifest_path)), EncodeRecipe.of(recipe, "encode"), spm_model)
+    files, _, losses = _encoded(read_sample(Path(manifest_path)), EncodeRecipe.of(recipe, "encode"), spm_model)
+    _check_losses(losses, max_unknown_fraction, out_dir)
     durable.remove(out_dir / ENCODE_META)  # it comes last: a cache is whole, or none
     for name, data in files.items():
         durable.make_folder((out_dir / name).parent)
         durable.write_durably(out_dir / name, data)
     return out_dir
+
+
+def _check_losses(by_side: Mapping[str, Losses], max_unknown_fraction: str, out_dir: Path) -> None:
+    """Log losses above 0.1 %. Raises InputError if they exceed the limit."""
+    verdict = LossLimit(max_unknown_fraction).evaluate(by_side)
+    if not verdict.holds and not verdict.is_slight:
+        raise InputError(verdict.because, out_dir, "or raise `max_unknown_fraction`")
+    if not verdict.holds:
+        logger.warning("%s: %s", out_dir, verdict.because)
 
 
 def cut_lengths(src: NDArray[Any], tgt: NDArray[Any], seq_len: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -329,8 +356,10 @@ def cut_lengths(src: NDArray[Any], tgt: NDArray[Any], seq_len: int) -> tuple[NDA
     return kept, np.minimum(tgt, room - kept)
 
 
-def _encoded(sample: Sample, recipe: EncodeRecipe, model_file: Path | None) -> tuple[dict[str, bytes], EncodeMeta]:
-    """The files of a cache, the description last."""
+def _encoded(
+    sample: Sample, recipe: EncodeRecipe, model_file: Path | None
+) -> tuple[dict[str, bytes], EncodeMeta, dict[str, Losses]]:
+    """The files of a cache, the description last; the description; what is lost of each side."""
     src, tgt = ([canonical(getattr(pair, side)) for pair in sample.pairs] for side in ("src_text", "tgt_text"))
     splits = np.array([SPLITS.index(pair.split) for pair in sample.pairs], np.uint8)
     lines = [side[row] for side in (src, tgt) for row in np.flatnonzero(splits == SPLITS.index("train"))]
@@ -374,7 +403,8 @@ def _encoded(sample: Sample, recipe: EncodeRecipe, model_file: Path | None) -> t
         dtype=dtype.name,
     )
     files = {MODEL: data, **{f"{name}.npy": _npy(array) for name, array in arrays.items()}}
-    return {**files, ENCODE_META: msgspec.json.format(msgspec.json.encode(meta), indent=1) + b"\n"}, meta
+    losses = {name: run.losses for name, run in zip(("src", "tgt"), runs, strict=True)}
+    return {**files, ENCODE_META: msgspec.json.format(msgspec.json.encode(meta), indent=1) + b"\n"}, meta, losses
 
 
 def _by_split(splits: NDArray[np.uint8]) -> dict[str, int]:

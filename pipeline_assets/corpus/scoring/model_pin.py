@@ -39,6 +39,7 @@ from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, UNPINNED, Option, RecipePart, section_at
 from pipeline_assets.corpus.spine.staging import WORK, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SIZE
 from pipeline_assets.corpus.trust.figures import Listing
 
@@ -337,13 +338,19 @@ def model_folder_of(manifest: Manifest, root: Path) -> ModelFolder | None:
 
 
 class ScoringSection(ScoringRecipe):
-    """The same, and which model scores: an artifact of its own."""
+    """The same, and which model scores: an artifact of its own.
+
+    Attributes:
+        max_unknown_fraction: largest share of a split that its tokenizer may lose; changes no byte.
+    """
 
     model: ModelSection
+    max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
     def content_of(self, split: str) -> dict[str, Any]:
         """What the scores of a split depend on, beside the model and the rows."""
-        return {"split": split, "scoring": {name: value for name, value in self.content().items() if name != "model"}}
+        mine = ScoringRecipe.model_fields
+        return {"split": split, "scoring": {name: value for name, value in self.content().items() if name in mine}}
 
 
 def write_made_model(folder: Path, seed: int = 0) -> Path:

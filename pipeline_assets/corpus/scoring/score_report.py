@@ -33,7 +33,7 @@ from pipeline_assets.corpus.spine.usage import Progress
 QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
 BIN_EDGES = tuple(number / 10 for number in range(128))
 _SHOWN_SHARE = 0.99  # of rows in bars of their own: one row far off would squeeze all others into a few
-SCORE_REPORT_STAGE = StageVersion("nemotron_score_report", 1)
+SCORE_REPORT_STAGE = StageVersion("nemotron_score_report", 2)
 _NUMBERS = ["nll_mean", "nll_sum", "completion_token_count", "completion_bytes"]
 _COLUMNS = [*_NUMBERS, "id", "tokens", "truncated", "tokens_lost", "reason"]
 _STANDING_OUT = 5  # rows on either side

@@ -22,6 +22,7 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, no
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import Window
+from pipeline_assets.corpus.tokens.losses import Losses
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
@@ -114,7 +115,7 @@ def score_shard(
     job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scorer, journal: "BatchJournal | None" = None
 ) -> Receipt:
     """A file of scores, without percentiles. Counts: `documents`, `tokens`, `completion_tokens`, `truncated`,
-    `tokens_lost`, `unscored/<reason>`, `batches`, `halved_batches` (they didn't fit into memory).
+    `tokens_lost`, `encoded/<loss>`, `unscored/<reason>`, `batches`, `halved_batches` (they didn't fit into memory).
 
     Args:
         window: has no part in this: a shard is scored whole.
@@ -144,7 +145,8 @@ def score_shard(
     with ParquetOutput(folder.path(name), SCORES) as output:
         columns = [nullable([line.get(field.name) for line in lines], field.type) for field in SCORES]
         output.write(pa.Table.from_arrays(columns, schema=SCORES))
-    counts = _counts(lines) | {"halved_batches": scored.halved}
+    losses = sum((one.losses for one in encoded), Losses())
+    counts = _counts(lines) | {"halved_batches": scored.halved} | losses.to_counts()
     seconds = _gpus(recipe) * (time.monotonic() - started)
     notes = {"model": dict(model.facts), "made_by": made_by(recipe), "gpu_seconds": seconds}
     return Receipt([output.output(name)], counts, notes)

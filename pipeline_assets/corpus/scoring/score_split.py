@@ -30,6 +30,7 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, ke
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.tokens.losses import Losses, lost_text
 
 _HASH_BYTES = 16
 _AGAIN_ROWS = 1, 16  # of the batches in which rows are scored again
@@ -202,6 +203,7 @@ def score_split(
             "took_in": {"bytes": round(pool_bytes * selection.size / selection.distinct), "rows": selection.size},
             **({"gpu_seconds": round(gpu_seconds, 3)} if gpu_seconds else {}),
             **launcher.provenance(),
+            **lost_text({"rows": Losses.from_counts(counts)}),
         },
     )
 

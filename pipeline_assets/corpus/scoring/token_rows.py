@@ -32,6 +32,7 @@ from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, load_hf_tokenizer
+from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
@@ -91,11 +92,13 @@ class EncodedRow:
     Attributes:
         completion_bytes: UTF-8 bytes of the tokens that count.
         tokens_lost: tokens that were cut off at the end.
+        losses: what the tokenizer loses of the row's text.
     """
 
     tokens: TokenRow
     completion_bytes: int
     tokens_lost: int
+    losses: Losses = NO_LOSSES
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ class Unscored:
     reason: str
     tokens: int = 0
     tokens_lost: int = 0
+    losses: Losses = NO_LOSSES
 
 
 def encode_row(
@@ -134,11 +138,11 @@ def encode_row(
         elif start < max_length:
             size += len(tokenizer.decode(encoded.ids[start:max_length]).rstrip(_CUT_CHARACTER).encode())
     if not counts.any():
-        return Unscored(NO_COMPLETION, tokens - lost, lost)
+        return Unscored(NO_COMPLETION, tokens - lost, lost, encoded.losses)
     kept = TokenRow(encoded.ids[:max_length], counts[:max_length])
     if not kept.counts.any():
-        return Unscored(NO_COMPLETION_LEFT, tokens - lost, lost)
-    return EncodedRow(kept, size, lost)
+        return Unscored(NO_COMPLETION_LEFT, tokens - lost, lost, encoded.losses)
+    return EncodedRow(kept, size, lost, encoded.losses)
 
 
 def load_model_tokenizer(folder: Path) -> Tokenizer:

@@ -21,6 +21,7 @@ from pipeline_assets.corpus.spine.files import blocks, file_sha256, unreadable
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, StoredFile
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.tokens.losses import LOST_TEXT
 
 logger = logging.getLogger("corpusmill")
 _TOLD = ("documents", "cut_documents", "sequences", "tokens", "remainder_tokens", "license_tokens")
@@ -42,7 +43,8 @@ class Inventory:
 
     Attributes:
         corpora: of each, by name, its digest, what it was made with, its counts, and of each of its `shards` the file,
-            rows and sha256; nothing of one whose manifest can't be read.
+            rows and sha256; nothing of one whose manifest can't be read. `lost_text` is empty for a lossless
+            tokenizer, None if an earlier version built the shards.
     """
 
     corpora: Mapping[str, Mapping[str, Any]]
@@ -69,6 +71,12 @@ class Inventory:
             for name, one in self.corpora.items()
             for tag, tokens in sorted(one["license_tokens"].items(), key=lambda item: (-item[1], item[0]))
         ]
+        lost = [
+            [code(name), of["unknown_tokens"], of["lost_characters"], f"{float(of['fraction']):.3%}"]
+            for name, one in self.corpora.items()
+            for of in (one[LOST_TEXT] or {}).values()
+        ]
+        lost_head = ["corpus", "unknown tokens", "lost characters", "share"]
         differences = [[code(one.corpus), code(one.file), code(one.reason)] for one in self.differences]
         lines = [
             f"# Token shards: {self.tokens:,} tokens",
@@ -76,6 +84,8 @@ class Inventory:
             *markdown_table(["corpus", "rows", "tokens", "documents", "shards", "digest"], corpora),
             "\n## Licences\n",
             *markdown_table(["corpus", "licence", "tokens"], licences),
+            "\n## Text that the tokenizer loses\n",
+            *markdown_table(lost_head, lost),
             "\n## Differences\n",
             *markdown_table(["corpus", "file", "what differs"], differences),
         ]
@@ -129,6 +139,7 @@ def _figures(manifest: Manifest) -> dict[str, Any]:
         "digest": manifest.digest,
         **{key: identity.decisions[key] for key in _DECIDED},
         **{key: identity.counts[key] for key in _TOLD},
+        LOST_TEXT: manifest.provenance.get(LOST_TEXT),
         "shards": [
             {"file": file.path, "rows": file.rows, "sha256": stored.get(file.path)}
             for file in identity.files

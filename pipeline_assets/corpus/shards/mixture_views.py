@@ -37,6 +37,7 @@ from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import UNPINNED, read_yaml
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.tokens.losses import LOST_TEXT, Losses
 
 INVENTORY_JSON, INVENTORY_MD, SEGMENTS_JSON = "inventory.json", "inventory.md", "segments.json"
 MIXTURES = "mixtures"  # the folder of figures, among the artifacts of a recipe
@@ -63,7 +64,9 @@ def preview_token_shards(shards: Artifact) -> list[dict[str, str]]:
 def preview_inventory(inventory: Artifact) -> list[dict[str, str]]:
     """A row a corpus."""
     return [
-        {"corpus": name} | {key: f"{value:,}" for key, value in figures.items() if isinstance(value, int)}
+        {"corpus": name}
+        | {key: f"{value:,}" for key, value in figures.items() if isinstance(value, int)}
+        | {"text lost": f"{float(Losses(**figures[LOST_TEXT]).fraction):.3%}"}
         for name, figures in _corpora(inventory).items()
     ]
 
@@ -102,9 +105,15 @@ def _corpora(inventory: Artifact) -> dict[str, dict[str, Any]]:
             "shards": len(figures["shards"]),
             "tokens": figures["tokens"],
             "license_tokens": figures["license_tokens"],
+            LOST_TEXT: _loss_counts((figures.get(LOST_TEXT) or {}).get(name, {})),
         }
         for name, figures in corpora.items()
     }
+
+
+def _loss_counts(losses: Mapping[str, int | str]) -> dict[str, int]:
+    """Return the counts of a corpus' losses, which add up, without their fraction."""
+    return {name: count for name, count in losses.items() if isinstance(count, int)}
 
 
 def _figures(corpora: dict[str, dict[str, Any]]) -> bytes:

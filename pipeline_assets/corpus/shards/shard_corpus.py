@@ -42,10 +42,11 @@ from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import Window
 from pipeline_assets.corpus.tokens.encode import encode_shard, or_by_oracle
 from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
 from pipeline_assets.corpus.tokens.trained_tokenizer import TrainRecipe
 
 SHARDS_STAGE = StageVersion("token_shards", 1)
-INVENTORY_STAGE = StageVersion("token_inventory", 1)
+INVENTORY_STAGE = StageVersion("token_inventory", 2)
 SEGMENTS_STAGE = StageVersion("token_segments", 1)
 Dtype = Literal["uint16", "int32"]
 _UINT16_IDS = 1 << 16
@@ -124,13 +125,15 @@ class ShardsSection(ShardsRecipe):
 
     Attributes:
         sources: whose, with the share of each in what is trained on; no shard depends on these shares.
+        max_unknown_fraction: largest share of a source that its tokenizer may lose; changes no byte.
     """
 
     sources: Weights
+    max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
     def corpus_content(self) -> dict[str, Any]:
         """What the shards of one corpus depend on."""
-        return {key: value for key, value in self.content().items() if key != "sources"}
+        return {key: value for key, value in self.content().items() if key in ShardsRecipe.model_fields}
 
 
 _OWN_LICENCES = ("wikipedia", "stackexchange", "normalized")  # kinds whose documents say theirs, or whose readers do

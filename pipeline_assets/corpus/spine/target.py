@@ -160,17 +160,32 @@ class Target:
         if self.demand is None:
             return kept
         verdict = self.demand.judge(manifest)
-        asked_now = CheckResult(self.demand.check, verdict.holds, True, verdict.because)
-        return (*(one for one in kept if one.name != asked_now.name), asked_now)
+        if not verdict.applies:
+            return kept
+        result = CheckResult(
+            self.demand.check, verdict.holds, not verdict.is_slight, verdict.because, dict(verdict.numbers)
+        )
+        return (*(check for check in kept if check.name != result.name), result)
 
     def is_sealed(self, root: Path) -> bool:
         """Whether it is there as asked, passed its checks or not: to build it again would give equal bytes."""
         return self.state(root)[0] in ("current", "failed")
 
     def is_settled(self, root: Path) -> bool:
-        """Whether it is current, and its checks were asked: a crash may come between a seal and them."""
-        state, digest = self.state(root)
-        return state == "current" and kept_results(root / self.folder, digest) is not None
+        """Check whether it is current, its checks ran, and their record has the result of the present demand: a crash
+        may come between a seal and its checks, and another limit changes no digest.
+        """
+        if self.state(root)[0] != "current":
+            return False
+        manifest = open_artifact(root / self.folder).manifest
+        kept = kept_results(root / self.folder, manifest.digest)
+        if kept is None:
+            return False
+        recorded, present = (
+            {(check.name, check.passed, check.blocking) for check in checks if check.applies}
+            for checks in (kept, self.results(root, manifest))
+        )
+        return recorded == present
 
     def refuse_failed(self, root: Path) -> None:
         """Raises InputError: a check holds it back."""

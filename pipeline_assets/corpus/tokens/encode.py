@@ -74,7 +74,7 @@ def encode_shard(
 
     Files, in this order: raw int32 ids; what `DocumentTable` reads; rejects: rows that kill their worker, texts that
     the library doesn't survive, or that give a special id. Counts: `rows` read, `documents`, `tokens` and `bytes` of
-    text encoded, `spot_checked`, `dropped/other_split`, `rejected/<reason>`.
+    text encoded, `spot_checked`, `dropped/other_split`, `rejected/<reason>`, `encoded/<loss>` as `Losses` has them.
 
     Args:
         split: whose documents are encoded, by `split_rule`; None for all.
@@ -127,6 +127,7 @@ class _Encoding:
         self.counts.update(
             rows=len(block.rows), documents=len(documents), tokens=len(closed.ids), bytes=runs.text_bytes
         )
+        self.counts.update(runs.losses.to_counts())
         return documents, closed
 
     def _encodable(self, block: Block[DocumentText]) -> Iterator[tuple[int, DocumentText]]:

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, install_hint, key
 from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.tokens.hf_losses import hf_loss_counter
+from pipeline_assets.corpus.tokens.losses import LossCounter, piece_length
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, Driver, TokenizerRecipe, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import Sha256, Tokenizer, TokenRuns, read_pinned
 
@@ -54,16 +56,18 @@ class HfTokenizer(Tokenizer):
         padding: int,
         special: set[int],
         special_ids: Mapping[str, int],
+        losses: LossCounter | None,
     ) -> None:
         """
         Args:
             path: what it was loaded from.
             special: ids that only a builder may write, among them those of the end and of padding.
+            losses: counts what the file loses of texts; None if it cannot lose any.
         """
         self.special_ids = special_ids
         self.end_of_document = end_of_document
         self.padding = padding
-        self._path = path
+        self._path, self._losses = path, losses
         library.no_truncation()
         library.no_padding()
         library.encode_special_tokens = True
@@ -83,7 +87,7 @@ class HfTokenizer(Tokenizer):
         except Exception as error:  # the library raises no narrower one
             fix = "give a tokenizer.json that has an id for every text"
             raise InputError(f"it can't encode a text ({error})", self._path, fix) from None
-        return TokenRuns.of(runs, sum(len(text.encode()) for text in texts))
+        return TokenRuns.of(runs, sum(len(text.encode()) for text in texts)).counted_by(self._losses, texts)
 
     def decode(self, ids: NDArray[np.int32]) -> str:
         return str(self._library.decode(ids.tolist(), skip_special_tokens=False))
@@ -113,10 +117,11 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
             what, bare("pack.tokenizer.end_of_document"), f"name the one that ends a document; it has {known}"
         )
     end = special[recipe.end_of_document]
-    never_text = set(special.values()) - _unknown_ids(content["model"], vocabulary)
+    unknown = _unknown_ids(content["model"], vocabulary)
+    never_text, losses = set(special.values()) - unknown, hf_loss_counter(content, library, vocabulary, unknown)
     padding = _padding_id(library, vocabulary, path)
     padding = padding if padding in never_text else end
-    return HfTokenizer(library, path, end, padding, never_text | {end}, special)
+    return HfTokenizer(library, path, end, padding, never_text | {end}, special, losses)
 
 
 def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], path: Path) -> int | None:
@@ -165,13 +170,14 @@ class SentencePieceModel(Tokenizer):
         self.padding: int = library.pad_id() if library.pad_id() >= 0 else end_of_document
         self.special_ids: dict[str, int] = {}
         self.library = library
+        self._losses = _sentencepiece_losses(library)
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
         """Ids of each text, without those of a begin or an end."""
         runs = self.library.encode(
             list(texts), out_type=int, add_bos=False, add_eos=False, enable_sampling=False, num_threads=1
         )
-        return TokenRuns.of(runs, sum(len(text.encode()) for text in texts))
+        return TokenRuns.of(runs, sum(len(text.encode()) for text in texts)).counted_by(self._losses, texts)
 
     def decode(self, ids: NDArray[np.int32]) -> str:
         return str(self.library.decode(ids.tolist()))
@@ -179,6 +185,16 @@ class SentencePieceModel(Tokenizer):
     def holds_special(self, ids: NDArray[np.int32]) -> bool:
         """A symbol that its user defined can close a document too, and that one does come out of text."""
         return bool(((ids == self.end_of_document) | (ids == self.padding)).any())
+
+
+def _sentencepiece_losses(library: "sentencepiece.SentencePieceProcessor") -> LossCounter | None:
+    """Return what counts the losses of a model; None if it has byte pieces, and so a piece for every text."""
+    pieces = range(library.get_piece_size())
+    if any(map(library.is_byte, pieces)):
+        return None
+    is_unknown = np.fromiter(map(library.is_unknown, pieces), bool, len(pieces))
+    lengths = np.fromiter((piece_length(library.id_to_piece(piece)) for piece in pieces), np.int64, len(pieces))
+    return LossCounter(is_unknown, np.where(is_unknown, 0, lengths), normalize=library.normalize)
 
 
 def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path) -> SentencePieceModel:

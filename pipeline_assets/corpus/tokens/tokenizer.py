@@ -4,7 +4,7 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -13,17 +13,19 @@ import pydantic
 from numpy.typing import ArrayLike, NDArray
 
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.tokens.losses import NO_LOSSES, LossCounter, Losses
 
 _LONG_RUN = 200  # ids of a run, on the average, from which copying it on its own is as fast as picking places
 
 
 @dataclass(frozen=True)
 class TokenRuns:
-    """Encoded texts: ids (tokens,) int32, lengths (texts,) int32, and the texts' UTF-8 bytes."""
+    """Encoded texts: ids (tokens,) int32, lengths (texts,) int32, the texts' UTF-8 bytes, and what the ids lose."""
 
     ids: NDArray[np.int32]
     lengths: NDArray[np.int32]
     text_bytes: int
+    losses: Losses = NO_LOSSES
 
     @classmethod
     def of(cls, runs: Sequence[ArrayLike], text_bytes: int) -> "TokenRuns":
@@ -51,14 +53,21 @@ class TokenRuns:
             is_text = np.ones(len(ids), bool)
             is_text[np.cumsum(lengths, dtype=np.int64) - 1] = False
             ids[is_text] = self.ids
-        return TokenRuns(ids, lengths, self.text_bytes)
+        return TokenRuns(ids, lengths, self.text_bytes, self.losses)
+
+    def counted_by(self, counter: LossCounter | None, texts: Sequence[str]) -> "TokenRuns":
+        """Return the same runs, with what they lose of the texts."""
+        return self if counter is None else replace(self, losses=counter.count(texts, self.ids, self.lengths))
 
 
 class ControlledIds(NamedTuple):
-    """The ids of a text with control tokens in it, shape (tokens,), and the places of those, shape (controls,)."""
+    """The ids of a text with control tokens in it, shape (tokens,), the places of those, shape (controls,), and what is
+    lost of the text.
+    """
 
     ids: NDArray[np.int32]
     controls: NDArray[np.int64]
+    losses: Losses = NO_LOSSES
 
 
 class Tokenizer(ABC):
@@ -102,7 +111,7 @@ class Tokenizer(ABC):
             runs = self.encode(parts[::2])
             before = np.cumsum(runs.lengths[:-1], dtype=np.int64)
             ids = np.insert(runs.ids, before, [self.special_ids[control] for control in parts[1::2]])
-            found.append(ControlledIds(ids, before + np.arange(len(before))))
+            found.append(ControlledIds(ids, before + np.arange(len(before)), runs.losses))
         return found
 
     @abstractmethod

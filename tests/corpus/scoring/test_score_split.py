@@ -26,12 +26,14 @@ from tiny_scoring import (
     text_of,
     write_pool,
 )
-from tiny_tokenizer import id_of
+from tiny_tokenizer import id_of, save_tokenizer
 
 from pipeline_assets.corpus.scoring import score_split
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.corpus.tokens.losses import read_lost_text
+from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
 
 SHARDS = {"shard_rows": 10, "rescored": 4}
@@ -75,6 +77,27 @@ def test_what_came_of_every_row_is_in_the_ledger(model: Path, tmp_path: Path) ->
     found = scored_rows(tmp_path)
     assert len({row["id"] for row in found}) == counts["documents"] == 7
     assert {row["pool_file"].partition("/")[0] for row in found if row["id"] < "row-6"} == {"candidates_a"}
+
+
+def test_text_that_the_models_own_tokenizer_loses_fails_above_the_limit(model: Path, tmp_path: Path) -> None:
+    lossy = save_tokenizer(copy_of(model, tmp_path / "model"), has_ascii_only=True)
+    rows = [
+        {"id": str(number), "text": text_of(number, answer="abc的一是"), "loss_mode": "assistant_all"}
+        for number in range(4)
+    ]
+    pool = write_pool(tmp_path / "pool", rows)
+
+    manifest = score_here(tmp_path, scoring_recipe(pool, lossy, tokenizer="model"))
+
+    lost = (read_lost_text(manifest) or {})["rows"]
+    assert (lost.unknown_tokens, lost.lost_characters) == (0, 4 * 9)  # bytes
+    for limit, blocks in (("0.05", True), ("1", False)):
+        recipe = NemotronRecipe.of(
+            scoring_recipe(pool, lossy, tokenizer="model", max_unknown_fraction=limit), "the test"
+        )
+        target = recipe.target(SCORES, "mine/train")
+        [check] = [one for one in KINDS[SCORES].ask(target, tmp_path) if one.name == "unknown_tokens_within_limit"]
+        assert (check.passed, check.holds_back) == (False, blocks)
 
 
 # Shards of a build that was cut off

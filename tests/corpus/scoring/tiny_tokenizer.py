@@ -16,9 +16,11 @@ def id_of(letter: str) -> int:
     return _alphabet().index(letter)
 
 
-def save_tokenizer(folder: Path, controls: tuple[str, ...] = STRUCTURE, special: bool = True) -> Path:
+def save_tokenizer(
+    folder: Path, controls: tuple[str, ...] = STRUCTURE, special: bool = True, *, has_ascii_only: bool = False
+) -> Path:
     """A byte-level tokenizer.json that knows single bytes and these control tokens."""
-    alphabet = _alphabet()
+    alphabet = [letter for letter in _alphabet() if letter.isascii() or not has_ascii_only]
     library = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(alphabet)}, merges=[]))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library.decoder = decoders.ByteLevel()

@@ -1,0 +1,194 @@
+"""Text that a tokenizer loses: unknown tokens, and characters that no token stands for.
+
+A tokenizer with all 256 bytes in its vocabulary (byte level or byte fallback) loses nothing, and nothing is counted.
+Any other one is measured while it encodes: unknown tokens by their id, lost characters by the difference between the
+length of a text and the length of its tokens, both without blanks. SentencePiece writes one unknown token for a run of
+unknown characters, so characters are counted as well as tokens; the larger of both shares is `fraction`.
+"""
+
+import operator
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
+from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.recipe import Option, Share
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.spine.target import Target
+
+LOST_TEXT = "lost_text"  # in the provenance of a manifest, by source
+MAX_UNKNOWN_FRACTION = "0.05"
+MaxUnknownFraction = Annotated[
+    Share, Option("Stop if the tokenizer loses more of a source. Default: 0.05.", default=None)
+]
+_WARNING_FRACTION = Fraction(1, 1000)
+_PREFIX = "encoded/"
+_BLANK_MARK = "\u2581"  # of SentencePiece and Metaspace
+_ASCII_BLANKS = b" \t\n\r\v\f"
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Tokens of texts, without ends of documents, and what is missing from them.
+
+    Attributes:
+        characters: of the normalised texts, without blanks; bytes for a tokenizer at byte level.
+        lost_characters: characters that no token but an unknown one stands for.
+    """
+
+    tokens: int = 0
+    unknown_tokens: int = 0
+    characters: int = 0
+    lost_characters: int = 0
+
+    def __add__(self, other: "Losses") -> "Losses":
+        return Losses(*map(operator.add, vars(self).values(), vars(other).values()))
+
+    @classmethod
+    def from_counts(cls, counts: Mapping[str, int]) -> Self:
+        """Read the counts of a receipt; a lossless tokenizer writes none."""
+        return cls(**{name: counts.get(f"{_PREFIX}{name}", 0) for name in cls.__dataclass_fields__})
+
+    def to_counts(self) -> dict[str, int]:
+        """Return counts for a receipt, without those that are 0."""
+        return {f"{_PREFIX}{name}": count for name, count in vars(self).items() if count}
+
+    @property
+    def fraction(self) -> Fraction:
+        """Share of the tokens that are unknown, or of the characters that are lost; the larger one."""
+        return max(
+            Fraction(self.unknown_tokens, max(self.tokens, 1)), Fraction(self.lost_characters, max(self.characters, 1))
+        )
+
+    def to_json(self) -> dict[str, int | str]:
+        """Return the counts and their fraction, as a manifest has them."""
+        return {**vars(self), "fraction": f"{float(self.fraction):.6f}"}
+
+    def __str__(self) -> str:
+        unknown = f"{self.unknown_tokens:,} of {self.tokens:,} tokens are unknown"
+        lost = f"{self.lost_characters:,} of {self.characters:,} characters are lost"
+        return f"{unknown}, {lost} ({float(self.fraction):.2%})"
+
+
+NO_LOSSES = Losses()
+
+
+def lost_text(by_source: Mapping[str, Losses]) -> dict[str, Any]:
+    """Return the losses of each source for the provenance, which no digest covers; empty for a lossless tokenizer."""
+    return {LOST_TEXT: {source: losses.to_json() for source, losses in by_source.items() if losses != NO_LOSSES}}
+
+
+def read_lost_text(manifest: Manifest) -> dict[str, Losses] | None:
+    """Return the losses of each source; empty for a lossless tokenizer, None if an earlier version built it."""
+    counted = manifest.provenance.get(LOST_TEXT)
+    if counted is None:
+        return None
+    names = Losses.__dataclass_fields__
+    return {source: Losses(**{name: counts[name] for name in names}) for source, counts in counted.items()}
+
+
+@dataclass(frozen=True)
+class LossLimit:
+    """Limit of a recipe to the share of text that its tokenizer loses of each source. It changes no byte.
+
+    Attributes:
+        fraction: above it, a source blocks what is built from its tokens.
+    """
+
+    fraction: str = MAX_UNKNOWN_FRACTION
+    check: str = "unknown_tokens_within_limit"
+
+    def judge(self, manifest: Manifest) -> Verdict:
+        """Compare the losses that a manifest counts with the limit; a warning above 0.1 %."""
+        by_source = read_lost_text(manifest)
+        if by_source is None:
+            return Verdict(True, "built by a version that did not count lost text", applies=False)
+        return self.evaluate(by_source)
+
+    def evaluate(self, by_source: Mapping[str, Losses]) -> Verdict:
+        """Compare losses with the limit; a warning above 0.1 %."""
+        if not by_source:
+            return Verdict(True, "the tokenizer has a token for every byte", {"unknown_fraction": 0.0})
+        source, worst = max(by_source.items(), key=lambda item: item[1].fraction)
+        numbers: dict[str, int | float | str] = {"unknown_fraction": float(worst.fraction), "source": source}
+        message = f"{source}: {worst}"
+        if worst.fraction > Fraction(self.fraction):
+            fix = "use a tokenizer with byte_fallback, or one that was trained on this text"
+            return Verdict(False, f"{message}, above `max_unknown_fraction` ({self.fraction}); {fix}", numbers)
+        is_small = worst.fraction <= _WARNING_FRACTION
+        return Verdict(is_small, f"{message}{'' if is_small else ', above 0.1 %'}", numbers, is_slight=not is_small)
+
+
+def unknown_tokens_within_limit(tokens: Artifact, target: "Target", root: Path) -> Verdict:
+    """The tokenizer loses no larger share of a source's text than the recipe's `max_unknown_fraction`."""
+    limit = target.demand if isinstance(target.demand, LossLimit) else LossLimit()
+    return limit.judge(tokens.manifest)
+
+
+@dataclass(frozen=True)
+class LossCounter:
+    """Measures what a tokenizer loses of the texts that it encodes.
+
+    Attributes:
+        is_unknown: by id, bool.
+        lengths: by id, int64: characters that a token stands for, without blanks; 0 for unknown ones.
+        drops: whether characters can vanish without an unknown token: every text is then measured.
+        normalize: the tokenizer's own normalisation; None without one.
+        deletes: whether `normalize` removes characters that are not blank.
+        is_byte_level: whether lengths are of bytes.
+    """
+
+    is_unknown: NDArray[np.bool_]
+    lengths: NDArray[np.int64]
+    drops: bool = False
+    normalize: Callable[[str], str] | None = None
+    deletes: bool = False
+    is_byte_level: bool = False
+
+    def count(self, texts: Sequence[str], ids: NDArray[np.int32], lengths: NDArray[np.int32]) -> Losses:
+        """Count the losses of texts with these ids; `lengths` are the ids of each text."""
+        is_unknown, covered, lost = self.is_unknown[ids], self.lengths[ids], 0
+        unknown = int(np.count_nonzero(is_unknown))
+        if unknown or self.drops:
+            ends = np.cumsum(lengths, dtype=np.int64)
+            sums = (_sums(values, ends, lengths) for values in (covered, is_unknown))
+            for text, length, missing in zip(texts, *sums, strict=True):
+                if missing or self.drops:
+                    lost += max(self._count_lost(text, length), missing)
+        return Losses(len(ids), unknown, int(covered.sum()) + lost, lost)
+
+    def _count_lost(self, text: str, covered: int) -> int:
+        """Count the characters of a text that its tokens, which stand for `covered` characters, lose."""
+        normal = text if self.normalize is None else self.normalize(text)
+        lost = max(self._size(normal) - covered, 0)
+        if not self.deletes:
+            return lost
+        # Compatibility forms, since normalisation may compose and decompose characters.
+        before, after = (self._size(unicodedata.normalize("NFKC", form)) for form in (text, normal))
+        return lost + max(before - after, 0)
+
+    def _size(self, text: str) -> int:
+        return len(text.encode().translate(None, _ASCII_BLANKS)) if self.is_byte_level else _count_characters(text)
+
+
+def _sums(values: NDArray[Any], ends: NDArray[np.int64], lengths: NDArray[np.int32]) -> list[int]:
+    totals = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
+    sums: list[int] = (totals[ends] - totals[ends - lengths]).tolist()
+    return sums
+
+
+def piece_length(piece: str, prefix: str = "", suffix: str = "") -> int:
+    """Count the characters that a piece stands for, without blanks, the marks of blanks, its prefix and suffix."""
+    return _count_characters(piece.removeprefix(prefix).removesuffix(suffix))
+
+
+def _count_characters(text: str) -> int:
+    return len("".join(text.replace(_BLANK_MARK, " ").split()))
