@@ -129,7 +129,8 @@ def install_hint(extra: str) -> str:
     if _CHECKOUT.is_file():
         return pip_hint(f"-e '.[{extra}]'")
     needed = re.compile(rf"""(.+?) *; *extra *== *["']{extra}["']""")
-    required = [line for found in metadata.distributions(name="corpusmill") for line in found.requires or ()]
+    installed = next(iter(metadata.distributions(name="corpusmill")), None)  # none in the image for Modal
+    required = (installed.requires if installed else None) or ()
     return pip_hint(" ".join(f"'{match[1]}'" for match in map(needed.fullmatch, required) if match))
 
 
