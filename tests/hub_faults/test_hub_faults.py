@@ -108,7 +108,10 @@ NOT_SHOWN = (
     ON_DATASET + "there is no such dataset, or it is private (HTTP {kind}); "
     "check its name; if it is private, set HF_TOKEN to a token that may read it"
 )
-NOT_ALLOWED = ON_DATASET + "the token may not read it (HTTP 403); accept its terms on "
+NOT_ALLOWED = (
+    ON_DATASET + "the token may not read it (HTTP 403); accept its terms on {endpoint}/datasets/maker/pages if it is "
+    "gated, or set HF_TOKEN to a token with read access"
+)
 NOT_STORED = (
     ON_FILE + "the storage that the hub names refuses the bytes (HTTP {kind}); "
     "run the same command later: it goes on; if it persists, pin a new commit"
