@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from answers import Corpusmill, RecipeIn, only_line
-from mounts import mounted
+from answers import Corpusmill, RecipeIn, Started, only_line
+from mounts import failing_disk, mounted
 
 from resources.loopback_hub import LoopbackHub
 
@@ -73,7 +73,7 @@ def test_a_limit_of_file_sizes_names_the_file_and_the_data_root(
     line = only_line(result)
     assert line.startswith(f"{root}/")
     assert "limit of file sizes; raise the limit (ulimit -f)" in line
-    assert line.endswith(f"; the data root is {root}")
+    assert line.endswith(f"; the root is {root}")
 
 
 def test_a_full_disk_names_the_file_that_a_command_writes(
@@ -85,11 +85,46 @@ def test_a_full_disk_names_the_file_that_a_command_writes(
         artifact = next(path.parent for path in sorted(folder.rglob("manifest.json")))
 
         result = corpusmill("export", artifact, "--out", disk / "copy", "--to", "jsonl")
+        left = os.listdir(disk)
 
     assert result.returncode == 1
     line = only_line(result)
     assert line.startswith(f"{disk}/")
     assert "no space is left on the disk" in line
+    assert left == ["ballast"]
+
+
+def test_exports_into_one_folder_leave_one_whole_copy(started: Started, demo_root: Path, tmp_path: Path) -> None:
+    artifact = next(path.parent for path in sorted(demo_root.rglob("manifest.json")))
+    words = ("export", artifact, "--out", tmp_path / "copy", "--to", "jsonl")
+
+    processes = [started(*words) for _ in range(3)]
+
+    results = [(process.communicate()[1], process.returncode) for process in processes]
+    assert sorted(status for _, status in results) == [0, 2, 2]
+    assert all("it is there already" in stderr for stderr, status in results if status)
+    assert os.listdir(tmp_path) == ["copy"]
+
+
+def test_a_disk_that_cannot_be_read_is_named_by_its_file(
+    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
+) -> None:
+    """Cut the image under a mounted file system: the kernel then reports a read error for the blocks beyond the cut."""
+    with failing_disk(tmp_path / "disk", demo_root) as root:
+        artifact = next(
+            path.parent for path in sorted(root.rglob("manifest.json")) if (path.parent / "shards").is_dir()
+        )
+
+        verified = corpusmill("verify", artifact)
+        exported = corpusmill("export", artifact, "--out", tmp_path / "copy", "--to", "jsonl")
+
+    assert verified.returncode == 1
+    assert "it can't be read (Input/output error)" in verified.stdout
+    assert exported.returncode == 1
+    line = only_line(exported)
+    assert line.startswith(f"{artifact}/shards/")
+    assert "Input/output error" in line
+    assert not (tmp_path / "copy").exists()
 
 
 @pytest.mark.slow
@@ -107,7 +142,7 @@ def test_a_full_disk_then_space_again(
     line = only_line(full)
     assert line.startswith(f"{small_disk}/")
     assert "no space is left on the disk; free some and run the same command: it goes on" in line
-    assert line.endswith(f"; the data root is {small_disk}")
+    assert line.endswith(f"; the root is {small_disk}")
     assert again.returncode == 0, again.stderr
     undisturbed = corpusmill("run", path, "--data", demo_root, "--json")
     assert [row["digest"] for row in json.loads(again.stdout)] == [

@@ -91,6 +91,20 @@ def _zstd(file: Readable) -> Iterator[bytes]:
         raise _CutOff
 
 
+class _Named:
+    """A file whose read errors name it: those of the system do not."""
+
+    def __init__(self, file: Readable, where: object) -> None:
+        self._file, self._where = file, where
+
+    def read(self, size: int, /) -> bytes:
+        try:
+            return self._file.read(size)
+        except OSError as error:
+            error.filename = error.filename or str(self._where)
+            raise
+
+
 class _Source:
     """A file for pyarrow, which would close it."""
 
@@ -144,13 +158,13 @@ def decompressed(file: Readable, codec: Codec | None, where: object, fix: str, b
     keep nothing that was made of them. A file of 0 bytes is cut off.
     """
     if codec is None:
-        while block := file.read(block_bytes):
+        while block := _Named(file, where).read(block_bytes):
             yield block
         return
     pending: list[bytes] = []
     size = 0
     try:
-        for block in codec.blocks(file):
+        for block in codec.blocks(_Named(file, where)):
             pending.append(block)
             size += len(block)
             if size >= block_bytes:

@@ -12,10 +12,12 @@ identifiers of licences of its own (hub documentation, "Licenses"). Most are our
 name beside it.
 """
 
+import contextlib
+import errno
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,8 +33,9 @@ from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.pages import code, markdown_table, plain
 from pipeline_assets.corpus.rows.store import RowStore, TableShard
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.files import unreplaced
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.temporary_names import temporary_path
 
@@ -67,14 +70,35 @@ def export(store: RowStore, to: To, out: Path, zstd_level: int) -> Exported:
         UsageError: it is there, or the rows are no text.
         InputError: a shard is damaged.
     """
-    shards = store.table_shards()
     if out.exists():
-        raise UsageError("it is there already", out, "give another folder, or remove it")
+        raise _is_there(out)
     if out.parent.is_dir():
         durable.remove_leftovers(out.parent)
     building = temporary_path(out)
+    try:
+        with unreplaced(store.artifact.folder):  # checked before the copy gets its name
+            open_artifact(store.artifact.folder, store.artifact.manifest.digest)
+            made = _write_copy(store, to, building, zstd_level)
+        durable.rename(building, out)
+    except BaseException as error:
+        # The copy is partial, and may fill the disk.
+        with contextlib.suppress(OSError):
+            durable.remove(building)
+        if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise _is_there(out) from None
+        raise
+    return replace(made, folder=out)
+
+
+def _is_there(out: Path) -> UsageError:
+    return UsageError("it is there already", out, "give another folder, or remove it")
+
+
+def _write_copy(store: RowStore, to: To, building: Path, zstd_level: int) -> Exported:
+    """Write the rows, the card and the manifest into a new folder."""
+    shards = store.table_shards()
     durable.make_folder(building / "data" if to == "hf" else building)
-    made = Exported(out)
+    made = Exported(building)
     for number, shard in enumerate(shards):
         ending = SUFFIX if to == "jsonl" else ".parquet"
         name = f"data/train-{number:05d}-of-{len(shards):05d}{ending}" if to == "hf" else f"{number:05d}{ending}"
@@ -90,7 +114,6 @@ def export(store: RowStore, to: To, out: Path, zstd_level: int) -> Exported:
         made.bytes += path.stat().st_size
     durable.write_durably(building / "README.md", _card(store, made, shards[0].schema if shards else pa.schema([])))
     durable.write_durably(building / FILE_NAME, (store.artifact.folder / FILE_NAME).read_bytes())
-    durable.rename(building, out)
     return made
 
 

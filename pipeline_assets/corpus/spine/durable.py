@@ -64,7 +64,7 @@ class NoSpaceError(RetryableError):
     def name_root(self, root: Path) -> None:
         """Name the file by its absolute path, and the data root."""
         what, where, fix = self.args
-        self.args = (what, os.path.abspath(where), f"{fix}; the data root is {root.absolute()}")
+        self.args = (what, os.path.abspath(where), f"{fix}; the root is {root.absolute()}")
         self.what, self.where, self.fix = self.args
 
 
@@ -73,6 +73,8 @@ def explain_in_root(error: OSError, root: Path) -> InputError:
     explained = explain(error, Path(os.fsdecode(error.filename2 or error.filename or root.absolute())))
     if isinstance(explained, NoSpaceError):
         explained.name_root(root)
+    elif error.filename is None:  # a read error of a library, whose file need not be below the root
+        explained.move(str(root.absolute()), "a file that this command uses")
     return explained
 
 
@@ -118,9 +120,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 class DurableFile:
-    """A file being written under a temporary name; it takes its own name, durable, when the block ends without error.
-    Bytes and sha256 are those of what was written so far.
-    """
+    """A file that gets its name, durable, when the block ends without error; bytes and sha256 are those so far."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

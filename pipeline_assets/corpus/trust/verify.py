@@ -75,7 +75,8 @@ def hold(found: Verification, journal: Journal) -> None:
         _prove(found, found.scope.sample, journal)
     if found.findings:
         _refuse_replaced(found)
-    found.seconds = (datetime.datetime.now(datetime.UTC) - found.started_at).total_seconds()
+    elapsed = datetime.datetime.now(datetime.UTC) - found.started_at
+    found.seconds = max(0.0, elapsed.total_seconds())  # the clock may have been set back
 
 
 def _refuse_replaced(found: Verification) -> None:

@@ -129,6 +129,15 @@ def test_a_builder_that_writes_its_name_in_the_next_moment_is_named(target: Path
     assert told.startswith(f"{target}: process {os.getpid()} on {socket.gethostname()} is building this, for ")
 
 
+def test_a_lock_from_the_future_has_no_negative_age(target: Path) -> None:
+    with locked(target) as lock:
+        owner = {"fence": 1, "pid": 7, "host": "node3", "since": 9e9}
+        lock.path.write_text(json.dumps(owner))
+        told = refusal(lambda: fence_of(target))
+
+    assert "process 7 on node3 is building this, for 0 s;" in told
+
+
 def test_the_age_is_that_of_the_lock(target: Path) -> None:
     with locked(target) as lock:
         owner = {"fence": 1, "pid": 7, "host": "node3", "since": 0.0}

@@ -2,6 +2,7 @@
 what was not read. One that is replaced meanwhile is intact, or was replaced, as is said; never damaged.
 """
 
+import datetime
 import os
 import random
 import shutil
@@ -54,6 +55,15 @@ def test_the_whole_chain_is_intact(pristine: Path) -> None:
     assert [name.rpartition(":")[2] for name in found.hub.whole] == ["a.parquet"]
     assert [name.rpartition(":")[2] for name in found.hub.in_part] == ["b.parquet"]
     assert found.proofs == []
+
+
+def test_a_clock_that_is_set_back_makes_no_negative_time(pristine: Path) -> None:
+    found = look_at_chain(pristine / SET, Scope(pristine))
+    found.started_at += datetime.timedelta(hours=1)
+
+    hold(found, Journal(None))
+
+    assert (found.verdict, found.seconds) == ("intact", 0.0)
 
 
 def test_without_upstream_it_is_the_artifact_and_its_members(pristine: Path) -> None:

@@ -1,0 +1,35 @@
+"""Exports: a copy of one sealed folder, or no copy."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.corpus.publishing.export import export
+from pipeline_assets.corpus.rows.trace import open_rows
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.durable import Step
+from pipeline_assets.corpus.spine.errors import RetryableError
+from pipeline_assets.corpus.spine.lineage import Lineage
+
+
+def test_a_folder_that_is_replaced_during_an_export_leaves_no_copy(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = next(path.parent for path in sorted(root.rglob("manifest.json")) if (path.parent / "shards").is_dir())
+    other = shutil.copytree(folder, tmp_path / "other")
+    target = tmp_path / "exports" / "copy"
+    store = open_rows(folder, Lineage(root))
+
+    def replace_once(kind: Step, path: Path) -> None:
+        if kind == "create":
+            monkeypatch.setattr(durable, "failpoint", None)
+            durable.exchange(other, folder)
+
+    monkeypatch.setattr(durable, "failpoint", replace_once)
+
+    with pytest.raises(RetryableError, match="it was replaced while it was read"):
+        export(store, "jsonl", target, 3)
+
+    assert os.listdir(target.parent) == []
