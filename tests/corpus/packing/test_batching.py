@@ -2,9 +2,7 @@
 
 import pickle
 import shutil
-import time
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -103,38 +101,14 @@ def test_a_set_without_boundaries_and_index_is_refused(packed: PackedSet) -> Non
         batching.loader(without(packed.folder, BOUNDARIES, BOUNDARY_OFFSETS, INDEX), 4, 7)
 
 
-class PlainRows(torch.utils.data.Dataset):
-    """Rows of a token file in an order, as a trainer without corpusmill reads them."""
+def test_the_index_is_decompressed_before_the_first_batch_and_never_again(
+    packed: PackedSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a shuffled order, each row would otherwise decompress a frame of the index."""
+    loader = batching.loader(without(packed.folder, BOUNDARIES, BOUNDARY_OFFSETS), 4, 7)
+    monkeypatch.setattr("pipeline_assets.corpus.formats.memmap.decompressed", None)
 
-    def __init__(self, packed: PackedSet, order: list[int]) -> None:
-        self.input_ids, self.order = np.asarray(packed.input_ids), order
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    def __getitem__(self, place: int) -> "torch.Tensor":
-        return torch.from_numpy(self.input_ids[self.order[place]].astype(np.int64))
-
-
-def cpu_seconds(batches: Iterable[object]) -> float:
-    """Return the CPU time that taking all batches needs."""
-    start = time.process_time()
-    for _ in batches:
-        pass
-    return time.process_time() - start
-
-
-def test_a_set_of_the_default_recipe_loads_half_as_fast_as_a_plain_memmap_or_faster(folder: Path) -> None:
-    documents = documents_of("a", [500, 300, 900] * 140)
-    made = pack_documents(folder, documents, 140, num_seqs=400, seq_len=512, weights={"a": "1"}, boundaries=False)
-    packed = open_packed(made.folder)
-    plain = torch.utils.data.DataLoader(PlainRows(packed, np.random.default_rng(1).permutation(400)), batch_size=16)
-    assert packed.stored_boundaries is None
-
-    # Rounds alternate, and the fastest one counts, because other processes slow down some of them.
-    rounds = [(cpu_seconds(batching.loader(packed.folder, 16, 1)), cpu_seconds(plain)) for _ in range(20)]
-
-    assert min(ours for ours, _ in rounds) < 2 * min(plain for _, plain in rounds)
+    assert sorted(row for _, _, rows in loader for row in rows.tolist()) == list(range(21))
 
 
 @pytest.mark.parametrize("batch", [1, 4, 21, 22])
