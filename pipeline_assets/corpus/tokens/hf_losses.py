@@ -1,4 +1,4 @@
-"""Losses of a tokenizer.json: whether its steps can lose text, and how long each of its tokens is."""
+"""Losses of a tokenizer.json: steps that can lose text, and the length of each token."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
