@@ -224,7 +224,11 @@ class _Writer:
                 return f"(- {self.write(node.this)})"
             case exp.Is(expression=exp.Null() | exp.Boolean()):
                 word = "IS NOT" if node.args.get("negate") else "IS"
-                return f"({self.write(node.this)} {word} {self.write(node.expression)})"
+                test = f"({self.write(node.this)} {word} {self.write(node.expression)})"
+                if isinstance(node.expression, exp.Null):
+                    return test
+                # In SQL the answer is never null; in polars it is, where the value is null.
+                return f"COALESCE({test}, {'TRUE' if node.args.get('negate') else 'FALSE'})"
             case exp.EQ(expression=exp.Any()):
                 return f"({self.write(node.this)} = ANY({self.write(node.expression.this)}))"
             case exp.Between():

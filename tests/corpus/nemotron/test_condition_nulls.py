@@ -1,0 +1,55 @@
+"""Conditions select the rows that standard SQL selects where values are missing, with DuckDB as the oracle."""
+
+import duckdb
+import polars as pl
+import pytest
+from samples import some
+
+from pipeline_assets.corpus.nemotron.condition_sql import row_sql
+
+ROWS = pl.DataFrame(
+    {
+        "number": [0, 1, 2, None, -1, 5],
+        "other": [None, 1, 0, 2, None, 4],
+        "flag": [True, False, None, True, None, False],
+        "second": [True, True, False, None, True, False],
+        "text": ["a", "", None, "B", "ab", "a%"],
+    }
+).with_row_index("row")
+CONDITIONS = [
+    *(f"{value} IS {word}" for value in ("flag", "(number > 0)") for word in ("TRUE", "FALSE", "NULL")),
+    *(f"{value} IS NOT {word}" for value in ("flag", "(number > 0)") for word in ("TRUE", "FALSE", "NULL")),
+    "NOT (flag IS TRUE)",
+    "NOT (flag IS NOT FALSE)",
+    "NOT flag",
+    "flag AND second",
+    "NOT (flag OR second)",
+    "number IN (0, NULL)",
+    "number NOT IN (0, 1)",
+    "NOT (number = other)",
+    "number <> other",
+    "number NOT BETWEEN other AND 2",
+    "text NOT LIKE 'a%'",
+    "NOT (text ~ 'a')",
+    "CASE WHEN flag THEN second ELSE TRUE END",
+    "COALESCE(flag, second, TRUE)",
+    "NULLIF(number, 1) IS NULL",
+    "GREATEST(number, other) > 1",
+    "IFNULL(flag, TRUE)",
+    "text || 'x' = 'ax'",
+    "CONCAT_WS('-', text, 'x') = 'x'",
+    "number / 2 = 0.5",
+    "number % 2 = 1",
+]
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_rows_with_missing_values_are_selected_as_in_standard_sql(condition: str) -> None:
+    sql = row_sql(condition, ROWS.columns)
+    selected = pl.SQLContext(rows=ROWS).execute(f"SELECT row FROM rows WHERE {sql}", eager=True)["row"].to_list()
+
+    with duckdb.connect() as connection:
+        connection.register("made", ROWS.to_arrow())
+        expected = [row for (row,) in connection.execute(f"SELECT row FROM made WHERE {condition}").fetchall()]
+
+    assert selected == sorted(some(expected))
