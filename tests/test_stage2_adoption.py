@@ -87,6 +87,7 @@ def assert_adopted(artifact: Artifact, earlier: Artifact, fresh: Artifact) -> No
     provenance = artifact.manifest.provenance
     assert provenance["taken_over_from"] == earlier.manifest.name
     assert provenance["taken_over_digest"] == earlier.manifest.digest
+    assert provenance["lost_text"] == fresh.manifest.provenance["lost_text"]
     list(verify(artifact.folder, labels_of))
 
 

@@ -8,6 +8,7 @@ from pipeline_assets.corpus.spine.reuse import link_files
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.families import TokenizerFile
+from pipeline_assets.corpus.tokens.losses import lost_text, read_lost_text
 
 Corpus = tuple[Artifact, Sequence[CorpusShard]]
 """An artifact, and those of its shards that belong to one source."""
@@ -29,11 +30,16 @@ def adopt_shards(
     if before != now or identity.decisions["tokenizer"] != tokenizer.recipe.content():
         return None
     files = link_files(building, earlier)
+    lost = read_lost_text(earlier.manifest)
     return BuildResult(
         files=[files[file.path] for file in identity.files],
         counts=identity.counts,
         decisions=identity.decisions,
-        provenance={"taken_over_from": earlier.manifest.name, "taken_over_digest": earlier.manifest.digest},
+        provenance={
+            "taken_over_from": earlier.manifest.name,
+            "taken_over_digest": earlier.manifest.digest,
+            **({} if lost is None else lost_text(lost)),
+        },
     )
 
 
