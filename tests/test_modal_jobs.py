@@ -72,6 +72,17 @@ def test_modal_run_scores_what_the_environment_names(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
+    ("name", "tokenizer"), [("model", "model"), ("unsloth/gpt-oss-120b", "model"), ("o200k_harmony", "o200k_harmony")]
+)
+def test_modal_run_takes_the_tokenizer_that_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch, name: str, tokenizer: str
+) -> None:
+    words = typed(monkeypatch, CANDIDATE_DATASET_ID="me/pools", TOKENIZER_NAME=name)
+
+    assert words[words.index("--tokenizer") + 1] == tokenizer
+
+
+@pytest.mark.parametrize(
     ("variables", "tokens", "line"),
     [
         ({"BATCH_SIZE": "8"}, "8192", "BATCH_SIZE=8: 8 rows of 1,024 tokens, so --batch-tokens 8192"),
