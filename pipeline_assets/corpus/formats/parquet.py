@@ -176,6 +176,29 @@ class ContentHash:
         self._pending, self._pending_rows = [], 0
 
 
+class _Sink:
+    """File for Arrow, which writes what it has buffered and closes its file when it is freed, even after an error.
+
+    Attributes:
+        is_discarding: Whether what is written is dropped, because the file is closed.
+    """
+
+    closed = False
+
+    def __init__(self, file: DurableFile) -> None:
+        self._file = file
+        self.is_discarding = False
+
+    def write(self, data: memoryview) -> int:
+        return memoryview(data).nbytes if self.is_discarding else self._file.write(data)
+
+    def flush(self) -> None:
+        """Do nothing, because nothing is buffered here."""
+
+    def close(self) -> None:
+        """Do nothing, because `ParquetOutput` closes the file."""
+
+
 class ParquetOutput:
     """Rows into one zstd Parquet file, durable when the block ends without error; further options are those of
     `pyarrow.parquet.ParquetWriter`.
@@ -191,7 +214,8 @@ class ParquetOutput:
     def __enter__(self) -> Self:
         self._file.__enter__()
         # A column chunk is written in many small pieces.
-        self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._file, "w"), _BUFFER_BYTES)
+        self._sink = _Sink(self._file)
+        self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._sink, "w"), _BUFFER_BYTES)
         self._writer = pq.ParquetWriter(self._buffered, self._schema, **self._options)
         return self
 
@@ -207,6 +231,7 @@ class ParquetOutput:
             self._writer.close()
             self._buffered.detach()
         except BaseException as failed:
+            self._sink.is_discarding = True
             self._file.__exit__(type(failed), failed, failed.__traceback__)
             raise
         self._file.__exit__(kind, error, traceback)

@@ -27,7 +27,7 @@ from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split, canonical
 from pipeline_assets.corpus.parallel_text.sample import Sample, read_sample
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
-from pipeline_assets.corpus.spine.files import OwnFile, file_sha256
+from pipeline_assets.corpus.spine.files import OwnFile, file_sha256, unreplaced
 from pipeline_assets.corpus.spine.manifest import StageVersion, sha256_of
 from pipeline_assets.corpus.spine.recipe import Option, Share
 from pipeline_assets.corpus.spine.staging import StagingDir
@@ -215,8 +215,13 @@ def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: P
         experiment_id, manifest: what it must have been made by and of; None for any.
     Raises:
         InputError: there is none, its files don't fit together, or it is another.
+        RetryableError: another cache took its place meanwhile.
     """
-    folder = Path(folder)
+    with unreplaced(Path(folder)):
+        return _open_cache(Path(folder), experiment_id, manifest)
+
+
+def _open_cache(folder: Path, experiment_id: str | None, manifest: Path | str | None) -> TokenCache:
     try:
         meta = _META_FILE.read(folder / ENCODE_META)
         ids, offsets = (

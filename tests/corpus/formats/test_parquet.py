@@ -2,7 +2,9 @@
 
 import datetime
 import errno
+import gc
 import hashlib
+import random
 import struct
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -300,16 +302,24 @@ def test_an_error_while_writing_leaves_no_file(path: Path) -> None:
     assert list(path.parent.iterdir()) == []
 
 
-def test_a_disk_that_is_full_at_the_last_bytes_leaves_no_file(path: Path) -> None:
+@pytest.mark.parametrize("is_full_before_rows", [False, True])
+def test_a_full_disk_leaves_no_file_and_arrow_prints_nothing(
+    path: Path, capfd: pytest.CaptureFixture[str], is_full_before_rows: bool
+) -> None:
     def fill(step: str, path: Path) -> None:
         if step == "write":
             raise OSError(errno.ENOSPC, "No space left on device")
 
+    rows = pa.table({"text": [random.Random(number).randbytes(60_000).hex() for number in range(40)]})
     try:
-        with pytest.raises(OSError, match="No space left on device"), ParquetOutput(path, WORDS.schema) as output:
-            output.write(WORDS)
+        with pytest.raises(OSError, match="No space left on device"), ParquetOutput(path, rows.schema) as output:
+            durable.failpoint = fill if is_full_before_rows else None
+            output.write(rows)
             durable.failpoint = fill
+        del output
+        gc.collect()
     finally:
         durable.failpoint = None
 
     assert list(path.parent.iterdir()) == []
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,62 @@
+"""A token cache that is replaced while it is opened: the earlier cache, the later one, or one clear line."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from interrupted import interrupted
+from pairs_data import SOURCE, real_or_made_rows, translation_lines
+
+from pipeline_assets.corpus.parallel_text import token_cache
+from pipeline_assets.corpus.parallel_text.draw import materialize
+from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META, encode, open_cache
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.errors import InputError
+
+LATER_ID = "later"
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    file = translation_lines(tmp_path / "a.jsonl", real_or_made_rows(200, False))
+    manifest = materialize(files=[file], languages=("fr", "en"), source=SOURCE, folder=tmp_path)
+    return encode(manifest, None, tmp_path / "cache")
+
+
+@pytest.fixture
+def later(cache: Path) -> Path:
+    """A cache with as many pairs and tokens, all of them others."""
+    folder = Path(shutil.copytree(cache, cache.with_name("later")))
+    for side in ("src", "tgt"):
+        ids = np.load(folder / f"{side}.ids.npy")
+        np.save(folder / f"{side}.ids.npy", np.full_like(ids, 7))
+    meta = json.loads((folder / ENCODE_META).read_text())
+    (folder / ENCODE_META).write_text(json.dumps({**meta, "experiment_id": LATER_ID}))
+    return folder
+
+
+def parts_of(folder: Path) -> str:
+    """Return which cache each part is of, or the line of the error."""
+    try:
+        opened = open_cache(folder)
+    except InputError as error:
+        return str(error)
+    parts = {opened.meta.experiment_id == LATER_ID, *((ids == 7).all() for ids in opened.ids.values())}
+    return " and ".join("later" if is_later else "earlier" for is_later in sorted(parts))
+
+
+def test_a_cache_that_is_replaced_before_any_line_of_its_opening_is_never_mixed(cache: Path, later: Path) -> None:
+    answer, lines = interrupted(lambda: parts_of(cache), [token_cache], {})
+    answers = [answer]
+
+    for line in range(1, lines + 1):
+        answers.append(
+            interrupted(lambda: parts_of(cache), [token_cache], {line: lambda: durable.exchange(later, cache)})[0]
+        )
+        durable.exchange(later, cache)
+
+    replaced = f"{cache}: it was replaced while it was read; run the same command again"
+    assert set(answers) == {"earlier", "later", replaced}
+    assert answers.count(replaced) > 4
