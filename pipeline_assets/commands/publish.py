@@ -73,8 +73,10 @@ def _publishable(folder: Path) -> Path:
     found = {place: manifest for place, manifest in found.items() if manifest.kind in _PUBLISHED}
     used = {entry["digest"] for manifest in found.values() for entry in manifest.identity.upstream}
     last = [place for place, manifest in found.items() if manifest.digest not in used]
-    if len(last) != 1:
-        names = ", ".join(str(place) for place in last[:_SHOWN]) or "none"
+    if not last:
+        raise UsageError("no rows to publish are sealed here", folder, "give a folder of pools or normalized rows")
+    if len(last) > 1:
+        names = ", ".join(map(str, last[:_SHOWN]))
         raise UsageError(f"expected one folder to publish, got {len(last)}: {names}", folder, "give one of them")
     tell([f"publishing {last[0]}"], err=True)
     return last[0]

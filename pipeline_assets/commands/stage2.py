@@ -59,14 +59,15 @@ class HubRows:
 
     def section(self, run: Run, output: Path | None) -> Content:
         """The section of a source, named by the file that its rows are written to, else by the dataset."""
+        tag = None if self.license is None else licence_table().tag_named(self.license, "--license")
         hub = run.hub_for("a dataset")
         commit = hub.resolve(self.dataset, self.revision)
         tell([f"{self.dataset} at {commit}"], err=True)
         amount = {"documents": self.limit}
         section = hub_source(hub, self.dataset, self.subset, commit, amount, (), "1", self.split, self.text_column)
         own = section["source"] if output is None else name_of(plain_stem(output.name))
-        if self.license is not None:
-            section["license_tag"] = licence_table().tag_named(self.license, "--license")
+        if tag is not None:
+            section["license_tag"] = tag
         elif section["license_tag"] == UNKNOWN:
             del section["license_tag"]  # the recipe then needs a column
         return section | {"source": own}
