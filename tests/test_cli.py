@@ -28,7 +28,8 @@ def test_help_fits_a_screen_and_ends_with_an_example(corpusmill: Corpusmill, wor
     assert len(result.stdout.strip().splitlines()) <= {
         "stage-a dedup": 50,
         "stage-a decontaminate": 44,
-        "nemotron normalize": 42,
+        "nemotron normalize": 46,
+        "nemotron score": 44,
     }.get(words, 40)
     assert example[0].startswith(f"corpusmill {words}") and len(example) <= 3
 

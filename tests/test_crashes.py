@@ -209,8 +209,10 @@ def test_a_stopped_run_says_how_to_go_on_and_leaves_no_process(
     number: signal.Signals, running_demo: Path, demo_root: Path, started: Started
 ) -> None:
     shutil.copytree(demo_root / "recipes", running_demo / "recipes")
+    ignored = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the tests themselves ignore it
     with LoopbackHub(running_demo / demo.HUB_FOLDER) as hub:
         process = started("run", "healing_text_v1", "--data", running_demo, env={"HF_ENDPOINT": hub.endpoint})
+        signal.signal(signal.SIGHUP, ignored)
         wait_for_receipts(running_demo)
         workers = children_of(process.pid)
         os.killpg(process.pid, number)

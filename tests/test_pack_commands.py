@@ -210,7 +210,7 @@ def test_texts_that_cannot_be_encoded_are_told_by_the_command_and_the_report(
     pinned = {"family": "hf_tokenizer", "sha256": sha256(path.read_bytes()).hexdigest(), "end_of_document": "<end>"}
     changes = {"weights": {"notes": "1"}, "num_seqs": 7, "tokenizer": pinned, "tokenizer_path": path.name}
     (tmp_path / "pack.yaml").write_text(yaml.safe_dump(MANIFEST | changes))
-    given = ("--manifest", "pack.yaml", "--input", "out/stage_a/filtered/notes")
+    given = ("--manifest", "pack.yaml", "--input", "out/stage_a/filtered/notes", "--max-unknown-fraction", "1")
 
     packed = corpusmill("stage-a", "pack", *given, "--out-dir", "out/stage_a/packed/all", cwd=tmp_path)
     report = ("--input", "out/stage_a/packed/all", "--out", "out/report")

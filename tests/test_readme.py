@@ -17,7 +17,8 @@ from pipeline_assets.cli import _GROUPS, COMMANDS
 from pipeline_assets.corpus.harmony import parse
 from pipeline_assets.corpus.harmony.message import Reason
 from pipeline_assets.corpus.scoring import score_shard, token_rows
-from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, SubsetRule, SubsetsRecipe
+from pipeline_assets.corpus.scoring.model_pin import ScoringSection
+from pipeline_assets.corpus.scoring.recipe import SubsetRule, SubsetsRecipe
 from pipeline_assets.corpus.scoring.scores import COLUMNS
 from pipeline_assets.systems.nemotron import KINDS, NemotronRecipe
 from resources.loopback_hub import LoopbackHub
@@ -126,7 +127,8 @@ def test_the_page_on_scores_has_every_column_reason_and_key() -> None:
         *(score_shard.NOT_FINITE, score_shard.OUT_OF_MEMORY, *(Reason[name] for name in of_texts)),
     }
     assert reasons - set(told) == set()
-    defaults = {key: default_of(field) for key, field in ScoringRecipe.model_fields.items()}
+    fields = {key: field for key, field in ScoringSection.model_fields.items() if key != "model"}
+    defaults = {key: default_of(field) for key, field in fields.items()}
     assert {key: told.partition(" |")[0] for key, told in tables_below("Recipe", page).items()} == defaults
     asked = [*SubsetsRecipe.model_fields, *SubsetRule.model_fields]
     assert [key for key in asked if f"`{key}`" not in page] == []

@@ -321,7 +321,7 @@ def pack(
     said = {key: value for key, value in said.items() if value is not None}
     names = {"name": "--out-dir", "data": "--out-dir", "": "manifest"}
     typed = options.option_finder({key: f"--{key.replace('_', '-')}" for key in said}, names)
-    file = Path(manifest) if Path(manifest).is_file() else recipe_path(manifest, place.root)
+    file = Path(manifest) if Path(manifest).exists() else recipe_path(manifest, place.root)
     with naming(file, typed, within="pack."):
         content, named, is_recipe = _content(file)
         section = PackSection.of(content | said, file)

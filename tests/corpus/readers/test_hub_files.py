@@ -237,7 +237,8 @@ def test_a_name_that_is_not_owner_and_name_is_refused_before_the_hub_is_asked(
     with pytest.raises(UsageError) as error:
         hub_files.resolve(dataset)
 
-    assert str(error.value) == f"{dataset}: this is no dataset; write owner/name, such as HuggingFaceFW/fineweb-edu"
+    shown = dataset.replace("\n", "⏎")
+    assert str(error.value) == f"{shown}: this is no dataset; write owner/name, such as HuggingFaceFW/fineweb-edu"
     assert hub.requests == []
 
 
@@ -306,7 +307,8 @@ def test_what_is_no_name_of_a_model_is_refused_before_the_hub_is_asked(
     with pytest.raises(UsageError) as error:
         hub_files.of_models().resolve(name)
 
-    assert str(error.value) == f"{name}: this is no model; write owner/name, such as unsloth/gpt-oss-120b"
+    shown = name.replace("\n", "⏎")
+    assert str(error.value) == f"{shown}: this is no model; write owner/name, such as unsloth/gpt-oss-120b"
     assert hub.requests == []
 
 

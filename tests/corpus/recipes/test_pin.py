@@ -90,9 +90,13 @@ def test_a_section_in_braces_and_the_line_ends_of_windows_stay_as_they_are(tmp_p
 
 
 def test_one_of_two_datasets_without_a_commit_is_pinned_and_the_other_waits(tmp_path: Path) -> None:
-    zeros = f'revision: "{"0" * 40}"'
-    path = written(tmp_path, "nemotron_v1", (f"{zeros}  # moved by `corpusmill pin` alone", "revision: main"))
-    path.write_text(path.read_text().replace(f"    {zeros}\n    splits: [lean]", "    splits: [lean]"))
+    text = (RECIPES / "nemotron_v1.yaml").read_text(encoding="utf-8")
+    lines = text.splitlines(keepends=True)
+    pins = [number for number, line in enumerate(lines) if line.startswith("    revision: ")]
+    math, proofs = pins[:2]  # nvidia/Nemotron-Math-v2 and nvidia/Nemotron-Math-Proofs-v1
+    lines[math], lines[proofs] = "    revision: main\n", ""
+    path = tmp_path / "nemotron_v1.yaml"
+    path.write_text("".join(lines))
 
     pin_recipe(path, "nvidia/Nemotron-Math-v2", COMMIT)
 

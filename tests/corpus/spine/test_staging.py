@@ -13,6 +13,7 @@ from word_building import PLAN, build, files_in, names_beside, write_shard
 from pipeline_assets.corpus.spine.durable import WorkFile
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, building_folders, open_building, total_counts
+from pipeline_assets.corpus.spine.temporary_names import temporary_path
 from pipeline_assets.corpus.spine.worker import WHOLE
 
 # What a shard leaves
@@ -171,10 +172,10 @@ def test_files_that_no_receipt_names_are_swept(target: Path) -> None:
     with open_building(target, PLAN) as building:
         write_shard(building, 0)
         write_words(ENGLISH[1], WHOLE, building)
-        building.path("parts/c.txt.tmp").write_text("torn")
+        temporary_path(building.path("parts/c.txt")).write_text("torn")
         building.path(".work/probe/x").write_text("")
-        building.path(".receipts/write/c.json.tmp").write_text("torn")
-        building.path("manifest.json.tmp").write_text("torn")
+        temporary_path(building.path(".receipts/write/c.json")).write_text("torn")
+        temporary_path(building.path("manifest.json")).write_text("torn")
 
     with open_building(target, PLAN) as resumed:
         assert sorted(files_in(resumed.folder)) == [

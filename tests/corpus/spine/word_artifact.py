@@ -18,6 +18,7 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.spine.temporary_names import temporary_path
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, StartMethod, Window, Work
 
 
@@ -129,7 +130,7 @@ def die_of_words(shard: Words, window: Window, folder: BuildFolder, deadly: tupl
     """Kills its process when it reads one of the deadly words; leaves a torn file."""
     for row, word in window.of(shard.words, 0):
         if word in deadly and row not in window.fatal:
-            folder.path(f"parts/{shard.name}.txt.tmp").write_text("torn")
+            temporary_path(folder.path(f"parts/{shard.name}.txt")).write_text("torn")
             os.kill(os.getpid(), signal.SIGKILL)
     return write_words(shard, window, folder)
 
