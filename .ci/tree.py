@@ -1,4 +1,7 @@
-"""Write the list of files in AGENTS.md: each module with the first sentence of its docstring."""
+"""Write the list of files in AGENTS.md.
+
+Each module is listed with the first sentence of its docstring.
+"""
 
 import ast
 import re

@@ -1,4 +1,6 @@
-"""Rows of a packed set in a training loader, next to a plain memmap in torch's DataLoader.
+"""Benchmark of a packed set's training loader against a plain memmap.
+
+The memmap is read by torch's DataLoader.
 
     python benchmarks/packed_loader.py --rows 50000 --workers 2
 
@@ -33,7 +35,7 @@ Figures = tuple[float, float]  # million tokens per CPU second and per second
 
 
 class PlainRows(Dataset[torch.Tensor]):
-    """Rows of a token file in a shuffled order, as a trainer without corpusmill reads them."""
+    """Shuffled rows of a token file, as a trainer without corpusmill reads them."""
 
     def __init__(self, path: Path) -> None:
         self.rows = np.memmap(path, "<i4", "r").reshape(-1, SEQ_LEN)
@@ -95,7 +97,10 @@ def cpu_seconds() -> float:
 
 
 def speed(open_loader: Callable[[], Iterable[torch.Tensor | tuple[torch.Tensor, ...]]]) -> Figures:
-    """Open a loader, take its batches, and return million tokens per CPU second and per second."""
+    """Return a loader's million tokens per CPU second and per second.
+
+    The function opens the loader and takes its batches.
+    """
     cpu_s, wall_s = cpu_seconds(), time.perf_counter()
     sizes = [(batch if isinstance(batch, torch.Tensor) else batch[0]).numel() for batch in open_loader()]
     return sum(sizes) / 1e6 / (cpu_seconds() - cpu_s), sum(sizes) / 1e6 / (time.perf_counter() - wall_s)

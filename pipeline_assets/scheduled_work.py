@@ -1,4 +1,7 @@
-"""Work of scheduled runs: `repin` builds a version, `verify` reads a sample. Their run pages show the events."""
+"""Work of scheduled runs: `repin` builds a version, `verify` reads a sample.
+
+Their run pages show the events.
+"""
 
 import contextlib
 import functools
@@ -50,7 +53,9 @@ Act = Callable[[dg.OpExecutionContext, Section, int | None, Run], Iterator[Event
 
 
 def verify_sample(context: dg.OpExecutionContext, section: Section, keep: int | None, run: Run) -> Iterator[Event]:
-    """Read a sample of every sealed artifact of the recipe; yield a check of its files for each asset.
+    """Read a sample of every sealed artifact of the recipe.
+
+    Yields a check of the files for each asset.
 
     Raises:
         InputError: a file differs from its manifest.
@@ -82,7 +87,9 @@ def verify_sample(context: dg.OpExecutionContext, section: Section, keep: int | 
 
 
 def repin(context: dg.OpExecutionContext, section: Section, keep: int | None, run: Run) -> Iterator[Event]:
-    """Build the recipe's version of the run's date; yield the materialization and the checks of each artifact.
+    """Build the recipe's version of the run's date.
+
+    Yields the materialization and the checks of each artifact.
 
     Raises:
         InputError: the head of a dataset is unknown, or an artifact failed; all others are built before.
@@ -111,14 +118,20 @@ def repin(context: dg.OpExecutionContext, section: Section, keep: int | None, ru
 
 
 def _places(recipe: Recipe, root: Path) -> list[tuple[Target, Shown]]:
-    """List the artifacts of a recipe with their assets; recipes are read again, since one may be new."""
+    """List the artifacts of a recipe with their assets.
+
+    Recipes are reread, since one may be new.
+    """
     return shown_targets(recipe, root, recipe_of_folders(recipes_of(root)[0], root))
 
 
 def _events(
     target: Target, shown: Shown, instance: dg.DagsterInstance, root: Path, known: tuple[str, str] | None
 ) -> Iterator[Event]:
-    """Yield the materialization of a sealed artifact and its checks; of content that is known, nothing."""
+    """Yield the materialization of a sealed artifact and its checks.
+
+    Yields nothing for content that is known.
+    """
     if not target.is_sealed(root):
         return
     artifact = open_artifact(root / target.folder)
@@ -129,7 +142,7 @@ def _events(
 
 
 def _change(target: Target, before: Recipe | None, root: Path) -> str:
-    """Return the digest of an artifact, and how its counts differ from those of the version before."""
+    """Return an artifact's digest, and how its counts differ from the version before."""
     made = open_artifact(root / target.folder).manifest
     old = None
     if before is not None:
@@ -143,6 +156,9 @@ def _change(target: Target, before: Recipe | None, root: Path) -> str:
 
 
 def due_at(context: dg.OpExecutionContext, section: Section) -> datetime:
-    """Return the time at which the run was due, in the schedule's time zone; now if no schedule started it."""
+    """Return the time at which the run was due, in the schedule's time zone.
+
+    Without a schedule that started the run, it is the current time.
+    """
     due = context.run.tags.get(SCHEDULED_EXECUTION_TIME_TAG)  # UTC, whatever the schedule's zone
     return (datetime.fromisoformat(due) if due else datetime.now(UTC)).astimezone(get_timezone(section.timezone))

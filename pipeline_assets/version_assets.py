@@ -1,4 +1,6 @@
-"""Assets of the versions of a recipe: one for each kind of artifact, with a partition for each version and source.
+"""Assets of the versions of a recipe.
+
+Each kind of artifact has one asset, with a partition for each version and source.
 
 No automation condition selects them, so that a run builds the version that it names and no other.
 """
@@ -99,7 +101,10 @@ def _asset(
 
 
 def _deps(name: str, targets: Sequence[Target], recipe_of: RecipeOf) -> list[dg.AssetDep]:
-    """Return the inputs: artifacts of the same version, and artifacts of other recipes as they are."""
+    """Return the inputs: artifacts of the same version and of other recipes.
+
+    The artifacts of other recipes are used as they are.
+    """
     names = frozenset(recipe_of.values())
     own, deps = dict[dg.AssetKey, list[tuple[str | None, str | None]]](), dict[dg.AssetKey, dg.AssetDep]()
     for target in targets:

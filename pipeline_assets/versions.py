@@ -1,4 +1,6 @@
-"""Versions of recipes as partitions: one asset of a recipe has a partition for each version and source.
+"""Versions of recipes as partitions.
+
+One asset of a recipe has a partition for each version and source.
 
 A version is a recipe of its own, `NAME_YYYYMMDD`, with folders of its own. In Dagster its artifacts are partitions of
 the assets `<system>/NAME/versions/<artifact>`: the version, and its source if the artifact has one (`web|20261123`).
@@ -18,7 +20,12 @@ _DATE = re.compile("[0-9]{8}")
 
 
 class Version(NamedTuple):
-    """A version of a recipe: the name of the recipe, and the first day of the version's period."""
+    """A version of a recipe.
+
+    Attributes:
+        recipe: name of the recipe.
+        date: first day of the version's period.
+    """
 
     recipe: str
     date: str
@@ -39,7 +46,10 @@ class Version(NamedTuple):
 
 
 def find_version(recipe: str, names: Collection[str]) -> Version | None:
-    """Return the version that a recipe's name states; None unless the recipe that it belongs to exists."""
+    """Return the version that a recipe's name states, or None.
+
+    None unless the recipe that the version belongs to exists.
+    """
     name, _, date = recipe.rpartition("_")
     return Version(name, date) if _DATE.fullmatch(date) and name in names else None
 
@@ -51,7 +61,11 @@ def asset_key(kind: str, recipe: str) -> dg.AssetKey:
 
 
 class Place(NamedTuple):
-    """Asset and partition that show an artifact; the version is None if its recipe is not a version of another one."""
+    """Asset and partition that show an artifact.
+
+    Attributes:
+        version: None if the artifact's recipe is not a version of another one.
+    """
 
     key: dg.AssetKey
     partition: str | None
@@ -67,7 +81,7 @@ def place_of(kind: str, partition: str | None, recipe: str, names: Collection[st
 
 
 def partitions_of(recipe: str, targets: Sequence[Target]) -> dg.PartitionsDefinition:
-    """Return the partitions of the asset of all versions of these artifacts of a recipe."""
+    """Return the partitions of the asset of all versions of a recipe's artifacts."""
     versions = dg.DynamicPartitionsDefinition(name=_name(recipe))
     sources = [target.partition for target in targets if target.partition is not None]
     if not sources:
@@ -86,7 +100,9 @@ def split_partition(partition: str) -> tuple[str | None, str]:
 def mapping_between(
     pairs: Sequence[tuple[str | None, str | None]], of_sources: dg.PartitionMapping | None
 ) -> dg.PartitionMapping | None:
-    """Return the mapping between two assets of one recipe's versions: each version depends on itself.
+    """Return the mapping between two assets of one recipe's versions.
+
+    Each version depends on itself.
 
     Args:
         pairs: sources of upstream and downstream artifacts.

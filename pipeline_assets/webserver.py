@@ -67,7 +67,7 @@ def serve() -> None:
 
 
 def develop() -> None:
-    """Run the `dagster` of the command line; its `dev` starts the webserver of `serve`."""
+    """Run the `dagster` command; its `dev` starts the webserver of `serve`."""
 
     def start_guarded(command: Sequence[str], **options: Any) -> Any:
         return open_ipc_subprocess([__name__ if part == _WEBSERVER else part for part in command], **options)

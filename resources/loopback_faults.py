@@ -1,4 +1,7 @@
-"""Faults of the hub on loopback: damage that a network, a busy hub, a broken file or an attacker does to an answer."""
+"""Faults of the hub on loopback: damage to an answer.
+
+A network, a busy hub, a broken file or an attacker does such damage.
+"""
 
 import itertools
 import json
@@ -21,8 +24,10 @@ _ENDLESS_BYTES = 1 << 62
 
 
 class FaultKind(StrEnum):
-    """What becomes of an answer. Those of the body leave alone what has none, `changed` what is no file, and those of
-    the next page what is no listing.
+    """Kind of damage to an answer.
+
+    A fault of the body does not change answers without a body. `changed` does not change answers that are not files. A
+    fault of the next page does not change answers that are not listings.
     """
 
     BUSY = "503"
@@ -77,13 +82,13 @@ _ERRORS: dict[FaultKind, tuple[int, str, Mapping[str, str]]] = {
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault, for some requests.
+    """A fault for some requests.
 
     Attributes:
         pattern: fnmatch over the request's path, percent-decoded and without the query; `*` crosses slashes.
         count: how many answers it hits; ALWAYS for all.
         after: how many answers that it could hit go by first.
-        value: what is put into the answer; by default that of the kind in _VALUES.
+        value: text that is put into the answer; by default the value of the kind in _VALUES.
     """
 
     kind: FaultKind
@@ -94,10 +99,12 @@ class Fault:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """A fault written as KIND[:PATTERN[:COUNT]]; a pattern with a colon needs its count.
+        """Parse a fault written as KIND[:PATTERN[:COUNT]].
+
+        A pattern with a colon needs its count.
 
         Raises:
-            UsageError: an unknown kind (names the known ones), or a count that is none.
+            UsageError: an unknown kind (names the known ones), or an invalid count.
         """
         name, _, rest = text.partition(":")
         pattern, _, count = rest.rpartition(":") if ":" in rest else (rest, "", "1")
@@ -111,7 +118,9 @@ class Fault:
 
 
 class Faults:
-    """The faults in force. The first one that fits an answer hits it; safe to ask from many threads.
+    """The faults in force, safe to use from many threads.
+
+    The first fault that fits an answer hits it.
 
     Attributes:
         fired: kind and path of each answer that was hit, in order.
@@ -124,7 +133,7 @@ class Faults:
         self._lock = threading.Lock()
 
     def disturb(self, path: str, answer: Answer, is_head: bool) -> Answer:
-        """The answer that goes out instead."""
+        """Return the answer to send instead."""
         with self._lock:
             for number, fault in enumerate(self._faults):
                 if not fnmatchcase(path, fault.pattern) or not _can_hit(fault.kind, answer, is_head):
@@ -138,7 +147,7 @@ class Faults:
 
 
 def _cut(chunks: Iterator[bytes], left: int) -> Iterator[bytes]:
-    """The first bytes of a body."""
+    """Yield the first bytes of a body."""
     for chunk in chunks:
         yield chunk[:left]
         left -= len(chunk[:left])
@@ -147,7 +156,7 @@ def _cut(chunks: Iterator[bytes], left: int) -> Iterator[bytes]:
 
 
 def _flipped(chunks: Iterator[bytes], at: int) -> Iterator[bytes]:
-    """A body with the lowest bit of one byte flipped."""
+    """Yield a body with the lowest bit of one byte flipped."""
     for chunk in chunks:
         if 0 <= at < len(chunk):
             chunk = chunk[:at] + bytes([chunk[at] ^ 1]) + chunk[at + 1 :]
@@ -156,14 +165,20 @@ def _flipped(chunks: Iterator[bytes], at: int) -> Iterator[bytes]:
 
 
 def _endless(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """A body and, under a length that nobody reads to its end, spaces: of JSON they would be a part."""
+    """Yield a body, then endless spaces.
+
+    The answer's length is so large that no client reads to its end. In JSON, spaces are valid.
+    """
     yield from chunks
     while True:
         yield b" " * CHUNK_BYTES
 
 
 def _dripping(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """A body, twenty bytes a second: never long enough nothing for a client that waits for each."""
+    """Yield a body, twenty bytes a second.
+
+    A client that waits for each byte never waits long enough for a timeout.
+    """
     for byte in itertools.chain.from_iterable(chunks):
         time.sleep(_DRIP_S)
         yield bytes([byte])
@@ -236,7 +251,10 @@ def _linking(answer: Answer, address: str) -> Answer:
 
 
 def _headers_of_another_file(answer: Answer) -> dict[str, str]:
-    """Of a file that is one byte longer: its own ETag, the old one backwards, and its own size."""
+    """Return the headers of another file, which is one byte longer.
+
+    Its ETag is the old one backwards; its size is its own.
+    """
     headers = dict(answer.headers)
     for name in {"ETag", "X-Linked-Etag"} & headers.keys():
         headers[name] = headers[name][::-1]

@@ -1,4 +1,7 @@
-"""Files below a folder, reached one path component at a time, so that no symbolic link leads out of it."""
+"""Files below a folder, reached one path component at a time.
+
+So no symbolic link leads out of the folder.
+"""
 
 import os
 import stat
@@ -56,7 +59,10 @@ def open_file(name: str, folder: int, flags: int = os.O_RDONLY) -> BinaryIO:
 
 
 def regular_file(name: str, folder: int) -> os.stat_result | None:
-    """Return the state of a regular file in an open folder; None if it is missing, a link or something else."""
+    """Return the state of a regular file in an open folder, or None.
+
+    None if it is missing, a link or something else.
+    """
     try:
         state = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -66,7 +72,7 @@ def regular_file(name: str, folder: int) -> os.stat_result | None:
 
 @dataclass(frozen=True)
 class FileBelow:
-    """A file below a folder, opened anew for each reading.
+    """A file below a folder, reopened for each reading.
 
     Attributes:
         path: relative to `root`, with slashes.

@@ -1,7 +1,8 @@
-"""Writes to the hub on loopback: repos, uploads and commits, as the real clients send them.
+"""Writes to the hub on loopback: repos, uploads and commits.
 
-A large file (LFS) waits below `.objects` of the hub's folder until a commit names it. For readers of this hub a commit
-is complete or absent; its title and message are kept in the repo's `.commits.jsonl`.
+They have the form in which the real clients send them. A large file (LFS) waits below `.objects` of the hub's folder
+until a commit names it. For readers of this hub a commit is complete or absent; its title and message are kept in the
+repo's `.commits.jsonl`.
 """
 
 import base64
@@ -35,7 +36,7 @@ _NEW = ".new"
 
 @dataclass(frozen=True)
 class _Change:
-    """What a commit does to one path: its content, or the object that it is, or nothing: it goes."""
+    """Effect of a commit on one path: its content, its stored object or its removal."""
 
     path: str
     content: bytes | None = None
@@ -57,7 +58,10 @@ class HubWrites:
         self._lock = threading.Lock()
 
     def may_write(self, ask: Ask) -> bool:
-        """Check whether a request has the token, or an address for an upload that was signed with it."""
+        """Check whether a request has the token or a signed upload address.
+
+        The address was signed with the token.
+        """
         is_signed = hmac.compare_digest(ask.query.get("signature", "").encode(), self._signature(ask.parts[-1]))
         return is_signed or hmac.compare_digest(ask.authorization.encode(), f"Bearer {self._token}".encode())
 
@@ -72,7 +76,10 @@ class HubWrites:
             raise Refused(403, "", "Forbidden: use the token that the hub printed when it started")
 
     def owners(self) -> list[str]:
-        """List possible owners of repos: the user, and the name of each folder of datasets."""
+        """List possible owners of repos: the user and the names of dataset folders.
+
+        The folders are those in the hub's `datasets`.
+        """
         if not is_folder(self._folder, "datasets"):
             return [USER]
         with open_folder(self._folder, "datasets") as datasets, os.scandir(datasets) as entries:
@@ -129,7 +136,10 @@ class HubWrites:
         return json_answer({"files": files})
 
     def offer(self, ask: Ask, repo: Repo, endpoint: str, storage: str) -> Answer:
-        """Answer an address for each large file that is not stored yet (git-lfs, docs/api/batch.md)."""
+        """Answer an address for each large file that is not stored yet.
+
+        Format: git-lfs, docs/api/batch.md.
+        """
         self._check_writer(ask)
         objects = []
         for asked in json.loads(ask.body)["objects"]:
@@ -164,7 +174,10 @@ class HubWrites:
         return None if state is None else state.st_size
 
     def commit(self, ask: Ask, repo: Repo) -> Answer:
-        """Make a commit on the head, which must be the parent that it names, if it names one."""
+        """Make a commit on the head.
+
+        If the commit names a parent, the parent must be the head.
+        """
         self._check_writer(ask)
         lines = [json.loads(line) for line in ask.body.splitlines() if line.strip()]
         header = lines[0]["value"]
@@ -249,7 +262,7 @@ def _check_tree(changes: Sequence[_Change], repo: Repo) -> None:
 
 
 def check_card(ask: Ask) -> Answer:
-    """Answer what is wrong with a card before it is committed."""
+    """Answer the errors of a card before it is committed."""
     head, _, _ = json.loads(ask.body)["content"].partition("\n---\n")
     try:
         metadata = parse_yaml(head.removeprefix("---\n")) if head.startswith("---\n") else {}

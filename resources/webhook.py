@@ -1,4 +1,7 @@
-"""Address that receives a message for each failed run. It is a secret: no message or log contains it."""
+"""Address that receives a message for each failed run.
+
+It is a secret: no message or log contains it.
+"""
 
 import os
 import urllib.parse

@@ -8,7 +8,10 @@ PROJECT = Path(__file__).parents[1]
 
 
 def copy_checkout(folder: Path) -> None:
-    """Copy the files that git tracks or would add, with links as links, as a clone has them."""
+    """Copy the files that git tracks or would add, as a clone has them.
+
+    Links are copied as links.
+    """
     command = ["git", "ls-files", "-co", "--exclude-standard"]
     listed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout.splitlines()
     for path in (PROJECT / name for name in listed):

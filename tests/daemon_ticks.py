@@ -1,4 +1,7 @@
-"""Ticks of Dagster's own scheduler daemon, over a code location in a process of its own."""
+"""Ticks of Dagster's own scheduler daemon.
+
+The code location has a process of its own.
+"""
 
 import contextlib
 import logging
@@ -25,7 +28,10 @@ _POLL_S = 0.1
 def daemon_of(
     root: Path, instance: dg.DagsterInstance, variables: Mapping[str, str]
 ) -> Iterator[WorkspaceProcessContext]:
-    """Load the definitions of a data root as `dagster dev` does, in a code server with these variables."""
+    """Load the definitions of a data root as `dagster dev` does.
+
+    They are loaded in a code server with these variables.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"CORPUSMILL_DATA": str(root), "PYTHONPATH": str(PROJECT), **variables}.items():
             patch.setenv(name, value)
@@ -40,7 +46,10 @@ def daemon_of(
 
 
 def run_between(workspace: WorkspaceProcessContext, name: str, start: datetime, end: datetime) -> list[dg.DagsterRun]:
-    """Switch a schedule on at `start`, let the daemon evaluate it at `end`, and wait for the runs that it launches."""
+    """Evaluate a schedule at `end`, and wait for the runs that it launches.
+
+    The schedule is switched on at `start`. The daemon evaluates it.
+    """
     [entry] = workspace.create_request_context().get_code_location_entries().values()
     assert entry.code_location is not None, entry.load_error
     [repository] = entry.code_location.get_repositories().values()

@@ -1,4 +1,7 @@
-"""Samples of tests: the folder of real ones, which only `make test-real` passes on; loops that never run empty."""
+"""Helpers of tests: paths of real samples and loops that never run empty.
+
+Only `make test-real` passes on the folder of real samples.
+"""
 
 import os
 from collections.abc import Iterable
@@ -12,7 +15,10 @@ VARIABLE = "CORPUSMILL_TEST_SAMPLES"
 
 
 def sample(name: str) -> Path:
-    """Return the path of a sample, such as `c4/c4_rows.jsonl`; fail if no folder is set."""
+    """Return the path of a sample; fail if no folder is set.
+
+    A name is, for example, `c4/c4_rows.jsonl`.
+    """
     folder = os.environ.get(VARIABLE)
     if not folder:
         pytest.fail(f"{VARIABLE} is not set; run `make test-real SAMPLES=FOLDER`", pytrace=False)
@@ -20,7 +26,7 @@ def sample(name: str) -> Path:
 
 
 def some(items: Iterable[Item]) -> list[Item]:
-    """Return the items that a test loops over; fail if there are none."""
+    """Return the items that a test loops over; fail without any."""
     listed = list(items)
     assert listed, "the test needs at least one item"
     return listed

@@ -24,7 +24,10 @@ def documented_commands() -> list[list[str]]:
 
 
 def environment_for(root: Path) -> dict[str, str]:
-    """Return variables under which `~` is the data root's folder and no Dagster instance is kept."""
+    """Return variables under which `~` is the data root's folder.
+
+    No Dagster instance is kept under these variables.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER_", "CORPUSMILL_"))}
     return {**kept, "HOME": str(root.parent), "CORPUSMILL_DATA": str(root)}
 

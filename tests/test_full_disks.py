@@ -1,4 +1,7 @@
-"""Builds on a disk that is full again and again: one line names the file, and later runs give the same digests."""
+"""Builds on a disk that is full several times.
+
+One line names the file, and later runs give the same digests.
+"""
 
 import shutil
 import subprocess

@@ -1,4 +1,7 @@
-"""Runs of one recipe on one data root at once: one of them builds, the others end in one clear line, or wait."""
+"""Runs of one recipe on one data root at the same time.
+
+One of them builds. The others end in one clear line, or wait.
+"""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Dates of scheduled runs: the day and the week of the schedule's own time zone, whatever UTC has at that moment."""
+"""Dates of scheduled runs: day and week in the schedule's own time zone.
+
+UTC may have another date at that moment.
+"""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -50,7 +53,7 @@ def schedule_of(recipe: str, zone: str, cron: str, period: str) -> dict[str, str
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A data root with a hub of three small datasets."""
+    """Create a data root with a hub of three small datasets."""
     root = tmp_path / "data"
     write_datasets(tmp_path / "hub", documents=4)
     return root
@@ -63,7 +66,7 @@ def hub(root: Path, tmp_path: Path) -> Iterator[LoopbackHub]:
 
 
 def add_recipe(root: Path, name: str) -> None:
-    """A recipe of one source without a pin, so that a tick writes a version of it."""
+    """Add a recipe of one unpinned source, so that a tick writes a version of it."""
 
     def only_web(content: dict[str, object]) -> None:
         sources = content.pop("sources")

@@ -1,4 +1,7 @@
-"""Every Python snippet of README, docs and the notebook module runs as it is written, in a process of its own."""
+"""Every Python snippet of README, docs and the notebook module runs as written.
+
+Each snippet runs in a process of its own.
+"""
 
 import ast
 import json
@@ -36,7 +39,7 @@ def imports_of(code: str) -> set[str]:
 
 
 def snippets() -> list[object]:
-    """Collect the snippets by page; those that load a large library are slow."""
+    """Collect the snippets by page; snippets that load a large library are slow."""
     pages = (PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md")))
     named = [(f"{page.stem}-{n}", code) for page in pages for n, code in enumerate(blocks_of(page, "python"), 1)]
     lines = str(notebook.__doc__).splitlines(keepends=True)
@@ -49,7 +52,10 @@ def snippets() -> list[object]:
 
 @pytest.fixture(scope="module")
 def user_folder(tmp_path_factory: pytest.TempPathFactory, demo_root: Path) -> Path:
-    """Create a folder with the data roots and files that the snippets name. Snippets only add to it."""
+    """Create a folder with the data roots and files that the snippets name.
+
+    Snippets only add to it.
+    """
     folder = tmp_path_factory.mktemp("user")
     data, out = folder / "data", folder / "out"
     build_notes(folder, data)

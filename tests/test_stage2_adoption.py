@@ -1,4 +1,7 @@
-"""Token shards of a version: adopted from the version before where a source's deduplicated rows are equal."""
+"""Token shards of a version, adopted from the version before.
+
+They are adopted where a source's deduplicated rows are equal.
+"""
 
 import hashlib
 import json
@@ -51,7 +54,7 @@ class Versions:
             return recipe, build(recipe, root, files, earlier=earlier)
 
     def fresh(self, name: str, change: Callable[[dict[str, Any]], None] = lambda content: None) -> dict[str, Artifact]:
-        """The version built alone, with nothing to adopt."""
+        """Build the version alone, with nothing to adopt."""
         return self.build(name, None, change, self.folder / "fresh")[1]
 
     def add_rows(self, dataset: str, path: str, count: int) -> None:
@@ -66,7 +69,7 @@ def versions(tmp_path: Path) -> Versions:
 
 
 def given_tokenizer(model: Path) -> Callable[[dict[str, Any]], None]:
-    """A change of a recipe that keeps one tokenizer over all versions."""
+    """Return a change of a recipe that keeps one tokenizer over all versions."""
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
 
     def change(content: dict[str, Any]) -> None:
@@ -81,7 +84,10 @@ def inodes(artifact: Artifact) -> dict[str, int]:
 
 
 def assert_adopted(artifact: Artifact, earlier: Artifact, fresh: Artifact) -> None:
-    """Same token files, the digest of a fresh build, and a provenance that names the earlier version."""
+    """Assert that an artifact has the token files of an earlier version.
+
+    It has the digest of a fresh build, and its provenance names the earlier version.
+    """
     assert inodes(artifact) == inodes(earlier) != {}
     assert artifact.manifest.digest == fresh.manifest.digest
     provenance = artifact.manifest.provenance

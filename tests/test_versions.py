@@ -1,4 +1,7 @@
-"""Versions of a recipe as partitions of one asset: reported once and in order, and built one by one."""
+"""Versions of a recipe as partitions of one asset.
+
+They are reported once and in order, and built one by one.
+"""
 
 import json
 import shutil
@@ -34,7 +37,10 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 @dataclass(frozen=True)
 class Weeks:
-    """A data root after three weeks, its definitions as they were before the first, and the runs of its schedule."""
+    """A data root after three weeks, and the runs of its schedule.
+
+    The definitions are as they were before the first week.
+    """
 
     root: Path
     definitions: dg.Definitions
@@ -74,7 +80,10 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weeks]:
 
 
 def partitions_with_events(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str | None]:
-    """The partition of each materialization, oldest first: one that is there twice was reported twice."""
+    """Return the partition of each materialization, oldest first.
+
+    A partition that occurs twice was reported twice.
+    """
     return [record.partition_key for record in reversed(instance.fetch_materializations(key, limit=1000).records)]
 
 

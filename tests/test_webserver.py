@@ -1,4 +1,7 @@
-"""The UI's webserver answers its own pages, and no page that another server delivered."""
+"""The UI's webserver answers its own pages.
+
+It answers no page that another server delivered.
+"""
 
 import pytest
 from starlette.applications import Starlette

@@ -1,4 +1,7 @@
-"""The installed wheel works from an empty folder, with nothing of the checkout on its path."""
+"""The installed wheel works from an empty folder.
+
+Nothing of the checkout is on its path.
+"""
 
 import json
 import os
@@ -39,7 +42,9 @@ def run(*words: object, cwd: Path, **variables: str) -> Typed:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` of an environment with the wheel and its dependencies, without the packages of optional parts.
+    """Install the wheel, and return the `bin` of its environment.
+
+    The environment has the wheel's dependencies, without the packages of optional parts.
 
     Dependencies are those of the tests' environment. A line in a .pth file adds their folder without its .pth files,
     so that the editable installation of the project stays inactive.
@@ -66,7 +71,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def notes(installed: Path, empty: Path) -> Path:
-    """The empty folder after `init` and `run` of a small folder of one's own."""
+    """Return the empty folder after `init` and `run` of a user's own small folder."""
     (empty / "mine").mkdir()
     (empty / "mine" / "rows.jsonl").write_text("".join(f'{{"text": "Row {row} of words."}}\n' for row in range(20)))
     run(installed / "corpusmill", "init", "notes", "--input", "mine", cwd=empty)

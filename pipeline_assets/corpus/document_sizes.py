@@ -70,7 +70,9 @@ class DocumentSizes:
 
 
 def outsized_documents(shards: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the documents that are `TIMES_MEDIAN` times the median, for the provenance; empty if none is.
+    """Return the documents of at least `TIMES_MEDIAN` times the median size.
+
+    The result belongs in the provenance; it is empty if no document is that large.
 
     Args:
         shards: `DocumentSizes.to_json` of each; empty for a shard that an earlier version wrote.
@@ -102,7 +104,10 @@ def read_outsized(corpus: Artifact) -> list[LargeDocument]:
 
 
 def no_document_is_outsized(corpus: Artifact) -> Verdict:
-    """No document above 1 MB is 100 times the median: it may be a file that was not split into its documents."""
+    """Check for documents above 1 MB and 100 times the median: maybe unsplit files.
+
+    Such a document may be a file that was not split into its documents.
+    """
     outsized = read_outsized(corpus)
     if not outsized:
         return Verdict(True, "no document above 1 MB is 100 times the median")
@@ -116,7 +121,10 @@ def no_document_is_outsized(corpus: Artifact) -> Verdict:
 
 
 def outsized_section(by_source: Mapping[str, list[LargeDocument]]) -> str:
-    """Return a section of a report as HTML: the outsized documents of each source; empty without any."""
+    """Return a report's section on the outsized documents of each source, as HTML.
+
+    The section is empty without outsized documents.
+    """
     rows: list[Cells] = [
         [source, one.doc_id, one.file, one.bytes] for source, large in by_source.items() for one in large
     ]
@@ -127,7 +135,10 @@ def outsized_section(by_source: Mapping[str, list[LargeDocument]]) -> str:
 
 
 def note_unsplit(rows: Iterable[R], unsplit: dict[str, int]) -> Iterator[R]:
-    """Yield the rows of whole text files, and note those that look like a document per line, with their lines."""
+    """Yield the rows of whole text files, and note files that look unsplit.
+
+    Such a file looks like a document per line; `unsplit` gets its number of lines.
+    """
     for row in rows:
         if isinstance(row, Document) and len(unsplit) < _SHOWN and (lines := _count_unsplit(row.text)):
             unsplit[row.meta.source_file] = lines
@@ -135,14 +146,21 @@ def note_unsplit(rows: Iterable[R], unsplit: dict[str, int]) -> Iterator[R]:
 
 
 def _count_unsplit(text: str) -> int:
-    """Count the lines of a text of 10 lines or more, none blank, 100 characters on average; 0 for any other text."""
+    """Count the lines of a text that looks like one document per line.
+
+    Such a text has 10 lines or more, none blank, of at least 100 characters on average. The count is 0 for any other
+    text.
+    """
     lines = text.count("\n")
     is_lined = lines >= _MIN_LINES and len(text) >= _MIN_LINE_CHARACTERS * lines and "\n\n" not in text
     return lines if is_lined else 0
 
 
 def warn_unsplit(receipts: Iterable[Receipt]) -> None:
-    """Log the first text files that shards noted under `UNSPLIT`, with the key that splits them."""
+    """Log the first text files in `UNSPLIT` notes, with the key that splits them.
+
+    Shards wrote these notes.
+    """
     unsplit = {file: lines for receipt in receipts for file, lines in receipt.notes.get(UNSPLIT, {}).items()}
     for file, lines in itertools.islice(unsplit.items(), _SHOWN):
         logger.warning("%s: %d lines, none blank, became one document; %s", file, lines, SPLIT_LINES)

@@ -83,7 +83,10 @@ def write_samples(folder: Path) -> Path:
 
 
 def _wikipedia_pages(draw: random.Random) -> Iterable[tuple[int, str, str]]:
-    """Yield number, title and text of pages; four of five have a text, and a line of markup in turn."""
+    """Yield number, title and text of pages.
+
+    Four of five have a text, and a line of markup in turn.
+    """
     for number in range(PAGES):
         lines = [] if number % 5 == 4 else [paragraphs(draw), _MARKUP[number % 5], sentence(draw)]
         yield number, f"Page & {number}", "\n".join(lines)

@@ -1,4 +1,7 @@
-"""Documents that are far larger than the others of their source: found while they are written, shown to the user."""
+"""Documents that are far larger than the others of their source.
+
+They are found while they are written, and shown to the user.
+"""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""Attacks on the loopback hub: names, links, foreign hosts, missing tokens, deep and long bodies."""
+"""Attacks on the loopback hub.
+
+They use names, links, foreign hosts, missing tokens, deep and long bodies.
+"""
 
 import http.client
 import json
@@ -53,7 +56,10 @@ def hub(repo: Path, tmp_path: Path) -> Iterator[SwappingHub]:
 
 
 def send(address: str, method: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
-    """Send one request, with the token that may write unless another Authorization is passed."""
+    """Send one request, with the token that may write.
+
+    Another Authorization, if passed, replaces the token.
+    """
     place, _, path = address.removeprefix("http://").partition("/")
     connection = http.client.HTTPConnection(place, timeout=10)
     connection.request(method, f"/{path}", body, {"Authorization": f"Bearer {TOKEN}", **headers})

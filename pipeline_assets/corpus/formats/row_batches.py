@@ -16,7 +16,9 @@ from pipeline_assets.corpus.spine.errors import InputError
 
 @dataclass(frozen=True)
 class RowReader:
-    """Rows and their boundaries as plain arrays, because numba takes 30 times as long to recognize a memmap.
+    """Rows and their boundaries as plain arrays.
+
+    The arrays are plain because numba takes 30 times as long to recognize a memmap.
 
     Attributes:
         input_ids: Tokens, int32 (rows, seq_len).
@@ -31,7 +33,9 @@ class RowReader:
     path: Path
 
     def read(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Read the tokens of rows, int64 (batch, seq_len), and number their documents as `document_numbers` does.
+        """Read the tokens of rows, and number their documents.
+
+        The tokens are int64 (batch, seq_len); the documents are numbered as `document_numbers` does it.
 
         Raises:
             IndexError: A row is missing; negative rows count from the end.
@@ -46,7 +50,11 @@ class RowReader:
         return tokens, documents
 
     def part(self, rows: NDArray[np.int64]) -> "RowReader":
-        """Copy some rows with their boundaries, for another process. Raises IndexError if a row is missing."""
+        """Copy some rows with their boundaries, for another process.
+
+        Raises:
+            IndexError: A row is missing.
+        """
         rows = self._places(rows)
         first, last = self.offsets[rows], self.offsets[rows + 1]
         segments = [self.segments[start:stop] for start, stop in zip(first.tolist(), last.tolist(), strict=True)]

@@ -1,7 +1,8 @@
-"""SQL of a condition on one row: parsed, checked against a whitelist, and generated for polars.
+"""SQL of a condition on one row: parsed, checked and generated for polars.
 
-SQL of polars can read files, addresses, other rows and the clock. So polars never reads the text of a recipe: sqlglot
-parses it, and only columns, operators and functions listed here are written out again, in full parentheses.
+The check is a whitelist. SQL of polars can read files, addresses, other rows and the clock. So polars never reads the
+text of a recipe: sqlglot parses it, and only columns, operators and functions listed here are written out again, in
+full parentheses.
 """
 
 import difflib
@@ -86,7 +87,7 @@ _NEEDS_PARENTHESES = {
     **dict.fromkeys(_ARITHMETIC, _COMPARISONS | {"DPipe"}),
     "DPipe": _COMPARISONS | _ARITHMETIC,
 }
-# Parts that a node may have, besides what the dialect sets by itself; any other part is not supported.
+# Parts that a node may have, in addition to parts that the dialect itself sets; other parts are not supported.
 _PARTS = {"this", "expression", "expressions", "is_string", "quoted"}
 _MORE_PARTS = {
     "Between": {"low", "high"},
@@ -137,7 +138,10 @@ def _parse(condition: str) -> "exp.Expr":
 
 @functools.cache
 def _dialect() -> "Dialect":
-    """Return Postgres, in which `~` matches a pattern as in polars, with function names kept as written."""
+    """Return a Postgres dialect that keeps function names as written.
+
+    Its `~` matches a pattern as in polars.
+    """
     from sqlglot.dialects.postgres import Postgres
     from sqlglot.parsers.postgres import PostgresParser
     from sqlglot.tokenizer_core import TokenType
@@ -157,7 +161,7 @@ def _dialect() -> "Dialect":
 
 
 def _limit_depth(tokens: Iterable[str]) -> None:
-    """Count brackets, CASE and prefix operators that are open at once, before the parser recurses into them."""
+    """Count open brackets, CASE and prefix operators before the parser recurses."""
     depth = prefixes = 0
     for token in tokens:
         prefixes = prefixes + 1 if token in ("NOT", "DASH", "PLUS", "RLIKE", "INTERVAL") else 0
@@ -321,7 +325,10 @@ def _quoted_text(text: str) -> str:
 
 
 def _type_name(node: "exp.Expr") -> str | None:
-    """Return polars' name of a type; None if not supported. Lengths of texts have no effect in polars."""
+    """Return polars' name of a type; None if not supported.
+
+    Lengths of texts have no effect in polars.
+    """
     name = _TYPES.get(str(node.this.value))
     return name if name == "VARCHAR" or not node.expressions else None
 

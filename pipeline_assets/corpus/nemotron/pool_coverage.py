@@ -25,7 +25,10 @@ class CorrectnessGap:
         self._examples += [f"{split}/{row_id:.80}" for row_id in ids[: _MAX_EXAMPLES - len(self._examples)]]
 
     def to_json(self) -> dict[str, Any]:
-        """Return `rows`, the `lowest` and `highest` correctness, and the first 20 rows; empty without rows."""
+        """Return `rows`, the extremes of correctness, and the first 20 rows.
+
+        The extremes are `lowest` and `highest`. The result is empty without rows.
+        """
         if not self._rows:
             return {}
         bounds = {"lowest": repr(min(self._shares)), "highest": repr(max(self._shares))}

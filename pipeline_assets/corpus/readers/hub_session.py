@@ -1,4 +1,6 @@
-"""A session for `huggingface_hub` with limits: its own has no timeout, reads any body whole and waits as long as told.
+"""A session for `huggingface_hub` with limits on time, size and waits.
+
+The library's own session has no timeout, reads any body whole and waits as long as a server requires.
 
 Imported only where a hub is written to or loaded from by other libraries: it imports the HTTP client.
 """
@@ -34,11 +36,13 @@ _LEAST_CHUNK_BYTES = 1 << 20  # storages of this kind refuse parts below 5 MiB
 
 
 class UnansweredError(httpx2.RequestError):
-    """A request without an answer; not of the classes that `huggingface_hub` retries by itself."""
+    """A request without an answer. `huggingface_hub` does not retry this class."""
 
 
 class LimitedClient(httpx2.Client):
-    """A client for one hub, with limits on time, progress, size and waits; only this hub gets a token.
+    """A client for one hub, with limits on time, progress, size and waits.
+
+    Only this hub gets a token.
 
     Args:
         address: of the hub.
@@ -63,7 +67,7 @@ class LimitedClient(httpx2.Client):
         super().__init__(event_hooks=hooks, follow_redirects=True, timeout=timeout, max_redirects=5)
 
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        """Send a request; a status that passes by itself is an error, unless `huggingface_hub` retries."""
+        """Send a request; raise for a temporary status unless `huggingface_hub` retries."""
         request.extensions = {**request.extensions, "is_streamed": stream}
         try:
             response = super().send(request, stream=stream, **options)
@@ -78,11 +82,17 @@ class LimitedClient(httpx2.Client):
         return response
 
     def _retries_itself(self, request: httpx2.Request) -> bool:
-        """Check whether `huggingface_hub` retries: one refused file must not fail a hundred."""
+        """Check whether `huggingface_hub` retries a request.
+
+        It always retries a PUT: one refused file must not fail a hundred.
+        """
         return self._retries or request.method == "PUT"
 
     def _restrict(self, request: httpx2.Request) -> None:
-        """Keep the token from other origins, and compressed answers, of any size once unpacked, from this process."""
+        """Keep the token from other origins, and compressed answers from this process.
+
+        A compressed answer can have any size once unpacked.
+        """
         if request.url.origin != self._origin:
             request.headers.pop("Authorization", None)
         elif self._token is not None:
@@ -90,7 +100,7 @@ class LimitedClient(httpx2.Client):
         request.headers["Accept-Encoding"] = "identity"
 
     def _limit(self, response: httpx2.Response) -> None:
-        """Limit the size of a body that is read whole, and the wait that an answer requires."""
+        """Limit the size of a body read whole, and the wait that an answer requires."""
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise Garbled("the answer is compressed, which was not requested")
         wait_s = requested_wait_s(response.headers)
@@ -118,9 +128,10 @@ class LimitedClient(httpx2.Client):
 
 @contextmanager
 def limited_session(address: str, progress_s: float) -> Iterator[None]:
-    """Make `huggingface_hub` use a LimitedClient of a hub, and no Xet for a hub on loopback, which has no such store.
+    """Make `huggingface_hub` use a LimitedClient of a hub.
 
-    Restores what was set before; does nothing within another such context for the hub.
+    A hub on loopback is used without Xet, because it has no such store. The earlier settings are restored at the end.
+    Within another such context for the hub, nothing changes.
     """
     before, is_xet_off = _http._GLOBAL_CLIENT_FACTORY, constants.HF_HUB_DISABLE_XET
     if isinstance(before, _Factory) and before.hub == (address, progress_s):
@@ -171,9 +182,10 @@ class _BoundedStream(httpx2.SyncByteStream):
 
 
 class _TimedStream(httpcore2.NetworkStream):
-    """Connection that must move LEAST_BYTES in any `progress_s` seconds of waiting in one direction.
+    """Connection that must move LEAST_BYTES in `progress_s` seconds of waiting.
 
-    Timeouts of a socket are for one call: by these alone, headers, a body or an upload may drip for years.
+    The limit applies to any `progress_s` seconds of waiting in one direction. Timeouts of a socket are for one call: by
+    these alone, headers, a body or an upload may drip for years.
     """
 
     def __init__(self, stream: httpcore2.NetworkStream, progress_s: float) -> None:
@@ -247,7 +259,10 @@ class _TimedBackend(httpcore2.NetworkBackend):
 
 
 def _check_offer(response: httpx2.Response) -> None:
-    """Raise Garbled if a git-lfs offer splits uploads into parts that no storage takes; its client divides by zero."""
+    """Raise Garbled if a git-lfs offer has a part size that no storage takes.
+
+    Uploads are split into parts of this size; for a size of 0, the client divides by zero.
+    """
     if not response.is_success or not response.url.path.endswith("/info/lfs/objects/batch"):
         return
     offer = response.json()

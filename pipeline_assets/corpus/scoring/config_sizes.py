@@ -1,6 +1,7 @@
-"""Checks of the numbers in a model's config, before a library builds what they say: millions of layers take hours.
+"""Checks of the numbers in a model's config, before a library builds the model.
 
-What passes and a library refuses later is one line too, by `refusing`.
+A library builds as much as the numbers request: millions of layers take hours. An error that a library raises after
+these checks is also one line, by `refusing`.
 """
 
 import json
@@ -26,7 +27,10 @@ _MOST_EXPERTS = 10_000  # of a layer; the largest models have less than 1,000
 
 @contextmanager
 def refusing(what: str, folder: Path, fix: str) -> Iterator[None]:
-    """Raise InputError for whatever libraries raise over the files of a model: any class, for any odd value."""
+    """Raise InputError for any error that a library raises over a model's files.
+
+    Libraries raise errors of any class, for any odd value.
+    """
     try:
         yield
     except InputError:
@@ -40,7 +44,7 @@ def check_config_sizes(folder: Path) -> None:
     """Check that sizes in a config are positive, and that its layers can have weights.
 
     Raises:
-        InputError: the config is no mapping; a size is below 1; there are more layers than tensors.
+        InputError: the config is not a mapping; a size is below 1; there are more layers than tensors.
     """
     path = folder / "config.json"
     try:

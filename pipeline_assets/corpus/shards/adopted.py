@@ -1,4 +1,7 @@
-"""Token shards of an earlier version, linked where the documents of a source are the same rows again."""
+"""Token shards of an earlier version, linked for sources with equal documents.
+
+The documents of such a source are the same rows in both versions.
+"""
 
 from collections.abc import Sequence
 
@@ -17,7 +20,9 @@ Corpus = tuple[Artifact, Sequence[CorpusShard]]
 def adopt_shards(
     building: StagingDir, earlier: Artifact, corpora: tuple[Corpus, Corpus], tokenizer: TokenizerFile
 ) -> BuildResult | None:
-    """Link the files of an earlier version; the digest equals that of a fresh build.
+    """Link the files of an earlier version.
+
+    The digest equals the digest of a fresh build.
 
     Args:
         earlier: token shards of the same stage and recipe.
@@ -44,7 +49,10 @@ def adopt_shards(
 
 
 def _content(corpus: Corpus) -> list[tuple[str, int, str]]:
-    """List path, rows and content hash of each shard: equal lists are equal documents in equal order."""
+    """List path, rows and content hash of each shard.
+
+    Equal lists are equal documents in equal order.
+    """
     artifact, shards = corpus
     hashes = {file.path: file.content_sha256 for file in artifact.manifest.identity.files}
     return [(shard.path, shard.rows, hashes[shard.path]) for shard in shards]

@@ -9,5 +9,8 @@ from pathlib import Path
 
 
 def shipped_path(name: str) -> Path:
-    """Return the path of a shipped file or folder: in a checkout, its path below the repository's top level."""
+    """Return the path of a shipped file or folder.
+
+    In a checkout, it is the path below the repository's top level.
+    """
     return Path(str(importlib.resources.files("pipeline_assets") / "shipped" / name)).resolve()

@@ -24,19 +24,25 @@ def _host() -> str:
 
 
 def temporary_path(path: Path) -> Path:
-    """Return a name next to `path` that no other process uses: `.name.<host>.<pid>.<n>.tmp`."""
+    """Return a path next to `path` that no other process uses.
+
+    Its name has the form `.name.<host>.<pid>.<n>.tmp`.
+    """
     end = f".{_host()}.{os.getpid()}.{next(_numbers)}.tmp"
     name = os.fsdecode(os.fsencode(path.name)[: _MAX_NAME_BYTES - len(end) - 1])
     return path.with_name(f".{name}{end}")
 
 
 def is_temporary(name: str) -> bool:
-    """Check whether a name has the form of `temporary_path`, whichever process chose it."""
+    """Check whether a name has the form of a `temporary_path` of any process."""
     return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
 def abandoned(folder: Path) -> Iterator[Path]:
-    """Yield temporary entries of dead processes in a folder, and day-old ones of other machines."""
+    """Yield the abandoned temporary entries in a folder.
+
+    These are entries of dead processes, and day-old entries of other machines.
+    """
     for name in os.listdir(folder):
         match = _TEMPORARY_NAME.fullmatch(name)
         if match is None:

@@ -1,4 +1,4 @@
-"""Losses of a tokenizer.json: steps that can lose text, and the length of each token."""
+"""Losses of a tokenizer.json: lengths of tokens and steps that can lose text."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ def hf_loss_counter(
     Args:
         content: of the file.
         vocabulary: all ids by token, added tokens among them.
-        unknown: ids of what the vocabulary lacks; empty for a model that drops it, or raises.
+        unknown: ids for text that the vocabulary lacks; empty for a model that drops such text, or raises.
     """
     model, normalizers = content["model"], [*_steps(content.get("normalizer"))]
     splitters = [*_steps(content.get("pre_tokenizer"))]
@@ -47,7 +47,7 @@ def hf_loss_counter(
 
 
 def _steps(step: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
-    """Yield the steps of a normaliser or pre-tokenizer, those of a Sequence one by one."""
+    """Yield the steps of a normaliser or pre-tokenizer, a Sequence step by step."""
     nested = next((step[name] for name in _NESTED if name in step), None) if step is not None else ()
     if nested is None and step is not None:
         yield step
@@ -72,7 +72,10 @@ def _deletes(normalizer: Mapping[str, Any]) -> bool:
 
 
 def _shortens(replace: Mapping[str, Any]) -> bool:
-    """Check whether a Replace may write less than it replaces; of a regular expression this is not known."""
+    """Check whether a Replace may write less than it replaces.
+
+    A regular expression may: its matches are not known.
+    """
     pattern = replace["pattern"].get("String")
     return pattern is None or len(pattern.strip()) > len(replace["content"].strip())
 
@@ -92,9 +95,9 @@ def _byte_tokens(vocabulary: Mapping[str, int]) -> list[tuple[int, int]]:
 
 
 def _byte_length(token: str) -> int:
-    """Count the bytes that a token at byte level stands for, each a character of its own, without blanks.
+    """Count the bytes, without blanks, that a token at byte level stands for.
 
-    Bytes below 33 are written as U+0100 plus their number, a blank as U+0120.
+    Each byte is a character of its own. Bytes below 33 are written as U+0100 plus their number, a blank as U+0120.
     """
     return sum(
         chr(ord(character) - 0x100) not in _BYTE_BLANKS if ord(character) >= 0x100 else True for character in token

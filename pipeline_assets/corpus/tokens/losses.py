@@ -1,4 +1,4 @@
-"""Text that a tokenizer loses: unknown tokens, and characters that no token stands for.
+"""Text that a tokenizer loses: unknown tokens and characters without a token.
 
 A tokenizer with all 256 bytes in its vocabulary (byte level or byte fallback) loses nothing, and nothing is counted.
 Any other one is measured while it encodes: unknown tokens by their id, lost characters by the difference between the
@@ -37,7 +37,7 @@ _ASCII_BLANKS = b" \t\n\r\v\f"
 
 @dataclass(frozen=True)
 class Losses:
-    """Tokens of texts, without ends of documents, and what is missing from them.
+    """Tokens of texts, without ends of documents, and the text missing from them.
 
     Attributes:
         characters: of the normalised texts, without blanks; bytes for a tokenizer at byte level.
@@ -58,12 +58,12 @@ class Losses:
         return cls(**{name: counts.get(f"{_PREFIX}{name}", 0) for name in cls.__dataclass_fields__})
 
     def to_counts(self) -> dict[str, int]:
-        """Return counts for a receipt, without those that are 0."""
+        """Return the counts for a receipt, without zeros."""
         return {f"{_PREFIX}{name}": count for name, count in vars(self).items() if count}
 
     @property
     def fraction(self) -> Fraction:
-        """Share of the tokens that are unknown, or of the characters that are lost; the larger one."""
+        """Share of unknown tokens or of lost characters, whichever is larger."""
         return max(
             Fraction(self.unknown_tokens, max(self.tokens, 1)), Fraction(self.lost_characters, max(self.characters, 1))
         )
@@ -82,12 +82,18 @@ NO_LOSSES = Losses()
 
 
 def lost_text(by_source: Mapping[str, Losses]) -> dict[str, Any]:
-    """Return the losses of each source for the provenance, which no digest covers; empty for a lossless tokenizer."""
+    """Return the losses of each source for the provenance.
+
+    No digest covers the provenance. The losses are empty for a lossless tokenizer.
+    """
     return {LOST_TEXT: {source: losses.to_json() for source, losses in by_source.items() if losses != NO_LOSSES}}
 
 
 def read_lost_text(manifest: Manifest) -> dict[str, Losses] | None:
-    """Return the losses of each source; empty for a lossless tokenizer, None if an earlier version built it."""
+    """Return the losses of each source; empty for a lossless tokenizer.
+
+    None if an earlier version built the artifact.
+    """
     counted = manifest.provenance.get(LOST_TEXT)
     if counted is None:
         return None
@@ -97,10 +103,12 @@ def read_lost_text(manifest: Manifest) -> dict[str, Losses] | None:
 
 @dataclass(frozen=True)
 class LossLimit:
-    """Limit of a recipe to the share of text that its tokenizer loses of each source. It changes no byte.
+    """Limit of a recipe to the share of each source's text that a tokenizer loses.
+
+    The limit changes no byte.
 
     Attributes:
-        fraction: above it, a source blocks what is built from its tokens.
+        fraction: above it, a source blocks artifacts downstream of its tokens.
     """
 
     fraction: str = MAX_UNKNOWN_FRACTION
@@ -128,7 +136,10 @@ class LossLimit:
 
 
 def unknown_tokens_within_limit(tokens: Artifact, target: "Target", root: Path) -> Verdict:
-    """The tokenizer loses no larger share of a source's text than the recipe's `max_unknown_fraction`."""
+    """Check that the tokenizer loses at most `max_unknown_fraction` of each source.
+
+    The fraction is a share of the source's text, and a value of the recipe.
+    """
     limit = target.demand if isinstance(target.demand, LossLimit) else LossLimit()
     return limit.judge(tokens.manifest)
 
@@ -166,7 +177,10 @@ class LossCounter:
         return Losses(len(ids), unknown, int(covered.sum()) + lost, lost)
 
     def _count_lost(self, text: str, covered: int) -> int:
-        """Count the characters of a text that its tokens, which stand for `covered` characters, lose."""
+        """Count the characters of a text that its tokens lose.
+
+        The tokens stand for `covered` characters.
+        """
         normal = text if self.normalize is None else self.normalize(text)
         lost = max(self._size(normal) - covered, 0)
         if not self.deletes:
@@ -186,7 +200,10 @@ def _sums(values: NDArray[Any], ends: NDArray[np.int64], lengths: NDArray[np.int
 
 
 def piece_length(piece: str, prefix: str = "", suffix: str = "") -> int:
-    """Count the characters that a piece stands for, without blanks, the marks of blanks, its prefix and suffix."""
+    """Count the characters that a piece stands for.
+
+    Blanks, the marks of blanks, the prefix and the suffix do not count.
+    """
     return _count_characters(piece.removeprefix(prefix).removesuffix(suffix))
 
 

@@ -1,4 +1,7 @@
-"""Conditions select the rows that standard SQL selects where values are missing, with DuckDB as the oracle."""
+"""Conditions on missing values select the rows that standard SQL selects.
+
+DuckDB is the oracle.
+"""
 
 import duckdb
 import polars as pl

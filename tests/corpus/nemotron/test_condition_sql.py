@@ -1,4 +1,7 @@
-"""SQL of conditions: nothing but rows is read, sizes are bounded, and accepted text means what polars reads in it."""
+"""SQL of conditions: only rows are read, sizes are bounded.
+
+Accepted text has the meaning that polars reads in it.
+"""
 
 import contextlib
 import itertools

@@ -1,4 +1,7 @@
-"""A token cache that is replaced while it is opened: the earlier cache, the later one, or one clear line."""
+"""A token cache that is replaced while it is opened.
+
+The result is the earlier cache, the later one, or one clear line.
+"""
 
 import json
 import shutil
@@ -27,7 +30,7 @@ def cache(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def later(cache: Path) -> Path:
-    """A cache with as many pairs and tokens, all of them others."""
+    """Return a cache with as many pairs and tokens, all of them different."""
     folder = Path(shutil.copytree(cache, cache.with_name("later")))
     for side in ("src", "tgt"):
         ids = np.load(folder / f"{side}.ids.npy")

@@ -34,7 +34,7 @@ OTHERS: Mapping[str, tuple[dict[str, object], str]] = {
 
 @pytest.fixture
 def request_of(tmp_path: Path) -> dict[str, object]:
-    """A request whose sample is drawn."""
+    """Return a request whose sample is drawn."""
     file = translation_lines(tmp_path / "a.jsonl", [made_row(number) for number in range(100)])
     requested = {**REQUEST, "files": [file], "folder": tmp_path / "sample"}
     materialize(**requested)

@@ -1,4 +1,7 @@
-"""Publishing to a hub that is faulty or hostile: where the token goes, how long it takes, how much it reads."""
+"""Publishing to a hub that is faulty or hostile.
+
+The tests check where the token is sent, how long a call takes, and how much it reads.
+"""
 
 import itertools
 import time
@@ -281,7 +284,7 @@ def test_commits_whose_answers_were_lost_are_counted(
 def test_a_commit_that_is_made_late_is_counted(
     place: Place, made: Artifact, tmp_path: Path, unloaded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first try ends without an answer; its commit is made just before that of the second."""
+    """The first try gets no answer; its commit is made just before the second try's."""
     real, calls = HfApi.create_commit, itertools.count()
 
     def late(api: HfApi, name: str, operations: list[Any], **options: Any) -> Any:
@@ -312,7 +315,10 @@ def test_nothing_is_asked_to_be_made_with_a_token_that_may_only_read(
 
 
 def test_settings_of_the_client_are_restored(place: Place, made: Artifact, tmp_path: Path, unloaded: None) -> None:
-    """Xet is off only for a hub on loopback, which has none, and only while it is written to."""
+    """Xet is off only for a hub on loopback, and only while it is written to.
+
+    Such a hub has no Xet.
+    """
     before = _http._GLOBAL_CLIENT_FACTORY
 
     send(made, place, tmp_path / "cache")

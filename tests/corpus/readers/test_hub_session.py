@@ -13,7 +13,7 @@ from pipeline_assets.corpus.readers.hub_session import LimitedClient, Unanswered
 
 @pytest.fixture
 def slow_receiver() -> Iterator[str]:
-    """A server that reads a request at 2,000 bytes a second."""
+    """Run a server that reads a request at 2,000 bytes a second."""
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         server.bind(("127.0.0.1", 0))

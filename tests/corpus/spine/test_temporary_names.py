@@ -1,4 +1,4 @@
-"""Temporary names: unique to a process, short enough, and removed once their process is dead."""
+"""Temporary names: unique to a process, short enough, removed once it is dead."""
 
 import os
 import subprocess

@@ -1,4 +1,7 @@
-"""Control characters are visible in errors, logs and on terminals, and JSON keeps its meaning."""
+"""Control characters are visible in errors, logs and on terminals.
+
+JSON keeps its meaning.
+"""
 
 import json
 import logging

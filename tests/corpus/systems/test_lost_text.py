@@ -1,4 +1,7 @@
-"""Text that a user's tokenizer loses, in the manifests, checks and reports of the systems that encode text."""
+"""Text that a user's tokenizer loses, in manifests, checks and reports.
+
+They are those of the systems that encode text.
+"""
 
 import json
 from collections.abc import Sequence
@@ -47,7 +50,10 @@ def sources(root: Path) -> list[dict[str, Any]]:
 
 
 def write_letters(folder: Path) -> dict[str, Any]:
-    """Write a tokenizer.json of letters without an unknown token, and return the section that names it."""
+    """Write a tokenizer.json of letters, and return the section that names it.
+
+    The tokenizer has no unknown token.
+    """
     letters = sorted(set("".join(ENGLISH)) - {" "})
     library = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(letters)}, merges=[]))
     library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -72,7 +78,10 @@ def mixture(root: Path, **limits: str) -> Recipe:
 
 
 def write_pairs(folder: Path, french: Sequence[str]) -> ParallelRecipe:
-    """Write numbered pairs, and return a recipe that trains a model without byte fallback on their text."""
+    """Write numbered pairs, and return a recipe that trains a model on their text.
+
+    The model has no byte fallback.
+    """
     folder.mkdir()
     for split, count in (("train", 60), ("validation", 20)):
         texts = ((f"{french[row % 5]} {row}", f"{ENGLISH[row % 5]} {split} {row}") for row in range(count))

@@ -1,4 +1,7 @@
-"""Text that tokenizers lose: unknown tokens and missing characters, per family, and the limits to them."""
+"""Text that tokenizers lose: unknown tokens and missing characters.
+
+The tests cover each tokenizer family, and the limits to such losses.
+"""
 
 import hashlib
 import json
