@@ -196,9 +196,6 @@ class WikipediaFilterRecipe(RecipePart):
     min_running_lines: Natural | None = 1
 
 
-_LATER = ("windows", "language")
-
-
 class FilterRecipe(RecipePart):
     """The filters of one source, in the order in which they are asked; None leaves one out.
 
@@ -209,6 +206,7 @@ class FilterRecipe(RecipePart):
         rules: comparisons that the columns in a document's meta must pass, `score >= 3`; see `Meta.columns`.
     """
 
+    LATER_KEYS = frozenset({"windows", "language"})
     windows: WindowRecipe | None = None
     rules: Rules = ()
     wikipedia: WikipediaFilterRecipe | None = None
@@ -227,9 +225,3 @@ class FilterRecipe(RecipePart):
         for rule in rules:
             ColumnRule.parse(rule)
         return rules
-
-    @pydantic.model_serializer(mode="wrap")
-    def _as_before(self, say: pydantic.SerializerFunctionWrapHandler) -> dict[str, object]:
-        """What asks for neither of two later sections says nothing of them: what was made by it is still as asked."""
-        said: dict[str, object] = say(self)
-        return {name: value for name, value in said.items() if value is not None or name not in _LATER}

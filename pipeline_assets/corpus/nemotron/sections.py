@@ -158,9 +158,6 @@ class SystemMessage(RecipePart):
     channel_required: bool = GPT_OSS_SYSTEM.channel_required
 
 
-_LATER = {"reasoning_key": None, "think_tags": "keep"}
-
-
 class RowsRecipe(RecipePart):
     """How rows become texts, see `RowSettings`, and how they lie in files.
 
@@ -170,6 +167,7 @@ class RowsRecipe(RecipePart):
         max_reject_fraction: more bad rows than this stop the build.
     """
 
+    LATER_KEYS = frozenset({"reasoning_key", "think_tags"})
     template: Annotated[
         Template, pydantic.Field(strict=False), Option("harmony/1 or plain/1, of texts that are rendered.")
     ] = Template.HARMONY_1
@@ -207,12 +205,6 @@ class RowsRecipe(RecipePart):
         if name in ("", "role", "content", "tool_calls"):
             raise ValueError(f"must name a message key other than role, content and tool_calls, got {name!r}")
         return name
-
-    @pydantic.model_serializer(mode="wrap")
-    def _omit_later_keys(self, serialize: pydantic.SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Omit keys of later versions that have their default, so that they change no digest."""
-        content: dict[str, object] = serialize(self)
-        return {name: value for name, value in content.items() if name not in _LATER or value != _LATER[name]}
 
     def content_of_rows(self) -> dict[str, Any]:
         """The same without the tokenizer, which manifests name beside it."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args
 
 import pydantic
 import yaml
@@ -201,9 +201,21 @@ RejectShare = Annotated[Share, Option("More bad rows than this stop it.")]
 
 
 class RecipePart(pydantic.BaseModel):
-    """A frozen section of a recipe; an unknown key is an error. Fractions are decimal strings: there are no floats."""
+    """A frozen section of a recipe; an unknown key is an error. Fractions are decimal strings: there are no floats.
 
+    Attributes:
+        LATER_KEYS: keys that a later version added; with its default, such a key is not written, and changes no digest.
+    """
+
+    LATER_KEYS: ClassVar[frozenset[str]] = frozenset()
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @pydantic.model_serializer(mode="wrap")
+    def _omit_later_keys(self, serialize: pydantic.SerializerFunctionWrapHandler) -> dict[str, object]:
+        content: dict[str, object] = serialize(self)
+        fields = type(self).model_fields
+        omitted = {name for name in self.LATER_KEYS if getattr(self, name) == fields[name].default}
+        return {name: value for name, value in content.items() if name not in omitted}
 
     def content(self) -> dict[str, object]:
         """The section as JSON values, every default written out."""
