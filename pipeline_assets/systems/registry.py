@@ -104,11 +104,26 @@ def recipes_of(root: Path) -> tuple[list[Recipe], list[InputError]]:
     wrong: list[InputError] = []
     for path in recipe_paths(root).values():
         try:
-            check_file_name(path)
-            recipes.append(read_recipe(path))
+            recipes.append(read_named(path))
         except InputError as error:
             wrong.append(error)
     return recipes, wrong
+
+
+def read_named(path: Path) -> Recipe:
+    """Read a recipe that commands find by the name of its file, parsing a correct file once.
+
+    Raises:
+        UsageError: as `check_file_name`, else as `read_recipe`.
+    """
+    try:
+        recipe = read_recipe(path)
+    except UsageError:
+        check_file_name(path)
+        raise
+    if recipe.name != path.stem:
+        check_file_name(path)
+    return recipe
 
 
 def check_file_name(path: Path) -> None:
