@@ -247,18 +247,14 @@ def as_failure(root: Path, tried: int | None = None) -> Iterator[None]:
         dg.RetryRequested: of a TransientError.
     """
     try:
-        yield
+        with durable.explaining(root):
+            yield
     except InputError as error:
-        if isinstance(error, durable.NoSpaceError):
-            error.name_root(root)
         error.name_keys(option_of={REPLACE: "`replace: true` of the resource `store`, in the launchpad"}.get)
         failure = dg.Failure(description=str(error), allow_retries=False)
         if tried is None or not isinstance(error, TransientError):
             raise failure from error
         raise dg.RetryRequested(_RETRIES.max_retries, _RETRIES.calculate_delay(tried + 1)) from failure
-    except OSError as error:
-        explained = durable.explain_in_root(error, root)
-        raise dg.Failure(description=str(explained), allow_retries=False) from explained
 
 
 def labelled(assets: Sequence[dg.AssetsDefinition | dg.AssetSpec]) -> Sequence[dg.AssetsDefinition | dg.AssetSpec]:

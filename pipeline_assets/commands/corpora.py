@@ -360,7 +360,7 @@ def _content(manifest: Path) -> tuple[dict[str, Any], list[str], bool]:
     section = (content.get("pack") or {}) if is_recipe else content.get("pack", content)
     if not isinstance(section, dict):
         raise UsageError("its `pack` is no section", manifest, "write `key: value` lines below it")
-    beside = [] if "system" in content else sorted(content.keys() - {"pack"})
+    beside = [] if is_recipe else sorted(content.keys() - {"pack"})
     if "pack" in content and beside:
         raise UsageError(f"it has `{beside[0]}` beside `pack`", manifest, "move it into that section, or remove it")
     return section, inputs, is_recipe

@@ -149,9 +149,14 @@ def run_all(
     try:
         build.build_recipe(recipe, path, run, strict=flags.strict)
     except InputError as error:
-        if not isinstance(error, RetryableError) or isinstance(error, DeniedError):
+        if _spares_others(error):
             _report_on_built(recipe, run)
         raise
+
+
+def _spares_others(error: InputError) -> bool:
+    """Check whether an error concerns its own dataset alone: a retry does not help, and others can be built."""
+    return isinstance(error, DeniedError) or not isinstance(error, RetryableError)
 
 
 def _at_head(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
@@ -164,7 +169,7 @@ def _at_head(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
         revision = hub.resolve(section["dataset"])
         there = list(splits_on_hub(hub, section["dataset"], revision))
     except InputError as error:
-        if isinstance(error, RetryableError) and not isinstance(error, DeniedError):
+        if not _spares_others(error):
             raise
         tell([f"{section['dataset']}: {error}"], err=True)
         return {"revision": revision}

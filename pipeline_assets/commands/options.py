@@ -20,12 +20,13 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
-from pipeline_assets.commands.terminal import as_typed, echo, naming, resume_hint, writing_below
+from pipeline_assets.commands.terminal import as_typed, echo, naming, resume_hint
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers import hub_configs
 from pipeline_assets.corpus.readers.hub_files import HubFiles, is_name
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.durable import explaining
 from pipeline_assets.corpus.spine.errors import InputError, OptionOf, UsageError
 from pipeline_assets.corpus.spine.errors import key as recipe_key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
@@ -302,7 +303,7 @@ def made(function: Callable[..., bool | None]) -> TyperCommand:
 
     def run(**given: Any) -> None:
         Stopwatch.name_command(as_typed())
-        with resume_hint(as_typed()), naming(option_of=option_of), writing_below(_root(given)):
+        with resume_hint(as_typed()), naming(option_of=option_of), explaining(_root(given)):
             is_yes = function(**{name: part(given) for name, part in parts.items()})
         raise typer.Exit(int(is_yes is False))
 

@@ -271,10 +271,11 @@ def _derived(path: Path, name: str, changes: Content, run: Run) -> tuple[Stage2R
 
 
 def _log_to(file: Path | None) -> None:
-    if file is not None:
-        refuse_folder(file)
-        make_folder(file.absolute().parent)
-    if file is not None and file.suffix != _STATISTICS:
+    if file is None:
+        return
+    refuse_folder(file)
+    make_folder(file.absolute().parent)
+    if file.suffix != _STATISTICS:
         handler = logging.FileHandler(file)
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
         logging.getLogger("corpusmill").addHandler(handler)

@@ -248,20 +248,6 @@ def naming(file: object = None, option_of: OptionOf = no_option, within: str = "
         raise
 
 
-@contextlib.contextmanager
-def writing_below(root: Path) -> Iterator[None]:
-    """Explain what the system refuses to the block; a full disk names its file and the data root."""
-    from pipeline_assets.corpus.spine.durable import NoSpaceError, explain_in_root
-
-    try:
-        yield
-    except OSError as error:
-        raise explain_in_root(error, root) from error
-    except NoSpaceError as error:
-        error.name_root(root)
-        raise
-
-
 def log_to_stderr(verbose: bool = False) -> None:
     """Progress of the kernels, on stderr."""
     handler = logging.StreamHandler(sys.stderr)

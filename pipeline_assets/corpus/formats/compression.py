@@ -21,7 +21,7 @@ from typing import Protocol, Self, TypeVar
 import msgspec
 import zstandard
 
-from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.durable import DurableFile, naming_file
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import Readable, hashed
 from pipeline_assets.corpus.spine.staging import OutputFile
@@ -98,11 +98,8 @@ class _Named:
         self._file, self._where = file, where
 
     def read(self, size: int, /) -> bytes:
-        try:
+        with naming_file(self._where):
             return self._file.read(size)
-        except OSError as error:
-            error.filename = error.filename or str(self._where)
-            raise
 
 
 class _Source:
@@ -157,14 +154,15 @@ def decompressed(file: Readable, codec: Codec | None, where: object, fix: str, b
     damaged, with `where` and `fix`. Blocks may have been yielded before that shows (a frame's checksum comes last):
     keep nothing that was made of them. A file of 0 bytes is cut off.
     """
+    named = _Named(file, where)
     if codec is None:
-        while block := _Named(file, where).read(block_bytes):
+        while block := named.read(block_bytes):
             yield block
         return
     pending: list[bytes] = []
     size = 0
     try:
-        for block in codec.blocks(_Named(file, where)):
+        for block in codec.blocks(named):
             pending.append(block)
             size += len(block)
             if size >= block_bytes:

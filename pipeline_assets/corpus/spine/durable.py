@@ -79,12 +79,24 @@ def explain_in_root(error: OSError, root: Path) -> InputError:
 
 
 @contextlib.contextmanager
-def naming_file(path: Path) -> Iterator[None]:
+def explaining(root: Path) -> Iterator[None]:
+    """Explain what the system refuses to the block; a full disk names its file and the data root."""
+    try:
+        yield
+    except OSError as error:
+        raise explain_in_root(error, root) from error
+    except NoSpaceError as error:
+        error.name_root(root)
+        raise
+
+
+@contextlib.contextmanager
+def naming_file(path: object) -> Iterator[None]:
     """Name the file in an OSError of the block that names none, as errors of writes don't."""
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or os.fspath(path)
+        error.filename = error.filename or str(path)
         raise
 
 
