@@ -41,17 +41,17 @@ OWNERS, TAGS = "CORPUSMILL_OWNERS", "CORPUSMILL_TAGS"
 
 
 def assets_of(recipe: Recipe, root: Path, recipe_of: events.RecipeOf) -> list[dg.AssetsDefinition]:
-    """An asset for each kind of artifact that a recipe asks for, upstream first.
+    """Return an asset for each kind of artifact of a recipe, upstream first.
 
     Args:
         root: the data root.
-        recipe_of: who asks for what lies there already.
+        recipe_of: name of the recipe that requests each folder below the root.
     """
     return [_asset(recipe, KINDS[kind], asked, root, recipe_of) for kind, asked in events.by_kind(recipe).items()]
 
 
 def job_of(recipe: Recipe, root: Path, recipe_of: events.RecipeOf) -> dg.JobDefinition:
-    """The job that makes all that a recipe asks for, whatever its partitions."""
+    """Return the job that builds all artifacts of a recipe, in every partition."""
     name = name_in_dagster(recipe.name)
 
     @dg.op(
@@ -87,7 +87,7 @@ def job_of(recipe: Recipe, root: Path, recipe_of: events.RecipeOf) -> dg.JobDefi
 
 
 def name_in_dagster(name: str) -> str:
-    """A recipe's name where Dagster takes letters, digits and underscores alone; unlike names stay unlike."""
+    """Return a recipe's name in letters, digits and underscores, unique per recipe."""
     fit = _UNFIT_IN_NAME.sub("_", name)
     return fit if fit == name else f"{fit}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
@@ -136,12 +136,12 @@ def _asset(
 
 
 def pool_of(kind: Kind, externals: Collection[dg.AssetKey]) -> str:
-    """Return the pool of a step: that of the hub if it reads from one, else that of the kind."""
+    """Return the Dagster pool of a step: the hub's if it reads a hub, else the kind's."""
     return _HUB_POOL if any(key.path[0] == _HUB_POOL for key in externals) else kind.pool
 
 
 def check_specs(kind: Kind, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
-    """Return the checks of a kind as those of an asset."""
+    """Return the Dagster specs of a kind's checks for an asset."""
     return [
         dg.AssetCheckSpec(check.name, asset=key, description=check.question, blocking=check.is_blocking)
         for check in kind.checks
@@ -149,7 +149,7 @@ def check_specs(kind: Kind, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
 
 
 def check_again(kind: Kind, key: dg.AssetKey, targets: Sequence[Target], root: Path) -> Iterator[dg.AssetCheckResult]:
-    """Run the checks of the artifacts that exist, and build nothing."""
+    """Run the checks of existing artifacts without a build, and yield the results."""
     there = [target for target in targets if target.state(root)[0] != "missing"]
     yield from _check_results(kind, key, {target.partition: kind.ask(target, root) for target in there})
 
@@ -157,7 +157,13 @@ def check_again(kind: Kind, key: dg.AssetKey, targets: Sequence[Target], root: P
 def build_asset(
     context: dg.AssetExecutionContext, key: dg.AssetKey, target: Target, run: Run
 ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-    """Build an artifact and yield its materialization and checks; yield nothing if it waits for its inputs."""
+    """Build an artifact; yield its materialization and the results of its checks.
+
+    Yield nothing if inputs of other partitions are missing or stale: the artifact waits for them.
+
+    Raises:
+        InputError: a blocking check of an input failed.
+    """
     if _waits(context, target, run.root):
         return
     context.log.info("%s: %s (%s)", target.name, *target.state(run.root))
@@ -171,7 +177,7 @@ def build_asset(
 
 
 def page_of(system: str) -> dg.CodeReferencesMetadataValue:
-    """Where the kinds of a system are described."""
+    """Return a reference to the page that describes the kinds of a system."""
     page = importlib.util.find_spec(SYSTEMS[system])
     assert page is not None and page.origin is not None
     with warnings.catch_warnings():
@@ -181,7 +187,7 @@ def page_of(system: str) -> dg.CodeReferencesMetadataValue:
 
 
 def _deps(recipe: Recipe, targets: Sequence[Target], recipe_of: events.RecipeOf) -> list[dg.AssetDep]:
-    """What the artifacts are made from, partition for partition."""
+    """Return the inputs of the artifacts, partition by partition."""
     names = frozenset(recipe_of.values())
     pairs: dict[dg.AssetKey, list[tuple[str | None, str | None]]] = {}
     for target in targets:
@@ -191,7 +197,10 @@ def _deps(recipe: Recipe, targets: Sequence[Target], recipe_of: events.RecipeOf)
 
 
 def mapping_of(pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMapping | None:
-    """None where Dagster's own is right: each from the partition of its name, or one side has no partitions."""
+    """Return the mapping between partitions; None if Dagster's default is right.
+
+    The default is right if each partition depends on the one of its name, or if one side has no partitions.
+    """
     mapped: dict[str, list[str]] = {}
     for upstream, downstream in pairs:
         if upstream is None or downstream is None:
@@ -203,10 +212,10 @@ def mapping_of(pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMa
 
 
 def _waits(context: dg.AssetExecutionContext, target: Target, root: Path) -> bool:
-    """Whether an artifact is made from partitions beside its own, and something of it is not there yet; says what.
+    """Check whether an artifact waits for inputs of other partitions, and log them.
 
     Raises:
-        InputError: it is there, and a check holds it back.
+        InputError: a blocking check of an input failed.
     """
     for one in target.upstream:
         one.refuse_failed(root)

@@ -1,7 +1,7 @@
-"""Dagster's events of what is built (materializations, checks), and the sensor that reports what is new in a data root.
+"""Dagster events of artifacts and checks, reported by a sensor.
 
-So what builds, a command or another machine, needs no Dagster for it, and an instance that was lost is filled again:
-with the newest content of each artifact, and what its checks said of it.
+The sensor reports artifacts that a command or another machine built without Dagster. It also fills a new instance after
+a loss, with the newest content of each artifact and the results of its checks.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ _AT_MOST_S = 30.0  # Dagster ends a sensor after 60; the next tick goes on
 def upstream_keys(
     target: Target, recipe: str, recipe_of: RecipeOf, names: Collection[str]
 ) -> dict[dg.AssetKey, list[Target]]:
-    """What an artifact is made from, by asset; what lies there and no recipe asks for is left out."""
+    """Return the inputs of an artifact by asset, if a recipe requests them."""
     keys: dict[dg.AssetKey, list[Target]] = {}
     for upstream in target.upstream:
         asked_by = recipe_of.get(str(upstream.folder)) if upstream.is_given else recipe
@@ -54,11 +54,10 @@ def upstream_keys(
 
 
 def code_version(kind: Kind, targets: Sequence[Target], sources: Iterable[dg.AssetKey]) -> str:
-    """What decides an asset's content beside what it is made from: its stage, and what the recipe says of it. When a
-    recipe is edited, Dagster takes the asset for stale; partitions of it that are current still are reported anew.
+    """Return the code version of an asset: its stage version and a hash.
 
-    Args:
-        sources: what it is read from.
+    The hash covers recipe values and the keys of external inputs (`sources`). After an edit of the recipe, Dagster
+    calls the asset stale, and partitions that are still up to date are reported with the new version.
     """
     asked = sorted([target.partition or "", sha256_of(target.asked())] for target in targets)
     nodes = sorted(key.to_user_string() for key in sources)  # an edge more or less is stale to Dagster
@@ -67,13 +66,13 @@ def code_version(kind: Kind, targets: Sequence[Target], sources: Iterable[dg.Ass
 
 @dataclass(frozen=True)
 class Shown:
-    """How the UI shows an artifact.
+    """Asset, partition and code version that the UI shows for an artifact.
 
     Attributes:
-        key: of its asset.
-        code: version of the asset, see `code_version`; something else of an artifact that isn't as asked.
-        upstream: what it is made and read from, by asset.
-        version: of the recipe; None of a recipe that is not a version of another one.
+        key: key of the asset.
+        code: code version of the asset, see `code_version`; another text if the artifact is stale.
+        upstream: inputs by asset; external inputs have no targets.
+        version: version of the recipe; None if the recipe is not a version of another one.
     """
 
     key: dg.AssetKey
@@ -84,7 +83,7 @@ class Shown:
 
 
 def by_kind(recipe: Recipe) -> dict[str, list[Target]]:
-    """What a recipe asks for, an asset each; upstream first."""
+    """Group the targets of a recipe by kind, upstream first; each kind is an asset."""
     targets: dict[str, list[Target]] = {}
     for target in recipe.targets():
         targets.setdefault(target.kind, []).append(target)
@@ -92,7 +91,7 @@ def by_kind(recipe: Recipe) -> dict[str, list[Target]]:
 
 
 def shown_targets(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> list[tuple[Target, Shown]]:
-    """What a recipe asks for below a data root, upstream first, with how it is shown."""
+    """Return the targets of a recipe, upstream first, each with its `Shown`."""
     made = by_kind(recipe)
     sources = {kind: externals_of(targets, root) for kind, targets in made.items()}
     codes = {kind: code_version(KINDS[kind], targets, sources[kind]) for kind, targets in made.items()}
@@ -112,11 +111,12 @@ def shown_targets(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> list[tuple
 def materialization(
     artifact: Artifact, shown: Shown, instance: dg.DagsterInstance, was_current: bool = False
 ) -> dg.AssetMaterialization:
-    """The event of an artifact that no Dagster run of its asset built. Its tags keep staleness true: they say, as a run
-    would, which content came out, by which code, of which inputs.
+    """Return the event of an artifact that no Dagster run of its asset built.
+
+    Its tags (content, code version and inputs) are those of a run, so that Dagster's staleness is correct.
 
     Args:
-        was_current: nothing was built.
+        was_current: whether the artifact was up to date, so that nothing was built.
     """
     manifest = artifact.manifest
     if shown.version is not None:
@@ -161,8 +161,9 @@ def newest_shown(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | N
 
 
 def said(results: Mapping[str | None, CheckResult]) -> dict[str, Any]:
-    """What one check said of the artifacts of an asset, by their partitions, in the words that Dagster's events have.
-    All must pass; those that failed come first.
+    """Return the arguments of a Dagster check event from results by partition.
+
+    All must pass; failed results come first in the description.
     """
     told = sorted(results, key=lambda partition: results[partition].passed)
     failed = [results[partition] for partition in told if not results[partition].passed]
@@ -184,7 +185,7 @@ def said(results: Mapping[str | None, CheckResult]) -> dict[str, Any]:
 def evaluations(
     key: dg.AssetKey, kind: Kind, results: Mapping[str | None, Sequence[CheckResult]]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """What the checks of a kind said of the artifacts of an asset, by their partitions; nothing of one not asked."""
+    """Yield an evaluation for each check of a kind that has results, by partition."""
     for check in kind.checks:
         asked = {name: one for name, of_all in results.items() for one in of_all if one.name == check.name}
         if asked:
@@ -194,9 +195,7 @@ def evaluations(
 
 
 def sensor_of(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
-    """The sensor of a data root. It runs unless it is switched off; where nothing changed, it reads manifests and lists
-    source files.
-    """
+    """Return the sensor of a data root; it reads manifests, and lists source files."""
     asked, names = _asked(recipes, root), [recipe.name for recipe in recipes]
     rests_until = 0.0  # looks at a large root take a twentieth of the time, no more
 
@@ -225,17 +224,17 @@ def sensor_of(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
 
 
 def report_sealed(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterInstance) -> None:
-    """Reports what the instance doesn't know yet; of a lot, what can be told in half a minute."""
+    """Report artifacts and checks that are new to the instance, for up to 30 seconds."""
     _report(_sealed(_asked(recipes, root), root, [recipe.name for recipe in recipes]), root, instance)
 
 
 @dataclass(frozen=True)
 class _Sealed:
-    """What lies in a folder, as an asset.
+    """Sealed artifact and the asset that shows it.
 
     Attributes:
-        target: None of what a command made that had no recipe.
-        is_outdated: whether the files that it lists are others by now.
+        target: the target of a recipe; None if no recipe requests the artifact.
+        is_outdated: whether the source files that it lists have changed.
     """
 
     folder: Path
@@ -247,7 +246,7 @@ class _Sealed:
 
 
 _Asked = Mapping[tuple[Path, str], Sequence[tuple[Target, Shown]]]
-"""By folder and kind what recipes ask for there."""
+"""Targets that recipes request, by folder and kind."""
 
 
 def _asked(recipes: Sequence[Recipe], root: Path) -> _Asked:
@@ -260,7 +259,7 @@ def _asked(recipes: Sequence[Recipe], root: Path) -> _Asked:
 
 
 def _sealed(asked: _Asked, root: Path, names: Collection[str]) -> list[_Sealed]:
-    """All that is sealed below a data root, upstream first: of each recipe that asks for it; else by its own name."""
+    """List the artifacts in a data root, upstream first, once per requesting recipe."""
     lineage = Lineage(root)
     made_from = {one.digest: [entry.digest for entry in one.upstream] for one in lineage.sealed.values()}
     ranks = {digest: rank for rank, digest in enumerate(graphlib.TopologicalSorter(made_from).static_order())}
@@ -278,7 +277,7 @@ def _sealed(asked: _Asked, root: Path, names: Collection[str]) -> list[_Sealed]:
 
 
 def _fingerprint(sealed: Sequence[_Sealed]) -> str:
-    """Changes with what is sealed, with what recipes ask of it, with source files, and when checks are asked again."""
+    """Hash digests, code versions, changes of source files, and times of checks."""
     lines = []
     for one in sealed:
         asked_at = 0
@@ -291,7 +290,7 @@ def _fingerprint(sealed: Sequence[_Sealed]) -> str:
 
 
 def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance) -> int | None:
-    """How many events were news; None where time ran out before the last. A damaged artifact is passed over."""
+    """Report and count new events, without damaged artifacts; None if time ran out."""
     deadline, count, log, stale = time.monotonic() + _AT_MOST_S, 0, instance.event_log_storage, dict[int, bool]()
     kinds = {one.shown.key: one.kind for one in sealed}
     known_of = {key: newest_shown(instance, key) for key in kinds}

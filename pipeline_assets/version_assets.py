@@ -1,8 +1,8 @@
 """Assets of the versions of a recipe.
 
-Each kind of artifact has one asset, with a partition for each version and source.
+Each kind of artifact in a recipe has one asset, with a partition for each version and source.
 
-No automation condition selects them, so that a run builds the version that it names and no other.
+These assets have no automation condition: a run builds the version that its partition names, and no other.
 """
 
 import inspect
@@ -103,7 +103,7 @@ def _asset(
 def _deps(name: str, targets: Sequence[Target], recipe_of: RecipeOf) -> list[dg.AssetDep]:
     """Return the inputs: artifacts of the same version and of other recipes.
 
-    The artifacts of other recipes are used as they are.
+    Every partition depends on all partitions of an input of another recipe.
     """
     names = frozenset(recipe_of.values())
     own, deps = dict[dg.AssetKey, list[tuple[str | None, str | None]]](), dict[dg.AssetKey, dg.AssetDep]()

@@ -1,8 +1,8 @@
 """`dagster dev` with a webserver that serves its own pages on this machine only.
 
-Dagster's webserver has no authentication, reads mutations from the address of a request, and checks neither Host nor
-Origin. While it runs, any web page in the same browser could start, change or delete runs. A page has to name its own
-origin, or a host that its owner controls; this webserver refuses both.
+Dagster's webserver has no authentication, reads mutations from the URL of a request, and checks neither Host nor
+Origin. While it runs, any web page in the same browser could start, change or delete runs. The requests of such a page
+carry its own Origin, or a Host that its owner controls; this webserver refuses both.
 """
 
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ _WEBSERVER = "dagster_webserver"
 
 
 class OwnPagesOnly:
-    """ASGI middleware that refuses requests of pages that another server delivered.
+    """ASGI middleware that refuses requests from the web pages of other servers.
 
-    A request may name any port, because an SSH tunnel shows the UI at another one.
+    A request may name any port, because the UI has another port behind an SSH tunnel.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -43,7 +43,7 @@ class OwnPagesOnly:
 
 
 def refusal_of(scope: Scope) -> str | None:
-    """Return why a request is refused, or None if it may pass."""
+    """Return the reason to refuse a request; None to accept it."""
     request = HTTPConnection(scope)
     hosts, origins = request.headers.getlist("host"), request.headers.getlist("origin")
     if len(hosts) != 1 or urlsplit(f"//{hosts[0]}").hostname not in _LOOPBACK_NAMES:
@@ -56,7 +56,7 @@ def refusal_of(scope: Scope) -> str | None:
 
 
 def serve() -> None:
-    """Run Dagster's webserver with `OwnPagesOnly` before everything else."""
+    """Run Dagster's webserver with `OwnPagesOnly` as its first middleware."""
     build = DagsterWebserver.build_middleware
 
     def build_guarded(server: DagsterWebserver[Any, Any]) -> list[Middleware]:

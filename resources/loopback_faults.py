@@ -101,10 +101,10 @@ class Fault:
     def parse(cls, text: str) -> Self:
         """Parse a fault written as KIND[:PATTERN[:COUNT]].
 
-        A pattern with a colon needs its count.
+        The pattern is `*` by default, the count 1; `always` sets no limit. A pattern with a colon needs its count.
 
         Raises:
-            UsageError: an unknown kind (names the known ones), or an invalid count.
+            UsageError: the kind is unknown, or the count is neither a number from 1 nor `always`.
         """
         name, _, rest = text.partition(":")
         pattern, _, count = rest.rpartition(":") if ":" in rest else (rest, "", "1")

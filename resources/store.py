@@ -106,7 +106,9 @@ class Launcher(dg.ConfigurableResource):
         self.remote()
 
     def remote(self) -> "Elsewhere | None":
-        """Return the launcher of another machine, None for this machine; all steps of a run share its cost limit.
+        """Return the launcher of another machine; None to run on this machine.
+
+        All steps of a run share its cost limit.
 
         Raises:
             UsageError: the name is unknown, or a setting of Modal is out of range.
@@ -171,11 +173,11 @@ class Tokenizer(dg.ConfigurableResource):
         check_vocabulary(self.file() or VOCABULARY, self.sha256)
 
     def file(self) -> Path | None:
-        """Return the path of the vocabulary file that builds read, None for the file of this program."""
+        """Return the path of the vocabulary file; None for the file in this package."""
         return Path(self.path).absolute() if self.path else None
 
     def encoder(self) -> Encoder:
-        """The encoder that builds take, loaded once in a process."""
+        """Return the encoder that builds use, loaded once per process."""
         return cached_encoder(self.sha256, "gigatoken", self.file())
 
 

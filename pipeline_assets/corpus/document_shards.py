@@ -101,18 +101,19 @@ def read_documents(
 
 
 def lines_of(block: bytes) -> list[bytes]:
-    """The lines of a block, without their line feeds."""
+    """Return the lines of a block, without their line feeds."""
     return block.removesuffix(b"\n").split(b"\n")
 
 
 class ShardWriter:
-    """Writes one shard; `receipt` is there once the block has ended without error. Nothing is held back but a zstd
-    block of each file, and the ids of one sorted run.
+    """Writer of one shard, whose `receipt` exists after the block ends without error.
+
+    In memory are a zstd block of each file, and the ids of one sorted run.
 
     Attributes:
         counts: `documents` and `bytes` of text written, `rejected/<reason>`, `nul_documents`,
-            `nul_characters_removed`, and what the caller counts.
-        sizes: of the documents written; in the notes of the receipt.
+            `nul_characters_removed`, and the caller's own counts.
+        sizes: sizes of the documents written, for the notes of the receipt.
     """
 
     def __init__(self, folder: BuildFolder, name: str, zstd_level: int) -> None:
@@ -139,17 +140,17 @@ class ShardWriter:
         self._open.__exit__(kind, error, traceback)
 
     def count(self, name: str, more: int = 1) -> None:
-        """Nothing isn't counted."""
+        """Add to a count; adding 0 creates no count."""
         if more:
             self.counts[name] = self.counts.get(name, 0) + more
 
     def reject(self, reject: Reject) -> None:
-        """Keeps a row aside."""
+        """Write a row to the rejects, and count it under its reason."""
         self._rejects.write_lines(_encoder.encode(reject) + b"\n", 1)
         self.count(rejected_key(reject.reason))
 
     def without_nul(self, text: str) -> str:
-        """The text without its NUL characters, which are counted; empty where there is nothing else."""
+        """Remove NUL characters; count them, unless the text has no others."""
         if "\0" not in text:
             return text
         plain = text.replace("\0", "")

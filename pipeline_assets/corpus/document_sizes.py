@@ -21,7 +21,7 @@ from pipeline_assets.corpus.spine.staging import Receipt
 SIZES, UNSPLIT, OUTSIZED = "document_sizes", "unsplit", "outsized_documents"
 LARGE_BYTES = 1_000_000
 TIMES_MEDIAN = 100
-_SHOWN = 3  # documents of a source
+_SHOWN = 3  # documents, or unsplit files, per shard and per source
 _LEADING_BITS = 5  # kept of a size: a median is at most 1/16 too low
 _MIN_LINES, _MIN_LINE_CHARACTERS = 10, 100
 SPLIT_LINES = "if each line is a document, set `text_unit: line`"
@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 
 class LargeDocument(NamedTuple):
-    """A document above `LARGE_BYTES`, and the row of the source file that it is."""
+    """Document above `LARGE_BYTES`, with its source file and row."""
 
     bytes: int
     doc_id: str
@@ -45,18 +45,18 @@ class LargeDocument(NamedTuple):
 
 @dataclass
 class DocumentSizes:
-    """UTF-8 sizes of the documents of a shard: how many of each, and the largest.
+    """Sizes of the documents of a shard in UTF-8 bytes: a histogram, and the largest.
 
     Attributes:
-        bins: documents by size, rounded down to `_LEADING_BITS` bits.
-        large: at most `_SHOWN` documents above `LARGE_BYTES`.
+        bins: number of documents by size in bytes, rounded down to its `_LEADING_BITS` leading bits.
+        large: the largest documents above `LARGE_BYTES`, at most `_SHOWN`.
     """
 
     bins: Counter[int] = field(default_factory=Counter)
     large: list[LargeDocument] = field(default_factory=list)
 
     def add(self, documents: Iterable[Document], sizes: Iterable[int]) -> None:
-        """Count documents of these sizes."""
+        """Count documents with their sizes in bytes."""
         for document, size in zip(documents, sizes, strict=True):
             shift = max(size.bit_length() - _LEADING_BITS, 0)
             self.bins[size >> shift << shift] += 1
@@ -65,17 +65,18 @@ class DocumentSizes:
                 self.large = heapq.nlargest(_SHOWN, [*self.large, LargeDocument(size, document.doc_id, *place)])
 
     def to_json(self) -> dict[str, Any]:
-        """Return the notes of a receipt."""
+        """Return the sizes as notes for a receipt."""
         return {"bins": {str(size): count for size, count in sorted(self.bins.items())}, "large": self.large}
 
 
 def outsized_documents(shards: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the documents of at least `TIMES_MEDIAN` times the median size.
+    """Return the three largest of the outsized documents, for the provenance.
 
-    The result belongs in the provenance; it is empty if no document is that large.
+    Outsized documents have more than `LARGE_BYTES` and at least `TIMES_MEDIAN` times the median size. The result is
+    empty without such documents.
 
     Args:
-        shards: `DocumentSizes.to_json` of each; empty for a shard that an earlier version wrote.
+        shards: `DocumentSizes.to_json` of each shard; empty for a shard that an earlier version wrote.
     """
     bins, large = Counter[int](), list[LargeDocument]()
     for notes in shards:
@@ -135,9 +136,9 @@ def outsized_section(by_source: Mapping[str, list[LargeDocument]]) -> str:
 
 
 def note_unsplit(rows: Iterable[R], unsplit: dict[str, int]) -> Iterator[R]:
-    """Yield the rows of whole text files, and note files that look unsplit.
+    """Yield the rows of whole text files unchanged, and note files that look unsplit.
 
-    Such a file looks like a document per line; `unsplit` gets its number of lines.
+    Such a file looks like one document per line. `unsplit` receives its number of lines, for at most `_SHOWN` files.
     """
     for row in rows:
         if isinstance(row, Document) and len(unsplit) < _SHOWN and (lines := _count_unsplit(row.text)):
@@ -157,9 +158,9 @@ def _count_unsplit(text: str) -> int:
 
 
 def warn_unsplit(receipts: Iterable[Receipt]) -> None:
-    """Log the first text files in `UNSPLIT` notes, with the key that splits them.
+    """Warn about the first `_SHOWN` text files that look unsplit.
 
-    Shards wrote these notes.
+    The receipts of shards name these files in their `UNSPLIT` notes.
     """
     unsplit = {file: lines for receipt in receipts for file, lines in receipt.notes.get(UNSPLIT, {}).items()}
     for file, lines in itertools.islice(unsplit.items(), _SHOWN):

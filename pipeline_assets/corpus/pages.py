@@ -150,7 +150,7 @@ def plot(bars: Sequence[tuple[int, str, str]]) -> str:
 
 
 def small_plot(counts: Sequence[int]) -> Html:
-    """Counts as bars in a cell of a table; all such plots are equally wide."""
+    """Plot counts as bars in a table cell; all such plots have the same width."""
     heights = [round(_CELL_HEIGHT * count / max(counts), 1) for count in counts]
     shown = (
         f"<rect class='bar' x='{place}' y='{_CELL_HEIGHT - height:.1f}' width='.85' height='{height}'/>"
@@ -161,7 +161,7 @@ def small_plot(counts: Sequence[int]) -> Html:
 
 
 def figure(caption: str, shown: str) -> str:
-    """HTML below its caption, beside others where there is room."""
+    """Return HTML below its caption, next to other figures if the page is wide enough."""
     return f"<figure><figcaption class='note'>{escaped(caption)}</figcaption>{shown}</figure>"
 
 
@@ -179,16 +179,16 @@ def _cell(value: str | int) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text that is shown as it is."""
+    """Escape a text for HTML."""
     return html.escape(text)
 
 
 def pre(text: str) -> Html:
-    """Text with its line breaks, in a box."""
+    """Return text with its line breaks, in a box."""
     return Html(f"<pre>{escaped(text)}</pre>")
 
 
 def share(share: float) -> Html:
-    """In percent, with a bar as long."""
+    """Format a share in [0, 1] as percent, with a bar of that length."""
     bar = f"<span class='track'><span class='share' style='width:{100 * share:.1f}%'></span></span>"
     return Html(f"{100 * share:.1f} %{bar}")

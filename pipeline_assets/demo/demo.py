@@ -129,7 +129,7 @@ def missing_extras(system: System) -> list[str]:
 
 
 def write_hub(root: Path) -> Path:
-    """The hub folder of the demo, with the healing set's dataset, made if it is not there."""
+    """Return the demo's hub folder, with the healing dataset, written if missing."""
     dataset = root / HUB_FOLDER / "datasets" / DATASET
     if not (dataset / "README.md").exists():
         durable.remove(dataset)
@@ -138,7 +138,7 @@ def write_hub(root: Path) -> Path:
 
 
 def made_healing(root: Path, commits: Mapping[str, str]) -> HealingRecipe:
-    """The shipped recipe, scaled down and pinned to the demo corpus, in the data root's recipes."""
+    """Write the shipped healing recipe, scaled down for the demo, and return it."""
     content: dict[str, Any] = read_yaml(PROJECT_RECIPES / f"{RECIPE_NAME}.yaml")
     content["snapshot"] |= {
         "revision": commits[DATASET],
@@ -151,8 +151,9 @@ def made_healing(root: Path, commits: Mapping[str, str]) -> HealingRecipe:
 
 
 def write_pairs(hub: Path) -> None:
-    """A translation set in a hub's folder, laid out as WMT14 fr-en is. Its sentences are made up, and so is the
-    language that they are translated to: each word has its own, always the same.
+    """Write a translation dataset to a hub's folder, in the layout of WMT14 fr-en.
+
+    Its sentences and their "French" are generated: each word always has the same translation.
     """
     folder = hub / "datasets" / PAIRS_DATASET
     for split, rows in _PAIRS.items():
@@ -166,7 +167,7 @@ def write_pairs(hub: Path) -> None:
 
 
 def made_pairs(root: Path, commits: Mapping[str, str]) -> ParallelRecipe:
-    """The shipped recipe, pinned to the made set, in the data root's recipes."""
+    """Write the shipped translation recipe, pinned to the demo dataset, and return it."""
     content: dict[str, Any] = read_yaml(PROJECT_RECIPES / "wmt14_fr_en.yaml")
     content |= {"name": "wmt14_made", "source": content["source"] | {"revision": commits[PAIRS_DATASET]}}
     return ParallelRecipe.read(write_recipe(root, content))

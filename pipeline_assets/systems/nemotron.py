@@ -111,7 +111,7 @@ class NemotronRecipe(Recipe):
         return RAW.target(self.name, content, partition=partition, outside=outside)
 
     def all_splits(self) -> list[tuple[sections.DatasetSection, str]]:
-        """Every split with its dataset, in the recipe's order."""
+        """List the splits with their datasets, in recipe order."""
         return [(section, split) for section in self.datasets for split in section.splits]
 
     def revisions(self) -> list[tuple[str, str]]:
@@ -119,7 +119,7 @@ class NemotronRecipe(Recipe):
 
 
 def given_pools(section: SealedPools) -> Target:
-    """Return the target of pools that another recipe sealed, for scores to be made from."""
+    """Return the target of pools that another recipe sealed, as an input of scores."""
     folder, dataset = Path(section.folder), section.dataset
     return CANDIDATE_POOLS.target(dataset, {}, partition=dataset, folder=folder, is_given=True, export_as=None)
 

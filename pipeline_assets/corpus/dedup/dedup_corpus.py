@@ -116,7 +116,7 @@ def open_run(
     settings: RunSettings,
     seen: Sequence[steps.SeenStore] = (),
 ) -> Iterator[steps.DedupRun]:
-    """A deduplication of these shards; its workers end with the block."""
+    """Open a deduplication of these shards; its workers end with the context."""
     settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
     with run_stages(steps.do, settings, functools.partial(_load_kernels, recipe)) as run_stage:
         yield steps.DedupRun(building, shards, recipe, settings, run_stage, seen)

@@ -267,7 +267,7 @@ class JsonlZstWriter:
 
 
 class Compressor(Protocol):
-    """A compressing stream of the standard library, or one of the same methods."""
+    """Compressing stream with the methods of the standard library's."""
 
     def compress(self, data: bytes, /) -> bytes: ...
 
@@ -275,7 +275,7 @@ class Compressor(Protocol):
 
 
 class _Plain:
-    """A stream that compresses nothing."""
+    """Stream that does not compress."""
 
     def compress(self, data: bytes, /) -> bytes:
         return data
@@ -293,18 +293,18 @@ _COMPRESSORS: dict[str, Callable[[], Compressor]] = {
 
 
 def compressor_for(name: str) -> Compressor:
-    """Return the compressor that the ending of a file name selects; other endings compress nothing."""
+    """Return the compressor for a file name's ending; other endings do not compress."""
     return _COMPRESSORS.get(Path(name).suffix.lower(), _Plain)()
 
 
 def plain_stem(name: str) -> str:
-    """Return a file name without its ending, and without the ending of its compression."""
+    """Return a file name without folder, format ending and compression ending."""
     path = Path(name)
     return path.with_suffix("").stem if path.suffix.lower() in _COMPRESSORS else path.stem
 
 
 def write_rows(path: Path, name: str, rows: list[dict[str, object]], level: int) -> OutputFile:
-    """A few rows as `.jsonl.zst`, in the order given."""
+    """Write a few rows as `.jsonl.zst`, in input order."""
     with JsonlZstWriter(path, level) as writer:
         writer.write_lines(b"".join(msgspec.json.encode(row) + b"\n" for row in rows), len(rows))
     return writer.output(name)

@@ -146,7 +146,9 @@ def think_parts(content: str) -> list[tuple[bool, str]] | None:
 
 
 def count_think_tags(owner: str, text: str, counts: Counter[str]) -> bool:
-    """Count a text with `<think>` tags under its owner; return False without tags.
+    """Count a text with `<think>` tags under its owner; return whether it has any.
+
+    A text of the assistant whose tags do not pair up also counts as unpaired.
 
     Args:
         owner: the role, or `analysis` for reasoning.
@@ -160,7 +162,7 @@ def count_think_tags(owner: str, text: str, counts: Counter[str]) -> bool:
 
 
 def think_tag_counts(messages: Iterable[Message]) -> Counter[str]:
-    """Count the messages of an external text that have `<think>` tags."""
+    """Count the messages with `<think>` tags, under the names of `count_think_tags`."""
     counts: Counter[str] = Counter()
     for message in messages:
         count_think_tags("analysis" if message.channel == "analysis" else str(message.role), message.content, counts)

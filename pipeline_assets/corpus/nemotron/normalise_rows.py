@@ -64,16 +64,16 @@ _MAX_NAMES = 64
 
 @dataclass(frozen=True)
 class NormalisedRows:
-    """What a block of rows gives.
+    """Kept, rejected and dropped rows of a block.
 
     Attributes:
-        batch: `SCHEMA`, the rows that are kept, in their order. Ids are not numbered yet (`numbered`).
-        rejects: those that give no text, in their order.
-        dropped: those that the settings leave out, in their order.
-        counts: `rows_in`, `rows_out`, `rejected_REASON` and `dropped_REASON` for each reason; of rows out:
-            `analysis_given`, `analysis_rendered` (messages on the analysis channel), and what `Conversation` counts.
-            `invalid_harmony/REASON`: external texts that are no Harmony, kept or dropped. Those of blocks add up.
-        tools: the lists of tools that rows out declare, canonical JSON by id.
+        batch: kept rows, `SCHEMA`, in input order. Ids are not numbered yet (`numbered`).
+        rejects: unusable rows, in input order.
+        dropped: rows that the settings drop, in input order.
+        counts: `rows_in`, `rows_out`, `rejected_REASON` and `dropped_REASON` for each reason; for kept rows:
+            `analysis_given`, `analysis_rendered` (messages on the analysis channel), and the counts of `Conversation`;
+            `invalid_harmony/REASON`: external texts that are not Harmony, kept or dropped. Counts of blocks add up.
+        tools: canonical JSON of the tool lists that kept rows declare, by id.
     """
 
     batch: pa.RecordBatch
@@ -100,12 +100,12 @@ def normalise_rows(
     encoder: Encoder,
     are_shallow: bool = False,
 ) -> NormalisedRows:
-    """The rows of a block; the result of a row doesn't depend on the others.
+    """Normalise the rows of a block, each independently of the others.
 
     Args:
-        rows: each with its number in the file, from 0; the row as JSON has it, or why it can't be read. Whoever cuts
-            blocks bounds their bytes: all texts of a block are in memory at once, and one column of it holds 2 GiB.
-        are_shallow: no value of theirs is nested deeper than `MAX_NESTING`, as far as whoever read them looked or knew.
+        rows: (place in the file, JSON row or the reason why it is unreadable). The caller bounds the bytes of a block:
+            all its texts are in memory together, and one column holds at most 2 GiB.
+        are_shallow: whether the reader knows that no value is nested deeper than `MAX_NESTING`.
     """
     drafts, rejects, dropped = _drafts(rows, settings, origin, are_shallow)
     drafts, encoded, refused = _encoded(drafts, origin, encoder)
@@ -125,7 +125,7 @@ def normalise_rows(
 def _drafts(
     rows: Sequence[tuple[int, Row | Fault]], settings: RowSettings, origin: RowOrigin, are_shallow: bool
 ) -> tuple[list[_Draft], list[Reject], list[Reject]]:
-    """Drafts, rejects, and rows that are dropped."""
+    """Return drafts, rejects and dropped rows."""
     drafts, rejects, dropped = [], [], []
     for number, row in rows:
         if isinstance(row, Fault):
@@ -149,7 +149,7 @@ def _drafts(
 
 
 def _dropped_by(draft: _Draft, settings: RowSettings) -> tuple[str, str] | None:
-    """The setting that leaves a row out, as a reason, and what was seen."""
+    """Return the reason and detail for which the settings drop a row; None if kept."""
     if settings.drop_invalid_harmony and draft.text.refusal is not None:
         return INVALID, str(draft.text.refusal)
     if settings.drop_empty_completion and not has_completion(draft.text.parsed, settings.loss):
@@ -174,7 +174,7 @@ def _draft(number: int, row: Row, settings: RowSettings, origin: RowOrigin, is_s
 def _encoded(
     drafts: Sequence[_Draft], origin: RowOrigin, encoder: Encoder
 ) -> tuple[list[_Draft], list[HarmonyTokens], list[Reject]]:
-    """Drafts and the ids of their texts; without those that the tokenizer fails on, which are rejects."""
+    """Return encoded drafts with their token ids, and rejects that cannot be encoded."""
     left, rejects = list(drafts), list[Reject]()
     while True:
         try:
@@ -195,7 +195,7 @@ def _reject(origin: RowOrigin, number: int, fault: RowFault | Refusal) -> Reject
 def _batch(
     drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], settings: RowSettings, origin: RowOrigin
 ) -> pa.RecordBatch:
-    """The rows of a block, `SCHEMA`."""
+    """Return the rows of a block, `SCHEMA`."""
     alike = {
         "dataset": origin.dataset,
         "subset": origin.subset,
@@ -216,7 +216,7 @@ def _batch(
 
 
 def _values(draft: _Draft, tokens: HarmonyTokens, settings: RowSettings) -> tuple[object, ...]:
-    """What rows of a block have that isn't alike, but for the text, in the schema's order."""
+    """Return the values that differ between rows, without the text, in schema order."""
     text, tools = draft.text, draft.tools
     return (
         draft.id,
@@ -266,18 +266,21 @@ def normalise_shard(
     zstd_level: int,
     vocabulary: Path | None = None,
 ) -> Receipt:
-    """Files: the rows, `SCHEMA`, ids not numbered; their ids as `document` has them; rejects; tools, a line
-    `[id, canonical JSON]` each, by id; rows that are dropped, as rejects are told. Counts: `rows` read, `documents`,
-    `rejected/<reason>`, `dropped/<reason>`, `tokens`, `completion_tokens`, `tool_calls`, `empty_messages`,
-    `control_characters`, `stalled_calls`, `unknown_channels` (rows), `spot_checked`, and what
-    `NormalisedRows` counts besides.
+    """Normalise the rows of a shard of a split.
+
+    The receipt's files, in order: kept rows (`SCHEMA`, ids not yet numbered), their ids (`IdsWriter`), rejects, tools
+    (one line `[id, canonical JSON]` per list of tools, sorted by id), and dropped rows in the format of rejects. Its
+    counts: `rows` (read), `documents`, `rejected/<reason>`, `dropped/<reason>`, `tokens`, `completion_tokens`,
+    `tool_calls`, `empty_messages`, `control_characters`, `stalled_calls`, `unknown_channels` (rows), `spot_checked`
+    (rows), and the other counts of `NormalisedRows`.
 
     Args:
-        window: has no part in this: rows aren't known before they are read.
-        origin: its file is that of each row's.
+        window: unused, because rows are unknown before they are read.
+        origin: its file is replaced by the file of each row.
+
     Raises:
-        InputError: a file can't be read, or changed since it was planned.
-        OracleDisagrees: one row in a thousand, chosen by its id, is held against tiktoken.
+        InputError: a file cannot be read, or has changed since the shards were planned.
+        OracleDisagrees: tiktoken encodes a row differently; one row in a thousand, chosen by id, is compared.
     """
     encoder = cached_encoder(tokenizer_sha256, driver, vocabulary)
     counts: Counter[str] = Counter(rows=0, documents=0)
@@ -316,7 +319,7 @@ def normalise_shard(
 
 
 def bounded(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return counts with at most 64 names of unread keys, the most frequent; the others are added up."""
+    """Return counts with the 64 most frequent unread keys; the others are summed."""
     rest = f"{UNREAD}/{OTHERS}"
     names = sorted(
         (name for name in counts if name.startswith(f"{UNREAD}/") and name != rest),
@@ -332,7 +335,7 @@ def _normalise_block(block: _Block, settings: RowSettings, origin: RowOrigin, en
 
 
 def _blocks(shard: RowShard) -> Iterator[_Block]:
-    """Rows in order, cut where a file ends, or where there are enough of them or of their characters."""
+    """Yield blocks of rows of one file, of limited numbers of rows and characters."""
     block: _Block | None = None
     parquet = parquet_files(shard.pieces)
     for row in read_shard(shard):
@@ -354,7 +357,7 @@ def _blocks(shard: RowShard) -> Iterator[_Block]:
 
 
 def _characters(columns: Mapping[str, object]) -> int:
-    """About how long a row is as text."""
+    """Estimate the length of a row as text, in characters."""
     characters = 0
     values: list[Any] = [*columns.values()]
     for value in values:
@@ -371,7 +374,7 @@ def _characters(columns: Mapping[str, object]) -> int:
 
 
 def _counts(found: NormalisedRows) -> Counter[str]:
-    """In the names that ledgers have, with sums over the rows that are kept."""
+    """Return counts under the names of ledgers, with sums over kept rows."""
     counts: Counter[str] = Counter(rows=found.counts["rows_in"], documents=found.counts["rows_out"])
     for name, count in found.counts.items():
         if name.startswith(_REJECTED):
@@ -387,7 +390,7 @@ def _counts(found: NormalisedRows) -> Counter[str]:
 
 
 def _spot_check(found: NormalisedRows, settings: RowSettings, encoder: Encoder) -> int:
-    """How many rows were held against tiktoken."""
+    """Compare sampled rows with tiktoken and count them."""
     ids = found.batch.column("id").to_pylist()
     sample = [row for row, one in enumerate(ids) if is_spot_checked(one)]
     if sample:

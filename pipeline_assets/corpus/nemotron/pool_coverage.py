@@ -19,15 +19,15 @@ class CorrectnessGap:
         self._examples: list[str] = []
 
     def add(self, split: str, ids: Sequence[str], shares: Sequence[float]) -> None:
-        """Add rows of a split by their ids and correctness."""
+        """Add rows of a split by their ids and their correctness, in [0, 1]."""
         self._rows += len(ids)
         self._shares.update(shares)
         self._examples += [f"{split}/{row_id:.80}" for row_id in ids[: _MAX_EXAMPLES - len(self._examples)]]
 
     def to_json(self) -> dict[str, Any]:
-        """Return `rows`, the extremes of correctness, and the first 20 rows.
+        """Return the number of `rows`, and the names of the first 20 as `examples`.
 
-        The extremes are `lowest` and `highest`. The result is empty without rows.
+        `lowest` and `highest` are the extremes of correctness. The result is empty without rows.
         """
         if not self._rows:
             return {}
@@ -36,6 +36,6 @@ class CorrectnessGap:
 
 
 def describe_gap(gap: Mapping[str, Any]) -> str:
-    """Return one line on the rows of a gap."""
+    """Describe the rows of a gap in one line."""
     named = ", ".join(gap["examples"]) + (", …" if gap["rows"] > len(gap["examples"]) else "")
     return f"{gap['rows']:,} rows of correctness {gap['lowest']} to {gap['highest']} are in no pool: {named}"

@@ -19,19 +19,19 @@ class CallLog:
         self._events: list[tuple[int, str | None]] = []
 
     def add_call(self, name: str, arguments: str) -> int:
-        """Add a call and return its place among the calls."""
+        """Add a call and return its index among the calls, from 0."""
         self._events.append((len(self._calls), None))
         self._calls.append((name, arguments))
         return len(self._calls) - 1
 
     def add_reply(self, call: int, content: str) -> None:
-        """Add the reply to a call."""
+        """Add a reply to the call of an index."""
         self._events.append((call, content))
 
     def count_stalled(self) -> int:
-        """Count calls before which the last two replies to equal calls were equal.
+        """Count the calls made after the last two replies to equal calls were equal.
 
-        Calls are equal if they name one tool with the same arguments, whatever the order of keys. Other calls may come
+        Calls are equal if they name the same tool with the same arguments, in any order of keys. Other calls may come
         between them.
         """
         times = Counter(name for name, _ in self._calls)
@@ -50,7 +50,7 @@ class CallLog:
 
 
 def _canonical(arguments: str) -> str:
-    """Return JSON with sorted keys, and other text unchanged."""
+    """Return canonical JSON of arguments, or the text itself if it is not JSON."""
     try:
         return canonical_text(msgspec.json.decode(arguments))
     except (msgspec.DecodeError, RecursionError):
@@ -58,9 +58,9 @@ def _canonical(arguments: str) -> str:
 
 
 def read_log(messages: Iterable[Message]) -> CallLog:
-    """Return the log of an external text.
+    """Return the log of a Harmony text that the dataset contains as text.
 
-    A reply belongs to the first call of its tool that has no reply yet.
+    A reply belongs to the first call of its tool that has no reply yet. A reply without such a call is ignored.
     """
     log = CallLog()
     waiting: defaultdict[str | None, deque[int]] = defaultdict(deque)

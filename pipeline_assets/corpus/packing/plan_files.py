@@ -39,13 +39,13 @@ _GROWTH_BYTES = 128 << 20  # a tokenizer's cache of words only grows: to start i
 
 @dataclass(frozen=True)
 class EncodedShard:
-    """What became of a shard.
+    """Token and document files of a text shard.
 
     Attributes:
-        path: of the shard, in its artifact.
-        token_file: int32 ids, document after document, each with its end.
-        document_file: of `documents` lines, see `DocumentTable`.
-        rejected: texts that were not encoded.
+        path: path of the text shard in its artifact.
+        token_file: int32 ids, document after document, each followed by its end token.
+        document_file: table of `documents` rows, see `DocumentTable`.
+        rejected: number of texts that were not encoded.
     """
 
     source: str
@@ -57,7 +57,7 @@ class EncodedShard:
 
     @property
     def table(self) -> DocumentTable:
-        """Its documents; the last tables are kept open, since every range of rows asks for all of them."""
+        """Table of the documents; 128 stay open, because each range of rows reads all."""
         written = self.document_file.stat()
         return _kept_open(self.document_file, written.st_ino, written.st_mtime_ns)
 
@@ -69,7 +69,7 @@ def _kept_open(path: Path, inode: int, modified_ns: int) -> DocumentTable:
 
 @dataclass(frozen=True)
 class EncodedCorpus:
-    """Its shards, in order, the receipts of `encode_shard`, and what runs further stages in the same workers."""
+    """Encoded shards in order, their receipts, and the runner of further stages."""
 
     shards: tuple[EncodedShard, ...]
     receipts: Sequence[Receipt]
@@ -77,14 +77,14 @@ class EncodedCorpus:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """Which libraries encoded it, and what the tokenizer loses of each source."""
+        """Libraries that encoded the corpus, and the text that each source lost."""
         losses: dict[str, Losses] = {}
         for shard, receipt in zip(self.shards, self.receipts, strict=True):
             losses[shard.source] = losses.get(shard.source, NO_LOSSES) + Losses.from_counts(receipt.counts)
         return {"tokenizer_driver": sorted({str(one.notes["driver"]) for one in self.receipts}), **lost_text(losses)}
 
     def gather_rejects(self, building: StagingDir, zstd_level: int) -> OutputFile:
-        """The rejects of all shards."""
+        """Write the rejects of all shards to one file."""
         return gather_lines(building, [receipt.files[2] for receipt in self.receipts], REJECTS_FILE, zstd_level)
 
 

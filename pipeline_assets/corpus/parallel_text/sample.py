@@ -32,21 +32,21 @@ _DRAW_AGAIN = "draw the sample: `corpusmill parallel sample`"
 
 
 class SplitShares(RecipePart):
-    """What of the sample goes to each split, as parts of their sum."""
+    """Shares of the splits in the sample, relative to their sum."""
 
     train: int = pydantic.Field(default=96, ge=1)
     val: int = pydantic.Field(default=12, ge=0)
     test: int = pydantic.Field(default=12, ge=0)
 
     def sizes(self, pairs: int) -> dict[Split, int]:
-        """Pairs of each split, by largest remainder; of equal ones the first."""
+        """Count the pairs of each split by largest remainder; the first split wins ties."""
         parts = self.train, self.val, self.test
         weights = [Fraction(part, sum(parts)) for part in parts]
         return dict(zip(SPLITS, largest_remainders(weights, pairs), strict=True))
 
 
 def assign_splits(pairs: Sequence[Pair], shares: SplitShares, seed: int) -> list[Split]:
-    """The split of each pair."""
+    """Return the split of each pair; pairs that share a text are in one split."""
     linked: dict[str, str] = {}  # each text to another of its group, the last one to itself
 
     def last(text: str) -> str:
@@ -101,17 +101,17 @@ class SampleRecipe(RecipePart):
 
     @property
     def weight_column(self) -> str | None:
-        """None where weights aren't a column."""
+        """Name of the column with the weights; None if weights are not a column."""
         return self.weight.partition(":")[2] or None if self.weight else None
 
     @property
     def filters_sha256(self) -> str:
-        """Of what decides which rows are drawn from."""
+        """Digest of the values that decide which rows can be drawn."""
         return sha256_of({name: self.content()[name] for name in ("languages", "filters", "duplicates")})
 
 
 class SampledPair(Pair, frozen=True, kw_only=True):
-    """A line of the manifest: a pair, its split, and what it was drawn by."""
+    """Line of the sample's manifest.jsonl: a pair, its split and how it was drawn."""
 
     split: Split
     revision: str
@@ -121,7 +121,7 @@ class SampledPair(Pair, frozen=True, kw_only=True):
 
 
 class SampleSource(msgspec.Struct, frozen=True, kw_only=True):
-    """What is drawn from: splits of a hub dataset at a commit."""
+    """Source of a sample: splits of a hub dataset at a commit."""
 
     dataset: str
     revision: str
@@ -129,13 +129,13 @@ class SampleSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SampleMeta(SampleSource, frozen=True, kw_only=True):
-    """What MANIFEST.meta.json says.
+    """Content of MANIFEST.meta.json.
 
     Attributes:
-        src, tgt, k, …: as `SampleRecipe` has them.
-        rows_seen: of the dataset, looked at or passed over; the ledger tells what became of them.
-        split_sizes: pairs of the sample's own splits.
-        manifest_sha256: of manifest.jsonl.
+        src, tgt, k, …: values of the `SampleRecipe`.
+        rows_seen: rows of the dataset, read or skipped; the ledger counts their fates.
+        split_sizes: number of pairs in each split of the sample.
+        manifest_sha256: sha256 of manifest.jsonl.
     """
 
     src: str

@@ -197,13 +197,13 @@ class HubFiles:
         return files
 
     def fetch(self, dataset: str, commit: str, file: HubFile, start: int = 0, stop: int | None = None) -> Span:
-        """Bytes [start, stop) of a file, the whole by default, in the cache; a cut download goes on where it stopped.
+        """Fetch bytes [start, stop) of a file into the cache, by default the whole file.
 
-        A whole file is checked against its hash in the listing. Of a part, the hub must say that it belongs to the file
-        with that hash; its own sha256 is kept and checked at every later use.
+        An interrupted download resumes. A whole file is checked against its hash in the listing. For a part, the hub
+        must state that it belongs to the file with that hash; its own sha256 is stored and checked at every later use.
 
         Raises:
-            InputError: the hub has other bytes under this name, or doesn't give them.
+            InputError: the hub has other bytes under this name, or does not return them.
         """
         stop = file.size if stop is None else stop
         folder = self.bytes_folder(dataset, file.digest)
@@ -221,9 +221,10 @@ class HubFiles:
         return Span(start, stop, kept)
 
     def bytes_missing(self, dataset: str, file: HubFile, start: int, stop: int) -> int:
-        """How many of the bytes [start, stop) a fetch would ask for: all but what is kept, or was cut off.
+        """Count the bytes of [start, stop) that a fetch would request from the hub.
 
-        Goes by names and sizes and hashes nothing, so that damage shows only when the bytes are used.
+        A cached span with exactly these bounds, or the start of one from an interrupted download, is not requested.
+        Only names and sizes are compared: damage shows when the bytes are used.
         """
         folder = self.bytes_folder(dataset, file.digest)
         going_on = _partial_name(start, stop)
@@ -244,7 +245,7 @@ class HubFiles:
             return str(sha)
 
     def _list(self, dataset: str, commit: str) -> list[HubFile]:
-        """Every page of the tree. No path comes twice, so pages that lead back to each other end."""
+        """List the files on all pages of the tree; a repeated path ends a cycle of pages."""
         client = self.client()
         files: list[HubFile] = []
         paths: set[str] = set()

@@ -2,7 +2,7 @@
 
 The library's own session has no timeout, reads any body whole and waits as long as a server requires.
 
-Imported only where a hub is written to or loaded from by other libraries: it imports the HTTP client.
+Import this module only to upload to a hub, or for libraries that read from one: it loads the HTTP client.
 """
 
 import re
@@ -40,16 +40,16 @@ class UnansweredError(httpx2.RequestError):
 
 
 class LimitedClient(httpx2.Client):
-    """A client for one hub, with limits on time, progress, size and waits.
+    """HTTP client for one hub, with limits on time, progress, size and waits.
 
-    Only this hub gets a token.
+    Only this hub receives the token.
 
     Args:
-        address: of the hub.
-        progress_s: seconds of waiting in which at least LEAST_BYTES must pass; also the longest silence, up to
-            TIMEOUT_S.
-        token: added to requests to the hub, for a process whose libraries have none.
-        retries: whether `huggingface_hub` retries by itself, after at most _MAX_RETRY_WAIT_S.
+        address: URL of the hub.
+        progress_s: seconds of waiting in which at least LEAST_BYTES must arrive or be sent; also the timeout of a
+            silent connection, up to TIMEOUT_S.
+        token: token for requests to the hub; None keeps the one that `huggingface_hub` sets.
+        retries: whether `huggingface_hub` retries all requests, each after at most _MAX_RETRY_WAIT_S.
     """
 
     def __init__(
@@ -67,7 +67,10 @@ class LimitedClient(httpx2.Client):
         super().__init__(event_hooks=hooks, follow_redirects=True, timeout=timeout, max_redirects=5)
 
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        """Send a request; raise for a temporary status unless `huggingface_hub` retries."""
+        """Send a request; raise for a temporary status unless `huggingface_hub` retries.
+
+        A streamed response is returned whatever its status.
+        """
         request.extensions = {**request.extensions, "is_streamed": stream}
         try:
             response = super().send(request, stream=stream, **options)
@@ -84,12 +87,12 @@ class LimitedClient(httpx2.Client):
     def _retries_itself(self, request: httpx2.Request) -> bool:
         """Check whether `huggingface_hub` retries a request.
 
-        It always retries a PUT: one refused file must not fail a hundred.
+        It always retries a PUT, so that one refused file does not fail an upload of a hundred.
         """
         return self._retries or request.method == "PUT"
 
     def _restrict(self, request: httpx2.Request) -> None:
-        """Keep the token from other origins, and compressed answers from this process.
+        """Send the token only to the hub, and request uncompressed answers.
 
         A compressed answer can have any size once unpacked.
         """
@@ -100,7 +103,7 @@ class LimitedClient(httpx2.Client):
         request.headers["Accept-Encoding"] = "identity"
 
     def _limit(self, response: httpx2.Response) -> None:
-        """Limit the size of a body read whole, and the wait that an answer requires."""
+        """Limit the size of an unstreamed body and retry waits; refuse compression."""
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise Garbled("the answer is compressed, which was not requested")
         wait_s = requested_wait_s(response.headers)
@@ -128,10 +131,10 @@ class LimitedClient(httpx2.Client):
 
 @contextmanager
 def limited_session(address: str, progress_s: float) -> Iterator[None]:
-    """Make `huggingface_hub` use a LimitedClient of a hub.
+    """Make `huggingface_hub` use a LimitedClient of a hub inside the context.
 
     A hub on loopback is used without Xet, because it has no such store. The earlier settings are restored at the end.
-    Within another such context for the hub, nothing changes.
+    A context inside another one with the same arguments changes nothing.
     """
     before, is_xet_off = _http._GLOBAL_CLIENT_FACTORY, constants.HF_HUB_DISABLE_XET
     if isinstance(before, _Factory) and before.hub == (address, progress_s):
@@ -184,8 +187,8 @@ class _BoundedStream(httpx2.SyncByteStream):
 class _TimedStream(httpcore2.NetworkStream):
     """Connection that must move LEAST_BYTES in `progress_s` seconds of waiting.
 
-    The limit applies to any `progress_s` seconds of waiting in one direction. Timeouts of a socket are for one call: by
-    these alone, headers, a body or an upload may drip for years.
+    The limit applies to any `progress_s` seconds of waiting in one direction. A socket timeout limits a single call:
+    with this alone, headers, a body or an upload may drip for years.
     """
 
     def __init__(self, stream: httpcore2.NetworkStream, progress_s: float) -> None:
@@ -236,7 +239,7 @@ class _TimedStream(httpcore2.NetworkStream):
 
 
 class _TimedBackend(httpcore2.NetworkBackend):
-    """Opens connections that must make progress."""
+    """Network backend whose connections must make progress."""
 
     def __init__(self, progress_s: float) -> None:
         self._backend = httpcore2.SyncBackend()

@@ -83,15 +83,15 @@ class LocalRecipe(SourceLabels):
         return {key: value for key, value in super().content().items() if value or key not in _LATER_KEYS}
 
     def format_of(self, name: str) -> source_folder.Format | None:
-        """Of a file, by its name."""
+        """Return the format of a file, by its name; None if unknown."""
         return source_folder.format_of(name, self.text_endings)
 
     def is_whole_text(self, name: str) -> bool:
-        """Check whether a file, by its name, becomes one document."""
+        """Check by a file's name whether the whole file becomes one document."""
         return self.text_unit == "file" and self.format_of(name) == "text"
 
     def is_license_file(self, name: str) -> bool:
-        """Whether a file, by its name, says the licence of others."""
+        """Check by a file's name whether it states the licence of other files."""
         return self.license_files is not None and is_named(name, self.license_files)
 
 

@@ -230,7 +230,7 @@ def spans_of(cache: Path, entry: Entry) -> list[hub_files.Span]:
 
 
 def covers(spans: Sequence[hub_files.Span], start: int, stop: int) -> bool:
-    """Whether spans, in order, hold all of [start, stop)."""
+    """Check whether spans, in order, cover [start, stop)."""
     for span in spans:
         if span.start <= start < span.stop:
             start = span.stop
@@ -245,7 +245,7 @@ def _spans_in(folder: Path) -> Iterator[hub_files.Span]:
 
 
 def _apart(spans: Sequence[hub_files.Span]) -> list[hub_files.Span]:
-    """Spans in order without those that begin inside one before them; of two with one start, the longer."""
+    """Return spans in order, without those that begin inside an earlier or longer one."""
     apart: list[hub_files.Span] = []
     for span in sorted(spans, key=lambda span: (span.start, -span.stop)):
         if not apart or span.start >= apart[-1].stop:
@@ -267,7 +267,7 @@ def _task_of_span(entry: Entry, span: hub_files.Span) -> HashTask:
 
 
 def _listing_findings(path: Path, listed: Sequence[tuple[str, Entry]], artifact: str) -> Iterator[Finding]:
-    """Where the cached listing of a commit says something else than the manifest; a listing that isn't here is fine."""
+    """Yield the differences of a cached listing, if it exists, from the manifest."""
     try:
         cached = {file.path: (file.digest, file.size) for file in hub_files.read_listing(path)}
     except FileNotFoundError:
@@ -284,15 +284,14 @@ def _listing_findings(path: Path, listed: Sequence[tuple[str, Entry]], artifact:
 
 @dataclass
 class HeldOfFolders:
-    """How the files of source folders stand to the manifests that name them.
+    """Comparison of source folders with the manifests that list their files.
 
     Attributes:
-        listed: files that manifests name, each once.
-        not_here: those whose folder is gone, or was never on this machine; nothing is said of them.
-        gone: these folders.
-        tasks: what the files that are here in their sizes should hash to.
-        findings: what is no more as it was: files that are gone from a folder that is here, or have another size; those
-            of another hash are added when they are read.
+        listed: number of files that manifests list, each counted once.
+        not_here: files whose folder does not exist on this machine; they are not checked.
+        gone: the folders that do not exist on this machine.
+        tasks: hash tasks of the files that exist with their listed size.
+        findings: files that an existing folder lacks, or has in another size or (once they are read) hash.
     """
 
     listed: int = 0
@@ -305,13 +304,14 @@ class HeldOfFolders:
 def held_of_folders(
     manifests: Iterable[Manifest], outside: Mapping[str, Sequence[Entry]], root: Path
 ) -> tuple[HeldOfFolders, dict[str, Sequence[Entry]]]:
-    """
+    """Compare the files of source folders with manifests, by name and size.
+
     Args:
-        manifests: of the artifacts of a chain.
-        outside: the files that artifacts were made from, by digest of the artifact.
+        manifests: manifests of the artifacts of a chain.
+        outside: external inputs of artifacts, by digest of the artifact.
         root: the data root of the chain.
     Returns:
-        what the folders hold; and of `outside` the rest, which was read from elsewhere.
+        The comparison, and the rest of `outside`, which was not read from folders.
     """
     held, rest = HeldOfFolders(), dict(outside)
     seen: set[tuple[Path, str]] = set()
@@ -339,7 +339,7 @@ def held_of_folders(
 
 
 def _not_as_listed(path: Path, size: int) -> str | None:
-    """What is wrong with a file by its name and size; None if nothing is."""
+    """Return why a file contradicts its listed size; None if it matches."""
     try:
         found = path.stat().st_size
     except (FileNotFoundError, NotADirectoryError):

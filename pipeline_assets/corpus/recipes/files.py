@@ -237,13 +237,17 @@ class Version:
 
 
 def first_day(moment: datetime, period: Period) -> str:
-    """YYYYMMDD of the day, or of the Monday of its week."""
+    """Return YYYYMMDD of the day, or of the Monday of its week."""
     return f"{moment - timedelta(days=moment.weekday() if period == 'week' else 0):%Y%m%d}"
 
 
 def version_of(name: str, root: Path, hub: HubFiles, moment: datetime, period: Period = "day") -> Version:
-    """The version of a recipe at a moment; its recipe is written where a head moved since the last. Raises InputError:
-    the hub doesn't answer at all, or the recipe can't be changed in place.
+    """Return the version of a recipe at a moment.
+
+    Its file is written if a head moved since the last version.
+
+    Raises:
+        InputError: the hub answers for no dataset, or the recipe cannot be changed in place.
     """
     base = recipe_path(name, root)
     versions = versions_of(name, root)
@@ -280,18 +284,21 @@ def version_of(name: str, root: Path, hub: HubFiles, moment: datetime, period: P
 
 
 def versions_of(name: str, root: Path) -> list[Path]:
-    """The recipes of a recipe's versions, by date."""
+    """List the recipe files of a recipe's versions, by date."""
     return sorted((root / "recipes").glob(f"{name}_{_DATE}.yaml"))
 
 
 def earlier_version(name: str, date: str, root: Path) -> Path:
-    """Return the recipe of the version before a date; the recipe itself if it has none."""
+    """Return the file of the version before a date; the recipe's own if none exists."""
     earlier = [path for path in versions_of(name, root) if path.stem < f"{name}_{date}"]
     return earlier[-1] if earlier else recipe_path(name, root)
 
 
 def forget_versions(name: str, root: Path, keep: int, say: Callable[[str], None] = logger.info) -> None:
-    """Removes artifacts of all but the newest versions, and none that another recipe asks for; recipes stay."""
+    """Remove the artifacts of all but the `keep` newest versions.
+
+    Recipe files and artifacts that another recipe requests are kept. At least one version is kept.
+    """
     old = {path.stem for path in versions_of(name, root)[: -max(keep, 1)]}
     recipes, _ = recipes_of(root)
     kept = {folder for recipe in recipes if recipe.name not in old for folder in _folders(recipe)}

@@ -23,7 +23,7 @@ _UNLIMITED = 2**31
 
 @dataclass(frozen=True)
 class NumberSetting:
-    """A variable that holds a whole number, and what it is where it is unset or empty."""
+    """Environment variable with a whole number, and its default if unset or empty."""
 
     variable: str
     default: int
@@ -31,7 +31,11 @@ class NumberSetting:
     at_most: int = _UNLIMITED
 
     def of(self, variables: Mapping[str, str]) -> int:
-        """What it is in an environment. Raises UsageError: it is no whole number, or out of range."""
+        """Return the number in the environment variables, or the default.
+
+        Raises:
+            UsageError: the value is not a whole number, or out of range.
+        """
         value = variables.get(self.variable) or str(self.default)
         if not value.isdecimal() or not self.at_least <= int(value) <= self.at_most:
             is_limited = self.at_most < _UNLIMITED
@@ -52,7 +56,7 @@ SETTINGS = (*(setting.variable for setting in _NUMBERS), START_METHOD)
 
 
 def _start_method(variables: Mapping[str, str]) -> StartMethod:
-    """Raises UsageError: there is no such method."""
+    """Return the start method of workers; raise UsageError if it is unknown."""
     wanted, known = variables.get(START_METHOD) or default_start_method(), get_args(StartMethod)
     method: StartMethod | None = next((name for name in known if name == wanted), None)
     if method is None:
@@ -69,14 +73,14 @@ class Run:
 
     Attributes:
         root: the data root.
-        settings: how work is done.
-        hub: reading access to a hub; None where nothing is read from one.
-        replace: whether an artifact of another recipe, or a damaged one, gives way to what is built.
-        wait_s: how long to wait while another process builds the same artifact; 0 refuses at once.
-        sends: whether what is made to be sent to a hub is sent; a rebuild sends nothing.
-        elsewhere: where score shards run; None for here.
-        earlier: a recipe whose artifacts are taken over where they are what is asked; None for none.
-        record: what earlier builds below the data root took.
+        settings: workers, memory, compression level and other run settings.
+        hub: reading access to a hub; None if nothing is read from one.
+        replace: whether a build may replace a damaged artifact, or one of another recipe.
+        wait_s: seconds to wait while another process builds the same artifact; 0 refuses immediately.
+        sends: whether artifacts for a hub are uploaded; a rebuild uploads nothing.
+        elsewhere: remote launcher of score shards; None runs them on this machine.
+        earlier: recipe whose artifacts are reused if they are up to date; None reuses none.
+        record: time and memory of earlier builds in the data root.
     """
 
     root: Path
@@ -109,8 +113,12 @@ class Run:
         elsewhere: "Elsewhere | None" = None,
         vocabulary: Path | None = None,
     ) -> Self:
-        """The settings that flags give, else CORPUSMILL_* variables, else defaults; by default the hub is the one that
-        these name, with its cache in the data root. Raises UsageError: a variable that can't be used.
+        """Return the settings from flags, else CORPUSMILL_* variables, else defaults.
+
+        The default hub is the one of the environment, with its cache in the data root.
+
+        Raises:
+            UsageError: a variable has an invalid value.
         """
 
         def setting(known: NumberSetting, flag: int | None) -> int:
@@ -132,17 +140,17 @@ class Run:
         return cls(root, settings, hub or hub_of(root, variables), replace, wait_s, elsewhere=elsewhere)
 
     def hub_for(self, what: str) -> HubFiles:
-        """The hub that something is read from. Raises ValueError: there is none."""
+        """Return the hub that `what` is read from; raise ValueError without a hub."""
         if self.hub is None:
             raise ValueError(f"{what} is read from a hub, and the run has none")
         return self.hub
 
     def naming(self, partition: str | None) -> Self:
-        """The same, with a partition named in progress lines."""
+        """Return a copy that names a partition in its progress lines."""
         return replace(self, settings=replace(self.settings, subject=partition or ""))
 
     def provenance(self) -> Mapping[str, Any]:
-        """What a manifest records of the settings."""
+        """Return the settings that a manifest records."""
         settings = self.settings
         return {
             "workers": settings.workers,
@@ -153,7 +161,9 @@ class Run:
 
 
 def hub_of(root: Path, variables: Mapping[str, str]) -> HubFiles:
-    """The hub that the environment names, with its cache in a data root. Raises UsageError: CORPUSMILL_HUB_TRIES can't
-    be used.
+    """Return the hub of the environment, with its cache in a data root.
+
+    Raises:
+        UsageError: CORPUSMILL_HUB_TRIES has an invalid value.
     """
     return HubFiles(root / CACHE_FOLDER, tries=HUB_TRIES.of(variables))

@@ -34,13 +34,13 @@ _NO_LIMIT = 1 << 62  # of a worker's memory: it holds a model
 
 @dataclass(frozen=True)
 class ScoreJob:
-    """A score shard: some rows of a file of the pools. What it makes goes by `name`, and depends on nothing else.
+    """Score shard: some rows of a pool file. Its output is stored under `name`.
 
     Attributes:
-        pool_file: as scores name the file; it lies at `file`.
-        row_numbers: of the rows in it, ascending.
-        batch_rows: of a batch at most; None for as many as fit.
-        slot: which of the launcher's places it runs at, such as the number of a GPU.
+        pool_file: name of the pool file in scores; its path is `file`.
+        row_numbers: numbers of the rows in the file, ascending.
+        batch_rows: maximum number of rows per batch; None for as many as fit.
+        slot: slot of the launcher that runs the job, such as the number of a GPU.
     """
 
     name: str
@@ -53,13 +53,13 @@ class ScoreJob:
 
     @property
     def digest(self) -> str:
-        """Of what is asked, wherever it runs."""
+        """Digest of the request, independent of the machine and slot that run it."""
         asked = {"name": self.name, "file": self.pool_file, "rows": list(self.row_numbers), "batch": self.batch_rows}
         return sha256_of(asked)
 
 
 class JobState(StrEnum):
-    """Where a job stands: `gone` is one that the launcher doesn't know, or whose result it no longer has."""
+    """State of a job; `gone` if the launcher does not know it or lost its result."""
 
     RUNNING = "running"
     DONE = "done"
@@ -67,22 +67,22 @@ class JobState(StrEnum):
 
 
 class Launcher(Protocol):
-    """Runs jobs somewhere, several at a time. Its refs outlive it where they can.
+    """Runner of several jobs at a time. Its refs outlive its process if possible.
 
     Attributes:
-        places: jobs that run at a time.
+        places: maximum number of jobs that run at a time.
     """
 
     places: int
 
     def submit(self, job: ScoreJob) -> str:
-        """Starts a job; its ref. Called only while fewer run than there are places."""
+        """Start a job and return its ref. Called only while fewer than `places` run."""
 
     def poll(self, refs: Collection[str], timeout_s: float) -> Mapping[str, JobState]:
-        """Where each stands, as soon as one is no longer running, or after `timeout_s`."""
+        """Return the state of each job once one has ended, or after `timeout_s`."""
 
     def collect(self, ref: str, folder: BuildFolder) -> Receipt:
-        """What a job came to that is done: its files lie in the folder.
+        """Fetch the files of a job that is done into the folder; return its receipt.
 
         Raises:
             RetryableError: its worker died.
@@ -90,10 +90,10 @@ class Launcher(Protocol):
         """
 
     def cancel(self, refs: Collection[str]) -> None:
-        """Ends jobs that run; nothing of those that don't."""
+        """End the running jobs among the refs, and ignore the others."""
 
     def provenance(self) -> Mapping[str, Any]:
-        """What a manifest is to say of where its jobs ran."""
+        """Return what a manifest records about the machines that ran the jobs."""
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def load_model_tokenizer(folder: Path) -> Tokenizer:
 
 @dataclass(frozen=True)
 class _Shard:
-    """A file of a subset on its way to tokens, its rows of one split, `dataset/split`."""
+    """File of a subset, with rows of one split, `dataset/split`."""
 
     name: str
     split: str
@@ -212,17 +212,19 @@ def write_token_files(
 
 
 def _load(encoder: Encoder) -> None:
-    """What every row needs: the tables that encode, and those that decode."""
+    """Build the tables that encode and decode rows."""
     [encoded] = encoder.encode_controlled([b"the first text builds the tables"], STRUCTURE)
     encoder.decode(encoded.ids)
 
 
 def encode_rows(shard: _Shard, window: Window, folder: BuildFolder, encoder: Encoder, loss: TokenLoss) -> Receipt:
-    """Work files, in this order: ids, int32; what counts, bool; how many tokens each row has, int64. Every row is
-    decoded again. Counts: `documents`, `tokens`.
+    """Encode the rows of a subset's file, and decode each row to check it.
+
+    The receipt's work files, in order: token ids (int32), loss mask (bool, one byte per token), tokens per row
+    (little-endian int64). Its counts: `documents`, `tokens`.
 
     Args:
-        window: has no part in this: a file is read whole.
+        window: unused, because a file is read whole.
     """
     names = [f"{WORK}/{TOKENS}/{shard.name}.{kind}" for kind in ("ids", "mask", "lengths")]
     lengths: list[int] = []
@@ -238,7 +240,7 @@ def encode_rows(shard: _Shard, window: Window, folder: BuildFolder, encoder: Enc
 
 
 def _encoded(shard: _Shard, encoder: Encoder, loss: TokenLoss) -> Iterator[tuple[NDArray[np.int32], NDArray[np.bool_]]]:
-    """The ids of each row, and which of them count; both of shape (tokens,)."""
+    """Yield the token ids and the loss mask of each row, both of shape (tokens,)."""
     for batch in grouped_by_size(_rows(shard.file), lambda row: len(row["text"] or ""), _BATCH_CHARACTERS):
         names = [f"{shard.split} {row['id']}" for row in batch]
         said = [_read(row, name) for row, name in zip(batch, names, strict=True)]

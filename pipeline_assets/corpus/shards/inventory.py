@@ -1,4 +1,4 @@
-"""An inventory of token shards: what each corpus has, after every byte was read again and held against its manifest."""
+"""Inventory of token shards, with every byte compared with its manifest."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ _DECIDED = ("dtype", "seq_len", "end_of_document", "vocabulary_size", "tokenizer
 
 @dataclass(frozen=True)
 class Difference:
-    """What is not as the manifest of a corpus says."""
+    """Difference between a file of a corpus and its manifest."""
 
     corpus: str
     file: str
@@ -39,12 +39,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class Inventory:
-    """What is there.
+    """Corpora of token shards and their differences from their manifests.
 
     Attributes:
-        corpora: of each, by name, its digest, what it was made with, its counts, and of each of its `shards` the file,
-            rows and sha256; nothing of one whose manifest can't be read. `lost_text` is empty for a lossless
-            tokenizer, None if an earlier version built the shards.
+        corpora: by name, the digest, the decisions, the counts, and the file, rows and sha256 of each of the `shards`.
+            A corpus with an unreadable manifest is missing. `lost_text` is empty for a lossless tokenizer, None if an
+            earlier version built the shards.
     """
 
     corpora: Mapping[str, Mapping[str, Any]]
@@ -52,16 +52,16 @@ class Inventory:
 
     @property
     def tokens(self) -> int:
-        """Of all corpora, in rows."""
+        """Tokens in the rows of all corpora."""
         return sum(corpus["tokens"] for corpus in self.corpora.values())
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the inventory as JSON values."""
         differences = [asdict(one) for one in self.differences]
         return {"tokens": self.tokens, "corpora": dict(self.corpora), "differences": differences}
 
     def to_markdown(self) -> str:
-        """For people: corpora, their licences, and what differs."""
+        """Return tables of corpora, licences, lost text and differences."""
         corpora = [
             [code(name), one["sequences"], one["tokens"], one["documents"], len(one["shards"]), code(one["digest"])]
             for name, one in self.corpora.items()
@@ -94,7 +94,7 @@ class Inventory:
 
 @dataclass(frozen=True)
 class _Read:
-    """What a file came to: what is wrong with it, None where nothing is; its ends of documents."""
+    """Fault of a file, None if it is valid, and its number of document ends."""
 
     path: str
     reason: str | None
@@ -104,15 +104,16 @@ class _Read:
 def take_inventory(
     corpora: Mapping[str, Path], log: Callable[[str], object] | None = None, threads: int = 4
 ) -> Inventory:
-    """Reads every file of some sets of token shards, once, a block of each thread's in memory.
+    """Read every file of token shards once, with one block per thread in memory.
 
-    Held against the manifest are: which files there are, sizes, headers, sha256; that each id is below the vocabulary;
-    that there are as many ends of documents as documents, but for one that is cut; and that counts of tokens fit rows.
+    Compared with the manifest: file names, sizes, headers, sha256; ids against the vocabulary size; ends of documents
+    against the number of documents that are not cut; token counts against rows.
 
     Args:
-        log: is told of each corpus; by default the log is.
+        log: called with a message per corpus; None uses the logger.
+
     Raises:
-        UsageError: nothing is sealed in a folder.
+        UsageError: a folder has no artifact.
     """
     figures: dict[str, Mapping[str, Any]] = {}
     differences: list[Difference] = []
@@ -149,7 +150,7 @@ def _figures(manifest: Manifest) -> dict[str, Any]:
 
 
 def _differences(folder: Path, manifest: Manifest, threads: int) -> Iterator[tuple[str, str]]:
-    """(file, reason) of each."""
+    """Yield (file, reason) of each difference."""
     ends, is_whole = 0, True
 
     def read(item: StoredFile | Damage) -> _Read:
@@ -208,10 +209,10 @@ def _read_shard(path: Path, stored: StoredFile, manifest: Manifest) -> _Read:
 
 
 def build_inventory(building: StagingDir, corpora: Mapping[str, Artifact], settings: RunSettings) -> BuildResult:
-    """`inventory.json` and `inventory.md`, which tell of no time and no place.
+    """Write `inventory.json` and `inventory.md`, without times and paths.
 
     Raises:
-        InputError: a corpus is not as its manifest says: the first difference, and how many there are.
+        InputError: a corpus contradicts its manifest; states the first difference and the number of others.
     """
     folders = {name: corpus.folder for name, corpus in corpora.items()}
     inventory = take_inventory(folders, threads=max(1, settings.workers))

@@ -81,17 +81,17 @@ def log_remainder(order: str, rows: int, dealt: int, ranks: int) -> None:
 
 @dataclass(frozen=True)
 class MixtureOrder:
-    """What comes at each place: a corpus, numbered by name, and a row of it; shape (places,). 6 bytes a place."""
+    """Corpus (numbered in name order) and row of each place, shape (places,)."""
 
     corpora: NDArray[np.uint16]
-    rows: NDArray[np.uint32]
+    rows: NDArray[np.uint32]  # 6 bytes per place, with the corpus
 
     def __len__(self) -> int:
         return len(self.rows)
 
 
 def fractions_of(weights: Mapping[str, float | str]) -> dict[str, Fraction]:
-    """Weights as they are written: 0.1 is a tenth. Raises ValueError where one isn't above 0, or their sum isn't 1."""
+    """Return weights as exact fractions: 0.1 is a tenth; raise ValueError if invalid."""
     fractions = {name: Fraction(str(weight)) for name, weight in weights.items()}
     for name, weight in fractions.items():
         if weight <= 0:
@@ -104,14 +104,14 @@ def fractions_of(weights: Mapping[str, float | str]) -> dict[str, Fraction]:
 def mixture_order(
     corpora: Mapping[str, range], weights: Mapping[str, Fraction], seed: int, rows: int | None
 ) -> MixtureOrder:
-    """
+    """Order the rows of several corpora by weight and seed.
+
     Args:
-        corpora: the rows of each, not empty.
-        weights: of each, which sum to 1.
-        rows: how many come: a corpus that is at its end begins a new epoch. None for as many as come before one would
-            have to.
+        corpora: row numbers of each corpus, at least one.
+        weights: weight of each corpus, above 0; they sum to 1.
+        rows: length of the order: a corpus that ends begins a new epoch. None ends the order before the first repeat.
     Raises:
-        ValueError: the weights' common denominator is beyond 2**61.
+        ValueError: the weights' common denominator is above 2**61.
     """
     names = sorted(corpora)
     whole = math.lcm(*(weights[name].denominator for name in names))
@@ -136,7 +136,7 @@ def mixture_order(
 
 @compiled
 def _deal(parts: NDArray[np.int64], whole: int, limits: NDArray[np.int64], order: NDArray[np.uint16]) -> int:
-    """Fills in the corpus of each place; how many places, before one is over its limit."""
+    """Fill in the corpus of each place, and count the places until a limit is reached."""
     quotients, remainders = whole // parts, whole % parts  # of k / w, where the next row of the corpus is its k-th
     may_come, taken = np.ones(len(parts), np.int64), np.zeros(len(parts), np.int64)
     due = quotients + (remainders > 0)
@@ -163,7 +163,7 @@ def _deal(parts: NDArray[np.int64], whole: int, limits: NDArray[np.int64], order
 def _number(
     order: NDArray[np.uint16], corpus: int, place: int, epoch: NDArray[np.uint32], first: int, rows: NDArray[np.uint32]
 ) -> int:
-    """Fills in the rows of an epoch of a corpus from a place on; the place where the next epoch begins."""
+    """Fill in a corpus' rows of one epoch, and return the place of the next epoch."""
     taken = 0
     for at in range(place, len(order)):
         if order[at] == corpus:
@@ -175,7 +175,7 @@ def _number(
 
 
 class MixtureRow(NamedTuple):
-    """A row, of which corpus it is, and its number there, by which `corpusmill trace --row` finds its files."""
+    """Row, its corpus, and its number there for `corpusmill trace --row`."""
 
     tokens: NDArray[Any]
     corpus: str

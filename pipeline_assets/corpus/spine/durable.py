@@ -132,7 +132,10 @@ def remove_leftovers(folder: Path) -> None:
 
 
 class DurableFile:
-    """A file that gets its name, durable, when the block ends without error; bytes and sha256 are those so far."""
+    """File that durably gets its name when the context ends without error.
+
+    `bytes_written` and `sha256` cover the bytes so far.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -165,8 +168,9 @@ class DurableFile:
         return view.nbytes
 
     def append(self, source: Path, size: int) -> None:
-        """The first `size` bytes of another file, read once, for the hash and the copy: the kernel's own copying, and a
-        look at each byte beside it, takes a fifth more.
+        """Append the first `size` bytes of a file; raise RetryableError if it is shorter.
+
+        One read serves the hash and the copy. A copy by the kernel and a second read for the hash takes a fifth longer.
         """
         step("append", self._temporary)
         with open(source, "rb", buffering=0) as file:
@@ -180,7 +184,7 @@ class DurableFile:
         self.bytes_written += size
 
     def flush(self) -> None:
-        """Nothing is buffered; here so that library writers take this for a file."""
+        """Do nothing, since nothing is buffered; library writers expect this method."""
 
     def fileno(self) -> int:
         return self._file.fileno()

@@ -378,7 +378,12 @@ def _is_past_building(folder: Path) -> bool:
 
 
 def recover_locked(target: Path) -> None:
-    """As `recover`, by a builder that holds the lock. Raises InputError: something that was never sealed lies there."""
+    """Recover like `recover`, in a builder that has the lock.
+
+    Raises:
+        RetryableError: the target exists and was never sealed.
+        InputError: a manifest cannot be read or was edited.
+    """
     _refuse_foreign(target)
     for folder in filter(_is_past_building, building_folders(target)):
         builder = _builder(folder)
@@ -394,13 +399,13 @@ def recover_locked(target: Path) -> None:
 
 
 def _is_undamaged(folder: Path) -> bool:
-    """Whether a sealed folder, or one whose seal was cut short, still holds what its builder wrote."""
+    """Check whether a folder's manifest and the sha256 of its files are valid."""
     manifest = artifact.read_manifest(folder)
     return manifest is not None and not any(artifact.damage_of(folder, manifest))
 
 
 def _refuse_foreign(target: Path) -> None:
-    """A seal removes what it replaces, so it may only replace what was sealed."""
+    """Raise RetryableError if a seal would remove something that was never sealed."""
     is_sealed = (target / FILE_NAME).exists()
     if not is_sealed and target.exists() and not (target.is_dir() and not any(target.iterdir())):
         what = "something is here that is no sealed artifact"
@@ -408,10 +413,10 @@ def _refuse_foreign(target: Path) -> None:
 
 
 def protect(folder: Path, paths: Iterable[Path]) -> None:
-    """All may read what is sealed and nobody may write to its files, whatever the umask was.
+    """Make sealed files readable for all and writable for none, whatever the umask.
 
-    Only its owner may put files into its folders or take them away, and, to replace it, a group that shares the folder
-    it lies in.
+    Only the owner may add files to its folders or remove them. A group that shares the parent folder may too, so that
+    it can replace the artifact.
     """
     of_group = 0o020 if durable.is_shared(folder.parent) else 0
     for path in (folder, *paths):
@@ -419,7 +424,7 @@ def protect(folder: Path, paths: Iterable[Path]) -> None:
 
 
 def finish(folder: Path, target: Path, fence: int) -> None:
-    """Steps 2 to 4 of the seal."""
+    """Remove work files, protect the folder and move it to its target: steps 2 to 4."""
     for name in (RECEIPTS, WORK, PLAN):
         durable.remove(folder / name)
     protect(folder, sorted(folder.rglob("*")))
@@ -428,7 +433,7 @@ def finish(folder: Path, target: Path, fence: int) -> None:
 
 
 def put_in_place(folder: Path, target: Path, fence: int) -> None:
-    """Steps 3 and 4 of the seal."""
+    """Replace the target by a folder: steps 3 and 4 of the seal."""
     if not target.exists():
         durable.rename(folder, target)
     elif durable.exchange(folder, target):

@@ -26,7 +26,7 @@ def _host() -> str:
 def temporary_path(path: Path) -> Path:
     """Return a path next to `path` that no other process uses.
 
-    Its name has the form `.name.<host>.<pid>.<n>.tmp`.
+    Its name has the form `.name.<host>.<pid>.<n>.tmp`, with `name` cut so that it has at most 255 bytes.
     """
     end = f".{_host()}.{os.getpid()}.{next(_numbers)}.tmp"
     name = os.fsdecode(os.fsencode(path.name)[: _MAX_NAME_BYTES - len(end) - 1])
@@ -41,7 +41,7 @@ def is_temporary(name: str) -> bool:
 def abandoned(folder: Path) -> Iterator[Path]:
     """Yield the abandoned temporary entries in a folder.
 
-    These are entries of dead processes, and day-old entries of other machines.
+    These are entries of dead processes of this machine, and of other machines if older than a day.
     """
     for name in os.listdir(folder):
         match = _TEMPORARY_NAME.fullmatch(name)
@@ -55,7 +55,7 @@ def abandoned(folder: Path) -> Iterator[Path]:
 
 
 def is_dead_process(pid: int) -> bool:
-    """Check whether no process of this machine has the number."""
+    """Check whether no process of this machine has the process id."""
     try:
         os.kill(pid, 0)
     except OverflowError:

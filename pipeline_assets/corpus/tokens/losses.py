@@ -115,14 +115,14 @@ class LossLimit:
     check: str = "unknown_tokens_within_limit"
 
     def judge(self, manifest: Manifest) -> Verdict:
-        """Compare the losses that a manifest counts with the limit; a warning above 0.1 %."""
+        """Compare the losses in a manifest with the limit; warn above 0.1 %."""
         by_source = read_lost_text(manifest)
         if by_source is None:
             return Verdict(True, "built by a version that did not count lost text", applies=False)
         return self.evaluate(by_source)
 
     def evaluate(self, by_source: Mapping[str, Losses]) -> Verdict:
-        """Compare losses with the limit; a warning above 0.1 %."""
+        """Compare the losses of each source with the limit; warn above 0.1 %."""
         if not by_source:
             return Verdict(True, "the tokenizer has a token for every byte", {"unknown_fraction": 0.0})
         source, worst = max(by_source.items(), key=lambda item: item[1].fraction)
@@ -146,11 +146,11 @@ def unknown_tokens_within_limit(tokens: Artifact, target: "Target", root: Path) 
 
 @dataclass(frozen=True)
 class LossCounter:
-    """Measures what a tokenizer loses of the texts that it encodes.
+    """Counter of the characters that a tokenizer loses of its texts.
 
     Attributes:
-        is_unknown: by id, bool.
-        lengths: by id, int64: characters that a token stands for, without blanks; 0 for unknown ones.
+        is_unknown: whether a token is the unknown token, by id, shape (vocabulary,).
+        lengths: characters that a token stands for, without blanks, by id, shape (vocabulary,); 0 if unknown.
         drops: whether characters can vanish without an unknown token: every text is then measured.
         normalize: the tokenizer's own normalisation; None without one.
         deletes: whether `normalize` removes characters that are not blank.
@@ -165,7 +165,7 @@ class LossCounter:
     is_byte_level: bool = False
 
     def count(self, texts: Sequence[str], ids: NDArray[np.int32], lengths: NDArray[np.int32]) -> Losses:
-        """Count the losses of texts with these ids; `lengths` are the ids of each text."""
+        """Count the losses of texts; `ids` are concatenated, `lengths` are ids per text."""
         is_unknown, covered, lost = self.is_unknown[ids], self.lengths[ids], 0
         unknown = int(np.count_nonzero(is_unknown))
         if unknown or self.drops:
@@ -200,9 +200,9 @@ def _sums(values: NDArray[Any], ends: NDArray[np.int64], lengths: NDArray[np.int
 
 
 def piece_length(piece: str, prefix: str = "", suffix: str = "") -> int:
-    """Count the characters that a piece stands for.
+    """Count the characters of text that a vocabulary piece stands for.
 
-    Blanks, the marks of blanks, the prefix and the suffix do not count.
+    Blanks, marks of blanks (`▁`), and the prefix and suffix that mark word boundaries do not count.
     """
     return _count_characters(piece.removeprefix(prefix).removesuffix(suffix))
 

@@ -1,9 +1,8 @@
-"""An artifact, or its whole chain, held against what its manifests say: every file, or a sample.
+"""Verification of an artifact, or of its whole chain, against the manifests.
 
-A manifest's `storage` is in no digest: whoever edits a compressed file and its line there leaves a manifest that fits.
-Only reading the content of the file shows it; of a file that is stored as it is, the two hashes are one. What an
-artifact says of its documents is worked out again from what it was made from, a Document shard at a time, see
-`RowStore.prove`.
+It reads every file, or a sample. A manifest's `storage` is in no digest, so an edited compressed file still matches if
+its sha256 there was edited too; only its content hash shows the edit. An uncompressed file has one hash for both. The
+documents of an artifact are proven from its inputs, one Document shard at a time, see `RowStore.prove`.
 """
 
 import contextlib
@@ -36,8 +35,11 @@ _QUIET_S = 2.0
 
 
 def look_at_chain(folder: Path, scope: Scope) -> Verification:
-    """What manifests, names and sizes tell; what is to be read are hash tasks. Raises InputError: nothing is sealed in
-    the folder, or its manifest was edited; RetryableError: an artifact was gone while it was looked through.
+    """Check manifests, names and sizes of a chain; list files to read as hash tasks.
+
+    Raises:
+        InputError: the folder has no artifact, or its manifest was edited.
+        RetryableError: an artifact was removed during the scan.
     """
     started_at = datetime.datetime.now(datetime.UTC)
     chain = chain_of(folder, scope.root)
@@ -66,8 +68,10 @@ def look_at_chain(folder: Path, scope: Scope) -> Verification:
 
 
 def hold(found: Verification, journal: Journal) -> None:
-    """Reads what the scope asks for. Nothing is written but the journal, and nothing is fetched. Raises RetryableError
-    where an artifact was replaced meanwhile, so that nothing can be said of it.
+    """Read and check the files of the scope; fetch nothing, write only the journal.
+
+    Raises:
+        RetryableError: an artifact with findings was replaced since the scan of the chain.
     """
     _read(found, journal)
     _read_contents(found, journal)
@@ -80,7 +84,7 @@ def hold(found: Verification, journal: Journal) -> None:
 
 
 def _refuse_replaced(found: Verification) -> None:
-    """Raises RetryableError where what was found is so of an artifact that took the place of one of the chain."""
+    """Raise RetryableError if a finding is due to a replaced artifact."""
     for artifact in found.chain.artifacts:
         with contextlib.suppress(OSError):
             if _shows_again(found, artifact):
@@ -89,7 +93,7 @@ def _refuse_replaced(found: Verification) -> None:
 
 
 def _shows_again(found: Verification, artifact: Artifact) -> bool:
-    """Whether an artifact has what was found by its name, now that no other can come between."""
+    """Check whether the findings on an artifact recur while its folder is kept open."""
     with held(artifact.folder) as folder:
         try:
             now = read_manifest(folder.view)
@@ -127,8 +131,9 @@ def _read(found: Verification, journal: Journal) -> None:
 
 
 def _read_contents(found: Verification, journal: Journal) -> None:
-    """What the files say that were found as sealed, where their content has a hash of its own: labels and raw files
-    have none. What an interrupted process found right is not read again.
+    """Check the content hashes of intact files; labels and raw files have none.
+
+    Files that an interrupted verification found correct are not read again.
     """
     scope = found.scope
     hashes = {
@@ -173,7 +178,7 @@ def _content_result(task: HashTask, expected: str, journal: Journal) -> HashResu
 
 
 def _prove(found: Verification, sample: Sample, journal: Journal) -> None:
-    """Documents of every artifact of the chain that can be worked out again, as far as its upstream is here."""
+    """Prove documents of each artifact of the chain whose inputs are in the data root."""
     lineage = found.chain.lineage
     for artifact in found.chain.artifacts:
         proven = Proven(artifact)
@@ -195,14 +200,15 @@ def _prove(found: Verification, sample: Sample, journal: Journal) -> None:
 
 
 class _Stopped(Exception):
-    """The proof was called off."""
+    """Cancellation of a proof."""
 
 
 def proofs(
     store: RowStore, files: Mapping[str, Sequence[Path]], sample: Sample, journal: Journal, scope: Scope
 ) -> Iterator[ShardProof]:
-    """A proof for each shard of the store's `proof_files` that the sample draws, in order; closing the iterator calls
-    the rest off. What contradicted is looked at again, even if a former process did.
+    """Yield a proof for each sampled shard of the store's `proof_files`, in order.
+
+    Closing the iterator cancels the rest. Shards with contradictions are proven again each time.
     """
     drawn, within = sample.shards_and_rows([*files])
     digest, name = store.artifact.manifest.digest, store.artifact.manifest.name
