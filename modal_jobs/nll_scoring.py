@@ -209,7 +209,7 @@ def batch_tokens(variables: Mapping[str, str]) -> str:
     numbers = {"MAX_LENGTH": _ROW_TOKENS}
     for name in ("BATCH_SIZE", "MAX_LENGTH"):
         text = variables.get(name) or str(numbers[name])
-        if not text.isdecimal() or int(text) < 1:
+        if not text.isdecimal() or len(text) > 18 or int(text) < 1:
             raise UsageError(f"must be an integer >= 1, got {text!r}", name, "set tokens, or fewer than 512 rows")
         numbers[name] = int(text)
     rows = numbers["BATCH_SIZE"]

@@ -111,7 +111,7 @@ class Fault:
         if name not in list(FaultKind):
             fix = f"write KIND[:PATTERN[:COUNT]] with {', '.join(FaultKind)}"
             raise UsageError(f"there is no fault {name!r}", f"--fault {text}", fix)
-        is_count = count.isascii() and count.isdecimal() and int(count) > 0
+        is_count = count.isascii() and count.isdecimal() and len(count) <= 18 and int(count) > 0
         if count != "always" and not is_count:
             raise UsageError(f"{count!r} is no count", f"--fault {text}", "write a number from 1, or `always`")
         return cls(FaultKind(name), pattern or "*", int(count) if is_count else ALWAYS)

@@ -116,13 +116,14 @@ def test_with_verbose_it_says_digests_and_what_checks_said(corpusmill: Corpusmil
     assert "pages_add_up" not in result.stderr, "it says nothing of what is no Wikipedia extraction"
 
 
+@pytest.mark.parametrize("value", ["0", pytest.param("9" * 5000, id="5,000 digits")])
 def test_a_setting_that_cannot_be_used_is_refused_where_nothing_is_left_to_do(
-    corpusmill: Corpusmill, demo_root: Path
+    corpusmill: Corpusmill, demo_root: Path, value: str
 ) -> None:
-    result = corpusmill("run", "healing_text_v1", "--data", demo_root, env={"CORPUSMILL_LOG_EVERY": "0"})
+    result = corpusmill("run", "healing_text_v1", "--data", demo_root, env={"CORPUSMILL_LOG_EVERY": value})
 
     assert result.returncode == 2
-    assert only_line(result) == "CORPUSMILL_LOG_EVERY: it is '0'; set a whole number of 1 or more"
+    assert only_line(result) == f"CORPUSMILL_LOG_EVERY: it is {value!r}; set a whole number of 1 or more"
 
 
 def test_a_second_demo_builds_nothing(corpusmill: Corpusmill, demo_root: Path) -> None:

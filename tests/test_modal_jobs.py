@@ -106,7 +106,9 @@ def test_a_small_batch_size_counts_rows(
     assert printed[0].startswith(line) and len(printed) == 1 + bool(line)
 
 
-@pytest.mark.parametrize("variables", [{"BATCH_SIZE": "0"}, {"BATCH_SIZE": "eight"}, {"BATCH_SIZE": "-8"}])
+@pytest.mark.parametrize(
+    "variables", [{"BATCH_SIZE": "0"}, {"BATCH_SIZE": "eight"}, {"BATCH_SIZE": "-8"}, {"BATCH_SIZE": "9" * 5000}]
+)
 def test_a_batch_size_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
     with pytest.raises(SystemExit, match=r"^BATCH_SIZE: must be an integer >= 1, got '"):
         typed(monkeypatch, CANDIDATE_DATASET_ID="me/pools", **variables)

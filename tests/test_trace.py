@@ -135,10 +135,13 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, demo_root: P
             [train, "--source", "x"],
             "--source: a source row is looked up in the data root; give it alone or with --data",
         ),
-        (
-            ["--source", "x"],
-            "x: this is no row of a source; write owner/name@commit:path#row, the commit with 40 hex digits, "
-            "or of a file here path#row or path:line",
+        *(
+            (
+                ["--source", text],
+                f"{text}: this is no row of a source; write owner/name@commit:path#row, the commit with 40 hex "
+                "digits, or of a file here path#row or path:line",
+            )
+            for text in ("x", f"a.txt#{'9' * 5000}", f"a.jsonl:{'9' * 5000}")
         ),
         ([train, "--token", tokens], f"{train}: there is no token {tokens:,}; give 0 to {tokens - 1:,}"),
         ([train, "--token", -1], f"{train}: there is no token -1; give 0 to {tokens - 1:,}"),

@@ -52,6 +52,11 @@ def test_a_fault_is_written_as_kind_pattern_and_count(text: str, fault: Fault) -
         ),
         ("503:*:0", "--fault 503:*:0: '0' is no count; write a number from 1, or `always`"),
         ("503:*:-1", "--fault 503:*:-1: '-1' is no count; write a number from 1, or `always`"),
+        pytest.param(
+            f"503:*:{'9' * 5000}",
+            f"--fault 503:*:{'9' * 5000}: '{'9' * 5000}' is no count; write a number from 1, or `always`",
+            id="5,000 digits",
+        ),
         ("503:*:", "--fault 503:*:: '' is no count; write a number from 1, or `always`"),
     ],
 )

@@ -37,7 +37,7 @@ class NumberSetting:
             UsageError: the value is not a whole number, or out of range.
         """
         value = variables.get(self.variable) or str(self.default)
-        if not value.isdecimal() or not self.at_least <= int(value) <= self.at_most:
+        if not value.isdecimal() or len(value) > 18 or not self.at_least <= int(value) <= self.at_most:
             is_limited = self.at_most < _UNLIMITED
             limits = f"from {self.at_least} to {self.at_most}" if is_limited else f"of {self.at_least} or more"
             raise UsageError(f"it is {value!r}", self.variable, f"set a whole number {limits}")

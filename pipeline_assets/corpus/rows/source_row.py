@@ -20,10 +20,10 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import Manifest
 
-_SOURCE = re.compile(r"(?P<dataset>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40}):(?P<path>.+)#(?P<row>[0-9]+)")
+_SOURCE = re.compile(r"(?P<dataset>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40}):(?P<path>.+)#(?P<row>[0-9]{1,18})")
 _LIKE_A_HUB_FILE = re.compile(r"[\w-][\w.-]*/[\w.-]+@[^/:]*:")
-_LINE = re.compile(r"(?P<path>.+):(?P<line>[1-9][0-9]*)", re.DOTALL)
-_FILE = re.compile(r"(?P<path>.+)#(?P<row>[0-9]+)", re.DOTALL)
+_LINE = re.compile(r"(?P<path>.+):(?P<line>[1-9][0-9]{0,17})", re.DOTALL)
+_FILE = re.compile(r"(?P<path>.+)#(?P<row>[0-9]{1,18})", re.DOTALL)
 
 
 @dataclass(frozen=True)

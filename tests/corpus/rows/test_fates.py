@@ -337,7 +337,16 @@ def test_a_source_row_reads_back_as_it_is_written() -> None:
     assert (source.path, source.row, str(source)) == ("data/a#b:c/x.parquet", 17, text)
 
 
-@pytest.mark.parametrize("text", ["", "maker/pages", "maker/pages@main:a.parquet#3", f"maker/pages@{'0' * 40}:a"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "maker/pages",
+        "maker/pages@main:a.parquet#3",
+        f"maker/pages@{'0' * 40}:a",
+        f"maker/pages@{'0' * 40}:a#{'9' * 5000}",  # above the digits that Python's int() takes
+    ],
+)
 def test_what_is_no_row_of_a_hub_file(text: str) -> None:
     with pytest.raises(UsageError) as refused:
         SourceRow.parse(text)
