@@ -24,9 +24,15 @@ from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.lineage import root_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
-from pipeline_assets.corpus.tokens.encode import cached_encoder
 from pipeline_assets.corpus.tokens.losses import read_lost_text
-from pipeline_assets.corpus.tokens.o200k_harmony import FAMILY, VOCABULARY, VOCABULARY_SHA256, Encoder, check_vocabulary
+from pipeline_assets.corpus.tokens.o200k_harmony import (
+    FAMILY,
+    VOCABULARY,
+    VOCABULARY_SHA256,
+    Encoder,
+    check_vocabulary,
+    load_encoder,
+)
 from pipeline_assets.corpus.trust.figures import outcomes
 from resources.launchers import LAUNCHER, elsewhere_of
 
@@ -178,7 +184,7 @@ class Tokenizer(dg.ConfigurableResource):
 
     def encoder(self) -> Encoder:
         """Return the encoder that builds use, loaded once per process."""
-        return cached_encoder(self.sha256, "gigatoken", self.file())
+        return load_encoder(self.sha256, self.file())
 
 
 REPORTS = "CORPUSMILL_REPORTS"  # where `corpusmill ui` shows reports as pages

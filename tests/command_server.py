@@ -86,7 +86,19 @@ def _import_all() -> None:
         "pipeline_assets.corpus.nemotron.normalise_split",
     ):
         importlib.import_module(name)
+    load_tokenizer_tables()
     assert "huggingface_hub" not in sys.modules
+
+
+def load_tokenizer_tables() -> None:
+    """Load what encoding needs into this process, so that its forks need no second for it."""
+    from pipeline_assets.corpus.harmony.message import STRUCTURE
+    from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+
+    encoder = load_encoder(VOCABULARY_SHA256)
+    encoder.encode(["text"])
+    encoder.encode_controlled([b"text"], STRUCTURE)
+    encoder.oracle_ids("text")
 
 
 def _become(asked: Mapping[str, object], main: object) -> None:

@@ -18,7 +18,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))  # of command_server, demo_variants, forged
 
-from command_server import READ_AT_IMPORT, CommandServer
+from command_server import READ_AT_IMPORT, CommandServer, load_tokenizer_tables
 
 from pipeline_assets.demo import demo
 from resources.loopback_hub import LoopbackHub
@@ -41,12 +41,15 @@ PROJECT = Path(__file__).parents[1]
 # Commands that are typed have a cache folder of their own, and what is compiled in common.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path("~/.cache/corpusmill/compiled").expanduser()))
 TIMEOUT_S = 240
+MANY_TESTS = 1000  # a whole run, in which hundreds of forks encode
 Typed = subprocess.CompletedProcess[str]
 Corpusmill = Callable[..., Typed]
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """What is loaded by now stays: the collector needn't look at it again, nor copy it in a fork."""
+    if len(session.items) > MANY_TESTS:
+        load_tokenizer_tables()
     gc.collect()
     gc.freeze()
 

@@ -16,8 +16,7 @@ from pipeline_assets.corpus.document import IdsWriter
 from pipeline_assets.corpus.document_shards import IDS, DocumentShard, fatal_row, read_documents
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import Window
-from pipeline_assets.corpus.tokens.encode import cached_encoder
-from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import Encoder, load_encoder
 
 LENGTH_BINS = 32
 _BLOCK_BYTES = 4 << 20
@@ -88,7 +87,7 @@ def profile_shard(
     """
     if window.fatal:
         raise fatal_row(min(window.fatal), "counts", shard.file)
-    encoder = cached_encoder(tokenizer_sha256, "gigatoken", vocabulary)
+    encoder = load_encoder(tokenizer_sha256, vocabulary)
     profiles: list[Profile] = []
     name, rows = f"{IDS}/{shard.name}", 0
     with IdsWriter(folder.path(name)) as ids:

@@ -30,7 +30,7 @@ from pipeline_assets.corpus.spine.artifact import open_artifact, read_manifest
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.losses import LossLimit, read_lost_text, unknown_tokens_within_limit
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from pipeline_assets.corpus.trust.figures import Limit, Listing
 
 _RAW = "nemotron/raw"
@@ -214,7 +214,7 @@ def _choose(job: Job) -> BuildResult:
     from pipeline_assets.corpus.tokens.o200k_harmony import load_encoder
 
     recipe = SubsetsRecipe.from_content(job.recipe)
-    encoder = load_encoder(VOCABULARY_SHA256, job.run.settings.vocabulary or VOCABULARY)
+    encoder = load_encoder(VOCABULARY_SHA256, job.run.settings.vocabulary)
     with _upstream_scores(job) as splits:
         return choose_subsets(job.building, splits, recipe, encoder, job.run.settings)
 

@@ -25,8 +25,7 @@ from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.tokens.encode import cached_encoder
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.systems.nemotron import NemotronRecipe
 
 DATASET = "nemotron-science-v1"
@@ -68,7 +67,7 @@ def subsets_of(root: Path, name: str, scores: list[Target], pools: list[Target],
     recipe = SubsetsRecipe.of({"rules": RULES, "tokens": False}, "the test")
     splits = [ScoredSplit(str(one.partition), root / one.folder / SCORES_FILE, files) for one in scores]
     target = Target("nemotron/training_subsets", name, Path("nemotron", name), SUBSETS_STAGE, {}, (*scores, *pools))
-    encoder = cached_encoder(VOCABULARY_SHA256, "gigatoken")
+    encoder = load_encoder(VOCABULARY_SHA256)
     make = functools.partial(choose_subsets, splits=splits, recipe=recipe, tokenizer=encoder, settings=RunSettings())
     return target.build(root, make, True, {})
 

@@ -14,8 +14,7 @@ import resources.store
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.recipe import Recipe
-from pipeline_assets.corpus.tokens.encode import cached_encoder
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, load_encoder
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.systems.registry import read_recipe
 from resources.store import Hub, Store, Tokenizer
@@ -24,7 +23,7 @@ from resources.store import Hub, Store, Tokenizer
 def test_it_is_the_encoder_that_builds_take_loaded_once() -> None:
     encoder = Tokenizer().encoder()
 
-    assert encoder is Tokenizer().encoder() is cached_encoder(Tokenizer().sha256, "gigatoken")
+    assert encoder is Tokenizer().encoder() is load_encoder(Tokenizer().sha256)
     assert encoder.encode(["hello world"]).ids.tolist() == [24912, 2375]
 
 

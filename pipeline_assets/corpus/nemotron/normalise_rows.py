@@ -51,8 +51,8 @@ from pipeline_assets.corpus.spine.ledger import Reject, dropped_key, rejected_ke
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt
 from pipeline_assets.corpus.spine.usage import no_cycles
 from pipeline_assets.corpus.spine.worker import Window
-from pipeline_assets.corpus.tokens.encode import OracleDisagrees, cached_encoder, is_spot_checked
-from pipeline_assets.corpus.tokens.o200k_harmony import Driver, Encoder
+from pipeline_assets.corpus.tokens.encode import OracleDisagrees, is_spot_checked
+from pipeline_assets.corpus.tokens.o200k_harmony import Driver, Encoder, load_encoder
 
 logger = logging.getLogger("corpusmill")
 
@@ -282,7 +282,7 @@ def normalise_shard(
         InputError: a file cannot be read, or has changed since the shards were planned.
         OracleDisagrees: tiktoken encodes a row differently; one row in a thousand, chosen by id, is compared.
     """
-    encoder = cached_encoder(tokenizer_sha256, driver, vocabulary)
+    encoder = load_encoder(tokenizer_sha256, vocabulary, driver)
     counts: Counter[str] = Counter(rows=0, documents=0)
     rejects: list[Reject] = []
     dropped: list[Reject] = []

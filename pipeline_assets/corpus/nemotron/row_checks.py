@@ -22,8 +22,8 @@ from pipeline_assets.corpus.nemotron.schema import data_files, no_row_has_all
 from pipeline_assets.corpus.nemotron.sections import RowsRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.tokens.encode import cached_encoder, is_spot_checked
-from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, Encoder
+from pipeline_assets.corpus.tokens.encode import is_spot_checked
+from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, Encoder, load_encoder
 
 _IS_ASSISTANT = re.compile(r"assistant(?=[ :<]|\Z)")
 _ENDS = [SPECIAL_TOKENS[end] for end in (END, CALL, RETURN)]
@@ -141,7 +141,7 @@ def tokens_round_trip(shards: Artifact) -> Verdict:
     """
     identity = shards.manifest.identity
     recipe = RowsRecipe.from_content({**identity.recipe["rows"], "tokenizer": identity.tokenizer})
-    loss, encoder = recipe.rules(None).rows.loss, cached_encoder(recipe.tokenizer.sha256, "gigatoken")
+    loss, encoder = recipe.rules(None).rows.loss, load_encoder(recipe.tokenizer.sha256)
     rows, looked_at, faults, seen = 0, 0, [], ""
     columns = ["id", "text", "quality_valid_harmony", "stats_tokens", "stats_completion_tokens"]
     for name, batch in _batches(shards, columns):

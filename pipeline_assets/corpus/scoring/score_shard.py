@@ -23,7 +23,7 @@ from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import Window
 from pipeline_assets.corpus.tokens.losses import Losses
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def tokenizer_of(scorer: Scorer) -> Tokenizer:
         InputError: as `load_model_tokenizer`.
     """
     if scorer.recipe.tokenizer == "o200k_harmony":
-        return load_encoder(VOCABULARY_SHA256, scorer.vocabulary or VOCABULARY)
+        return load_encoder(VOCABULARY_SHA256, scorer.vocabulary)
     return token_rows.load_model_tokenizer(scorer.folder)
 
 

@@ -1,6 +1,5 @@
 """The stage `encode`: a Document shard → its tokens as one run, and where in it each document lies."""
 
-import functools
 import hashlib
 import logging
 from collections import Counter
@@ -24,7 +23,7 @@ from pipeline_assets.corpus.spine.ledger import Reject, count_rejects, dropped_k
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.o200k_harmony import LONG_TEXT, VOCABULARY, Driver, Encoder, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import LONG_TEXT, Driver, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer, TokenRuns
 
 BLANKS, SPECIAL_TOKENS = "blanks", "special_tokens"
@@ -215,8 +214,8 @@ def load_tokenizers(
     controls: Sequence[str] = (),
     vocabulary: Path | None = None,
 ) -> None:
-    """As `load_tables`, what `cached_encoder` keeps: to encode texts with these control tokens, or without any."""
-    _load_tables(cached_encoder(tokenizer_sha256, driver, vocabulary), documents, controls=controls)
+    """As `load_tables`, what `load_encoder` keeps: to encode texts with these control tokens, or without any."""
+    _load_tables(load_encoder(tokenizer_sha256, vocabulary, driver), documents, controls=controls)
 
 
 def _load_tables(library: Tokenizer, documents: int, text_bytes: int = 0, controls: Sequence[str] = ()) -> None:
@@ -228,11 +227,3 @@ def _load_tables(library: Tokenizer, documents: int, text_bytes: int = 0, contro
         library.encode([first])
     if documents > _SURELY_SAMPLED:
         library.oracle_ids("")
-
-
-def cached_encoder(tokenizer_sha256: str, driver: Driver, vocabulary: Path | None = None) -> Encoder:
-    """Return the encoder of a vocabulary file, None for the file of this program; a process loads it once."""
-    return _load_once(tokenizer_sha256, vocabulary or VOCABULARY, driver)
-
-
-_load_once = functools.lru_cache(maxsize=1)(load_encoder)

@@ -156,7 +156,7 @@ class TokenizerRecipe(RecipePart):
 
 
 class Encoder(Tokenizer):
-    """Text to ids, in one thread. Load it once a process with `load_encoder`."""
+    """Text to ids, in one thread. Load it with `load_encoder`."""
 
     vocabulary_size = VOCABULARY_SIZE
     end_of_document = padding = END_OF_TEXT
@@ -272,14 +272,19 @@ def _oracle(vocabulary: Path, sha256: str) -> "tiktoken.Encoding":
     return tiktoken.Encoding(name=FAMILY, pat_str=SPLIT_PATTERN, mergeable_ranks=ranks, special_tokens=SPECIAL_TOKENS)
 
 
-def load_encoder(sha256: str, vocabulary: Path = VOCABULARY, driver: Driver = "gigatoken") -> Encoder:
-    """An encoder whose vocabulary file has the pinned hash.
+def load_encoder(sha256: str, vocabulary: Path | None = None, driver: Driver = "gigatoken") -> Encoder:
+    """Load the encoder of a vocabulary file, by default this program's, once per process.
 
     Where gigatoken is not installed, tiktoken encodes: the same ids, more slowly.
 
     Raises:
-        InputError: the file is missing or has another hash (names both).
+        InputError: the file is missing or has not the pinned hash (names both).
     """
+    return _load_once(sha256, vocabulary or VOCABULARY, driver)
+
+
+@functools.lru_cache(maxsize=4)
+def _load_once(sha256: str, vocabulary: Path, driver: Driver) -> Encoder:
     check_vocabulary(vocabulary, sha256)
     if driver == "gigatoken":
         try:

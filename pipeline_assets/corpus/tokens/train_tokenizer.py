@@ -27,9 +27,8 @@ from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt, Sta
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 from pipeline_assets.corpus.tokens import trained_tokenizer
-from pipeline_assets.corpus.tokens.encode import cached_encoder
 from pipeline_assets.corpus.tokens.families import CHECKSUM, FileTokenizerRecipe, TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 _UNKNOWN = 0  # the id that the trainer gives what has no piece
@@ -186,7 +185,7 @@ def measured(tokenizer: Tokenizer, texts: Sequence[str], vocabulary: Path | None
     own = tokenizer.encode(texts)
     unknown = int((own.ids == _UNKNOWN).sum())
     same = sum(tokenizer.decode(ids) == text for ids, text in zip(own.each(), texts, strict=True))
-    other = cached_encoder(VOCABULARY_SHA256, "gigatoken", vocabulary).encode(texts)
+    other = load_encoder(VOCABULARY_SHA256, vocabulary).encode(texts)
     return {
         "measured_bytes": size,
         "round_trip": _quotient(same, len(texts)),

@@ -31,6 +31,8 @@ def do_as_told(job: ScoreJob, window: Window, folder: BuildFolder) -> Receipt:
         pids.write(f"{os.getpid()}\n")
     while not job.file.exists():
         time.sleep(0.002)
+        if not job.file.parent.exists():
+            raise InputError("its test is over", job.name, "tell it what to do first")
     word, _, times = job.file.read_text().partition(" ")
     if word == "refuse":
         raise InputError("it was told to", job.name, "tell it something else")
