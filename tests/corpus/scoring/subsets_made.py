@@ -54,7 +54,7 @@ def scored(
     ranks = percentiles(values).tolist()
     scores: list[Row] = []
     for file, first, part in (("a.parquet", 0, rows[:cut]), ("b.parquet", cut, rows[cut:])):
-        pq.write_table(pa.Table.from_pylist(list(part), schema), folder / file, row_group_size=3)
+        pq.write_table(pa.Table.from_pylist(list(part), schema), folder / file, row_group_size=max(3, len(part) // 20))
         for number, row in enumerate(part):
             one = nll[first + number]
             said: Row = dict.fromkeys(SCORES.names)
@@ -63,7 +63,9 @@ def scored(
                 said |= {"nll_mean": one, "nll_sum": 4 * one, "ppl": math.exp(one), "completion_token_count": 4}
                 said |= {"percentile_within_split": ranks[first + number], "bits_per_byte": one / 2}
             scores.append(said)
-    pq.write_table(pa.Table.from_pylist(scores, SCORES), folder / "scores.parquet", row_group_size=4)
+    pq.write_table(
+        pa.Table.from_pylist(scores, SCORES), folder / "scores.parquet", row_group_size=max(4, len(rows) // 20)
+    )
     files = {file: folder / file for file in ("a.parquet", "b.parquet")}
     return ScoredSplit(name, folder / "scores.parquet", files, decisions)
 

@@ -197,7 +197,7 @@ def test_refs_of_two_launchers_are_never_the_same(
     refs = []
     for name in ("a", "b"):
         with start(folder) as place:
-            refs.append(place.launcher.submit(place.job(name)))
+            refs.append(place.launcher.submit(place.job(name, "write")))
 
     assert refs[0] != refs[1]
 
