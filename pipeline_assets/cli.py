@@ -223,7 +223,12 @@ def main() -> None:
         _refuse_other_encodings()
         commands = [words for helps in COMMANDS.values() for words in helps]
         typed = in_full(without_settings(sys.argv[1:], leading=True), _GROUPS, commands)
-        sys.exit(app(typed, prog_name="corpusmill", standalone_mode=False))
+        status = app(typed, prog_name="corpusmill", standalone_mode=False)
+        print(end="", flush=True)
+        sys.exit(status)
+    except BrokenPipeError:  # whoever read the output has ended, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except TyperException as error:
         if "\n" not in error.format_message():
             _fail(_refused(error))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from answers import Corpusmill, RecipeIn, Typed, only_line
+from conftest import environment
 
 from pipeline_assets.cli import _GROUPS, COMMANDS
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
@@ -32,6 +33,19 @@ def test_help_fits_a_screen_and_ends_with_an_example(corpusmill: Corpusmill, wor
         "nemotron score": 44,
     }.get(words, 40)
     assert example[0].startswith(f"corpusmill {words}") and len(example) <= 3
+
+
+@pytest.mark.parametrize("words", ["--version", "status", "recipes --help"])
+def test_a_reader_of_the_output_that_ends_early_is_no_error(words: str, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as closed:
+        result = subprocess.run(
+            [sys.executable, "-m", "pipeline_assets", *words.split()],
+            env=environment({"CORPUSMILL_DATA": str(tmp_path)}), stdout=closed, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    assert (result.returncode, result.stderr) == (1, "")
 
 
 def test_the_version_is_that_of_the_package(corpusmill: Corpusmill) -> None:

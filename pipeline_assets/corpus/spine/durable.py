@@ -83,6 +83,8 @@ def explaining(root: Path) -> Iterator[None]:
     """Explain what the system refuses to the block; a full disk names its file and the data root."""
     try:
         yield
+    except BrokenPipeError:  # whoever reads the output has ended
+        raise
     except OSError as error:
         raise explain_in_root(error, root) from error
     except NoSpaceError as error:
