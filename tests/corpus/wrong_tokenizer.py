@@ -7,6 +7,7 @@ from pathlib import Path
 import gigatoken
 import pytest
 
+from pipeline_assets.corpus.tokens import o200k_harmony
 from pipeline_assets.corpus.tokens.families import load_tokenizer
 
 TOKENIZER = gigatoken.Tokenizer
@@ -25,6 +26,16 @@ def wrong_gigatoken() -> Iterator[None]:
     """Tokenizers that are loaded meanwhile encode wrongly, and are not kept."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gigatoken, "Tokenizer", WrongTokenizer)
-        load_tokenizer.cache_clear()
-        yield
-        load_tokenizer.cache_clear()
+        with nothing_kept():
+            yield
+
+
+@contextmanager
+def nothing_kept() -> Iterator[None]:
+    """Tokenizers that were loaded before are loaded anew in the block, and again after it."""
+    kept = (load_tokenizer, o200k_harmony._load_once)
+    for cache in kept:
+        cache.cache_clear()
+    yield
+    for cache in kept:
+        cache.cache_clear()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wrong_tokenizer import nothing_kept
 
 from pipeline_assets.corpus.harmony.message import STRUCTURE
 from pipeline_assets.corpus.spine import usage
@@ -241,7 +242,8 @@ def test_without_gigatoken_tiktoken_drives_and_a_warning_says_so(
 ) -> None:
     monkeypatch.setitem(sys.modules, "gigatoken", None)
 
-    encoder = load_encoder(VOCABULARY_SHA256)
+    with nothing_kept():
+        encoder = load_encoder(VOCABULARY_SHA256)
 
     assert encoder.driver == "tiktoken"
     assert "tiktoken encodes, to the same ids, more slowly" in caplog.text
