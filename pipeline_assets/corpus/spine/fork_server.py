@@ -31,7 +31,7 @@ from typing import Any
 
 from pipeline_assets.corpus.spine import worker
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
-from pipeline_assets.corpus.spine.usage import WATCH
+from pipeline_assets.corpus.spine.usage import count_forked
 
 NAME = "corpusmill-fork-server"
 _POLL_S = 0.005
@@ -84,9 +84,13 @@ class _Server:
         """Exit status of a worker, or minus its signal; None if it still runs, or if the server is gone."""
         try:
             self._started.connection.send(("wait", pid, timeout_s))
-            status: int | None = self._started.connection.recv()
+            ended: tuple[int, int] | None = self._started.connection.recv()
         except (EOFError, OSError):
             return None
+        if ended is None:
+            return None
+        status, maxrss = ended
+        count_forked(maxrss)
         return status
 
     def stop(self) -> str:
@@ -158,15 +162,13 @@ def _surroundings() -> tuple[object, ...]:
 
 
 def _is_alone() -> bool:
-    """Whether this process has no threads but its own, and those that hold nothing that a fork of it would miss: one
-    that watches memory, and an allocator's, which sees to itself.
-    """
+    """Check whether this process has no threads but its own and an allocator's, which a fork of it does not miss."""
     if not sys.platform.startswith("linux"):
         return False
-    ours = {thread.native_id for thread in threading.enumerate() if thread.name in ("MainThread", WATCH)}
+    main = threading.main_thread().native_id
     try:
         return all(
-            int(task.name) in ours or (task / "comm").read_text() == _ALLOCATOR
+            int(task.name) == main or (task / "comm").read_text() == _ALLOCATOR
             for task in Path("/proc/self/task").iterdir()
         )
     except OSError:  # one ended meanwhile
@@ -253,12 +255,13 @@ def _fork(control: Connection, stage: _Load) -> int:
         os._exit(status)
 
 
-def _exit_status(pid: int, timeout_s: float | None) -> int | None:
+def _exit_status(pid: int, timeout_s: float | None) -> tuple[int, int] | None:
+    """Wait for a worker, and return its exit status and `ru_maxrss`; None if it still runs."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
-        found, status = os.waitpid(pid, os.WNOHANG)
+        found, status, used = os.wait4(pid, os.WNOHANG)
         if found:
-            return os.waitstatus_to_exitcode(status)
+            return os.waitstatus_to_exitcode(status), used.ru_maxrss
         if deadline is not None and time.monotonic() >= deadline:
             return None
         time.sleep(_POLL_S)

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, Retryable
 from pipeline_assets.corpus.spine.files import logged
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir, open_building, recover, seal_in_place
-from pipeline_assets.corpus.spine.usage import PeakMemory, Stopwatch, folder_bytes
+from pipeline_assets.corpus.spine.usage import Stopwatch, folder_bytes, peak_memory_bytes
 
 _SHOWN_CHARACTERS = 60
 REPLACE = "replace"  # the run setting, where it is named in a message
@@ -207,7 +207,7 @@ class Target:
         self.refuse_to_overwrite(root, replace)
         self._refuse_failed_upstream(root)
         folder, plan, stopwatch = root / self.folder, self.plan(root), Stopwatch()
-        with open_building(folder, plan) as building, PeakMemory() as memory:
+        with open_building(folder, plan) as building:
             if self.is_sealed(root):
                 building.discard()
                 return open_artifact(folder)
@@ -225,7 +225,7 @@ class Target:
             provenance = {
                 **stopwatch.provenance(run_settings),
                 "peak_disk_bytes": folder_bytes(building.folder),
-                "peak_memory_bytes": memory.bytes,
+                "peak_memory_bytes": peak_memory_bytes(),
                 "adopted_shards": adopted,
                 **content.provenance,
                 **({} if self.made_for is None else {"made_for": self.made_for}),

@@ -17,14 +17,13 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from pipeline_assets.corpus.spine.visible import in_one_line
 
@@ -101,55 +100,26 @@ def _rate(name: str, count: int, seconds: float) -> str:
     return f", {count / seconds / 1e6:,.1f} MB/s" if name == "bytes" else f", {count / seconds:,.0f}/s"
 
 
-WATCH = "peak-memory"  # name of the thread that watches
-_EVERY_S = 0.05
-_GROWTH = 1.1
-_LOOKING_SHARE = 0.04  # of the time: a close look at a process of 500 MB takes 10 ms
 _PROCESSES = Path("/proc")
+_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # getrusage(2) counts bytes there, KiB elsewhere
+_forked_maxrss = 0
 
 
-class PeakMemory:
-    """Watches the memory of this process and all below it while the block runs: what lies in no file, so that the
-    system can't take it back.
+def count_forked(maxrss: int) -> None:
+    """Note the `ru_maxrss` of a worker that the fork server waited for; `getrusage` here leaves it out."""
+    global _forked_maxrss
+    _forked_maxrss = max(maxrss, _forked_maxrss)
 
-    Memory that a process and its forks share is counted once: each has its part of it (`Pss` in Linux). That takes long
-    to tell, so it is asked when resident memory, which is told at once, has grown by a tenth, and now and then.
+
+def peak_memory_bytes() -> int:
+    """Return the largest resident set that this process, or one of its children that ended, has had since its start.
+
+    It is that of one process, memory shared with others included, and the largest so far: of several builds in one
+    process, a later one never shows less than an earlier one. A program that replaced another process (`exec`), as
+    `subprocess` and spawned workers do, begins with what that one had.
     """
-
-    def __init__(self) -> None:
-        self._peak: int | None = None
-        self._is_over = threading.Event()
-        self._watch = threading.Thread(target=self._keep_looking, daemon=True, name=WATCH)
-
-    @property
-    def bytes(self) -> int | None:
-        """The most at one time, so far; None where the system doesn't tell, as only Linux does."""
-        self._look()
-        return self._peak
-
-    def __enter__(self) -> Self:
-        self._watch.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._is_over.set()
-        self._watch.join()
-
-    def _keep_looking(self) -> None:
-        next_look, seen = 0.0, 0
-        while not self._is_over.wait(_EVERY_S):
-            resident, now = sum(map(resident_bytes, _with_all_below())), time.monotonic()
-            if now >= next_look or resident > _GROWTH * seen:
-                self._look()
-                seen, looked_s = max(resident, seen), time.monotonic() - now
-                next_look = now + looked_s / _LOOKING_SHARE
-
-    def _look(self) -> None:
-        # Where its stack begins: forks have that of their parent, a program that is started (exec) one of its own.
-        stacks = {process: tuple(_stat(process)[25:26]) for process in _with_all_below()}
-        alike = Counter(stacks.values())
-        held = sum(_held_bytes(process, alike[stack] > 1) for process, stack in stacks.items())
-        self._peak = max(held, self._peak or 0) or None
+    ours = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return _MAXRSS_BYTES * max(_forked_maxrss, *ours)
 
 
 def _with_all_below(process: str = "") -> Iterator[str]:
@@ -166,15 +136,6 @@ def resident_bytes(process: str = "self") -> int:
     """Bytes of a process that are in memory, shared ones included; 0 where the system doesn't tell, or it has ended."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int((_PROCESSES / process / "statm").read_text().split()[1]) * resource.getpagesize()
-    return 0
-
-
-def _held_bytes(process: str, is_shared: bool) -> int:
-    """What a process holds that lies in no file, or its part of it where it is shared; 0 once it has ended."""
-    file, names = ("smaps_rollup", ("Pss_Anon:", "Pss_Shmem:")) if is_shared else ("status", ("RssAnon:", "RssShmem:"))
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        lines = (_PROCESSES / process / file).read_text().splitlines()
-        return sum(int(line.split()[1]) for line in lines if line.startswith(names)) * 1024
     return 0
 
 

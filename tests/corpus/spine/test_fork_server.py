@@ -1,8 +1,10 @@
 """The fork server: what a stage needs is loaded once, workers share it, and nothing that dies there takes the build."""
 
 import os
+import resource
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import word_artifact
@@ -24,6 +26,7 @@ from word_stage import MANY, children
 from pipeline_assets.corpus.spine import fork_server
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir
+from pipeline_assets.corpus.spine.usage import peak_memory_bytes
 from pipeline_assets.corpus.spine.worker import StartMethod, WarmUp, Work
 
 FEW = MANY[:12]
@@ -122,6 +125,14 @@ def test_a_worker_that_has_grown_makes_room_for_a_small_one(
     assert [receipt.counts for receipt in receipts] == [{"documents": 1}] * 4
     assert caplog.messages == []
     assert children() == []
+
+
+def test_a_worker_counts_for_peak_memory(building: StagingDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=0))
+
+    run(hoard, building, load, FEW[:1], workers=1)
+
+    assert peak_memory_bytes() >= 256 << 20
 
 
 def test_what_loading_refuses_is_refused_as_it_was_said(building: StagingDir) -> None:

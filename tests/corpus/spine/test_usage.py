@@ -6,17 +6,14 @@ import io
 import itertools
 import json
 import logging
-import multiprocessing
 import os
 import subprocess
 import sys
 from pathlib import Path
-from subprocess import PIPE
 
 import pytest
 
 from pipeline_assets.corpus.spine.usage import (
-    PeakMemory,
     Progress,
     StepTimer,
     Stopwatch,
@@ -27,84 +24,19 @@ from pipeline_assets.corpus.spine.usage import (
 )
 
 MB = 1 << 20
-FORK = multiprocessing.get_context("fork")
+PEAK = "from pipeline_assets.corpus.spine.usage import peak_memory_bytes; print(peak_memory_bytes(), flush=True)\n"
+HERE = f"block = b'x' * {64 * MB}; del block\n"
+IN_A_CHILD = f"import os\nif os.fork() == 0:\n    block = b'x' * {64 * MB}; os._exit(0)\nos.wait()\n"
 
 
-def filled(size: int) -> bytearray:
-    block = bytearray(size)
-    block[::4096] = b"x" * len(block[::4096])
-    return block
+@pytest.mark.parametrize("work", [HERE, IN_A_CHILD], ids=["here", "in a child"])
+def test_peak_memory_is_that_of_the_largest_process_and_stays_when_it_is_given_back(work: str) -> None:
+    from_a_small_process = ["sh", "-c", '"$@"; exit $?', "sh"]  # of a large one, it would start with that one's peak
+    command = [*from_a_small_process, sys.executable, "-c", PEAK + work + PEAK]
+    process = subprocess.run(command, capture_output=True, check=True)
+    before, after = map(int, process.stdout.split())
 
-
-def hold(size: int, is_held: object, may_go: object, grandchildren: int = 0) -> None:
-    """A process that holds `size` bytes, and so many children that hold as much each."""
-    below = [FORK.Process(target=hold, args=(size, is_held, may_go)) for _ in range(grandchildren)]
-    for child in below:
-        child.start()
-    block = filled(size)
-    is_held.release()  # type: ignore[attr-defined]
-    may_go.wait()  # type: ignore[attr-defined]
-    for child in below:
-        child.join()
-    del block
-
-
-def peak(memory: PeakMemory) -> int:
-    assert memory.bytes is not None
-    return memory.bytes
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells the memory of processes")
-class TestPeakMemory:
-    def test_it_is_that_of_this_process_and_all_below_it(self) -> None:
-        is_held, may_go = FORK.Semaphore(0), FORK.Event()
-        with PeakMemory() as memory:
-            alone = peak(memory)
-            child = FORK.Process(target=hold, args=(64 * MB, is_held, may_go, 2))
-            child.start()
-            for _ in range(3):
-                is_held.acquire()
-            together = peak(memory)
-            may_go.set()
-            child.join()
-
-        assert together >= alone + 3 * 64 * MB
-
-    def test_a_program_that_was_started_counts_whole(self) -> None:
-        code = "block = b'x' * 64_000_000; print(flush=True); input()"
-        with PeakMemory() as memory:
-            alone = peak(memory)
-            with subprocess.Popen([sys.executable, "-c", code], stdin=PIPE, stdout=PIPE) as started:
-                assert started.stdout is not None
-                started.stdout.readline()
-                together = peak(memory)
-                started.communicate(b"\n")
-
-        assert together >= alone + 64_000_000
-
-    def test_what_processes_share_counts_once(self) -> None:
-        shared = filled(128 * MB)
-        may_go = FORK.Event()
-        with PeakMemory() as memory:
-            alone = peak(memory)
-            children = [FORK.Process(target=may_go.wait) for _ in range(4)]
-            for child in children:
-                child.start()
-            together = peak(memory)
-            may_go.set()
-            for child in children:
-                child.join()
-
-        assert len(shared) <= alone
-        assert together < 2 * alone  # not five times
-
-    def test_it_stays_when_the_memory_is_given_back(self) -> None:
-        with PeakMemory() as memory:
-            block = filled(64 * MB)
-            most = peak(memory)
-            del block
-
-        assert peak(memory) >= most
+    assert 56 * MB < after - before < 80 * MB
 
 
 def test_a_file_of_several_names_counts_once(tmp_path: Path) -> None:
