@@ -224,7 +224,8 @@ def main() -> None:
         commands = [words for helps in COMMANDS.values() for words in helps]
         typed = in_full(without_settings(sys.argv[1:], leading=True), _GROUPS, commands)
         status = app(typed, prog_name="corpusmill", standalone_mode=False)
-        print(end="", flush=True)
+        if sys.stdout is not None:
+            sys.stdout.flush()
         sys.exit(status)
     except BrokenPipeError:  # whoever read the output has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

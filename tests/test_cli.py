@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from answers import Corpusmill, RecipeIn, Typed, only_line
-from conftest import environment
 
 from pipeline_assets.cli import _GROUPS, COMMANDS
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
@@ -42,7 +41,7 @@ def test_a_reader_of_the_output_that_ends_early_is_no_error(words: str, tmp_path
     with open(writer, "wb") as closed:
         result = subprocess.run(
             [sys.executable, "-m", "pipeline_assets", *words.split()],
-            env=environment({"CORPUSMILL_DATA": str(tmp_path)}), stdout=closed, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "CORPUSMILL_DATA": str(tmp_path)}, stdout=closed, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
     assert (result.returncode, result.stderr) == (1, "")
