@@ -138,7 +138,9 @@ def test_what_a_job_makes_lies_in_the_folder_once_it_is_collected(place: Place) 
 
 
 def test_a_poll_comes_back_in_time_though_nothing_is_done(place: Place) -> None:
-    ref = place.launcher.submit(place.job("a"))
+    job = place.job("a")
+    ref = place.launcher.submit(job)
+    wait_for(lambda: pids_of(job))
 
     assert place.launcher.poll([ref], 0.01) == {ref: JobState.RUNNING}
 
@@ -197,7 +199,9 @@ def test_refs_of_two_launchers_are_never_the_same(
     refs = []
     for name in ("a", "b"):
         with start(folder) as place:
-            refs.append(place.launcher.submit(place.job(name, "write")))
+            job = place.job(name)
+            refs.append(place.launcher.submit(job))
+            wait_for(lambda job=job: pids_of(job))  # a worker that has just begun doesn't listen yet
 
     assert refs[0] != refs[1]
 
