@@ -3,7 +3,6 @@ asked of scores and said of them; and the gap between two models on the rows tha
 need no common tokenizer.
 """
 
-import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,6 @@ from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.files import rank
 
 SCORES_FILE = "scores.parquet"
 _TABLE: Mapping[str, tuple[pa.DataType, str]] = {
@@ -204,10 +202,8 @@ def scores_are_sure(scores: Artifact) -> Verdict:
     )
 
 
-_SEED = "corpusmill/score_gap/1"
-_RESAMPLES, _QUANTA = 1000, 1 << 16
-_ROWS_AT_A_TIME = 2048  # each with a weight in each resample: 16 MiB
-_DIGITS = 9  # of an interval: sums over resamples differ in the last digits between machines
+_STANDARD_ERRORS = 1.96  # on either side of a 95 % interval
+_DIGITS = 6  # of an interval: squares of equal changes cancel out to eight digits
 _NUMBERS = {"nll_sum": pa.float64(), "completion_bytes": pa.int64()}
 _SCHEMA = pa.schema({"id": pa.large_string(), **_NUMBERS, "meta_domain": pa.string()})
 _HEAD = ["", "rows", "bytes", "first", "second", "gap", "95 % interval", "second better"]
@@ -220,7 +216,7 @@ class Gap(msgspec.Struct, frozen=True):
         rows, bytes: rows, and UTF-8 bytes of their completions.
         first, second: bits per byte of each model over all of them; None without bytes.
         gap: second - first; below 0 the second model is better.
-        low, high: 95 % interval of the gap, by resampling rows; None below two rows, of which no spread can be told.
+        low, high: 95 % interval of the gap, by the spread of rows; None below two rows, of which no spread can be told.
         second_better: share of rows where the second model's is lower; None without rows.
     """
 
@@ -273,34 +269,37 @@ class _Sums:
 
     Attributes:
         figures: rows, bytes, nats of the first model and of the second, rows where the second is better.
-        resampled: shape (resamples, 2): nats of the second less those of the first, and bytes, in each resample.
+        squares: of the nats of the second less those of the first, of these by bytes, of bytes.
     """
 
     figures: NDArray[np.float64]
-    resampled: NDArray[np.float64]
+    squares: NDArray[np.float64]
 
     def __add__(self, other: "_Sums") -> "_Sums":
-        return _Sums(self.figures + other.figures, self.resampled + other.resampled)
+        return _Sums(self.figures + other.figures, self.squares + other.squares)
 
     def told(self) -> Gap:
         rows, size, *nats, better = self.figures.tolist()
-        first, second = (one / math.log(2) / size if size else None for one in nats)
-        low, high = None, None
-        change, sizes = self.resampled[self.resampled[:, 1] > 0].T
-        if rows > 1 and len(sizes):
-            low, high = np.quantile(change / sizes / math.log(2), (0.025, 0.975)).round(_DIGITS).tolist()
-        gap = None if first is None or second is None else second - first
-        return Gap(int(rows), int(size), first, second, gap, low, high, better / rows if rows else None)
+        if not size:
+            return Gap(int(rows), 0, None, None, None, None, None, better / rows if rows else None)
+        first, second = (one / math.log(2) / size for one in nats)
+        gap, low, high = second - first, None, None
+        if rows > 1:
+            # The standard error of a ratio of sums, to first order: the spread of what each row is off the common rate.
+            rate = (nats[1] - nats[0]) / size
+            spread = max(float(self.squares @ [1, -2 * rate, rate * rate]), 0.0)
+            error = math.sqrt(spread * rows / (rows - 1)) / math.log(2) / size
+            low, high = (round(gap + side * _STANDARD_ERRORS * error, _DIGITS) for side in (-1, 1))
+        return Gap(int(rows), int(size), first, second, gap, low, high, better / rows)
 
 
-_NOTHING = _Sums(np.zeros(5), np.zeros((_RESAMPLES, 2)))
+_NOTHING = _Sums(np.zeros(5), np.zeros(3))
 
 
 def score_gap(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) -> ScoreGap:
     """Both models on the rows that both scored, joined by split and id. The scores of one split are held at a time.
 
-    Intervals are of a Poisson bootstrap over rows with a fixed seed: in each of 1,000 resamples a row counts as often
-    as a draw from Poisson(1) says, the same for both models. What a split and domain come to doesn't depend on others.
+    Intervals are of the gap's standard error, which is that of a ratio of sums over rows, paired by row.
 
     Raises:
         InputError: a pool has fewer rows than were scored.
@@ -309,7 +308,7 @@ def score_gap(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) -> Sc
     splits, domains, left_out = dict[str, _Sums](), dict[str, _Sums](), dict[str, dict[str, int]]()
     for name in dict.fromkeys([*of_first, *of_second]):
         splits[name] = _NOTHING
-        by_domain, left_out[name] = _compared(name, _scores(of_first.get(name)), _scores(of_second.get(name)))
+        by_domain, left_out[name] = _compared(_scores(of_first.get(name)), _scores(of_second.get(name)))
         for domain, sums in by_domain.items():
             splits[name] += sums
             domains[domain] = domains.get(domain, _NOTHING) + sums
@@ -327,8 +326,8 @@ def _scores(split: ScoredSplit | None) -> pa.Table:
     return pa.concat_tables(found)
 
 
-def _compared(split: str, first: pa.Table, second: pa.Table) -> tuple[dict[str, _Sums], dict[str, int]]:
-    """Sums over the rows of a split that both scored, by the domain in the first one's pools; rows in none."""
+def _compared(first: pa.Table, second: pa.Table) -> tuple[dict[str, _Sums], dict[str, int]]:
+    """Sums over the rows that both scored, by the domain in the first one's pools; rows in none."""
     import pyarrow.compute as pc
 
     found = pc.index_in(first["id"], value_set=second["id"]).combine_chunks()
@@ -340,26 +339,15 @@ def _compared(split: str, first: pa.Table, second: pa.Table) -> tuple[dict[str, 
     left_out = {**alone, "other_bytes": len(shared) - int(is_equal.sum())}
     rows = np.stack([bytes_of_second, numbers(shared["nll_sum"]), nats_of_second], axis=1)[is_equal]
     domains = [one or UNKNOWN for one in shared["meta_domain"].filter(mask(is_equal)).to_pylist()]
-    return {name: _sums(rows[own], split, name) for name, own in places_by_name(domains).items()}, left_out
+    return {name: _sums(rows[own]) for name, own in places_by_name(domains).items()}, left_out
 
 
-def _sums(rows: NDArray[np.float64], split: str, domain: str) -> _Sums:
+def _sums(rows: NDArray[np.float64]) -> _Sums:
     """
     Args:
         rows: bytes, nats of the first model and of the second; shape (rows, 3).
     """
     sizes, first, second = rows.T
-    pairs, resampled = np.stack([second - first, sizes], axis=1), np.zeros((_RESAMPLES, 2))
-    draws = np.random.default_rng(int.from_bytes(rank(_SEED, split, domain)))
-    for start in range(0, len(pairs), _ROWS_AT_A_TIME):
-        some = pairs[start : start + _ROWS_AT_A_TIME]
-        resampled += _weights()[draws.integers(0, _QUANTA, (_RESAMPLES, len(some)), np.uint16)] @ some
+    change = second - first
     figures = np.array([len(rows), *rows.sum(axis=0), np.count_nonzero(second < first)])
-    return _Sums(figures, resampled)
-
-
-@functools.cache
-def _weights() -> NDArray[np.float64]:
-    """Draws from Poisson(1) by equally likely 16 bits, several times faster than one after the other."""
-    up_to = np.cumsum([math.exp(-1) / math.factorial(count) for count in range(10)])
-    return np.searchsorted(up_to, (np.arange(_QUANTA) + 0.5) / _QUANTA).astype(np.float64)
+    return _Sums(figures, np.array([change @ change, change @ sizes, sizes @ sizes]))
