@@ -5,15 +5,14 @@
     CANDIDATE_DATASET_ID=me/pools modal run modal_jobs/nll_scoring.py
 
 CORPUSMILL_MODAL_* say what containers are asked for, see `modal_settings`. `fetch` alone reads from the hub. Modal
-gives an interrupted input to another container, whatever `retries` says; there it goes on by its journal. Containers
-have pinned packages and, of corpusmill, the files that scoring imports, no others.
+gives an interrupted input to another container, whatever `retries` says, which scores that shard anew. Containers have
+pinned packages and, of corpusmill, the files that scoring imports, no others.
 """
 
 import contextlib
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from modulefinder import ModuleFinder
 from pathlib import Path
@@ -32,7 +31,6 @@ except InputError as error:
 _MOUNT = Path(os.environ.get("CORPUSMILL_MODAL_MOUNT", "/corpusmill"))
 FILES_FOLDER, SCORES_FOLDER = _MOUNT / "files", _MOUNT / "scores"
 _MODULES = "pipeline_assets.corpus.scoring.remote_shard", ModalSettings.__module__
-_BETWEEN_COMMITS_S = 5.0
 _PROJECT = Path(__file__).parents[1]
 _OURS = "pipeline_assets"
 _CONSTRAINTS = "/constraints.txt"
@@ -69,7 +67,7 @@ def image_of(modules: Sequence[str], more: Sequence[str] = ()) -> modal.Image:
     """An image in which some modules of this project can be imported.
 
     Args:
-        more: packages beside `PACKAGES`, such as kernels that a model's attention or experts take.
+        more: packages beside `PACKAGES`, such as those that quantised weights take.
     """
     from pipeline_assets.corpus.spine.shipped import shipped_path  # not in the image, so not at module level
 
@@ -173,7 +171,7 @@ def score(asked: str) -> str:
             if not is_fetched(wanted, FILES_FOLDER):
                 files.reload()  # refused while a file is open, as weights may be
         try:
-            receipt = score_remote(wanted, FILES_FOLDER, SCORES_FOLDER, now_and_then(lambda: _commit(scores)))
+            receipt = score_remote(wanted, FILES_FOLDER, SCORES_FOLDER)
         finally:  # preemption, which interrupts, too
             _commit(scores)
     return receipt.to_bytes().decode()
@@ -183,19 +181,6 @@ def _commit(volume: modal.Volume) -> None:
     """From now on others see what was written, and it outlives this container."""
     if not modal.is_local():
         volume.commit()
-
-
-def now_and_then(act: Callable[[], None]) -> Callable[[], None]:
-    """The same, done only where some seconds have gone by since it was: a GPU waits for a commit."""
-    done = time.monotonic()
-
-    def act_if_due() -> None:
-        nonlocal done
-        if time.monotonic() - done >= _BETWEEN_COMMITS_S:
-            act()
-            done = time.monotonic()
-
-    return act_if_due
 
 
 def batch_tokens(variables: Mapping[str, str]) -> str:

@@ -44,7 +44,7 @@ _TOLD: tuple[tuple[tuple[type[Exception], ...], type[InputError], str, str], ...
     ((failed.ResourceExhaustedError,), TransientError, "Modal's quota is used up",
      f"ask Modal for more, or set a lower {variable('places')}"),
     ((failed.FunctionTimeoutError,), RetryableError, "it ran longer than it may",
-     f"lower `shard_rows`, or deploy the app again with a larger {variable('timeout_s')}"),
+     f"lower {bare('scoring.shard_rows')}, or deploy the app again with a larger {variable('timeout_s')}"),
     ((failed.InternalFailure,), RetryableError, "Modal took its machine away", _GOES_ON),
     ((failed.RemoteError,), RetryableError, "its container ended", _LOG),
     ((failed.InvalidError, failed.VersionError, failed.ExecutionError), UsageError, "Modal refuses", _DEPLOY),
@@ -83,7 +83,8 @@ class OnModal:
             of_split, left = self._remaining(work, finished)
             tokens, shards = tokens + of_split, shards + left
             yield f"{work.split}: {self.settings.words(of_split, left)}"
-            refusals += [self._refusal(work) or self.settings.refusal(work.split, of_split, left, spent)]
+            rows = min(left * work.recipe.shard_rows, work.rows)
+            refusals += [self._refusal(work) or self.settings.refusal(work.split, of_split, left, rows, spent)]
             spent += self.settings.cost(of_split / self.settings.tokens_per_s) or 0.0
         if len(works) > 1:
             yield f"all: {self.settings.words(tokens, shards)}"
@@ -160,7 +161,7 @@ class _ModalLauncher:
         Raises:
             InputError: from the hub, as Modal sees it.
         """
-        asked = fetch_asked(self.work, self.place.settings.kernels.split())
+        asked = fetch_asked(self.work)
         digest, outcome = sha256_of(asked), None
         while outcome is None:
             called = folder.receipt(_FETCH, _FETCH)
@@ -180,7 +181,7 @@ class _ModalLauncher:
     def submit(self, job: ScoreJob) -> str:
         settings, salt = self.place.settings, {"salt": self.place.salt} if self.place.salt else {}
         gpu = None if settings.gpu == NO_GPU else settings.gpu
-        ref = self._spawn("score", {**shard_asked(self.work, job, gpu, settings.kernels.split()), **salt})
+        ref = self._spawn("score", {**shard_asked(self.work, job, gpu), **salt})
         self._calls.append(ref)
         self.place.tag(self.work.split, " ".join(self._calls[-self.places :]))
         return ref

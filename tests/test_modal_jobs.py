@@ -36,16 +36,6 @@ def test_errors_of_the_system_arrive_as_lines_and_no_others_are_taken_for_silenc
     assert not isinstance(found.value, InputError)
 
 
-def test_what_costs_time_is_done_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, done = iter([0.0, 1.0, 5.0, 5.0, 9.0, 10.5, 10.5]), []
-    monkeypatch.setattr(nll_scoring.time, "monotonic", lambda: next(clock))
-    act = nll_scoring.now_and_then(lambda: done.append(1))
-
-    counts = [(act(), len(done))[1] for _ in range(4)]
-
-    assert counts == [0, 1, 1, 2]
-
-
 def typed(monkeypatch: pytest.MonkeyPatch, **variables: str) -> list[str]:
     """What `modal run` types, with a few variables set."""
     for name in nll_scoring._KNOBS:

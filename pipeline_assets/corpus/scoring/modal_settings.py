@@ -14,6 +14,7 @@ _PREFIX = "CORPUSMILL_MODAL_"
 _OF_THE_APP = "PACKAGES", "MOUNT"  # which it reads itself
 _BYTES_A_TOKEN = 4  # of o200k in English
 _SPARE = 3  # times as long as planned that a shard may take
+_MOST_LOST_S = 300  # of work that a call loses when its container is taken away
 
 
 class ModalSettings(pydantic.BaseModel):
@@ -25,7 +26,6 @@ class ModalSettings(pydantic.BaseModel):
         gpu: the model of a GPU: H100! is never given as an H200, which H100 may be; `none` scores on a CPU.
         gpus, cpu, memory_gib: of a container; `cpu` are physical cores.
         secret: that holds HF_TOKEN, for files that need one; empty for none.
-        kernels: of a hub, that a model takes: each `owner/name@commit`, with spaces between.
         timeout_s: of a shard, loading the model included.
         startup_s: of a container, its image included.
         scaledown_s: that a container waits for another shard.
@@ -48,7 +48,6 @@ class ModalSettings(pydantic.BaseModel):
     memory_gib: float = pydantic.Field(64, gt=0)
     region: str | None = None
     secret: str = ""
-    kernels: str = pydantic.Field("", pattern=r"^(\s*[\w.-]+/[\w.-]+@[0-9a-f]{40})*\s*$")
     timeout_s: int = pydantic.Field(3600, ge=10, le=86_400)
     startup_s: int = pydantic.Field(1800, ge=10, le=86_400)
     scaledown_s: int = pydantic.Field(60, ge=2, le=3600)
@@ -71,6 +70,9 @@ class ModalSettings(pydantic.BaseModel):
         Raises:
             UsageError: one can't be used; names the variable.
         """
+        if f"{_PREFIX}KERNELS" in variables:
+            fix = f"unset it, and for quantised weights set {bare('scoring.dequantise')}"
+            raise UsageError("no kernels are fetched from a hub any more", f"{_PREFIX}KERNELS", fix)
         known = [*map(variable, cls.model_fields), *(_PREFIX + name for name in _OF_THE_APP)]
         unknown = [name for name in variables if name.startswith(_PREFIX) and name not in known]
         if unknown:
@@ -121,10 +123,11 @@ class ModalSettings(pydantic.BaseModel):
             ", ".join(f"{name} {value}" for name, value in said) or "all by default"
         )
 
-    def refusal(self, split: str, tokens: int, shards: int, spent: float = 0.0) -> UsageError | None:
-        """Return the reason not to begin a split: a limit on costs, or a shard that may not end in time.
+    def refusal(self, split: str, tokens: int, shards: int, rows: int, spent: float = 0.0) -> UsageError | None:
+        """Return the reason not to begin a split: a limit on costs, or shards that lose too much when cut off.
 
         Args:
+            tokens, shards, rows: Left to score.
             spent: Cost of the splits that the command began before this one.
         """
         seconds = tokens / self.tokens_per_s
@@ -143,10 +146,12 @@ class ModalSettings(pydantic.BaseModel):
             what = total if before else f"it would cost about {money(cost)}"
             fix = f"score fewer rows ({bare('scoring.max_rows')}), or raise {option} ({variable(name)})"
             return UsageError(f"{what}, and {option} is {money(limit)}", split, fix)
-        if _SPARE * of_shard > self.timeout_s:
-            what = f"a shard is thought to take {of_shard:,.0f} s, and is ended after {self.timeout_s:,} s"
-            fix = f"deploy the app again with {variable('timeout_s')} at {_SPARE * of_shard:,.0f} or more"
-            return UsageError(what, split, f"{fix}, or lower `shard_rows` in the recipe")
+        most = min(_MOST_LOST_S, self.timeout_s / _SPARE)
+        if of_shard > most:
+            what = f"a shard is thought to take {of_shard:,.0f} s, and may take {most:,.0f} s"
+            why = "a call that is cut off loses it" if most == _MOST_LOST_S else f"{variable('timeout_s')} ends it"
+            fewer = f"{bare('scoring.shard_rows')} to {max(int(rows * most / seconds), 1)} or less"
+            return UsageError(f"{what}, since {why}", split, f"set {fewer}")
         return None
 
 

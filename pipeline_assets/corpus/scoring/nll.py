@@ -8,16 +8,13 @@ Gimelshein 2018, "Online normalizer calculation for softmax"), so that blocks st
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
-
-if TYPE_CHECKING:
-    from pipeline_assets.corpus.scoring.remote_shard import BatchJournal
 
 PADDING = 0.05  # of a padded batch at most
 _HAS_FLOAT32_SUMS = hasattr(torch.ops.aten.mm, "dtype")  # out_dtype, from torch 2.10 on
@@ -188,11 +185,7 @@ class Scored:
 
 @torch.inference_mode()
 def score_rows(
-    model: LanguageModel,
-    rows: Sequence[TokenRow],
-    batch_tokens: int,
-    batch_rows: int | None = None,
-    journal: "BatchJournal | None" = None,
+    model: LanguageModel, rows: Sequence[TokenRow], batch_tokens: int, batch_rows: int | None = None
 ) -> Scored:
     """The NLL of each row.
 
@@ -201,7 +194,6 @@ def score_rows(
     Args:
         batch_tokens: of a batch at most, padding included; a longer row is alone.
         batch_rows: of a batch at most; None for any number.
-        journal: of equal rows, model and arguments; batches that are in it are not worked out again.
     """
     lengths = np.array([len(row.ids) for row in rows], np.int64)
     plan, batch_rows = packed if model.is_packed else padded, 1 if model.is_alone else batch_rows
@@ -211,8 +203,7 @@ def score_rows(
     while waiting:
         batch = waiting.pop()
         try:
-            known = None if journal is None else journal.known(batch.rows)
-            sums: Sequence[float | None] = _sums(model, rows, batch) if known is None else known
+            sums: Sequence[float | None] = _sums(model, rows, batch)
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
             if len(batch.rows) > 1:
@@ -220,8 +211,6 @@ def score_rows(
                 halved += 1
                 continue
             sums = [None]
-        if journal is not None and known is None:
-            journal.add(batch.rows, sums)
         for row, nll_sum in zip(batch.rows, sums, strict=True):
             found[row] = RowNll(nll_sum, number, len(batch.rows), batch.tokens)
         number += 1

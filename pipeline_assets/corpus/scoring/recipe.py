@@ -37,7 +37,7 @@ class ScoringRecipe(RecipePart):
         tokenizer: `model` for the one that lies with it.
         max_length: tokens of a row; what is beyond is cut off. By default as many as the model's config says.
         batch_tokens: that go through the model at once, padding included; a longer row is alone.
-        shard_rows: rows of a score shard, after which a killed build goes on.
+        shard_rows: rows of a score shard, after which a killed build or a preempted call goes on.
         max_rows: of a split, chosen by a hash of their ids; None for all.
         rescored: rows of a split that are scored again in batches of other sizes, to say how sure scores are.
     """
@@ -53,7 +53,7 @@ class ScoringRecipe(RecipePart):
     )
     max_length: Annotated[int | None, Option("Tokens of a row; its end is cut off.")] = pydantic.Field(None, ge=2)
     batch_tokens: Annotated[int, Option("Tokens that go through the model at once.")] = pydantic.Field(8192, ge=1)
-    shard_rows: int = pydantic.Field(512, ge=1)
+    shard_rows: Annotated[int, Option("Rows of a shard, which is lost when it is cut off.")] = pydantic.Field(512, ge=1)
     max_rows: Annotated[int | None, Option("Rows of a split at most, from all over it.", "max-records")] = (
         pydantic.Field(None, ge=1)
     )

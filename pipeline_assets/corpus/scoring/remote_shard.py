@@ -1,19 +1,16 @@
 """A score shard on another machine, between two folders that outlive it: files of hubs, and scores.
 
 What is asked is JSON. The sha256 of what decides the scores names what is made: `SPLIT/DIGEST.parquet`, with a receipt
-beside it, or, until it is done, a journal of its batches. Whoever asks again gets what is there, so that a machine that
-is taken away costs one batch.
+beside it. Whoever asks again gets what is there: a machine that is taken away costs the shard that it had in hand.
 """
 
 import functools
 import json
-import os
 import tempfile
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.scoring.launcher import FilesOfHub, ScoreJob, ScoreWork
@@ -27,75 +24,9 @@ from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import WHOLE
 
 Asked = dict[str, Any]
-_MOST_BEGINNINGS = 3  # without a batch between them
+_MOST_BEGINNINGS = 3  # of a shard that is not done
 _OF_A_SPLIT = {"max_rows", "shard_rows", "rescored"}  # keys that choose rows, and change no score
 _DEPLOY = "deploy the app again, from the same version of corpusmill"
-
-
-class BatchJournal:
-    """The batches of a score shard that are done: a file to which a line is added for each, and for each time that
-    somebody begins. What goes on after a machine was taken away loses the batch that it had in hand, and no other.
-
-    Each line has the CRC-32 of what it says before it. A line that is torn or damaged ends what the file says: it is
-    cut off there, and goes on.
-
-    Attributes:
-        begun: how often somebody began since the last batch was done, this time included.
-    """
-
-    def __init__(self, path: Path, saved: Callable[[], None]) -> None:
-        """
-        Args:
-            saved: called after each batch, when its line is in the file: what else it takes to keep it.
-        """
-        self._path, self._saved = path, saved
-        self._found: dict[tuple[int, ...], list[float | None]] = {}
-        self.begun = 1
-        durable.make_folder(path.parent)
-        data = path.read_bytes() if path.exists() else b""
-        good = 0
-        for line in data.splitlines(keepends=True):
-            said = _said(line)
-            if said is None:
-                break
-            good += len(line)
-            if "rows" in said:
-                self._found[tuple(said["rows"])] = said["nll_sums"]
-            self.begun = said["begun"] + 1 if "begun" in said else 1
-        # Two may write it, if one was forgotten.
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.ftruncate(self._descriptor, good)
-        self._add({"begun": self.begun})
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
-
-    def known(self, rows: Sequence[int]) -> list[float | None] | None:
-        """The sums of a batch of these rows, if it was done before."""
-        return self._found.get(tuple(rows))
-
-    def add(self, rows: Sequence[int], nll_sums: Sequence[float | None]) -> None:
-        """A batch is done."""
-        self._add({"rows": list(rows), "nll_sums": list(nll_sums)})
-
-    def count_anew(self) -> None:
-        """Forgets how often somebody began."""
-        self._add({"begun": 0})
-
-    def _add(self, said: dict[str, Any]) -> None:
-        text = json.dumps(said).encode()
-        durable.append(self._descriptor, self._path, b"%08x %b\n" % (zlib.crc32(text), text))
-        durable.fsync(self._descriptor, self._path)
-        self._saved()
-
-
-def _said(line: bytes) -> dict[str, Any] | None:
-    crc, _, text = line.removesuffix(b"\n").partition(b" ")
-    is_whole = line.endswith(b"\n") and crc == b"%08x" % zlib.crc32(text)
-    return dict(json.loads(text)) if is_whole else None
 
 
 def files_asked(files: FilesOfHub) -> Asked:
@@ -104,26 +35,17 @@ def files_asked(files: FilesOfHub) -> Asked:
     return {"name": files.name, "revision": files.revision, "files": listed}
 
 
-def fetch_asked(work: ScoreWork, kernels: Sequence[str]) -> Asked:
-    """All that the shards of a split read.
-
-    Args:
-        kernels: that a model takes from a hub, each `owner/name@commit`.
-    """
+def fetch_asked(work: ScoreWork) -> Asked:
+    """All that the shards of a split read."""
     assert work.pools is not None and work.model is not None
-    return {
-        "pools": files_asked(work.pools),
-        "models": {work.model_digest: files_asked(work.model)}
-        | {one: dict(zip(("name", "revision"), one.split("@"), strict=True)) for one in kernels},
-    }
+    return {"pools": files_asked(work.pools), "models": {work.model_digest: files_asked(work.model)}}
 
 
-def shard_asked(work: ScoreWork, job: ScoreJob, gpu: str | None, kernels: Sequence[str] = ()) -> Asked:
+def shard_asked(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Asked:
     """A shard that is to be scored.
 
     Args:
         gpu: its model, such as H100, H100! or A100-80GB; None for no GPU.
-        kernels: as of `fetch_asked`.
     """
     assert work.pools is not None
     recipe = {name: value for name, value in work.recipe.content().items() if name not in _OF_A_SPLIT}
@@ -131,7 +53,6 @@ def shard_asked(work: ScoreWork, job: ScoreJob, gpu: str | None, kernels: Sequen
         "stage": vars(SCORES_STAGE),
         "split": work.split,
         "model": work.model_digest,
-        "kernels": list(kernels),
         "recipe": recipe,
         "gpu": gpu,
         "pools": files_asked(replace(work.pools, files={job.pool_file: work.pools.files[job.pool_file]})),
@@ -150,9 +71,6 @@ def fetch_files(asked: Asked, hub: HubFiles) -> None:
     """
     _fetch(asked["pools"], hub)
     for key, model in asked["models"].items():
-        if "files" not in model:
-            listed = hub.of_models().list_files(model["name"], model["revision"])
-            model = {**model, "files": [[file.path, file.size, file.digest] for file in listed]}
         _fetch(model, hub.of_models())
         durable.write_durably(_listed(key, hub.cache), json.dumps(model).encode())
 
@@ -166,20 +84,19 @@ def is_fetched(asked: Asked, files: Path) -> bool:
     """Whether what a shard reads is there."""
     pools, [entry] = asked["pools"], asked["pools"]["files"]
     missing = HubFiles(files).bytes_missing(pools["name"], HubFile(*entry), 0, entry[1])
-    return not missing and all(_listed(key, files).exists() for key in (asked["model"], *asked["kernels"]))
+    return not missing and _listed(asked["model"], files).exists()
 
 
 def _listed(model: str, files: Path) -> Path:
-    """What says which files a model has, or a kernel; it is there when they are."""
+    """What says which files a model has; it is there when they are."""
     return files / f"model-{sha256_of(model).rpartition(':')[2]}.json"
 
 
-def score_remote(asked: Asked, files: Path, scores: Path, saved: Callable[[], None]) -> Receipt:
+def score_remote(asked: Asked, files: Path, scores: Path) -> Receipt:
     """A shard of scores, in the folder `scores`: its receipt, whose path is below that.
 
     Args:
         files: where `fetch_files` put them.
-        saved: called when what was written is to be kept from now on.
     Raises:
         UsageError: it was asked by another version, or runs on another GPU.
         RetryableError: the files aren't there; or as `kept`.
@@ -193,59 +110,54 @@ def score_remote(asked: Asked, files: Path, scores: Path, saved: Callable[[], No
         fix = f"{_DEPLOY}, and set CORPUSMILL_MODAL_GPU alike; H100! keeps Modal from giving an H200"
         raise UsageError(f"it runs on {means['device']}, and not on {asked['gpu']}", bare("scoring.device"), fix)
 
-    def make(folder: BuildFolder, journal: BatchJournal) -> Receipt:
+    def make(folder: BuildFolder) -> Receipt:
         pools, [entry] = asked["pools"], asked["pools"]["files"]
         pool = _there(HubFiles(files), pools["name"], pools["revision"], HubFile(*entry))
         job = ScoreJob(asked["name"], asked["pool_file"], pool, tuple(asked["rows"]), asked["batch_rows"])
-        if asked["kernels"]:
-            linked = (f"{key.partition('@')[0]}={_linked(key, files)[1]}" for key in asked["kernels"])
-            os.environ["LOCAL_KERNELS"] = ":".join(linked)
         name, weights = _linked(asked["model"], files)
         try:
-            return score_shard(job, WHOLE, folder, Scorer(asked["model"], recipe, weights), journal)
+            return score_shard(job, WHOLE, folder, Scorer(asked["model"], recipe, weights))
         except InputError as error:
             error.move(str(weights), name)
             raise
 
-    return kept(asked, scores, saved, make, means)
+    return kept(asked, scores, make, means)
 
 
 def kept(
-    asked: Asked,
-    scores: Path,
-    saved: Callable[[], None],
-    make: Callable[[BuildFolder, BatchJournal], Receipt],
-    means: Mapping[str, str] | None = None,
+    asked: Asked, scores: Path, make: Callable[[BuildFolder], Receipt], means: Mapping[str, str] | None = None
 ) -> Receipt:
     """What was made of this before, else what is made of it now: one file, by its digest, with a receipt beside it.
 
     Args:
-        make: its receipt, of one file in a folder; goes on by the journal.
+        make: its receipt, of one file in a folder.
         means: by which it is made.
     Raises:
-        RetryableError: whoever began it ended, three times, before a batch was done. The next one may try again.
+        RetryableError: whoever began it ended, three times, before it was done. The next one may try again.
     """
     [[_, _, pool]] = asked["pools"]["files"]  # not the commit that has it: the same rows are paid for once
     digest = sha256_of({**asked, "pools": pool, "means": means}).rpartition(":")[2]
     name = f"{asked['split']}/{digest}.parquet"
     made = scores / name
-    receipt_file, journal_file = (made.with_suffix(suffix) for suffix in (".json", ".journal"))
+    receipt_file, begun_file = (made.with_suffix(suffix) for suffix in (".json", ".begun"))
     found = _finished(made, receipt_file)
     if found is not None:
         return found
-    with BatchJournal(journal_file, saved) as journal, tempfile.TemporaryDirectory() as scratch:
-        if journal.begun > _MOST_BEGINNINGS:
-            journal.count_anew()
-            what = f"it was begun {_MOST_BEGINNINGS} times, and ended before a batch was done"
-            fix = "look at the app's log; memory may be short: lower `batch_tokens`, or take another GPU"
-            raise RetryableError(what, f"shard {asked['name']} of {asked['split']}", fix)
-        receipt = make(BuildFolder(Path(scratch)), journal)
+    begun = begun_file.stat().st_size if begun_file.exists() else 0  # a byte for each time
+    if begun >= _MOST_BEGINNINGS:
+        durable.remove(begun_file)
+        what = f"it was begun {begun} times, and ended before it was done"
+        fix = "look at the app's log; memory may be short: lower `batch_tokens`, or take another GPU"
+        raise RetryableError(what, f"shard {asked['name']} of {asked['split']}", fix)
+    durable.make_folder(made.parent)
+    durable.write_durably(begun_file, b"." * (begun + 1))
+    with tempfile.TemporaryDirectory() as scratch:
+        receipt = make(BuildFolder(Path(scratch)))
         [file] = receipt.files
         durable.write_durably(made, Path(scratch, file.path).read_bytes())
     receipt = Receipt([replace(file, path=name)], receipt.counts, {**receipt.notes, "name": asked["name"]})
     durable.write_durably(receipt_file, receipt.to_bytes())
-    durable.remove(journal_file)
-    saved()
+    durable.remove(begun_file)
     return receipt
 
 
@@ -261,7 +173,7 @@ def _finished(made: Path, receipt: Path) -> Receipt | None:
 
 @functools.cache
 def _linked(model: str, files: Path) -> tuple[str, Path]:
-    """A model or a kernel, and a folder that has its files under their own names."""
+    """A model, and a folder that has its files under their own names."""
     listed = _listed(model, files)
     if not listed.exists():
         raise _not_fetched(model)

@@ -28,7 +28,6 @@ from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.nll import LanguageModel  # which loads torch
-    from pipeline_assets.corpus.scoring.remote_shard import BatchJournal
 
 NOT_FINITE = "not_finite"
 OUT_OF_MEMORY = "out_of_memory"
@@ -111,15 +110,12 @@ def _tokenizer_digest(scorer: Scorer) -> str:
     return f"sha256:{file_sha256(scorer.folder / token_rows.TOKENIZER_FILE) if is_own else VOCABULARY_SHA256}"
 
 
-def score_shard(
-    job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scorer, journal: "BatchJournal | None" = None
-) -> Receipt:
+def score_shard(job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scorer) -> Receipt:
     """A file of scores, without percentiles. Counts: `documents`, `tokens`, `completion_tokens`, `truncated`,
     `tokens_lost`, `encoded/<loss>`, `unscored/<reason>`, `batches`, `halved_batches` (they didn't fit into memory).
 
     Args:
         window: has no part in this: a shard is scored whole.
-        journal: of this job, where it may be cut off and taken up elsewhere.
     Raises:
         InputError, UsageError: as `model_of`.
     """
@@ -133,7 +129,7 @@ def score_shard(
         ids.append(str(row["id"]))
         encoded.append(token_rows.encode_row(row["text"], row["loss_mode"], row.get(LOSS_RULE), tokenizer, limit))
     rows = [one.tokens for one in encoded if isinstance(one, token_rows.EncodedRow)]
-    scored = score_rows(model, rows, recipe.batch_tokens, job.batch_rows, journal)
+    scored = score_rows(model, rows, recipe.batch_tokens, job.batch_rows)
     found = iter(scored.rows)
     lines = [
         {"id": row_id, "pool_file": job.pool_file, "pool_row": number, "tokenizer_digest": _tokenizer_digest(scorer)}

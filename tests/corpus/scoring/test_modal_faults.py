@@ -135,7 +135,7 @@ PRICED = {"gpu": "none", "cpu": 1, "cpu_price": 4, "timeout_s": 80_000}
 
 def of_cost(work: ScoreWork, cost: int, split: str) -> ScoreWork:
     """The work of a split that costs this much at the prices of PRICED."""
-    return replace(work, split=split, text_bytes=cost * 17_000 * 3600)
+    return replace(work, split=split, rows=20 * work.recipe.shard_rows, text_bytes=cost * 17_000 * 3600)
 
 
 def test_a_limit_on_costs_covers_all_splits_of_a_command(work: ScoreWork) -> None:
@@ -185,12 +185,22 @@ def gpu_work(work: ScoreWork) -> ScoreWork:
     return replace(work, recipe=work.recipe.model_copy(update={"device": "cuda", "dtype": "bfloat16"}))
 
 
-def test_a_shard_that_may_not_end_in_time_is_refused(work: ScoreWork, folder: BuildFolder) -> None:
-    long = replace(work, text_bytes=4 * 17_000 * 1300)
+@pytest.mark.parametrize(
+    ("timeout_s", "words"),
+    [
+        (3600, "300 s, since a call that is cut off loses it; set scoring.shard_rows to 6 or less"),
+        (750, "250 s, since CORPUSMILL_MODAL_TIMEOUT_S ends it; set scoring.shard_rows to 5 or less"),
+    ],
+)
+def test_a_shard_of_more_than_five_minutes_is_refused(work: ScoreWork, timeout_s: int, words: str) -> None:
+    place = OnModal(ModalSettings(gpu="none", timeout_s=timeout_s))
+    long = replace(work, text_bytes=4 * 17_000 * 480)
 
-    line = refusal(lambda: open_launcher(long, folder), UsageError)
+    line = refusal(lambda: list(place.words([long])), UsageError)
 
-    assert line.startswith("mine/train: a shard is thought to take 1,300 s, and is ended after 3,600 s; ")
+    assert line == f"mine/train: a shard is thought to take 480 s, and may take {words}"
+    fewer = replace(long, recipe=long.recipe.model_copy(update={"shard_rows": int(line.split()[-3])}))
+    assert len(list(place.words([fewer]))) == 2
 
 
 @pytest.mark.parametrize(
@@ -415,5 +425,7 @@ def test_cost_is_of_all_that_a_container_has() -> None:
 
 def test_a_setting_that_there_is_not_is_refused_with_the_nearest() -> None:
     line = refusal(lambda: ModalSettings.of({"CORPUSMILL_MODAL_PLACE": "4"}), UsageError)
+    gone = refusal(lambda: ModalSettings.of({"CORPUSMILL_MODAL_KERNELS": ""}), UsageError)
 
+    assert gone.endswith("unset it, and for quantised weights set scoring.dequantise")
     assert line == "CORPUSMILL_MODAL_PLACE: there is no such setting; did you mean CORPUSMILL_MODAL_PLACES?"

@@ -1,9 +1,9 @@
-"""A score shard on another machine: what is there is found, what is cut off goes on, what can't be done is refused."""
+"""A score shard on another machine: what is there is found, what is cut off is made anew, the rest is refused."""
 
+import itertools
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
+from crash_points import killed_at
 from refusals import refusal
 from tiny_scoring import rows_of, save_whole_model, scorer_of, write_pool
 
@@ -29,12 +30,14 @@ from pipeline_assets.corpus.scoring.remote_shard import (
     fetch_files,
     files_asked,
     is_fetched,
+    kept,
     score_remote,
     shard_asked,
 )
 from pipeline_assets.corpus.scoring.score_shard import score_shard
+from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import RetryableError, UsageError
-from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import WHOLE
 from resources.loopback_hub import LoopbackHub
 
@@ -55,8 +58,8 @@ class Far:
     scores: Path
     here: Path
 
-    def score(self, asked: Asked | None = None, saved: Callable[[], None] = lambda: None) -> bytes:
-        receipt = score_remote(asked or self.asked, self.files, self.scores, saved)
+    def score(self, asked: Asked | None = None) -> bytes:
+        receipt = score_remote(asked or self.asked, self.files, self.scores)
         return (self.scores / receipt.files[0].path).read_bytes()
 
     def left(self) -> list[str]:
@@ -171,36 +174,41 @@ def cut_off(act: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_a_machine_that_is_taken_away_costs_a_batch(far: Far, expected: bytes, batches: Callable[[], int]) -> None:
-    """It goes whenever a batch was written down, and once in the middle of each."""
-    whole = replace(far, scores=far.scores.with_name("whole"))
-    whole.score()
-    needed, kills = batches(), 0
+def test_a_machine_that_is_taken_away_costs_a_shard(far: Far, expected: bytes) -> None:
     original = nll._sums
 
     def die_in_a_batch(*arguments: object) -> list[float]:
         original(*arguments)
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError
+        os._exit(9)
 
-    for _ in range(needed):
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(nll, "_sums", die_in_a_batch)
-            kills += cut_off(far.score) == -signal.SIGKILL
-        count = iter([None, None])  # its beginning, then a batch
-        kills += cut_off(lambda: far.score(saved=lambda: next(count, True) and _die())) == -signal.SIGKILL  # noqa: B023
-    made = far.score()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(nll, "_sums", die_in_a_batch)
+        assert cut_off(far.score) == 9
 
-    assert made == expected
-    assert kills >= needed
-    assert batches() - needed <= needed + kills
+    assert far.score() == expected
+    assert far.left() == [".json", ".parquet"]
 
 
-def _die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def test_scores_are_whole_or_not_there_whenever_the_machine_goes(far: Far) -> None:
+    """It goes before each step on the disk, from the first to the last."""
+
+    def make(folder: BuildFolder) -> Receipt:
+        with DurableFile(folder.path("made")) as file:
+            file.write(b"scores")
+        return Receipt([OutputFile.plain("made", 1, file)], {})
+
+    for step in itertools.count(1):
+        scores = far.scores / str(step)
+        was_killed = killed_at(step, lambda: kept(far.asked, scores, make)) is not None  # noqa: B023
+
+        receipt = kept(far.asked, scores, make)
+        assert (scores / receipt.files[0].path).read_bytes() == b"scores"
+        if not was_killed:
+            break
+    assert step > 10
 
 
-def test_what_ends_again_and_again_before_a_batch_is_done_is_given_up(far: Far) -> None:
+def test_what_ends_again_and_again_before_it_is_done_is_given_up(far: Far) -> None:
     def never(*_: object) -> list[float]:
         os._exit(9)
 
@@ -211,25 +219,8 @@ def test_what_ends_again_and_again_before_a_batch_is_done_is_given_up(far: Far) 
 
     line = refusal(far.score, RetryableError)
 
-    assert line.startswith("shard 00000-000000000 of pools/train: it was begun 3 times, and ended before a batch was")
+    assert line.startswith("shard 00000-000000000 of pools/train: it was begun 3 times, and ended before it was done")
     far.score()  # who asks once more may try again
-
-
-@pytest.mark.parametrize("cut", [1, 7, 30])
-def test_a_torn_journal_says_what_is_whole_in_it(
-    far: Far, expected: bytes, batches: Callable[[], int], cut: int
-) -> None:
-    count = iter([None, None, None])  # its beginning, two batches
-    cut_off(lambda: far.score(saved=lambda: next(count, True) and _die()))
-    [journal] = far.scores.rglob("*.journal")
-    journal.write_bytes(journal.read_bytes()[:-cut])
-    before = batches()
-
-    assert far.score() == expected
-    whole = replace(far, scores=far.scores.with_name("whole"))
-    again = batches() - before
-    whole.score()
-    assert again < batches() - before - again
 
 
 def test_files_that_are_not_there_are_named(far: Far, tmp_path: Path) -> None:
@@ -268,7 +259,7 @@ import json, sys
 from pathlib import Path
 from pipeline_assets.corpus.scoring.remote_shard import score_remote
 import pipeline_assets.corpus.readers.hub_http
-score_remote(json.loads(Path("asked.json").read_text()), Path({str(far.files)!r}), Path("scores"), lambda: None)
+score_remote(json.loads(Path("asked.json").read_text()), Path({str(far.files)!r}), Path("scores"))
 print(*(module.__file__ for name, module in sys.modules.items() if name.split(".")[0] == "pipeline_assets"))
 """
     done = subprocess.run(

@@ -18,7 +18,7 @@ def score(asked: str) -> str:
     wanted = json.loads(asked)
     told, scores = Path(wanted["pools"]["name"]), Path(os.environ["CORPUSMILL_MODAL_MOUNT"]) / "scores"
     job = ScoreJob(wanted["name"], wanted["pool_file"], told / wanted["name"], tuple(wanted["rows"]))
-    receipt = kept(wanted, scores, lambda: None, lambda folder, _: do_as_told(job, WHOLE, folder))
+    receipt = kept(wanted, scores, lambda folder: do_as_told(job, WHOLE, folder))
     answer = (told / wanted["name"]).with_suffix(".answer")
     if answer.exists():
         fields = json.loads(answer.read_text())
