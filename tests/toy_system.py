@@ -1,17 +1,17 @@
 """A system as a newcomer would write one: text files of a folder, and their lines in capitals with a mark."""
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from pipeline_assets.corpus.formats.compression import SUFFIX, read_line_blocks, write_rows
+from pipeline_assets.corpus.formats.compression import SUFFIX, write_rows
 from pipeline_assets.corpus.normalize.sources import pin_inputs
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of, folder_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, seals_files, seals_inputs
-from pipeline_assets.corpus.rows.store import Content, FileRows, Labels, Part, Row, Source
+from pipeline_assets.corpus.rows.file_rows import FileRows, RowSchema
+from pipeline_assets.corpus.rows.store import Labels
 from pipeline_assets.corpus.spine.engine import run_stage
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -63,34 +63,18 @@ def _build_loud(job: Job) -> BuildResult:
     return BuildResult([file for one in receipts for file in one.files], counts, {})
 
 
+class LoudRow(msgspec.Struct):
+    id: str
+    text: str
+    file: str
+    row: int
+    source: str = "toy"
+
+
 class LoudRows(FileRows):
     labels = Labels("loud", "loud", "line")
-    folder = "shards/"
+    schema = RowSchema("shards/", LoudRow, key=("id",), source="source", text="text", file="file", row="row")
     reads_sources = True
-
-    def _rows(self) -> Iterator[Mapping[str, Any]]:
-        for path in self.files:
-            for block in read_line_blocks(self.artifact.path(path)):
-                yield from map(msgspec.json.decode, block.splitlines())
-
-    def __iter__(self) -> Iterator[Content]:
-        return (Content(row["id"], row["text"].encode()) for row in self._rows())
-
-    def at(self, number: int) -> Row:
-        shard, place = self.place_of(number)
-        row = list(self._rows())[number]
-        return Row(number, (Part(row["id"], "toy", shard, place, row["text"]),))
-
-    def find(self, row_id: str) -> list[int]:
-        return [number for number, row in enumerate(self._rows()) if row["id"] == row_id]
-
-    def origin(self, part: Part) -> Source:
-        file, _, row = part.id.partition("#")
-        listing = self.listing(part.source)
-        return Source(file, (listing.row(file, int(row)),), listing.entry(file)["digest"], "unknown", "recipe")
-
-    def missing(self, row_id: str) -> tuple[str, str]:
-        return f"no line has the id {row_id!r}", "an id is FILE#LINE"
 
 
 RAW = Kind("toy/raw", StageVersion("toy_raw", 1), seals_inputs(pin_inputs), "Text files, by hash.", outside=folder_of)

@@ -157,11 +157,11 @@ def document_of(lineage: Lineage, member: Member) -> Document:
     Raises:
         InputError: that source is gone.
     """
-    from pipeline_assets.corpus.rows.documents import read_document  # which knows deduplicated rows
+    from pipeline_assets.corpus.rows.file_rows import read_line
 
     sources, _ = compared_inputs(member.corpus)
     source = lineage.locate(sources[member.decision.source])
-    return read_document(source, member.decision.shard, member.decision.row)
+    return read_line(source.path(member.decision.shard), member.decision.row, Document)
 
 
 def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:

@@ -7,7 +7,7 @@ a quarter of a second of every process.
 
 import functools
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -272,8 +272,10 @@ def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
         return file.read(columns)
 
 
-def row_of_file(path: Path, row: int, columns: Sequence[str]) -> dict[str, Any]:
-    """Some columns of a row of a Parquet file, read from its row group alone. Raises InputError where it has fewer."""
+def row_of_file(path: Path, row: int, columns: Sequence[str] | None = None) -> dict[str, Any]:
+    """A row of a Parquet file, or some of its columns, read from its row group alone. Raises InputError where it has
+    fewer.
+    """
     first_row = 0
     with open_parquet(path) as file:
         for group in range(file.num_row_groups):
@@ -284,6 +286,19 @@ def row_of_file(path: Path, row: int, columns: Sequence[str]) -> dict[str, Any]:
                 return dict(found)
             first_row += rows
     raise InputError(f"it has {first_row:,} rows, none is row {row:,}", path, "run `corpusmill verify` on its folder")
+
+
+def rows_with(path: Path, column: str, texts: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Rows that have one of some texts in a column, in order; a row group is in memory at a time."""
+    import pyarrow.compute as pc
+
+    wanted = strings(sorted(texts))
+    with open_parquet(path) as file:
+        for group in range(file.num_row_groups):
+            is_wanted = pc.is_in(file.read_row_group(group, columns=[column])[column], value_set=wanted)
+            if pc.any(is_wanted).as_py():
+                found: pa.Table = file.read_row_group(group).filter(is_wanted)
+                yield from found.to_pylist()
 
 
 def find_in_file(path: Path, values: Mapping[str, Any]) -> int | None:

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, DocumentShard, gather_lines
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS
-from pipeline_assets.corpus.formats.parquet import open_parquet, strings
+from pipeline_assets.corpus.formats.parquet import rows_with
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, sealed_manifest
 from pipeline_assets.corpus.spine.engine import TIMES_PACKED, RunSettings, RunStage, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
@@ -375,16 +374,7 @@ class DrawnLine:
 
 def drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DrawnLine]:
     """All lines of some documents, in the order of the file; one row group is in memory at a time."""
-    import pyarrow.compute as pc
-
-    wanted = strings(sorted(doc_ids))
-    with open_parquet(packed.path(DOCUMENTS)) as file:
-        for number in range(file.num_row_groups):
-            ids = file.read_row_group(number, columns=["doc_id"])["doc_id"]
-            is_wanted = pc.is_in(ids, value_set=wanted)
-            if pc.any(is_wanted).as_py():
-                lines: pa.Table = file.read_row_group(number).filter(is_wanted)
-                yield from (DrawnLine(**line) for line in lines.to_pylist())
+    return (DrawnLine(**line) for line in rows_with(packed.path(DOCUMENTS), "doc_id", doc_ids))
 
 
 def draws_are_deduplicated(packed: Artifact, target: Target, root: Path) -> Verdict:

@@ -92,7 +92,7 @@ class DerivedRows(DocumentRows):
         outcome: str = "kept",
     ) -> Fate | None:
         """The fate of a document that is here; None of one that isn't."""
-        found = self.line_of(part.id, part.source, shards)
+        found = self.place_with({"doc_id": part.id, "source": part.source}, shards)
         return None if found is None else self.fate_at(*found, lines, told, outcome)
 
 

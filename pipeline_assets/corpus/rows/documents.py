@@ -8,25 +8,24 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from pipeline_assets.corpus.document import Document, Meta, derived_doc_id
 from pipeline_assets.corpus.document_shards import SHARDS
-from pipeline_assets.corpus.formats.compression import read_line_blocks, read_structs
+from pipeline_assets.corpus.formats.compression import read_structs
 from pipeline_assets.corpus.readers.columns import find_column
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFile, Span
 from pipeline_assets.corpus.readers.lines import read_row
 from pipeline_assets.corpus.readers.parquet import SpanFile, open_row_groups
 from pipeline_assets.corpus.readers.raw_pin import covers, spans_of
 from pipeline_assets.corpus.readers.source_folder import format_of
-from pipeline_assets.corpus.rows.store import DOCUMENT_DECODER, Content, FileRows, Labels, Line, Part, Row, Seen, Source
+from pipeline_assets.corpus.rows.file_rows import FileRows, RowSchema
+from pipeline_assets.corpus.rows.store import DOCUMENT_DECODER, Labels, Line, Part, Seen, Source, source_in
 from pipeline_assets.corpus.snapshot.draw import SpanStream, row_lines
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError
 
-T = TypeVar("T")
 _Json = Mapping[str, Any]
 _THREADS = "stackexchange"
 _BATCH_ROWS = 1024
@@ -41,86 +40,32 @@ class _Thread(msgspec.Struct):
     answers: list[_Answer]
 
 
-class _Placed(msgspec.Struct):
-    meta: Meta
-
-    @property
-    def place(self) -> str:
-        return f"{self.meta.source_file} row {self.meta.source_row}"
-
-
-class _OfRow(_Placed):
-    """What of a Document the row that it came from must agree with."""
-
-    text: str
-    doc_id: str
-
-
-class _Id(msgspec.Struct):
-    doc_id: str
-    source: str
-
-
-class _Compared(msgspec.Struct):
-    """What of a Document is compared: not its `meta`, which says on which row it was this time."""
-
-    doc_id: str
-    text: str
-    source: str
-    domain: str
-    license_tag: str
-    created_at: str
-
-
-_placed_decoder = msgspec.json.Decoder(_Placed)
-_of_row_decoder = msgspec.json.Decoder(_OfRow)
-_id_decoder = msgspec.json.Decoder(_Id)
-_compared_decoder = msgspec.json.Decoder(_Compared)
-
-
 class DocumentRows(FileRows):
     """The Documents of a corpus."""
 
     labels = Labels("corpus", "corpora", besides=BESIDES)
-    folder = f"{SHARDS}/"
-
-    def _read(self, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
-        return itertools.chain.from_iterable(read_structs(self.artifact.path(shard), decoder) for shard in self.files)
-
-    def __iter__(self) -> Iterator[Content]:
-        for one in self._read(_compared_decoder):
-            labels = msgspec.json.encode((one.source, one.domain, one.license_tag, one.created_at))
-            yield Content(one.doc_id, one.text.encode("utf-8"), labels)
+    schema = RowSchema(
+        folder=f"{SHARDS}/",
+        struct=Document,
+        key=("doc_id",),
+        source="source",
+        text="text",
+        file="meta.source_file",
+        row="meta.source_row",
+        labels=("source", "domain", "license_tag", "created_at"),  # not `meta`: on which row it was this time
+    )
 
     def documents(self) -> Iterator[Document]:
         """All of them, in order; a block is in memory at a time."""
-        return self._read(DOCUMENT_DECODER)
-
-    def at(self, number: int) -> Row:
-        shard, row = self.place_of(number)
-        document = read_document(self.artifact, shard, row)
-        return Row(number, (Part(document.doc_id, document.source, shard, row, document.text, record=document),))
-
-    def find(self, row_id: str) -> list[int]:
-        found = self.line_of(row_id)
-        return [] if found is None else [self.number_of(*found)]
-
-    def line_of(
-        self, doc_id: str, source: str | None = None, shards: Sequence[str] | None = None
-    ) -> tuple[str, int] | None:
-        """(shard, row in it) of a Document, of this source, in these shards, or in any; None where there is none."""
-        for shard in self.files if shards is None else shards:
-            for row, one in enumerate(read_structs(self.artifact.path(shard), _id_decoder)):
-                if one.doc_id == doc_id and source in (None, one.source):
-                    return shard, row
-        return None
+        return itertools.chain.from_iterable(
+            read_structs(self.artifact.path(shard), DOCUMENT_DECODER) for shard in self.files
+        )
 
     def origin(self, part: Part) -> Line | Source:
         document: Document = part.record
         meta, listing = document.meta, self.listing(part.source)
-        rows = tuple(listing.row(meta.source_file, row) for row in _rows_of(meta, _has_answers(listing.corpus)))
-        digest = listing.entry(meta.source_file)["digest"]
-        return Source(meta.source_file, rows, digest, document.license_tag, meta.license_evidence)
+        rows = _rows_of(meta, _has_answers(listing.corpus))
+        return source_in(listing, meta.source_file, rows, document.license_tag, meta.license_evidence)
 
     def missing(self, row_id: str) -> tuple[str, str]:
         fix = "`corpusmill trace --source` tells what became of a source row"
@@ -136,11 +81,11 @@ class SourceRows(DocumentRows):
         """Of a file of text, a row is all from the beginning of a document on."""
         endings = self.artifact.manifest.identity.recipe.get("text_endings", ())
         around, has_answers, is_text = None, _has_answers(self.artifact), format_of(file, endings) == "text"
-        for number, one in enumerate(self._read(_placed_decoder)):
-            if one.meta.source_file == file:
-                if source_row in _rows_of(one.meta, has_answers):
-                    return number, one.meta.source_row != source_row
-                if is_text and one.meta.source_row < source_row:
+        for number, (meta,) in enumerate(self.read("meta")):
+            if meta.source_file == file:
+                if source_row in _rows_of(meta, has_answers):
+                    return number, meta.source_row != source_row
+                if is_text and meta.source_row < source_row:
                     around = number, False
         return around
 
@@ -158,16 +103,16 @@ class SnapshotRows(SourceRows):
         identity = self.artifact.manifest.identity
         prefix = f"{identity.recipe['dataset']}@{identity.recipe['revision']}:"
         entries = {entry["name"].removeprefix(prefix): entry for entry in identity.inputs if "row_groups" in entry}
-        documents = read_structs(self.artifact.folder / shard, _of_row_decoder)
+        documents = read_structs(self.artifact.folder / shard, DOCUMENT_DECODER)
         drawn = (document for document in documents if draws(document.doc_id))
         for (file, number), group in itertools.groupby(drawn, lambda document: _row_group_of(document, entries)):
             if number is not None:
                 yield from self._prove_row_group(entries[file], number, list(group))
             else:
                 for document in group:
-                    yield f"document {document.doc_id!r} is of {document.place}, which was not read"
+                    yield f"document {document.doc_id!r} is of {_place_of(document)}, which was not read"
 
-    def _prove_row_group(self, entry: _Json, number: int, documents: Sequence[_OfRow]) -> Iterator[Seen | str]:
+    def _prove_row_group(self, entry: _Json, number: int, documents: Sequence[Document]) -> Iterator[Seen | str]:
         """The documents of one row group; where its bytes or the footer aren't here, nothing is said of them."""
         recipe = self.artifact.manifest.identity.recipe
         group = next(group for group in entry["row_groups"] if group["number"] == number)
@@ -182,32 +127,22 @@ class SnapshotRows(SourceRows):
         for row, values in rows(entry, number, spans, columns, frozenset(by_row)):
             yield self._contradiction(by_row.pop(row), values) or Seen.RIGHT
         for document in by_row.values():
-            yield f"document {document.doc_id!r} is of {document.place}, which the file doesn't have"
+            yield f"document {document.doc_id!r} is of {_place_of(document)}, which the file doesn't have"
 
-    def _contradiction(self, document: _OfRow, row: _Json) -> str | None:
+    def _contradiction(self, document: Document, row: _Json) -> str | None:
         """What the row says otherwise; None if nothing. Of the text only NUL characters were ever removed."""
         recipe = self.artifact.manifest.identity.recipe
         if document.text != (row[recipe["columns"]["text"]] or "").replace("\0", ""):
-            return f"document {document.doc_id!r} has another text than {document.place}"
+            return f"document {document.doc_id!r} has another text than {_place_of(document)}"
         source_id = row[recipe["columns"]["id"]] if recipe["columns"]["id"] is not None else None
         expected = source_id or derived_doc_id(recipe["dataset"], recipe["config"], recipe["split"], document.text)
         if document.doc_id != expected and (source_id or document.doc_id.partition("#")[0] != expected):
-            return f"document {document.doc_id!r} has another id than {document.place}, {expected!r}"
+            return f"document {document.doc_id!r} has another id than {_place_of(document)}, {expected!r}"
         return None
 
 
-def read_document(corpus: Artifact, shard: str, row: int) -> Document:
-    """The Document in a line of a shard, from 0. Raises InputError where the shard is shorter, or the line is none."""
-    path, first_row = corpus.path(shard), 0
-    for block in read_line_blocks(path):
-        rows = block.count(b"\n")
-        if row < first_row + rows:
-            try:
-                return DOCUMENT_DECODER.decode(block.split(b"\n", row - first_row + 1)[row - first_row])
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise InputError(f"row {row} is no Document ({error})", path, "verify the snapshot") from None
-        first_row += rows
-    raise InputError(f"it has {first_row:,} rows, none is row {row:,}", path, "run `corpusmill verify` on its folder")
+def _place_of(document: Document) -> str:
+    return f"{document.meta.source_file} row {document.meta.source_row}"
 
 
 def _has_answers(corpus: Artifact) -> bool:
@@ -220,7 +155,7 @@ def _rows_of(meta: Meta, has_answers: bool) -> list[int]:
     return [meta.source_row, *(answer.source_row for answer in answers)]
 
 
-def _row_group_of(document: _OfRow, entries: Mapping[str, _Json]) -> tuple[str, int | None]:
+def _row_group_of(document: Document, entries: Mapping[str, _Json]) -> tuple[str, int | None]:
     """The file and the row group that a document came from; None for one that the manifest doesn't list as read."""
     origin = document.meta
     for group in entries[origin.source_file]["row_groups"] if origin.source_file in entries else ():

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
-from pipeline_assets.corpus.formats.parquet import open_parquet, row_of_file
+from pipeline_assets.corpus.formats.parquet import row_of_file
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.readers.lines import file_at, line_blocks, lines_of, place_of_line, row_words
 from pipeline_assets.corpus.readers.source_folder import SourceFile, folder_path, format_of, has_changed
@@ -231,9 +231,7 @@ def record_of(row: AnyRow, hub: HubFiles) -> bytes:
 
 def _record_in(file: SourceFile, row: int) -> bytes:
     if format_of(file.name) == "parquet":
-        with open_parquet(file.path) as opened:
-            columns = opened.schema_arrow.names
-        return json.dumps(row_of_file(file.path, row, columns), ensure_ascii=False, default=str).encode()
+        return json.dumps(row_of_file(file.path, row), ensure_ascii=False, default=str).encode()
     start = row if PurePosixPath(file.name).suffix in _PLAIN else 0
     found = next((line for place, line in lines_of(line_blocks(file, start), None) if place == row), None)
     if found is None:

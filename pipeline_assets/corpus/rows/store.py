@@ -21,7 +21,7 @@ from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony.parse import ParsedMessage
 from pipeline_assets.corpus.rows.source_row import AnyRow, SourceListing, listing_of
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
@@ -299,54 +299,15 @@ def reason_of(reject: Reject) -> str:
     return reject.reason + (f" ({reject.detail})" if reject.detail else "")
 
 
+def source_in(listing: SourceListing, file: str, rows: Sequence[int], license_tag: str, evidence: str) -> Source:
+    """Rows of a file that a source lists. Raises InputError where it lists no such file."""
+    found = tuple(listing.row(file, row) for row in rows)
+    return Source(file, found, listing.entry(file)["digest"], license_tag, evidence)
+
+
 def ids_of(tokenizer: Tokenizer, text: str) -> NDArray[np.int32]:
     """A document's tokens, with its end."""
     return np.append(tokenizer.encode([text]).ids, np.int32(tokenizer.end_of_document))
-
-
-class FileRows(RowStore):
-    """Rows that lie in the files of one folder of the artifact, whose counts of rows are `files`, in manifest order."""
-
-    folder: ClassVar[str]
-
-    def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
-        super().__init__(artifact, lineage)
-        files = artifact.manifest.identity.files
-        self.files = {file.path: file.rows for file in files if file.path.startswith(self.folder)}
-
-    def __len__(self) -> int:
-        return sum(self.files.values())
-
-    def table_shards(self) -> "list[TableShard]":
-        return [TableShard(self.artifact.path(name)) for name in self.files]
-
-    def place_of(self, number: int) -> tuple[str, int]:
-        """(file, row in it) of a row. Raises UsageError where there is no such row."""
-        self.check_range("row", number, len(self))
-        for name, rows in self.files.items():
-            if number < rows:
-                return name, number
-            number -= rows
-        raise AssertionError("the range was checked")
-
-    def number_of(self, file: str, row: int) -> int:
-        """The number of a row of one file. Raises InputError where there is no such file."""
-        if file not in self.files:
-            what = f"it has no {file}, which something was made from"
-            raise InputError(what, self.artifact.folder, "run `corpusmill verify` on it, and on what was made from it")
-        names = [*self.files]
-        return sum(self.files[name] for name in names[: names.index(file)]) + row
-
-    def line(self, part: Part) -> Line:
-        """The line that a part of what was made of this names. Raises as `number_of`."""
-        return Line(self, self.number_of(part.shard, part.shard_row))
-
-    def fate_at(
-        self, file: str, row: int, lines: Sequence[str], told: Mapping[str, Any] | None = None, outcome: str = "kept"
-    ) -> Fate:
-        """The fate of what lies in a row of a file."""
-        place, number = {"shard": file, "shard_row": row}, self.number_of(file, row)
-        return Fate(self.artifact, outcome, place=place, row=number, told=told or {}, lines=lines)
 
 
 _TYPES = {str: pa.string(), int: pa.int64()}

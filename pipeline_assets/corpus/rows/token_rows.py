@@ -12,13 +12,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 import pydantic
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, PackedSet, Segment, open_packed
-from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.parquet import rows_with
 from pipeline_assets.corpus.packing.plan_files import DrawnLine, drawn_lines
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS
@@ -68,10 +67,14 @@ class TokenRows(RowStore):
     def __iter__(self) -> Iterator[Content]:
         return iter(())
 
-    def row_of(self, number: int, parts: Iterable[Part]) -> Row:
-        """A row of parts, each as the store knows it but for its text, one after the other; behind them is padding."""
+    @abstractmethod
+    def parts_of(self, row: int) -> Iterable[Part]:
+        """The parts of a row without their texts, one after the other; behind them is padding."""
+
+    def at(self, number: int) -> Row:
+        self.check_range("row", number, len(self))
         tokens, told = self.tokens_of(number), []
-        for part in parts:
+        for part in self.parts_of(number):
             text = self.tokenizer.decode(tokens[part.column : part.column + (part.tokens or 0)])
             told.append(replace(part, text=text))
         filled = sum(part.tokens or 0 for part in told)
@@ -117,15 +120,10 @@ class PackedRows(TokenRows):
     def __len__(self) -> int:
         return len(self.packed)
 
-    def at(self, number: int) -> Row:
-        self.check_range("row", number, len(self))
-        segments, firsts = self.packed.segments(number), self.packed.boundaries(number)[:, 0].tolist()
-        lines = self._lines(segments)
-        parts = (
-            Part(one.doc_id, one.source, line.shard, line.row, "", first, one.start, one.length)
-            for one, first, line in zip(segments, firsts, lines, strict=True)
-        )
-        return self.row_of(number, parts)
+    def parts_of(self, row: int) -> Iterator[Part]:
+        segments, firsts = self.packed.segments(row), self.packed.boundaries(row)[:, 0].tolist()
+        for one, first, line in zip(segments, firsts, self._lines(segments), strict=True):
+            yield Part(one.doc_id, one.source, line.shard, line.row, "", first, one.start, one.length)
 
     def _lines(self, segments: list[Segment]) -> list[DrawnLine]:
         """A line of documents.parquet of each segment's document."""
@@ -193,13 +191,9 @@ class TokenShardRows(TokenRows):
     def __len__(self) -> int:
         return len(self.shards)
 
-    def at(self, number: int) -> Row:
-        self.check_range("row", number, len(self))
-        parts = (
-            Part(one.doc_id, one.source, one.shard, one.shard_row, "", one.column, one.start, one.tokens)
-            for one in self.shards.documents_of(number)
-        )
-        return self.row_of(number, parts)
+    def parts_of(self, row: int) -> Iterator[Part]:
+        for one in self.shards.documents_of(row):
+            yield Part(one.doc_id, one.source, one.shard, one.shard_row, "", one.column, one.start, one.tokens)
 
     def find(self, row_id: str) -> list[int]:
         rows: set[int] = set()
@@ -213,15 +207,8 @@ class TokenShardRows(TokenRows):
         return line["start"], min(line["start"] + line["tokens"], len(self) * self.seq_len) - 1
 
     def _lines(self, doc_id: str) -> Iterator[dict[str, Any]]:
-        """Those of documents.parquet of one id; a row group is in memory at a time."""
-        import pyarrow.compute as pc
-
-        with open_parquet(self.artifact.path(DOCUMENTS)) as file:
-            for group in range(file.num_row_groups):
-                is_wanted = pc.equal(file.read_row_group(group, columns=["doc_id"])["doc_id"], doc_id)
-                if pc.any(is_wanted).as_py():
-                    lines: pa.Table = file.read_row_group(group).filter(is_wanted)
-                    yield from lines.to_pylist()
+        """Those of documents.parquet of one id."""
+        return rows_with(self.artifact.path(DOCUMENTS), "doc_id", [doc_id])
 
     def fate(self, part: Part) -> Fate | None:
         if not self._is_of_corpus(part):

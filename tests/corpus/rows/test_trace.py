@@ -13,7 +13,8 @@ import pytest
 from stage_a_build import build, local_source, recipe_of
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
-from pipeline_assets.corpus.rows.documents import read_document
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.rows.file_rows import read_line
 from pipeline_assets.corpus.rows.splits import SplitRows
 from pipeline_assets.corpus.rows.trace import follow_source, open_rows, trace_id, trace_row, trace_token
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
@@ -76,7 +77,7 @@ def test_a_trace_names_the_file_as_the_hub_lists_it_and_the_document_as_its_shar
 
     [snapshot] = (demo_root / "corpora" / "fineweb_edu").glob("[!.]*")
     listing = json.loads((snapshot / "manifest.json").read_text())["identity"]["inputs"]
-    document = read_document(open_artifact(snapshot), part.shard, part.shard_row)
+    document = read_line(open_artifact(snapshot).path(part.shard), part.shard_row, Document)
     assert {entry["name"]: entry["digest"] for entry in listing}[text.source.rows[0].file] == text.source.digest
     assert (document.doc_id, document.license_tag) == (part.id, text.source.license_tag) == (part.id, "psf-2.0")
     assert document.text.startswith(text.beginning)
@@ -186,7 +187,7 @@ def test_a_shard_without_the_row(demo_root: Path) -> None:
     [folder] = (demo_root / "corpora" / "fineweb_edu").glob("[!.]*")
 
     with pytest.raises(InputError, match=r"rows, none is row 100,000; run `corpusmill verify` on its folder"):
-        read_document(open_artifact(folder), "shards/00000.jsonl.zst", 100_000)
+        read_line(open_artifact(folder).path("shards/00000.jsonl.zst"), 100_000, Document)
 
 
 @pytest.mark.parametrize("role", ["stage_a/deduplicated", "stage_a/decontaminated"])
