@@ -1,6 +1,6 @@
 """Recipe files that are written: a recipe is moved to a commit, made from options, or written again at new heads.
 
-`pin_recipe` changes revisions alone: comments, layout and order stay. Only here may a recipe name a branch, or no
+`pin_recipe` changes revisions alone: comments and order stay. Only here may a recipe name a branch, or no
 revision at all: everything else reads recipes that are pinned. `write_recipe_of` writes a recipe among those of the
 data root; what somebody wrote or edited by hand is never lost.
 
@@ -15,15 +15,20 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from io import StringIO
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.representer import RoundTripRepresenter
+from ruamel.yaml.util import load_yaml_guess_indent
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, TransientError, UsageError
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, RECIPE_FILE, UNPINNED, Recipe, read_yaml
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, RECIPE_FILE, UNPINNED, Recipe, parse_yaml, read_yaml
 from pipeline_assets.corpus.spine.temporary_names import temporary_path
 from pipeline_assets.systems.registry import read_recipe, recipe_of, recipe_path, recipes_of
 
@@ -37,47 +42,85 @@ def revision_in(path: Path, dataset: str) -> str:
     """The recipe's revision of a dataset; empty where it has none. Raises UsageError: the recipe reads another dataset,
     or this one at several revisions, or something else is wrong in it.
     """
-    read = sorted({name for name, _ in _revisions(read_yaml(path), path)})
+    values = read_yaml(path)
+    read = sorted({name for name, _ in _revisions(values, path)})
     if dataset not in read:
         known = ", ".join(read) or "no hub dataset"
         raise UsageError(
             f"this recipe reads {known}, not {dataset}", path, f"give a recipe of {dataset}, or pin {known}"
         )
-    sections = map(_keys, _sections_of(_text(path), dataset))
-    revisions = {keys["revision"][1].value if "revision" in keys else "" for keys in sections}
+    revisions = {section.get("revision") for section in _hub_sections(values, dataset)}
     if len(revisions) != 1:
         what = f"it reads {dataset} at {len(revisions)} revisions"
         raise UsageError(what, path, "pin by hand, or give its sources one revision")
-    return revisions.pop()
+    return str(revisions.pop() or "")
 
 
 def pin_recipe(path: Path, dataset: str, commit: str) -> str:
-    """Writes `commit` as the recipe's revision of `dataset`.
+    """Write `commit` as the recipe's revision of `dataset`.
+
+    Comments and the order of keys stay; a list or mapping in brackets becomes one line.
 
     Returns:
         the revision that was there before; empty where there was none.
     Raises:
-        UsageError: as `revision_in`, or the revision stands there in a way that can't be changed in place.
+        UsageError: as `revision_in`, or another value would change.
     """
     before = revision_in(path, dataset)
     if before == commit:
         return before
-    text = _text(path)
-    edits = [_edit(section, text, commit) for section in _sections_of(text, dataset)]
-    for start, stop, words in sorted(edits, reverse=True):
-        text = text[:start] + words + text[stop:]
+    text = RECIPE_FILE.bytes_of(path).decode()  # line ends as they are
+    expected = parse_yaml(text)
+    for section in _hub_sections(expected, dataset):
+        section["revision"] = commit
     try:
-        is_pinned = {found for name, found in _revisions(yaml.safe_load(text), path) if name == dataset} == {commit}
-    except yaml.YAMLError:
-        is_pinned = False
-    if not is_pinned:
-        raise UsageError("its revision is not one plain or quoted word", path, "write it as one, beside `dataset`")
-    durable.write_durably(path, text.encode())
+        pinned = _with_revision(text, dataset, commit)
+    except YAMLError:  # a key is there twice, which `parse_yaml` accepts
+        pinned = text
+    if parse_yaml(pinned) != expected:
+        raise UsageError("its revision can't be changed without another value", path, "write the commit by hand")
+    durable.write_durably(path, pinned.encode())
     return before
 
 
-def _text(path: Path) -> str:
-    return RECIPE_FILE.bytes_of(path).decode()  # line ends as they are
+class _Representer(RoundTripRepresenter):
+    """Writes `null` where a value is null, as the shipped recipes do."""
+
+
+_Representer.add_representer(type(None), lambda writer, _: writer.represent_scalar("tag:yaml.org,2002:null", "null"))
+
+
+def _with_revision(text: str, dataset: str, commit: str) -> str:
+    """Return a recipe with another revision of a dataset.
+
+    Args:
+        text: accepted by `parse_yaml`: ruamel.yaml limits neither depth nor growth.
+    """
+    is_of_windows, text = "\r\n" in text, text.replace("\r\n", "\n")
+    _, _, offset = load_yaml_guess_indent(text)
+    writer = YAML()
+    writer.Representer = _Representer
+    writer.preserve_quotes, writer.width = True, len(text) + len(commit)
+    writer.indent(sequence=2 + (offset or 0), offset=offset or 0)
+    document = writer.load(text)
+    for section in _hub_sections(document, dataset):
+        if "revision" in section:
+            section["revision"] = commit  # in the quotes that are there
+        else:
+            section.insert(list(section).index("dataset") + 1, "revision", commit)
+    written = StringIO()
+    writer.dump(document, written)
+    return written.getvalue().replace("\n", "\r\n" if is_of_windows else "\n")
+
+
+def _hub_sections(values: object, dataset: str) -> Iterator[Any]:
+    """Yield the sections that read a dataset from a hub."""
+    if isinstance(values, dict):
+        if values.get("dataset") == dataset and values.get("path") is None:
+            yield values
+        values = list(values.values())
+    for value in values if isinstance(values, list) else ():
+        yield from _hub_sections(value, dataset)
 
 
 def _revisions(values: Mapping[str, object], path: Path) -> list[tuple[str, str]]:
@@ -97,48 +140,6 @@ def _filled(value: object) -> object:
     if "dataset" in value and value.get("path") is None and not is_commit(str(value.get("revision"))):
         filled["revision"] = UNPINNED
     return filled
-
-
-def _sections_of(text: str, dataset: str) -> list[yaml.MappingNode]:
-    """The sections that read a dataset; one that is there under several names, by an alias, once."""
-    found = {section.start_mark.index: section for section in _hub_sections(yaml.compose(text))}
-    return [section for section in found.values() if _keys(section)["dataset"][1].value == dataset]
-
-
-def _hub_sections(node: yaml.Node | None) -> Iterator[yaml.MappingNode]:
-    if isinstance(node, yaml.MappingNode):
-        keys = _keys(node)
-        if "dataset" in keys and ("path" not in keys or keys["path"][1].tag.endswith(":null")):
-            yield node
-        for _, value in node.value:
-            yield from _hub_sections(value)
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            yield from _hub_sections(value)
-
-
-def _keys(section: yaml.MappingNode) -> dict[str, tuple[yaml.ScalarNode, yaml.ScalarNode]]:
-    """Keys of a section whose values are single ones, and these, where they stand in the text."""
-    return {key.value: (key, value) for key, value in section.value if isinstance(value, yaml.ScalarNode)}
-
-
-def _edit(section: yaml.MappingNode, text: str, commit: str) -> tuple[int, int, str]:
-    """(start, stop, what stands there afterwards): in place of the revision, or behind the dataset."""
-    keys = _keys(section)
-    if "revision" in keys:
-        revision = keys["revision"][1]
-        start, stop = revision.start_mark.index, revision.end_mark.index
-        quote = revision.style or ""
-        space = "" if text[start - 1].isspace() else " "
-        return start, stop, f"{space}{quote}{commit}{quote}"
-    name, dataset = keys["dataset"]
-    stop = dataset.end_mark.index
-    if section.flow_style:
-        return stop, stop, f", revision: {commit}"
-    ending = "\r\n" if "\r\n" in text else "\n"
-    line_end = re.compile("\r?\n|$").search(text, stop)
-    place = line_end.start() if line_end else len(text)
-    return place, place, f"{ending}{' ' * name.start_mark.column}revision: {commit}"
 
 
 _WRITTEN = "# Written by corpusmill {command}, and not again once it was edited: {sha256}\n"
