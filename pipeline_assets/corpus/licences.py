@@ -3,16 +3,17 @@
 A tag is an SPDX identifier in lower case, or one of `public-domain`, `proprietary`, `unknown`. Nothing is guessed: a
 value that the table doesn't hold is `unknown`, with the value as evidence.
 
-A text, such as a LICENSE file, is a licence if it holds it whole, from an opening phrase to a closing one with as many
-words between them as the licence is known to have, and at most twenty beside it. So a licence with a clause more is
-none of the table, nor is a list of several. An `SPDX-License-Identifier` counts as the text of its licence.
+A text, such as a LICENSE file, is a licence if its words are exactly those of the licence, but for a title and lines
+that name holders. So a licence with a clause more is none of the table, nor is a list of several. An
+`SPDX-License-Identifier` counts as the text of its licence.
 """
 
 import difflib
 import functools
+import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -190,61 +191,48 @@ def known_tag(tag: str) -> str:
 
 
 LICENCE_TEXT_BYTES = 1 << 18  # the longest of the table has a seventh of it
-_MOST_OTHER_WORDS = 20  # a title, "all rights reserved"; clauses that are added in use have 22 and more
 _SPDX = re.compile(r"SPDX-License-Identifier:[ \t]*([\w.+ ()-]*[\w.+)])", re.IGNORECASE)
 _WORD = re.compile(r"[a-z0-9]+")
 # Without these lines `_HOLDER`, whose `\W*` crosses lines, takes time linear in the text; with them, quadratic.
 _LINES_WITHOUT_WORDS = re.compile(r"\n\W*\n")
-# Of holders there may be any number, a line each; a "copyright notice" in the midst of a licence is none.
+# Of holders there may be any number, a line each; a "copyright notice" in the midst of a licence is none. U+FFFD is a ©
+# that was written in Latin-1.
 _HOLDER = re.compile(
-    r"^\W*(?:(?:all |portions |parts )?copyright\b.{0,40}?(?:[0-9]{4}|\(c\)|©)|\(c\)|©).{0,100}",
+    r"^\W*(?:(?:all |portions |parts )?copyright\b.{0,40}?(?:[0-9]{4}|yyyy|\(c\)|©)|\(c\)|[©\ufffd]|all rights reserved)"
+    r".{0,100}",
     re.IGNORECASE | re.MULTILINE,
 )
-
-
-@dataclass(frozen=True)
-class _Form:
-    """How a licence, or what it comes with, is told from other texts: phrases are lower-case words, spaces between.
-
-    Attributes:
-        fewest, most: words from the first of the opening to the last of the closing, as texts in use have them.
-        inside: is between them.
-    """
-
-    tag: str
-    opening: str
-    closing: str
-    fewest: int
-    most: int
-    inside: str = ""
-
-
-_BSD = "redistribution and use in source and binary forms", "possibility of such damage"
-_TO_APPLY = "how to apply these terms to your new programs"
-_FORMS = (
-    _Form("mit", "permission is hereby granted free of charge to any person", "dealings in the software", 159, 167),
-    _Form("bsd-2-clause", *_BSD, 180, 190, "binary form must reproduce"),
-    _Form("bsd-3-clause", *_BSD, 205, 221, "endorse or promote products derived from"),
-    _Form(
-        "apache-2.0", "apache license version 2 0 january 2004", "any such warranty or additional liability", 1375, 1425
-    ),
-    _Form("apache-2.0", "appendix how to apply the apache license", "limitations under the license", 160, 180),
-    _Form("apache-2.0", "licensed under the apache license version 2 0", "limitations under the license", 80, 90),
-    _Form("gpl-2.0", "gnu general public license version 2 june 1991", "end of terms and conditions", 2450, 2550),
-    _Form("gpl-2.0", _TO_APPLY, "general public license instead of this license", 465, 478),
-    _Form("gpl-3.0", "gnu general public license version 3 29 june 2007", "end of terms and conditions", 5200, 5280),
-    _Form("gpl-3.0", _TO_APPLY, "why not lgpl html", 435, 450),
-    _Form(
-        "psf-2.0",
-        "agreement is between the python software foundation",
-        "terms and conditions of this license agreement",
-        350,
-        390,
-    ),
-    # With the licences of Python's earlier owners, which Python ships as its own.
-    _Form("psf-2.0", "a history of the software python was created", "use or performance of this software", 2000, 2250),
-    _Form("cc0-1.0", "cc0 1 0 universal", "this cc0 or use of the work", 1040, 1100),
-)
+_TITLE = re.compile(r"\A\W*[^\n]{0,60}\blicen[cs]e\b[^\n]{0,20}\n", re.IGNORECASE)
+# sha256 of the words, without holders and title: of the SPDX text, and of other forms that packages ship.
+_TEXTS = {
+    "mit": ["0cf21bdfd1964a97a8615e128534845826afbc887edc95aa5c925cbf64386b5c"],
+    "bsd-2-clause": [
+        "a56fee4b2f66331ed54da4950ef9c9391453fd1490b4d8ea202bc29683bcbd30",
+        "986c3c3199a93b916c8f2e0aeed57819bcbdcb2cd9d99902dcc9d74b53f93a74",
+    ],  # with numbers before the conditions, and without
+    "bsd-3-clause": [
+        "9b83d3dee0616d07b82a272dd9bf5134a9f402b750f5ee6188458073b0a32ff2",
+        "53075742228962c7ea381b8242c64602fa32e7b8f52facb6d13ee4f9c596ddfa",
+    ],
+    "apache-2.0": [
+        "045649cdaf85384ba827242062f2f3b36409835c98d297e25177cb1faf7c2847",
+        "108490d21e2d3edc9128233e48fabc169818d0c7c5f0bbdd58231a367d2d6c87",
+        "7a46cf4a5d56898d746584f4fe57bdf571d600a8f39d21063431d88929f803c7",
+    ],  # whole, without its appendix, and the notice that the appendix asks for
+    "gpl-2.0": [
+        "efe73660e5476cf0368fc0fc143f624ff9d1b73c4484b14a9969dd20c5786821",
+        "e1270b653c300290e7c039142bccb8776f9b5d14e8a05bc4e87dc7d1614a3b34",
+    ],  # with "How to apply these terms", and without
+    "gpl-3.0": [
+        "a8cd54d6683aa630f0b8d05d56184ad91dc486756da2df61c94d3e4e8d5ecb68",
+        "ac6b52d57c0104e687039148f7b8e370e04c9bb5705bb786f8ef814eb65e8636",
+    ],
+    "psf-2.0": [
+        "2828f75812d118ba4951a29f70edc21395449b4598511aeaf62130644e9ed558"
+    ],  # with the licences of Python's earlier owners
+    "cc0-1.0": ["96bdc7f63190fb4bd1ae584b890300ed7517d858b34c945642a3b9b2f1612a5f"],
+}
+_TAGS = {digest: tag for tag, digests in _TEXTS.items() for digest in digests}
 
 
 def licence_of_text(text: str, evidence: str) -> Licensed:
@@ -253,42 +241,22 @@ def licence_of_text(text: str, evidence: str) -> Licensed:
     Args:
         evidence: names the text; an SPDX identifier that the table doesn't hold is told behind it.
     """
-    table, identifiers = licence_table(), _SPDX.findall(text)
-    stated = [table.licensed(one, evidence) for one in identifiers]
+    stated = [licence_table().licensed(identifier, evidence) for identifier in _SPDX.findall(text)]
     prose = _HOLDER.sub("", _LINES_WITHOUT_WORDS.sub("\n", _SPDX.sub("", text)))
-    words = f" {' '.join(_WORD.findall(prose.lower()))} "
-    spans = sorted((begin, end, form.tag) for form in _FORMS for begin, end in _spans(words, form))
-    tags = {tag for _, _, tag in spans} | {one.tag for one in stated}
-    if len(tags) == 1 and _other_words(words, [(begin, end) for begin, end, _ in spans]) <= _MOST_OTHER_WORDS:
+    found = {tag for words in (prose, _TITLE.sub("", prose)) if (tag := _TAGS.get(_words_sha256(words)))}
+    if not found and _WORD.search(prose.lower()):
+        stated += [Licensed(UNKNOWN, evidence)]
+    tags = found | {one.tag for one in stated}
+    if len(tags) == 1:
         return stated[0] if stated else Licensed(tags.pop(), evidence)
     return Licensed(UNKNOWN, next((one.evidence for one in stated if one.tag == UNKNOWN), evidence))
 
 
+def _words_sha256(text: str) -> str:
+    return hashlib.sha256(" ".join(_WORD.findall(text.lower())).encode()).hexdigest()
+
+
 def licence_texts_fingerprint() -> str:
     """Of all that tags of texts depend on."""
-    how = [_MOST_OTHER_WORDS, LICENCE_TEXT_BYTES, _SPDX.pattern, _HOLDER.pattern]
-    return sha256_of([licence_table().fingerprint, how, [astuple(form) for form in _FORMS]])
-
-
-def _spans(words: str, form: _Form) -> Iterator[tuple[int, int]]:
-    """Where the form stands, by characters; of several closings that fit the last is its end."""
-    stop = 0
-    while (begin := words.find(f" {form.opening} ", stop)) >= 0:
-        stop, end = begin + 1, begin
-        while (end := words.find(f" {form.closing} ", end + 1)) >= 0:
-            length = words.count(" ", begin, end) + form.closing.count(" ") + 1
-            if length > form.most:
-                break
-            if length >= form.fewest and form.inside in words[begin:end]:
-                stop = end + len(form.closing) + 1
-        if stop > begin + 1:
-            yield begin, stop
-
-
-def _other_words(words: str, spans: list[tuple[int, int]]) -> int:
-    """How many words are in none of the spans, which are sorted."""
-    others = done = 0
-    for begin, end in [*spans, (len(words) - 1, len(words) - 1)]:
-        others += words.count(" ", done, begin) if begin > done else 0
-        done = max(done, end)
-    return others
+    how = [LICENCE_TEXT_BYTES, *(pattern.pattern for pattern in (_SPDX, _HOLDER, _TITLE))]
+    return sha256_of([licence_table().fingerprint, how, _TEXTS])
