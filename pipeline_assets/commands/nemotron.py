@@ -84,10 +84,9 @@ def normalize(
     if layout["readme"] and not hf_layout:
         what = "it is the card of the folder that --hf-layout makes"
         raise UsageError(what, "--write-readme", "give --hf-layout too")
-    is_all, has_channels = rows["loss"]["mode"] == "assistant_all", rows["template"] != "plain/1"
-    channels = list(GPT_OSS_SYSTEM.valid_channels) if has_channels else []
+    is_all = rows["loss"]["mode"] == "assistant_all"
     gpt_oss = {key: value for key, value in vars(GPT_OSS_SYSTEM).items() if key != "tools"}
-    gpt_oss |= {"valid_channels": channels, "channel_required": has_channels}
+    gpt_oss |= {"valid_channels": list(GPT_OSS_SYSTEM.valid_channels)}
     whole = rows | {
         "loss": rows["loss"] | ({"analysis": True, "calls": True} if is_all else {}),
         "system": gpt_oss if system else None,

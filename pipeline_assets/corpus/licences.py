@@ -198,8 +198,8 @@ _LINES_WITHOUT_WORDS = re.compile(r"\n\W*\n")
 # Of holders there may be any number, a line each; a "copyright notice" in the midst of a licence is none. U+FFFD is a ©
 # that was written in Latin-1.
 _HOLDER = re.compile(
-    r"^\W*(?:(?:all |portions |parts )?copyright\b.{0,40}?(?:[0-9]{4}|yyyy|\(c\)|©)|\(c\)|[©\ufffd]|all rights reserved)"
-    r".{0,100}",
+    r"^\W*(?:(?:all |portions |parts )?copyright\b.{0,40}?(?:[0-9]{4}|yyyy|\(c\)|©)|\(c\)|[©\ufffd]|all rights reserved"
+    r").{0,100}",
     re.IGNORECASE | re.MULTILINE,
 )
 _TITLE = re.compile(r"\A\W*[^\n]{0,60}\blicen[cs]e\b[^\n]{0,20}\n", re.IGNORECASE)

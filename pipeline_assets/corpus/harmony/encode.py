@@ -48,14 +48,14 @@ class Rendering(NamedTuple):
         return self.parsed.text
 
 
-def render_harmony(messages: Sequence[Message], *, template: Template, analysis: Analysis, ending: Ending) -> Rendering:
+def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: Ending) -> Rendering:
     """The text of a conversation; of no messages it is empty, or the next turn's beginning.
 
-    In `harmony/1` it is what openai-harmony renders of the same messages, for training, conversation or completion.
+    It is what openai-harmony renders of the same messages, for training, conversation or completion.
 
     Raises:
-        Refusal: content with control tokens or a lone surrogate, a header that could not be read back, or a message
-            that the template has no form for. It has the message's number.
+        Refusal: content with control tokens or a lone surrogate, or a header that could not be read back. It has the
+            message's number.
     """
     kept = _kept(messages, analysis)
     parts: list[str] = []
@@ -65,8 +65,6 @@ def render_harmony(messages: Sequence[Message], *, template: Template, analysis:
     for number in kept:
         message = messages[number]
         try:
-            if template is Template.PLAIN_1 and not message.is_plain:
-                raise Refusal(Reason.NOT_IN_TEMPLATE, f"{template} has no recipient, channel or content type")
             content = checked_content(message.content)
             opening = header(message.role, message.name, message.recipient, message.channel, message.content_type)
         except Refusal as refusal:
@@ -89,6 +87,10 @@ def render_harmony(messages: Sequence[Message], *, template: Template, analysis:
     given = [message.channel for message in messages].count("analysis")
     whole = ParsedText("".join(parts), tuple(parsed), next_role, b"".join(utf8))
     return Rendering(whole, given, given - (len(messages) - len(kept)))
+
+
+RENDERERS = {Template.HARMONY_1: render_harmony}
+"""How messages become text, by template. `plain/1` is read, and not rendered."""
 
 
 def checked_content(content: str) -> bytes:

@@ -51,7 +51,7 @@ class Reason(StrEnum):
     """The code under which a refused row is counted.
 
     Of content: `control_tokens_in_content`, `lone_surrogate` (no UTF-8 has it), `not_encodable` (blanks that the
-    tokenizer fails on). Of headers: `invalid_header_field`, `unknown_role`, `not_in_template`. Of texts:
+    tokenizer fails on). Of headers: `invalid_header_field`, `unknown_role`, Of texts:
     `text_outside_messages`, `malformed_header`, `two_recipients`, `message_not_closed`, `wrong_terminator`,
     `no_next_role`. Of tools: `schema_too_deep`, `number_out_of_range`, `namespace_twice`.
     """
@@ -61,7 +61,6 @@ class Reason(StrEnum):
     NOT_ENCODABLE = "not_encodable"
     INVALID_HEADER_FIELD = "invalid_header_field"
     UNKNOWN_ROLE = "unknown_role"
-    NOT_IN_TEMPLATE = "not_in_template"
     TEXT_OUTSIDE_MESSAGES = "text_outside_messages"
     MALFORMED_HEADER = "malformed_header"
     TWO_RECIPIENTS = "two_recipients"
@@ -100,7 +99,8 @@ class Template(StrEnum):
     """A way to write messages; the number changes whenever any conversation's text does.
 
     `harmony/1`: as openai-harmony 0.0.8 renders, with the object types of tool schemas filled in (`with_object_types`).
-    `plain/1`: `<|start|>author<|message|>…<|end|>` and nothing else, as datasets have it that know no channels.
+    `plain/1`: `<|start|>author<|message|>…<|end|>` and nothing else, as datasets have it that know no channels; it is
+        read, and not rendered.
     """
 
     HARMONY_1 = "harmony/1"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from pipeline_assets.corpus.harmony.encode import render_harmony
+from pipeline_assets.corpus.harmony.encode import RENDERERS
 from pipeline_assets.corpus.harmony.message import (
     Ending,
     JsonValue,
@@ -44,7 +44,7 @@ PROOF = "proof"
 PROOF_COLUMNS = ("problem", "formal_statement", "lean_header")
 
 
-def formalisation(row: Row, channel: str | None) -> list[Message]:
+def formalisation(row: Row) -> list[Message]:
     """The problem, and its statement in Lean for an answer.
 
     The header's imports and options come before the statement, a blank line between them: published headers have no
@@ -60,7 +60,7 @@ def formalisation(row: Row, channel: str | None) -> list[Message]:
         raise RowFault(RowReason.NO_FORMAL_STATEMENT, "the row has neither messages nor a formal statement")
     header = text_of(row.get("lean_header"))
     answer = statement if header is None else "\n\n".join((header.rstrip("\n"), statement))
-    return [Message(Role.USER, problem), Message(Role.ASSISTANT, answer, channel=channel)]
+    return [Message(Role.USER, problem), Message(Role.ASSISTANT, answer, channel="final")]
 
 
 def proof_task(row: Row) -> str | None:
@@ -98,7 +98,7 @@ class Conversation(NamedTuple):
 
 
 def read_conversation(row: Row, tools: DeclaredTools | None, settings: RowSettings, domain: Domain) -> Conversation:
-    """The messages of a row, to be rendered in the settings' template.
+    """The messages of a row, to be rendered.
 
     A first system message is the developer's instructions, together with the row's tools; later ones are developer
     messages in their place. Reasoning is a message on the analysis channel, before what it led to; an answer is on
@@ -110,15 +110,13 @@ def read_conversation(row: Row, tools: DeclaredTools | None, settings: RowSettin
 
     Raises:
         RowFault: there are no messages (and, of a proof, no statement), or one has not the form that the datasets have.
-        Refusal: the tools can't be rendered, or have no place in the template.
+        Refusal: the tools can't be rendered.
     """
-    is_plain = settings.template is Template.PLAIN_1
     given = row.get("messages")
     if not has_value(given):
         if domain != "proof" or not any(has_value(row.get(column)) for column in PROOF_COLUMNS):
             raise RowFault(RowReason.NO_MESSAGES, "the row has neither messages nor a text")
-        answered = formalisation(row, None if is_plain else "final")
-        return Conversation([*_prompt(None, tools, settings), *answered], {})
+        return Conversation([*_prompt(None, tools, settings), *formalisation(row)], {})
     if not isinstance(given, list):
         raise RowFault(RowReason.WRONG_TYPE, f"messages is {type(given).__name__}")
     return _Reader(settings).read(given, tools)
@@ -265,7 +263,6 @@ class _Reader:
 
     def __init__(self, settings: RowSettings) -> None:
         self._settings = settings
-        self._final = None if settings.template is Template.PLAIN_1 else "final"
         self._reasoning_keys = REASONING_KEYS if settings.reasoning_key is None else (settings.reasoning_key,)
         self._read_keys = {**_READ_KEYS, "assistant": _READ_KEYS["assistant"].union(self._reasoning_keys)}
         self._calls = OpenCalls()
@@ -307,7 +304,7 @@ class _Reader:
                 reply, matched = self._calls.reply(content, message.get("tool_call_id"), message.get("name"))
                 self._counts[f"replies_matched_by_{matched}"] += 1
                 return [reply]
-        return _instructions_message(content, self._settings.template) if content else []
+        return prompt_messages(None, DeveloperContent(content, ())) if content else []
 
     def _assistant(self, message: Row, content: str) -> list[Message]:
         reasoning, tool_calls = read_reasoning(message, self._reasoning_keys, self._counts), message.get("tool_calls")
@@ -318,7 +315,7 @@ class _Reader:
         before, content = self._without_thoughts(content, reasoning)
         messages += before
         if not has_value(tool_calls):
-            return [*messages, Message(Role.ASSISTANT, content, channel=self._final)]
+            return [*messages, Message(Role.ASSISTANT, content, channel="final")]
         if content:
             messages.append(Message(Role.ASSISTANT, content, channel="commentary"))
         return messages + self._calls.call(tool_calls)
@@ -335,10 +332,9 @@ class _Reader:
         if rule is ThinkTags.DROP:
             return [], "".join(text for is_thought, text in parts if not is_thought)
         texts = [part for part in parts[:-1] if part[1].strip() and part != (True, (reasoning or "").strip("\r\n"))]
-        commentary = self._final and "commentary"
-        channels = ("analysis" if is_thought else commentary for is_thought, _ in texts)
         return [
-            Message(Role.ASSISTANT, text, channel=channel) for (_, text), channel in zip(texts, channels, strict=True)
+            Message(Role.ASSISTANT, text, channel="analysis" if is_thought else "commentary")
+            for is_thought, text in texts
         ], parts[-1][1]
 
     def _content(self, message: Row) -> str:
@@ -367,21 +363,9 @@ def _prompt(instructions: str | None, tools: DeclaredTools | None, settings: Row
     Raises:
         Refusal: see `read_conversation`.
     """
-    if settings.template is Template.PLAIN_1:
-        if tools is not None:
-            raise Refusal(Reason.NOT_IN_TEMPLATE, f"{settings.template} has no place for tools")
-        opening = prompt_messages(settings.system, None)
-        return opening + (_instructions_message(instructions, settings.template) if instructions else [])
     is_said = instructions is not None or tools is not None
     namespaces = () if tools is None else (tools.namespace,)
     return prompt_messages(settings.system, DeveloperContent(instructions, namespaces) if is_said else None)
-
-
-def _instructions_message(instructions: str, template: Template) -> list[Message]:
-    """Instructions alone: a developer message, or in `plain/1`, which has no sections, the system's."""
-    if template is Template.PLAIN_1:
-        return [Message(Role.SYSTEM, instructions)]
-    return prompt_messages(None, DeveloperContent(instructions, ()))
 
 
 class RowText(NamedTuple):
@@ -421,7 +405,8 @@ def row_text(row: Row, tools: DeclaredTools | None, settings: RowSettings, domai
         return _given_text(given)
     conversation = read_conversation(row, tools, settings, domain)
     messages = conversation.messages
-    rendering = render_harmony(messages, template=settings.template, analysis=settings.analysis, ending=Ending.TRAINING)
+    render = RENDERERS[settings.template]
+    rendering = render(messages, analysis=settings.analysis, ending=Ending.TRAINING)
     analysis = {"analysis_given": rendering.analysis_given, "analysis_rendered": rendering.analysis_rendered}
     counts = {**analysis, **conversation.counts}
     return RowText(

@@ -41,7 +41,7 @@ from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, r
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, mask, nullable, numbers, open_parquet
 from pipeline_assets.corpus.harmony import prompt
 from pipeline_assets.corpus.harmony.encode import render_harmony
-from pipeline_assets.corpus.harmony.message import Analysis, Ending, Role, Template
+from pipeline_assets.corpus.harmony.message import Analysis, Ending, Role
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA, data_files, select_columns
 from pipeline_assets.corpus.nemotron.sections import CORRECTNESS
@@ -209,9 +209,7 @@ def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
         return ()
     with_tools = prompt.DeveloperContent(None, (prompt.function_namespace([prompt.FunctionTool("any", "", None)]),))
     messages = [prompt.prompt_messages(system, developer)[0] for developer in (None, with_tools)]
-    render = functools.partial(
-        render_harmony, template=Template.HARMONY_1, analysis=Analysis.KEEP, ending=Ending.CONVERSATION
-    )
+    render = functools.partial(render_harmony, analysis=Analysis.KEEP, ending=Ending.CONVERSATION)
     return tuple(render([message]).parsed.text for message in messages)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 import pydantic
 
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
-from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast, LossMode
+from pipeline_assets.corpus.harmony.encode import RENDERERS, AssistantAll, AssistantLast, LossMode
 from pipeline_assets.corpus.harmony.message import Analysis, Template
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, SystemContent
 from pipeline_assets.corpus.nemotron.message_text import REASONING_KEYS, ThinkTags
@@ -55,8 +55,7 @@ class RowSettings:
     """How rows become texts.
 
     Attributes:
-        template: of texts that are rendered. `plain/1` has no channels, so rows with tools, calls or kept analysis are
-            rejects of `not_in_template`. A row that is Harmony text already keeps its text.
+        template: of texts that are rendered. A row that is Harmony text already keeps its text.
         analysis: what becomes of reasoning; of no effect on a row that is text already.
         loss: which bodies are the completion.
         system: the system message before each rendered conversation, or none. It has no tools of its own.
@@ -168,9 +167,9 @@ class RowsRecipe(RecipePart):
     """
 
     LATER_KEYS = frozenset({"reasoning_key", "think_tags"})
-    template: Annotated[
-        Template, pydantic.Field(strict=False), Option("harmony/1 or plain/1, of texts that are rendered.")
-    ] = Template.HARMONY_1
+    template: Annotated[Template, pydantic.Field(strict=False), Option("Of texts that are rendered: harmony/1.")] = (
+        Template.HARMONY_1
+    )
     analysis: Annotated[Analysis, pydantic.Field(strict=False), Option("Reasoning: keep, drop or auto_drop.")] = (
         Analysis.KEEP
     )
@@ -193,11 +192,12 @@ class RowsRecipe(RecipePart):
     max_reject_fraction: Annotated[Share, Option("More bad rows of a split than this stop it.")] = "0.05"
     tokenizer: TokenizerRecipe = TokenizerRecipe()
 
-    @pydantic.model_validator(mode="after")
-    def _fits_its_template(self) -> Self:
-        if self.template is Template.PLAIN_1 and self.system is not None and self.system.valid_channels:
-            raise ValueError("plain/1 has no channels: its `system` has `valid_channels: []`")
-        return self
+    @pydantic.field_validator("template")
+    @classmethod
+    def _is_rendered(cls, template: Template) -> Template:
+        if template not in RENDERERS:
+            raise ValueError(f"{template} is read, and no longer rendered; write {Template.HARMONY_1}")
+        return template
 
     @pydantic.field_validator("reasoning_key")
     @classmethod

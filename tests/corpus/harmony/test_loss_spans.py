@@ -16,7 +16,7 @@ from pipeline_assets.corpus.harmony.encode import (
     loss_spans,
     render_harmony,
 )
-from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message, Role, Template
+from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message, Role
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 
 TEXT = (
@@ -64,7 +64,7 @@ def test_a_mode_says_what_it_is() -> None:
 
 @given(CONVERSATIONS)
 def test_tokens_of_a_body_decode_to_its_content(messages: list[Message]) -> None:
-    text = render_harmony(messages, template=Template.HARMONY_1, analysis=Analysis.KEEP, ending=Ending.TRAINING).text
+    text = render_harmony(messages, analysis=Analysis.KEEP, ending=Ending.TRAINING).text
     parsed = parse_harmony(text)
 
     [tokens] = encode_harmony([parsed], encoder())

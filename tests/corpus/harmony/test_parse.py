@@ -16,7 +16,7 @@ from pipeline_assets.corpus.harmony.parse import ParsedMessage, Span, Terminator
 @settings(max_examples=400)
 @given(CONVERSATIONS, st.sampled_from(Ending))
 def test_a_rendered_conversation_is_read_back_with_exact_spans(messages: list[Message], ending: Ending) -> None:
-    rendering = render_harmony(messages, template=Template.HARMONY_1, analysis=Analysis.KEEP, ending=ending)
+    rendering = render_harmony(messages, analysis=Analysis.KEEP, ending=ending)
     text = rendering.text
 
     parsed = parse_harmony(text, ending="next_role" if ending is Ending.COMPLETION else "closed")
@@ -45,7 +45,7 @@ def test_a_conversation_is_read_as_the_library_reads_its_tokens(messages: list[M
 def test_plain_conversations_are_read_back_or_refused(turns: list[tuple[Role, str]]) -> None:
     messages = [Message(role, content) for role, content in turns]
     try:
-        rendering = render_harmony(messages, template=Template.PLAIN_1, analysis=Analysis.KEEP, ending=Ending.TRAINING)
+        rendering = render_harmony(messages, analysis=Analysis.KEEP, ending=Ending.CONVERSATION)
     except Refusal as refusal:
         assert refusal.reason == "control_tokens_in_content"
         return
@@ -66,9 +66,7 @@ def test_a_text_is_read_whole_or_refused(text: str) -> None:
         return
 
     assert "".join(text[one.span.start : one.span.stop] for one in parsed.messages) == text
-    again = render_harmony(
-        parsed.conversation, template=Template.HARMONY_1, analysis=Analysis.KEEP, ending=Ending.TRAINING
-    )
+    again = render_harmony(parsed.conversation, analysis=Analysis.KEEP, ending=Ending.TRAINING)
     assert parse_harmony(again.text).conversation == parsed.conversation
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.harmony.encode import Rendering, encode_harmony, render_harmony
-from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message, Reason, Refusal, Role, Template
+from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message, Reason, Refusal, Role
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 
 USER = Message(Role.USER, "And 9 / 2?")
@@ -19,11 +19,10 @@ CONCLUDES = Message(Role.ASSISTANT, "4.5.", channel="final")
 
 def text_of(
     *messages: Message,
-    template: Template = Template.HARMONY_1,
     analysis: Analysis = Analysis.KEEP,
     ending: Ending = Ending.TRAINING,
 ) -> str:
-    return render_harmony(messages, template=template, analysis=analysis, ending=ending).text
+    return render_harmony(messages, analysis=analysis, ending=ending).text
 
 
 @settings(max_examples=300)
@@ -62,7 +61,7 @@ def test_analysis_is_counted_in_and_out() -> None:
 
     counts = {}
     for analysis in Analysis:
-        rendering = render_harmony(turns, template=Template.HARMONY_1, analysis=analysis, ending=Ending.TRAINING)
+        rendering = render_harmony(turns, analysis=analysis, ending=Ending.TRAINING)
         counts[analysis.value] = (rendering.analysis_given, rendering.analysis_rendered)
 
     assert counts == {"keep": (2, 2), "drop": (2, 0), "auto_drop": (2, 1)}
@@ -74,20 +73,8 @@ def test_a_single_turn_loses_its_analysis_by_the_librarys_default_alone() -> Non
     assert "Halve" in text_of(USER, THINKS, CALLS, analysis=Analysis.AUTO_DROP)
 
 
-def test_the_plain_template_has_authors_alone() -> None:
-    answer = Message(Role.ASSISTANT, "4.5.")
-
-    assert text_of(USER, answer, template=Template.PLAIN_1) == (
-        "<|start|>user<|message|>And 9 / 2?<|end|><|start|>assistant<|message|>4.5.<|end|>"
-    )
-    with pytest.raises(
-        Refusal, match="not_in_template: plain/1 has no recipient, channel or content type in message 1"
-    ):
-        text_of(USER, CONCLUDES, template=Template.PLAIN_1)
-
-
 def test_no_messages_give_no_text() -> None:
-    rendering = render_harmony([], template=Template.HARMONY_1, analysis=Analysis.KEEP, ending=Ending.TRAINING)
+    rendering = render_harmony([], analysis=Analysis.KEEP, ending=Ending.TRAINING)
 
     assert rendering == Rendering(ParsedText("", (), None, b""), 0, 0)
 

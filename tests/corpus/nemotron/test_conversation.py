@@ -17,7 +17,7 @@ from rows_made import (
     text_of,
 )
 
-from pipeline_assets.corpus.harmony.message import Analysis, Template
+from pipeline_assets.corpus.harmony.message import Analysis
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 
 USER = "<|start|>user<|message|>2 + 2?<|end|>"
@@ -199,31 +199,6 @@ def test_a_text_that_is_no_harmony_is_kept_and_says_so_or_is_dropped() -> None:
     assert values["stats_tokens"] == 8
     reason, seen = dropped_by(row, replace(SETTINGS, drop_invalid_harmony=True))
     assert reason == "invalid_harmony" and seen.startswith("message_not_closed")
-
-
-def test_the_plain_template_has_roles_alone() -> None:
-    settings = replace(SETTINGS, template=Template.PLAIN_1, analysis=Analysis.DROP)
-    messages = [{"role": "system", "content": "Be brief."}, QUESTION, {**ANSWER, "reasoning_content": "Count."}]
-
-    values = row_of({"messages": messages}, settings)
-
-    assert values["template"] == "plain/1"
-    assert values["text"] == (
-        "<|start|>system<|message|>Be brief.<|end|>" + USER + "<|start|>assistant<|message|>4<|end|>"
-    )
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"messages": [QUESTION, {**ANSWER, "reasoning_content": "Count."}]},
-        {"messages": [QUESTION, called({})]},
-        {"messages": [QUESTION, ANSWER], "tools": [LOOKUP]},
-    ],
-    ids=["kept analysis", "a call", "tools"],
-)
-def test_what_the_plain_template_cant_say_is_a_reject(row: object) -> None:
-    assert reason_of(row, replace(SETTINGS, template=Template.PLAIN_1)) == "not_in_template"
 
 
 PROOF = {"problem": "Prove it.", "formal_statement": "theorem a : True := by sorry", "lean_header": "import Mathlib"}

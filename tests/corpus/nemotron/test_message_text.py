@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from rows_made import ANSWER, LOOKUP, QUESTION, SETTINGS, called, normalised, reason_of, row_of, text_of
 
-from pipeline_assets.corpus.harmony.message import Analysis, Template
 from pipeline_assets.corpus.nemotron.message_text import ThinkTags, unread_key
 
 USER = "<|start|>user<|message|>2 + 2?<|end|>"
@@ -251,17 +250,6 @@ def test_thoughts_before_calls_are_split_too() -> None:
     ]
 
     assert f"{ANALYSIS}Look it up.<|end|><|start|>assistant to=functions.lookup" in text
-
-
-def test_split_thoughts_have_no_place_in_the_plain_template() -> None:
-    settings = replace(SETTINGS, template=Template.PLAIN_1, think_tags=ThinkTags.SPLIT)
-    row = {"messages": [QUESTION, {**ANSWER, "content": "So <think>Count.</think>4"}]}
-
-    assert reason_of(row, settings) == "not_in_template"
-    without = replace(settings, analysis=Analysis.DROP)
-    assert row_of(row, without)["text"].endswith(
-        "<|start|>assistant<|message|>So <|end|><|start|>assistant<|message|>4<|end|>"
-    )
 
 
 def test_tags_of_external_texts_are_counted() -> None:

@@ -76,7 +76,10 @@ def test_a_recipe_without_a_scan_asks_for_no_inventory() -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"template": "plain/1"}, "plain/1 has no channels: its `system` has `valid_channels: []`"),
+        (
+            {"template": "plain/1"},
+            "`rows.template` is 'plain/1': plain/1 is read, and no longer rendered; write",
+        ),
         ({"loss": {"mode": "assistant_first"}}, "`rows.loss.mode` is 'assistant_first'; did you mean assistant_last?"),
         ({"loss": {"mode": "assistant_all", "call": True}}, "unknown key `rows.loss.call`"),
         ({"max_reject_fraction": "1.5"}, "a fraction is at most 1"),
