@@ -178,16 +178,17 @@ class HubRepo:
         """Whoever wants to read asks first: `auto` lets in who agrees, `manual` whom the owner lets in."""
         self._written(lambda: self._api().update_repo_settings(self.name, repo_type="dataset", gated=how))  # type: ignore[arg-type]
 
-    def history(self) -> list[Commit]:
-        """The latest commits of main, the head first: one page of them, at least one."""
+    def head(self) -> Commit:
+        """The head of main."""
 
-        def ask() -> list[Commit]:
+        def ask() -> Commit:
             client = self.hub.client()
             answer, _ = client.page(f"{client.address}/api/datasets/{self.name}/commits/main")
             with reading_answer():
                 if not isinstance(answer, list) or not answer:
                     raise ValueError("the history must be a list of at least one commit")
-                return [Commit(_commit_id(one["id"]), str(one["title"]), str(one["message"])) for one in answer]
+                commits = [Commit(_commit_id(one["id"]), str(one["title"]), str(one["message"])) for one in answer]
+                return commits[0]
 
         return self.hub.call(self.name, "main", ask)
 
@@ -196,19 +197,19 @@ class HubRepo:
         return {file.path: file for file in self.hub.list_files(self.name, commit)}
 
     def commit(
-        self, parent: str, title: str, mark: str, items: Sequence[Item], deletions: Sequence[str] = ()
-    ) -> tuple[str, bool]:
-        """A commit on a parent, which must be the head: its id, and whether it was made now. Large files go first.
+        self, parent: str, title: str, run: str, part: str, items: Sequence[Item], deletions: Sequence[str] = ()
+    ) -> str:
+        """Make a commit on a parent, which must be the head, and return its id. Large files go first.
 
         Args:
-            mark: a line of its message that no other commit of the repo has.
+            run: a line of the message that all commits of the run have.
+            part: the next line, by which the commit is found if its answer was lost.
         Raises:
             InputError: a file isn't as it was sealed; another commit is the head.
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
         from huggingface_hub.errors import HfHubHTTPError
 
-        run = mark.partition("\n")[0]
         additions = [CommitOperationAdd(item.path, item.source) for item in items]
         content = {item.sha256: addition for item, addition in zip(items, additions, strict=True)}
         self._send([*content.values()])
@@ -216,36 +217,33 @@ class HubRepo:
         for item, addition in zip(items, additions, strict=True):
             _check_sent(item, addition)
         operations: list[Any] = [*additions, *(CommitOperationDelete(path, is_folder=False) for path in deletions)]
+        message = f"{run}\n{part}"
 
-        is_sent = False
-
-        def make() -> tuple[str, bool]:
-            nonlocal is_sent
-            head = self.history()[0]
-            if mark in head.message:  # made by this call, if its answer was lost
-                return head.id, is_sent
-            if head.id != parent:
-                raise taken_over(self, head, run)
-            was_sent, is_sent = is_sent, True
+        def make() -> str:
+            if (head := self.head()).id != parent:
+                return self._already_made(head, run, message)
             try:
                 done = self._api().create_commit(
                     self.name,
                     operations,
                     commit_message=title,
-                    commit_description=mark,
+                    commit_description=message,
                     repo_type="dataset",
                     parent_commit=parent,
                 )
             except HfHubHTTPError as error:
                 if error.response.status_code != 412:  # the parent isn't the head any more
                     raise
-                head = self.history()[0]
-                if was_sent and mark in head.message:  # made late by a try that got no answer in time
-                    return head.id, True
-                raise taken_over(self, head, run) from None
-            return _commit_id(done.oid), True
+                return self._already_made(self.head(), run, message)
+            return _commit_id(done.oid)
 
         return self._written(make)
+
+    def _already_made(self, head: Commit, run: str, message: str) -> str:
+        """Return the id of the head if it is the commit of this message, whose answer was lost; else raise."""
+        if message not in head.message:
+            raise taken_over(self, head, run)
+        return head.id
 
     def _send(self, additions: "Sequence[CommitOperationAdd]") -> None:
         send = functools.partial(self._api().preupload_lfs_files, self.name, repo_type="dataset")

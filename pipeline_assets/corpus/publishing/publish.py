@@ -1,24 +1,24 @@
-"""Publishing to a dataset repo: commits that leave it whole, whatever ends the run, and that are made but once.
+"""Publishing to a dataset repo: commits that leave it whole, whatever ends the run.
 
-New files are committed first, at most 100 or 20 GB at a time: no card names them yet. The last commit brings card and
-manifest, puts changed files in the place of old ones, and takes away what the manifest there had and this one hasn't.
-Files that are there aren't sent. Every commit says which run it is of, a digest of what is published: a run that was
-cut off goes on from its own last commit, and stops where somebody else's lies above it.
+New files are committed first, at most 100 at a time: no card names them yet. The last commit brings card and manifest,
+puts changed files in the place of old ones, and takes away what the manifest there had and this one hasn't. Files that
+are there aren't sent, so the same command goes on where a run was cut off. Every commit names its parent, and its
+message the run, a digest of what is published: a head that no run made stops it.
 """
 
 import json
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.sections import PublishRecipe
-from pipeline_assets.corpus.publishing.hub_repo import Commit, HubRepo, Item, taken_over, token_of
+from pipeline_assets.corpus.publishing.hub_repo import HubRepo, Item, taken_over, token_of
 from pipeline_assets.corpus.publishing.load_back import load_back
-from pipeline_assets.corpus.publishing.publication import Publication, pattern_of, publication_of, splits_of
+from pipeline_assets.corpus.publishing.publication import Publication, publication_of, splits_of
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -28,10 +28,9 @@ from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 
 logger = logging.getLogger("corpusmill")
-_FILES, _BYTES = 100, 20_000_000_000  # of a commit (the hub's documentation, "Repository limitations")
+_FILES = 100  # of a commit (the hub's documentation, "Repository limitations"); their bytes are sent before it
 _RUN = "corpusmill-run: "
 PUBLICATION = "publication.json"
-_LAST = "corpusmill-part: last"
 _BY_THE_HUB = frozenset({".gitattributes"})  # in every repo from the start
 
 
@@ -107,26 +106,26 @@ def plan_publication(made: Publication, repo: HubRepo, *, onto: str | None = Non
     if repo.settings() is None:
         if onto is not None:
             raise UsageError("there is no such repo yet", f"--onto {onto}", "leave it out")
-        return Plan(None, list(_parts(list(made.items.values()), [], {}, [])), [])
-    commits = repo.history()
-    if onto not in (None, commits[0].id):
-        what = f"the head of {repo.name} is {commits[0].id}"
+        return Plan(None, _parts([*made.items.values()], {}, []), [])
+    head = repo.head()
+    if onto not in (None, head.id):
+        what = f"the head of {repo.name} is {head.id}"
         raise UsageError(what, f"--onto {onto}", "give that, if you looked at it")
-    there = repo.files(commits[0].id)
-    changed = [item for item in made.items.values() if not item.is_there(there.get(item.path))]
-    sent = {item.path for item in changed}
-    before = _manifest_at(repo, there, commits[0].id)
+    there = repo.files(head.id)
+    changed, unchanged = list[Item](), list[Item]()
+    for item in made.items.values():
+        (unchanged if item.is_there(there.get(item.path)) else changed).append(item)
+    before = _manifest_at(repo, there, head.id)
     stored = [] if before is None else [file.path for file in before.storage]
     gone = [path for path in stored if path not in made.items and path in there]
     if not changed and not gone:
-        return Plan(commits[0].id, [], list(made.items.values()))
-    if onto is None:
-        _check_head(commits, run_of(made, repo), repo, set(there))
+        return Plan(head.id, [], unchanged)
+    if onto is None and _RUN not in head.message and not there.keys() <= _BY_THE_HUB:
+        raise taken_over(repo, head, run_of(made, repo))
     if before is not None and not replaces and _subject(before) != _subject(made.artifact.manifest):
         what = f"it holds {before.kind} {before.name}, and {made.artifact.manifest.kind} {made.artifact.manifest.name}"
         raise UsageError(f"{what} would take its place", repo.name, "give another name, or --replace")
-    parts = list(_parts(changed, stored, there, gone))
-    return Plan(commits[0].id, parts, [item for item in made.items.values() if item.path not in sent])
+    return Plan(head.id, _parts(changed, there, gone), unchanged)
 
 
 def _subject(manifest: Manifest) -> tuple[str, str]:
@@ -153,15 +152,11 @@ def publish(
         if made.gate is not None and (settings or {}).get("gated") not in (made.gate, "manual"):  # which is stricter
             repo.gate(made.gate)
         plan, run = plan_publication(made, repo, onto=onto, replaces=replaces), run_of(made, repo)
-        head, commits = str(plan.parent), 0
+        head, commits, manifest = str(plan.parent), len(plan.parts), made.artifact.manifest
         for number, part in enumerate(plan.parts, 1):
-            title = f"Publish {made.artifact.manifest.kind} {made.artifact.manifest.name}"
-            title, mark = (title, _LAST) if number == len(plan.parts) else (f"Files of {title[8:]}", _mark(part))
-            head, is_new = repo.commit(head, title, f"{_RUN}{run}\n{mark}", part.items, part.deletions)
-            commits += is_new
-            logger.info(
-                "%s: commit %d of %d, %s, %s bytes", repo.name, number, len(plan.parts), head, f"{part.bytes:,}"
-            )
+            title = f"{'Publish' if number == commits else 'Files of'} {manifest.kind} {manifest.name}"
+            head = repo.commit(head, title, f"{_RUN}{run}", f"part {number} of {commits}", part.items, part.deletions)
+            logger.info("%s: commit %d of %d, %s, %s bytes", repo.name, number, commits, head, f"{part.bytes:,}")
         _read_back(made, repo, head)
         return Published(head, commits, [item for part in plan.parts for item in part.items])
 
@@ -205,22 +200,6 @@ def run_of(made: Publication, repo: HubRepo) -> str:
     return sha256_of([repo.name, *([item.path, item.sha256] for item in made.items.values())])
 
 
-def _check_head(commits: Sequence[Commit], run: str, repo: HubRepo, there: Collection[str]) -> None:
-    """
-    Args:
-        commits: the latest, the head first.
-        there: files at the head.
-    Raises:
-        UsageError: this run may not go on from the head: that is no commit of its own, if it was cut off; else of no
-            run, in a repo with files.
-    """
-    head = commits[0]
-    own = next((commit for commit in commits if f"{_RUN}{run}" in commit.message), None)
-    is_cut_off = own is not None and _LAST not in own.message
-    if own is not head and (is_cut_off or not (_RUN in head.message or set(there) <= _BY_THE_HUB)):
-        raise taken_over(repo, head, f"{_RUN}{run}")
-
-
 def _manifest_at(repo: HubRepo, there: Mapping[str, HubFile], commit: str) -> Manifest | None:
     """Of what was published before; None where nothing was."""
     if FILE_NAME not in there:
@@ -231,31 +210,12 @@ def _manifest_at(repo: HubRepo, there: Mapping[str, HubFile], commit: str) -> Ma
     return None
 
 
-def _parts(
-    changed: Sequence[Item], before: Sequence[str], there: Mapping[str, HubFile], gone: Sequence[str]
-) -> Iterator[Part]:
-    """Files that the card there doesn't name, in commits of their own; then all else at once.
-
-    Args:
-        before: files that it names.
-    """
-    named = {pattern_of(path) for path in (*before, CARD, FILE_NAME)}
-    last = [item for item in changed if item.path in there or pattern_of(item.path) in named]
-    some: list[Item] = []
-    for item in changed:
-        if item.path in there or pattern_of(item.path) in named:
-            continue
-        if some and (len(some) == _FILES or sum(one.size for one in some) + item.size > _BYTES):
-            yield Part(some)
-            some = []
-        some.append(item)
-    if some:
-        yield Part(some)
-    yield Part(last, gone)
-
-
-def _mark(part: Part) -> str:
-    return f"corpusmill-part: {sha256_of([[item.path, item.sha256] for item in part.items])}"
+def _parts(changed: Sequence[Item], there: Mapping[str, HubFile], gone: Sequence[str]) -> list[Part]:
+    """Return the commits: new files, a few at a time; then all else at once."""
+    at_last = {*there, CARD, FILE_NAME}
+    new = [item for item in changed if item.path not in at_last]
+    last = [item for item in changed if item.path in at_last]
+    return [*(Part(new[first : first + _FILES]) for first in range(0, len(new), _FILES)), Part(last, gone)]
 
 
 def _read_back(made: Publication, repo: HubRepo, commit: str) -> None:
