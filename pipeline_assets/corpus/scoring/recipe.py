@@ -43,7 +43,7 @@ class ScoringRecipe(RecipePart):
     """
 
     device: Annotated[Device, Option("Where the model runs.", default=None)] = "cpu"
-    dtype: Annotated[Dtype | None, Option("Of weights; float32 on a CPU, bfloat16 on a GPU.")] = None
+    dtype: Annotated[Dtype | None, Option("Of weights; float32 on CPU, bfloat16 on GPU.")] = None
     attention: Annotated[str | None, Option("Of transformers, such as sdpa, if not ours.")] = None
     spreads: Annotated[bool, Option("The model over all GPUs, not one on each.")] = False
     dequantise: Annotated[bool, Option("Quantised weights in full: needs memory.")] = False
@@ -53,7 +53,7 @@ class ScoringRecipe(RecipePart):
     )
     max_length: Annotated[int | None, Option("Tokens of a row; its end is cut off.")] = pydantic.Field(None, ge=2)
     batch_tokens: Annotated[int, Option("Tokens that go through the model at once.")] = pydantic.Field(8192, ge=1)
-    shard_rows: Annotated[int, Option("Rows of a shard, which is lost when it is cut off.")] = pydantic.Field(512, ge=1)
+    shard_rows: Annotated[int, Option("Rows of a shard.")] = pydantic.Field(512, ge=1)
     max_rows: Annotated[int | None, Option("Rows of a split at most, from all over it.", "max-records")] = (
         pydantic.Field(None, ge=1)
     )
