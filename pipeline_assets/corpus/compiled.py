@@ -17,7 +17,6 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-from numba import extending
 from numba.core import config, entrypoints
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.core.runtime.nrt import rtsys
@@ -130,35 +129,19 @@ def inner(function: F) -> F:
     return cast(F, numba.njit(**_INNER)(function))
 
 
-def _prefetch(typing_context: Any, address: Any) -> Any:
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        from llvmlite import ir
-
-        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        instruction = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
-        function = builder.module.globals.get("llvm.prefetch.p0")
-        function = function or ir.Function(builder.module, instruction, "llvm.prefetch.p0")
-        builder.call(function, [builder.inttoptr(arguments[0], byte), flag(0), flag(3), flag(1)])  # read, keep, data
-        return context.get_dummy_value()
-
-    return numba.types.void(address), generate
+def inlined(function: F) -> F:
+    """As `inner`, and never called: an array is seven numbers to pass, which in a hot loop take longer than a small
+    function.
+    """
+    return cast(F, numba.njit(**_INNER, forceinline=True)(function))
 
 
-prefetch = cast(
-    Callable[[int], None], (lambda address: None) if vars(config)["DISABLE_JIT"] else extending.intrinsic(_prefetch)
-)
-"""In a kernel: asks for the line of memory at an address, and doesn't wait for it. Rows that lie anywhere are copied a
-quarter faster if the beginning of the next one is on its way.
-"""
-
-
-def eight_bytes_at_each(text: NDArray[np.uint8], writeable: bool = False) -> NDArray[np.uint64]:
+def eight_bytes_at_each(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
     """The eight bytes that begin at each byte but the last seven, as numbers that kernels compare and search at once: a
     view, not a copy.
     """
     whole = text[: len(text) // 8 * 8].view(np.uint64)
-    return np.lib.stride_tricks.as_strided(whole, (len(text) - 7,), (1,), writeable=writeable)
+    return np.lib.stride_tricks.as_strided(whole, (len(text) - 7,), (1,), writeable=False)
 
 
 def _is_as_written(path: str) -> bool:

@@ -18,10 +18,8 @@ import numpy as np
 import re2
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled
-from pipeline_assets.corpus.filters.bits import BLOCK, ONE, bytes_between, first_bit
 from pipeline_assets.corpus.filters.recipe import MaskingRecipe
-from pipeline_assets.corpus.filters.thresholds import batch_of, documents_with
+from pipeline_assets.corpus.filters.thresholds import Batch, batch_of
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.words import DOT
 
@@ -41,7 +39,8 @@ _OCTET = rb"(?:25[0-5]|2[0-4][0-9]|[01]?[0-9][0-9]?)"
 _BYTES = re2.Options()
 _BYTES.encoding = re2.Options.Encoding.LATIN1
 _IP = re2.compile(rb"(?:%b\.){3}%b" % (_OCTET, _OCTET), _BYTES)
-_ZERO, _NINE = ord("0"), ord("9")
+_ZERO = ord("0")
+_CLOSE = 8  # bytes from the first dot of an address to the third, at most
 _LITERAL = rb"\[(?:%b\.){3}(?:%b|[A-Za-z0-9-]*[A-Za-z0-9]:)\]" % (_OCTET, _OCTET)
 _DOMAIN = re2.compile(rb"(?:%b\.)+%b|%b" % (_LABEL, _LABEL, _LITERAL), _BYTES)
 _DOT_ATOM_BYTES = bytes(byte for byte in range(128) if re.match(_ATOM + rb"|\.", bytes([byte])))
@@ -62,13 +61,12 @@ class Masking(Filter):
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
         """Masks the addresses of each document, and counts them."""
-        batch = batch_of([candidate.text for candidate in candidates])
         if self._recipe.emails:
-            for document in np.flatnonzero(documents_with(batch.text, batch.offsets, ord("@"))).tolist():
-                spans = list(_emails(candidates[document].text))
-                _mask(candidates[document], MASKED_EMAIL, spans, EMAIL_MASKS)
-        if self._recipe.public_ips:  # no mask of an e-mail address has a digit
-            for document in np.flatnonzero(_documents_with_numbers(batch.text, batch.offsets)).tolist():
+            for candidate in candidates:
+                _mask(candidate, MASKED_EMAIL, list(_emails(candidate.text)), EMAIL_MASKS)
+        if self._recipe.public_ips:
+            batch = batch_of([candidate.text for candidate in candidates])
+            for document in _documents_with_numbers(batch).tolist():
                 _mask(candidates[document], MASKED_IP, list(_public_ips(candidates[document].text)), IP_MASKS)
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
@@ -117,27 +115,15 @@ def _start(text: bytes, free: int, at: int) -> int | None:
     return found.start() if found else None
 
 
-@compiled
-def _documents_with_numbers(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which documents have three dots with one to three digits between two, and a digit behind the last: that takes a
-    tenth of what RE2 takes to find no address.
+def _documents_with_numbers(batch: Batch) -> NDArray[np.int64]:
+    """Documents with three dots that have a digit on both sides and lie close together: a tenth of what RE2 takes to
+    find no address.
     """
-    found = np.zeros(len(offsets) - 1, np.bool_)
-    for document in range(len(found)):
-        end = offsets[document + 1]
-        for block in range(offsets[document], end, BLOCK):
-            dots = bytes_between(text, block, DOT, 0) & bytes_between(text, block + 1, _ZERO, 9)
-            while dots and not found[document]:
-                at = block + first_bit(dots)
-                dots &= dots - ONE
-                numbers = 0
-                while at < end - 1 and text[at] == DOT and _ZERO <= text[at + 1] <= _NINE:
-                    numbers += 1
-                    at += 2
-                    for _ in range(2):
-                        at += at < end and _ZERO <= text[at] <= _NINE
-                found[document] |= numbers > 2
-    return found
+    dots = np.flatnonzero(batch.text[1:-1] == DOT) + 1
+    digits = [batch.text[dots + beside] - np.uint8(_ZERO) <= 9 for beside in (-1, 1)]
+    dots = dots[digits[0] & digits[1]]
+    middle = dots[1:-1][dots[2:] - dots[:-2] <= _CLOSE]
+    return np.unique(np.searchsorted(batch.offsets, middle, "right") - 1)
 
 
 def _public_ips(text: bytes) -> Iterator[tuple[int, int]]:

@@ -25,10 +25,10 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import inner
-from pipeline_assets.corpus.filters.bits import ALL, NONE, ONE, inlined
+from pipeline_assets.corpus.compiled import inlined, inner
 from pipeline_assets.corpus.filters.words import Count, Words, place, wide
 
+NONE, ONE, ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 _GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _HALF, _SHIFT = np.uint64(32), np.uint64(29)
 _EIGHT = cast(int, np.uint64(8))
@@ -65,14 +65,10 @@ def scratch_for(longest: int) -> Scratch:
 
 
 class LeastLimits(NamedTuple):
-    """Limits on copied lines and paragraphs, and the lowest ones on top n-grams and on duplicate ones: what can't be
-    beyond them need not be counted. -1 counts all.
+    """The lowest limits on top n-grams and on duplicate ones: what can't be beyond them need not be counted. -1 counts
+    all.
     """
 
-    lines: float
-    line_characters: float
-    paragraphs: float
-    paragraph_characters: float
     top: float
     duplicate: float
 
@@ -87,16 +83,15 @@ def count_repetition(
         eights: `eight_bytes_at_each` byte of the document and at least 7 bytes beyond.
     """
     number = wide(counts[Count.WORDS])
-    seed, left = _GOLDEN, -1
-    while left < 0:
-        _number_words(eights, words, scratch, number, seed)
-        left = _keep_repeated_words(eights, words, scratch, number)
-        seed = _mixed(seed) | ONE
-    limits = least.lines, least.line_characters
-    lines = _count_copies(words.lines, counts[Count.LINES], number, limits, words, scratch)
+    _number_words(eights, words, scratch, number)
+    left, _, _ = _keep_repeated(number, scratch)
+    before, scratch.grams[number] = 0, -1
+    for word in range(number + 1):
+        scratch.repeated_before[word] = before
+        before += scratch.grams[word] >= 0
+    lines = _count_copies(words.lines, counts[Count.LINES], words, scratch)
     counts[Count.DUPLICATE_LINES], counts[Count.DUPLICATE_LINE_CHARACTERS] = lines
-    limits = least.paragraphs, least.paragraph_characters
-    paragraphs = _count_copies(words.paragraphs, counts[Count.PARAGRAPHS], number, limits, words, scratch)
+    paragraphs = _count_copies(words.paragraphs, counts[Count.PARAGRAPHS], words, scratch)
     counts[Count.DUPLICATE_PARAGRAPHS], counts[Count.DUPLICATE_PARAGRAPH_CHARACTERS] = paragraphs
     _count_grams(left, words, scratch, least, counts)
 
@@ -119,10 +114,10 @@ def _emptied(slots: NDArray[np.int32], entries: int) -> np.uint64:
 
 
 @inlined
-def _find(word: int, key: np.uint64, mask: np.uint64, scratch: Scratch) -> int:
-    """Enters a word under its key, which `keys` has; the first word with this key."""
+def _find(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64, scratch: Scratch) -> int:
+    """Enters a word under its key, which `keys` has, from a slot on; the first word there with this key."""
     keys, slots = scratch.keys, scratch.slots
-    slot = key & mask
+    slot &= mask
     first = np.int32(word) if slots[slot] < 0 else slots[slot]
     while keys[place(first)] != key:
         slot = (slot + ONE) & mask
@@ -131,84 +126,55 @@ def _find(word: int, key: np.uint64, mask: np.uint64, scratch: Scratch) -> int:
     return wide(first)
 
 
-@inlined
-def _last_eight(size: int) -> tuple[int, np.uint64]:
-    """Where in a word its last eight bytes begin, and which of the eight, and of its first eight, are of the word."""
-    return max(size, _EIGHT) - _EIGHT, ALL >> (_EIGHT - min(size, _EIGHT)) * _EIGHT
-
-
 @inner
-def _number_words(eights: NDArray[np.uint64], words: Words, scratch: Scratch, number: int, seed: np.uint64) -> None:
-    """Fills grams and counts for single words, by keys that two words may share."""
+def _number_words(eights: NDArray[np.uint64], words: Words, scratch: Scratch, number: int) -> None:
+    """Fills grams and counts for single words, and repeated with all of them."""
     starts, ends, keys, grams, counts = words.starts, words.ends, scratch.keys, scratch.grams, scratch.counts
+    mask = _emptied(scratch.slots, number)
     for word in range(place(number)):
         start, size = place(starts[word]), place(ends[word] - starts[word])
-        last, own = _last_eight(size)
-        key = _mixed(eights[start] & own ^ (eights[start + last] & own) * seed + size)
+        last = max(size, _EIGHT) - _EIGHT  # where its last eight bytes begin
+        own = ALL >> (_EIGHT - min(size, _EIGHT)) * _EIGHT  # those of eight bytes that are of a shorter word
+        key = _mixed(eights[start] & own ^ (eights[start + last] & own) * _GOLDEN + size)
         at = _EIGHT
         while at < last:
             key = _mixed(key ^ eights[start + at])
             at += _EIGHT
-        keys[word] = key
-    mask = _emptied(scratch.slots, number)
-    for word in range(place(number)):
-        first = _find(word, keys[word], mask, scratch)
-        grams[word] = first
-        counts[word] = 0
+        keys[word], slot = key, key
+        first = _find(word, slot, key, mask, scratch)
+        while not _is_same(eights, words, place(first), word, last, own):
+            slot += ONE
+            first = _find(word, slot, key, mask, scratch)
+        scratch.repeated[word], grams[word], counts[word] = word, first, 0
         counts[place(first)] += 1
 
 
-@inner
-def _keep_repeated_words(eights: NDArray[np.uint64], words: Words, scratch: Scratch, number: int) -> int:
-    """Fills repeated and repeated_before; how many words occur twice, or -1 where two that differ have the same key."""
-    starts, ends, grams, repeated = words.starts, words.ends, scratch.grams, scratch.repeated
-    kept = 0
-    for word in range(place(number)):
-        first = grams[word]
-        is_repeated = scratch.counts[place(first)] > 1
-        scratch.repeated_before[word] = kept
-        repeated[place(kept)] = word
-        kept += is_repeated
-        grams[word] = first | (np.int32(is_repeated) - np.int32(1))
-    scratch.repeated_before[number] = kept
-    grams[number] = -1
-    unlike = NONE
-    for index in range(place(kept)):
-        word = place(repeated[index])
-        first = place(grams[word])
-        start, other, size = place(starts[word]), place(starts[first]), place(ends[word] - starts[word])
-        last, own = _last_eight(size)
-        unlike |= place(ends[first]) - other ^ size
-        unlike |= (eights[start] ^ eights[other] | eights[start + last] ^ eights[other + last]) & own
-        at = _EIGHT
-        while at < last:
-            unlike |= eights[start + at] ^ eights[other + at]
-            at += _EIGHT
-    return -1 if unlike else kept
+@inlined
+def _is_same(eights: NDArray[np.uint64], words: Words, first: int, word: int, last: int, own: np.uint64) -> bool:
+    """Whether two words are the same; `last` and `own` are of the second: see `_number_words`."""
+    start, other = place(words.starts[word]), place(words.starts[first])
+    unlike = place(words.ends[word]) - start ^ place(words.ends[first]) - other
+    unlike |= (eights[start] ^ eights[other] | eights[start + last] ^ eights[other + last]) & own
+    at = _EIGHT
+    while at < last:
+        unlike |= eights[start + at] ^ eights[other + at]
+        at += _EIGHT
+    return bool(unlike == NONE)
 
 
 @inner
-def _count_copies(
-    firsts: NDArray[np.int32], items: int, number: int, limits: tuple[float, float], words: Words, scratch: Scratch
-) -> tuple[int, int]:
-    """How many lines or paragraphs are copies of an earlier one, and how many characters their words have; zeros where
-    that can't be beyond the limits. Only what has no word that occurs once is compared.
+def _count_copies(firsts: NDArray[np.int32], items: int, words: Words, scratch: Scratch) -> tuple[int, int]:
+    """How many lines or paragraphs are copies of an earlier one, and how many characters their words have. Only what
+    has no word that occurs once is compared.
     """
     grams, keys, slots, before = scratch.grams, scratch.keys, scratch.slots, scratch.repeated_before
-    most = most_characters = copies = characters = 0
-    for item in range(place(items)):
-        start, stop = place(firsts[item]), place(firsts[item + ONE])
-        is_repeated = before[stop] - before[start] == firsts[item + ONE] - firsts[item]
-        most += is_repeated
-        most_characters += is_repeated * wide(words.characters[stop] - words.characters[start])
-    if most < 2 or (most / items <= limits[0] and most_characters / wide(words.characters[number]) <= limits[1]):
-        return 0, 0
-    mask = _emptied(slots, most)
+    copies = characters = 0
+    mask = _emptied(slots, items)
     for item in range(items):
         start, stop = wide(firsts[item]), wide(firsts[item + 1])
         if before[stop] - before[start] < stop - start:
             continue
-        key = np.uint64(0)
+        key = NONE
         for word in range(start, stop):
             key = (key ^ np.uint64(grams[word])) * _GOLDEN
         keys[item] = key
@@ -281,7 +247,8 @@ def _number_pairs(n: int, left: int, words: Words, scratch: Scratch) -> int:
     covered = copied = 0
     for index in range(place(left)):
         word = wide(scratch.repeated[index])
-        first = _find(word, scratch.keys[place(word)], mask, scratch)
+        key = scratch.keys[place(word)]
+        first = _find(word, key, key, mask, scratch)
         scratch.grams[place(word)] = first
         counts[place(word)] = 0
         counts[place(first)] += 1

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, eight_bytes_at_each, inner
-from pipeline_assets.corpus.filters.bits import BLOCK, NONE, below, bytes_between
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, count_phrases, lines_with_phrases
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
 from pipeline_assets.corpus.filters.repetition import LeastLimits, Scratch, count_repetition, scratch_for
@@ -141,7 +140,7 @@ def first_violation(counts: NDArray[np.int64], limits: Limits) -> int:
     return -1
 
 
-_PADDING = bytes(2 * BLOCK)  # compiled code reads beyond the last document
+_PADDING = bytes(8)  # compiled code reads a few bytes beyond the last document
 _MAX_TEXT_BYTES = 2**31 - 1
 
 
@@ -149,7 +148,7 @@ class Batch(NamedTuple):
     """Documents one after the other, as UTF-8.
 
     Attributes:
-        text: uint8, with some zeros beyond the last document.
+        text: uint8, with eight zeros beyond the last document.
         offsets: where each begins, and where the last ends; int64.
     """
 
@@ -169,17 +168,6 @@ def batch_of(texts: Sequence[bytes]) -> Batch:
         raise InputError(f"a text of {lengths.max():,} bytes", f"document {int(lengths.argmax())} of a block", fix)
     text = np.frombuffer(b"".join([*texts, _PADDING]), np.uint8)
     return Batch(text, np.concatenate(([0], np.cumsum(lengths))))
-
-
-@compiled
-def documents_with(text: NDArray[np.uint8], offsets: NDArray[np.int64], byte: int) -> NDArray[np.bool_]:
-    """Which documents have a byte."""
-    found = np.zeros(len(offsets) - 1, np.bool_)
-    for document in range(len(found)):
-        end = offsets[document + 1]
-        for at in range(offsets[document], end, BLOCK):
-            found[document] |= bytes_between(text, at, byte, 0) & below(end - at) != NONE
-    return found
 
 
 @compiled
@@ -226,10 +214,6 @@ def _least_repetition(thresholds: Sequence[Threshold]) -> LeastLimits:
         return min((limits[count] for count in limits if first <= count <= last), default=math.inf)
 
     return LeastLimits(
-        least(Count.DUPLICATE_LINES, Count.DUPLICATE_LINES),
-        least(Count.DUPLICATE_LINE_CHARACTERS, Count.DUPLICATE_LINE_CHARACTERS),
-        least(Count.DUPLICATE_PARAGRAPHS, Count.DUPLICATE_PARAGRAPHS),
-        least(Count.DUPLICATE_PARAGRAPH_CHARACTERS, Count.DUPLICATE_PARAGRAPH_CHARACTERS),
         least(Count.TOP_2_GRAM, Count.TOP_4_GRAM),
         least(Count.DUPLICATE_5_GRAMS, Count.DUPLICATE_10_GRAMS),
     )

@@ -1,33 +1,18 @@
 """A text as characters, words, lines and paragraphs.
 
-ASCII is read 64 bytes at a time, as bits; of other characters the classes are looked up, one at a time.
-
 A word is a longest run without whitespace, as `str.split` has it. A line ends at a line feed; one without a word is
 blank and is no line. A paragraph is a run of lines with no blank one between. So neither CRLF nor indentation matters.
 """
 
 import functools
 import unicodedata
-from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import inner
-from pipeline_assets.corpus.filters.bits import (
-    BLOCK,
-    HIGHEST,
-    NONE,
-    ONE,
-    below,
-    bytes_between,
-    bytes_in,
-    count_bits,
-    first_bit,
-    run_through,
-)
+from pipeline_assets.corpus.compiled import inlined, inner
 
 SPACE = 1  # str.isspace
 LETTER = 2  # str.isalpha
@@ -36,7 +21,7 @@ BULLET = 8
 WORD = 16  # `\w` of a regular expression
 CLOSER = 32  # quotation marks and brackets that may follow the mark that ends a sentence
 TERMINAL = 64  # ends a line, as a recipe says
-COUNTED = 128  # hash, dot, ellipsis
+COUNTED = 128  # hash, dot, ellipsis, line feed
 
 # What HTML leaves of list items; the hyphen and the asterisk are those of plain text.
 BULLETS = "•‣◦▪▫■□●○▶–*-"
@@ -49,17 +34,9 @@ def classes_of_characters(terminal: str = "") -> NDArray[np.uint16]:
     line.
     """
     bits = _unicode_bits().copy()
-    for characters, bit in ((BULLETS, BULLET), ("#.…", COUNTED), (terminal, TERMINAL)):
+    for characters, bit in ((BULLETS, BULLET), ("#.…\n", COUNTED), (terminal, TERMINAL)):
         bits[[ord(character) for character in characters]] |= bit
     return bits
-
-
-def byte_ranges(is_in_class: Iterable[bool]) -> NDArray[np.uint8]:
-    """The bytes of a class as `bits.bytes_in` takes them, given those of which each is or isn't in it, from 0 on."""
-    places = np.flatnonzero(np.fromiter(is_in_class, np.bool_))
-    firsts = places[np.diff(places, prepend=-2) > 1]
-    lasts = places[np.diff(places, append=257) > 1]
-    return np.stack([firsts, lasts - firsts], axis=1).astype(np.uint8)
 
 
 @functools.cache
@@ -94,12 +71,12 @@ def place(number: int | np.integer) -> int:
     return np.uint64(number)  # type: ignore[return-value]
 
 
-@inner
+@inlined
 def read_character(text: NDArray[np.uint8], at: int, of_code_point: NDArray[np.uint16]) -> tuple[int, int]:
     """Bits of the character that begins at `at`, and how many bytes it has."""
-    first = wide(text[at])
+    first = wide(text[place(at)])
     if first < 0x80:
-        return wide(of_code_point[first]), 1
+        return wide(of_code_point[place(first)]), 1
     if first < 0xE0:
         return wide(of_code_point[(first & 0x1F) << 6 | text[at + 1] & 0x3F]), 2
     second, third = wide(text[at + 1] & 0x3F), wide(text[at + 2] & 0x3F)
@@ -118,11 +95,7 @@ def character_before(text: NDArray[np.uint8], at: int) -> int:
     return at
 
 
-_AT_ONCE = 4  # places that are written without asking whether there are so many
 LINE_FEED, HASH, DOT = 0x0A, 0x23, 0x2E
-SPACES, _LETTERS, _SYMBOLS = (
-    byte_ranges(_bits(character) & bit != 0 for character in range(128)) for bit in (SPACE, LETTER, SYMBOL)
-)
 
 
 class Count(IntEnum):
@@ -175,7 +148,7 @@ class Words(NamedTuple):
 
 def room_for(longest: int) -> Words:
     """Arrays for documents of up to `longest` bytes. Pages that no document fills are never touched."""
-    words = longest // 2 + 2 + _AT_ONCE
+    words = longest // 2 + 2
     return Words(*(np.empty(words, np.int32) for _ in Words._fields))
 
 
@@ -190,92 +163,87 @@ def find_words(
 ) -> None:
     """Fills words, lines and paragraphs of a document, and counts them and what their characters tell.
 
+    Where a word may begin or end is written at each character, and counted where one does: a processor can't guess how
+    long words are, and a wrong guess takes longer than to write.
+
     Args:
-        text: 64 bytes beyond the document are read.
         begin, size: bytes before the document, and in it.
         counts: of the document, zeros.
     """
-    starts, ends, characters = words.starts, words.ends, words.characters
-    begun = ended = seen = symbols = alphabetic = dots = high_bytes = inside_bytes = 0
-    last_dot, line, feeds, lines, paragraphs = -2, 0, 2, 1, 1
-    characters[0] = words.lines[0] = words.paragraphs[0] = 0
-    was_word = letterless = spilled = NONE
-    for at in range(0, size + 1, BLOCK):
-        first_byte, own, inside = begin + at, below(size - at), NONE
-        word = own & ~bytes_in(text, first_byte, SPACES)
-        letters = word & bytes_in(text, first_byte, _LETTERS)
-        high = word & bytes_between(text, first_byte, 0x80, 0x7F)
-        if high:
-            inside = word & bytes_between(text, first_byte, 0x80, 0x3F)
-            high_bytes += count_bits(high)
-            inside_bytes += count_bits(inside)
-            word &= ~spilled
-            spilled = NONE
-            high &= ~inside
-            while high:
-                bit = first_bit(high)
-                high &= high - ONE
-                bits, width = read_character(text, first_byte + bit, of_code_point)
-                if bits & SPACE:
-                    word &= ~(below(width) << np.uint64(bit))
-                    spilled = below(width) >> ONE >> np.uint64(BLOCK - 1 - bit)
-                letters |= np.uint64(bits >> 1 & 1) << np.uint64(bit)
-                symbols += bits >> 2 & 1
-                counts[Count.ELLIPSES] += bits & COUNTED != 0
-        symbols += count_bits(word & bytes_in(text, first_byte, _SYMBOLS))
-        counts[Count.HASHES] += count_bits(word & bytes_between(text, first_byte, HASH, 0))
-        dotted = word & bytes_between(text, first_byte, DOT, 0)
-        if dotted & (dotted << ONE | np.uint64(last_dot == at - 1)):
-            while dotted:
-                dot = at + first_bit(dotted)
-                dotted &= dotted - ONE
-                dots = dots + 1 if last_dot == dot - 1 else 1
-                last_dot = dot
-                counts[Count.ELLIPSES] += dots % 3 == 0
-        elif dotted >> HIGHEST:
-            dots, last_dot = 1, at + BLOCK - 1
-        before = word << ONE | was_word
-        was_word = word >> HIGHEST
-        start, end, character = word & ~before, before & ~word, word & ~inside
-        reached, letterless = run_through(word & ~letters, start, letterless)
-        alphabetic += count_bits(reached & letters)
-        fed = own & bytes_between(text, first_byte, LINE_FEED, 0)
-        while fed:
-            next_word = begun + count_bits(start & below(first_bit(fed)))
-            fed &= fed - ONE
-            if next_word > line:
-                words.lines[lines] = line = next_word
+    starts, ends = words.starts, words.ends
+    at = begun = ended = high = inside = symbols = alphabetic = has_letter = 0
+    is_space = 1
+    while at < size:
+        was_space, bits, width = is_space, wide(of_code_point[place(text[place(begin + at)])]), 1
+        if text[place(begin + at)] >= 0x80:
+            bits, width = read_character(text, begin + at, of_code_point)
+            high += width
+            inside += width - 1
+            counts[Count.ELLIPSES] += bits & COUNTED != 0
+        is_space, is_letter = bits & SPACE, bits >> 1 & 1
+        starts[place(begun)], ends[place(ended)] = at, at
+        begun += was_space & ~is_space
+        ended += is_space & ~was_space
+        alphabetic += is_letter & ~has_letter
+        has_letter = (has_letter | is_letter) & ~is_space
+        symbols += bits >> 2 & 1
+        at += width
+    starts[begun] = ends[ended] = size
+    counts[Count.CHARACTERS], counts[Count.ASCII_CHARACTERS] = size - inside, size - high
+    counts[Count.WORDS], counts[Count.SYMBOLS], counts[Count.ALPHABETIC_WORDS] = begun, symbols, alphabetic
+    seen = 0
+    for word in range(begun):
+        words.characters[word] = seen
+        seen += ends[word] - starts[word]
+        if inside:
+            for byte in range(starts[word], ends[word]):
+                seen -= text[begin + byte] & 0xC0 == 0x80
+    words.characters[begun] = counts[Count.WORD_CHARACTERS] = seen
+    _find_lines(text, begin, size, of_code_point, words, counts)
+
+
+@inner
+def _find_lines(
+    text: NDArray[np.uint8],
+    begin: int,
+    size: int,
+    of_code_point: NDArray[np.uint16],
+    words: Words,
+    counts: NDArray[np.int64],
+) -> None:
+    """Fills lines and paragraphs, counts them, and the ASCII characters that are counted one by one."""
+    begun = line = dots = 0
+    last_dot, feeds, lines, paragraphs, number = -2, 2, 1, 1, wide(counts[Count.WORDS])
+    words.lines[0] = words.paragraphs[0] = 0
+    for at in range(size):
+        byte = text[place(begin + at)]
+        if byte >= 0x80 or not of_code_point[place(byte)] & COUNTED:
+            continue
+        if byte == LINE_FEED:
+            while begun < number and words.starts[begun] < at:
+                begun += 1
+            if begun > line:
+                words.lines[lines] = line = begun
                 lines += 1
                 feeds = 0
             feeds += 1
             if feeds == 2:
                 words.paragraphs[paragraphs] = line
                 paragraphs += 1
-        begins, stops = count_bits(start), count_bits(end)
-        for first in range(0, begins, _AT_ONCE):
-            for one in range(_AT_ONCE):
-                starts[place(begun + first + one)] = at + first_bit(start)
-                start &= start - ONE
-        begun += begins
-        for first in range(0, stops, _AT_ONCE):
-            for one in range(_AT_ONCE):
-                bit = first_bit(end)
-                end &= end - ONE
-                ends[place(ended + first + one)] = at + bit
-                characters[place(ended + first + one + 1)] = seen + count_bits(character & below(bit))
-        ended += stops
-        seen += count_bits(character)
-    lines -= words.lines[lines - 1] == begun  # what follows the last line feed
-    paragraphs -= words.paragraphs[paragraphs - 1] == begun
-    words.lines[lines] = words.paragraphs[paragraphs] = begun
-    counts[Count.CHARACTERS], counts[Count.ASCII_CHARACTERS] = size - inside_bytes, size - high_bytes
-    counts[Count.WORDS], counts[Count.WORD_CHARACTERS] = begun, seen
-    counts[Count.SYMBOLS], counts[Count.ALPHABETIC_WORDS] = symbols, alphabetic
+        elif byte == DOT:
+            dots = dots + 1 if last_dot == at - 1 else 1
+            last_dot = at
+            counts[Count.ELLIPSES] += dots % 3 == 0
+        else:
+            counts[Count.HASHES] += 1
+    lines -= words.lines[lines - 1] == number  # what follows the last line feed
+    paragraphs -= words.paragraphs[paragraphs - 1] == number
+    words.lines[lines] = words.paragraphs[paragraphs] = number
     counts[Count.LINES], counts[Count.PARAGRAPHS] = lines, paragraphs
-    for number in range(lines):
-        first, last = words.lines[number], words.lines[number + 1] - 1
-        counts[Count.BULLET_LINES] += read_character(text, begin + starts[first], of_code_point)[0] >> 3 & 1
-        counts[Count.ELLIPSIS_LINES] += _is_ellipsis(text, begin + starts[last], begin + ends[last])
+    for item in range(lines):
+        first, last = words.lines[item], words.lines[item + 1] - 1
+        counts[Count.BULLET_LINES] += read_character(text, begin + words.starts[first], of_code_point)[0] >> 3 & 1
+        counts[Count.ELLIPSIS_LINES] += _is_ellipsis(text, begin + words.starts[last], begin + words.ends[last])
 
 
 @inner

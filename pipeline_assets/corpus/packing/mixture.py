@@ -13,7 +13,7 @@ at the first 8 bytes of the sha256 of the seed and what is ordered. Things are o
 hashes, then by their numbers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -27,6 +27,7 @@ MAX_THINGS = 2**32
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _UPPER = np.uint64(0xFFFFFFFF00000000)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_CHUNK = 1 << 16
 _30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
@@ -44,11 +45,7 @@ def hashed_order(things: int, seed: int, *of: object) -> NDArray[np.uint32]:
     keys = np.empty(things, np.uint64)
     _hash(np.uint64(start), keys)
     keys.sort()
-    numbers = keys.view(np.uint32)
-    _to_the_front(keys, numbers)
-    del numbers
-    keys.resize((things + 1) // 2, refcheck=False)  # gives the rest back, and copies nothing
-    return keys.view(np.uint32)[:things]
+    return lower_halves(keys)
 
 
 @compiled
@@ -58,11 +55,20 @@ def _hash(start: np.uint64, keys: NDArray[np.uint64]) -> None:
         keys[number] = (split_mix(state) & _UPPER) | np.uint64(number)
 
 
-@compiled
-def _to_the_front(keys: NDArray[np.uint64], numbers: NDArray[np.uint32]) -> None:
-    """The lower halves of keys to the beginning of the same memory."""
-    for place in range(len(keys)):
-        numbers[place] = np.uint32(keys[place])
+def lower_halves(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
+    """The lower 32 bits of each key, in the memory of the keys, which are lost; half of it is given back."""
+    count = len(keys)
+    numbers = keys.view(np.uint32)
+    for chunk in chunks(count):
+        numbers[chunk] = numbers[2 * chunk.start : 2 * chunk.stop : 2]
+    del numbers
+    keys.resize((count + 1) // 2, refcheck=False)  # copies nothing
+    return keys.view(np.uint32)[:count]
+
+
+def chunks(count: int) -> Iterator[slice]:
+    """Slices of `count` values, so that what is computed of one is in the processor's cache, and no copy of all."""
+    return (slice(first, min(first + _CHUNK, count)) for first in range(0, count, _CHUNK))
 
 
 @dataclass(frozen=True)
@@ -169,23 +175,23 @@ class Mixture:
         return SourceDraws(epochs, partial, epochs * source.tokens + taken)
 
 
-@compiled
 def longest_prefix(lengths: NDArray[np.int32], tokens: int) -> tuple[int, int]:
     """How many documents, from the first one on, have at most `tokens` together, and how many they have."""
     taken = 0
-    for document in range(len(lengths)):
-        if taken + lengths[document] > tokens:
-            return document, taken
-        taken += lengths[document]
+    for chunk in chunks(len(lengths)):
+        totals = np.cumsum(lengths[chunk], dtype=np.int64) + taken
+        fitting = int(np.searchsorted(totals, tokens, "right"))
+        if fitting < len(totals):
+            return chunk.start + fitting, int(totals[fitting - 1]) if fitting else taken
+        taken = int(totals[-1])
     return len(lengths), taken
 
 
-@compiled
 def taken_from(values: NDArray[np.int32], places: NDArray[np.uint32]) -> NDArray[np.int32]:
     """`values[places]`, for which NumPy would make a copy of the places, of 8 bytes each."""
     taken = np.empty(len(places), np.int32)
-    for number in range(len(places)):
-        taken[number] = values[places[number]]
+    for chunk in chunks(len(places)):
+        taken[chunk] = values[places[chunk]]
     return taken
 
 

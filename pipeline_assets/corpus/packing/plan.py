@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.packing.mixture import (
     MAX_THINGS,
     Draws,
     Mixture,
     SourceText,
+    chunks,
     hashed_order,
     largest,
     taken_from,
@@ -85,30 +85,20 @@ def packed_order(drawn: Drawn, seed: int) -> NDArray[np.uint32]:
 
 def documents_of(drawn: Drawn, draws: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """The documents that were drawn, numbered in the corpus; in the place of the draws, which are lost."""
-    columns = np.array(
-        [(one.first_draw, one.first_document, one.documents, one.epochs, one.first_taken) for one in drawn.sources]
-    )
-    _to_documents(draws, columns.T.copy(), drawn.taken)
+    first_draws = np.array([one.first_draw for one in drawn.sources])
+    first_documents = np.array([one.first_document for one in drawn.sources])
+    documents = np.array([one.documents for one in drawn.sources])
+    in_epochs = np.array([one.epochs * one.documents for one in drawn.sources])
+    first_taken = np.array([one.first_taken for one in drawn.sources])
+    for chunk in chunks(len(draws)):
+        source = np.searchsorted(first_draws, draws[chunk], side="right") - 1
+        draw = draws[chunk] - first_draws[source]
+        found = first_documents[source] + draw % documents[source]
+        beyond = np.flatnonzero(draw >= in_epochs[source])  # the whole epochs: of the last one's prefix
+        of = source[beyond]
+        found[beyond] = first_documents[of] + drawn.taken[first_taken[of] + draw[beyond] - in_epochs[of]]
+        draws[chunk] = found
     return draws
-
-
-@compiled
-def _to_documents(draws: NDArray[np.uint32], sources: NDArray[Any], taken: NDArray[np.uint32]) -> None:
-    """
-    Args:
-        sources: first_draw, first_document, documents, epochs and first_taken of each, shape (5, sources).
-    """
-    first_draws, first_documents, counts, epochs, first_taken = sources
-    for place in range(len(draws)):
-        draw = np.int64(draws[place])
-        source = np.searchsorted(first_draws, draw, side="right") - 1
-        draw -= first_draws[source]
-        in_epochs = epochs[source] * counts[source]
-        if draw < in_epochs:
-            document = draw % counts[source]
-        else:
-            document = np.int64(taken[first_taken[source] + draw - in_epochs])
-        draws[place] = first_documents[source] + document
 
 
 _CHUNK = 1 << 20

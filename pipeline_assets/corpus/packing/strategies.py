@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.packing.mixture import hashed_order
+from pipeline_assets.corpus.packing.mixture import chunks, hashed_order, lower_halves
 from pipeline_assets.corpus.spine.errors import UsageError, bare
 
 
@@ -34,6 +34,7 @@ class Segments(NamedTuple):
 
 
 _NONE = np.int64(-1)
+_UPPER_HALF = np.uint64(32)
 
 
 @compiled
@@ -75,11 +76,14 @@ def rows_needed(pieces: NDArray[np.int64], seq_len: int) -> int:
 
 
 @compiled
-def place(lengths: NDArray[np.int32], seq_len: int, max_rows: int) -> tuple[NDArray[np.uint32], int]:
+def place(
+    order: NDArray[np.uint32], lengths: NDArray[np.int32], seq_len: int, max_rows: int
+) -> tuple[NDArray[np.uint32], int]:
     """The row of what is left of each document beyond whole rows, and how many rows are opened, in which order they
     are numbered.
 
     Args:
+        order: of documents, `longest_first`.
         lengths: of the documents, shape (documents,). Of a multiple of `seq_len` nothing is left, its row is no row.
         max_rows: at least so many as `rows_needed` says.
     """
@@ -88,10 +92,8 @@ def place(lengths: NDArray[np.int32], seq_len: int, max_rows: int) -> tuple[NDAr
     top = np.full(seq_len + 1, _NONE, np.int64)
     tree = _no_rooms(seq_len)
     opened = 0
-    for document in longest_first(lengths, seq_len):
+    for document in order:
         length = lengths[document] % seq_len
-        if not length:
-            break
         room = _least_room(tree, length)
         if room == _NONE:
             row, room = np.int64(opened), seq_len
@@ -111,31 +113,30 @@ def place(lengths: NDArray[np.int32], seq_len: int, max_rows: int) -> tuple[NDAr
     return row_of, opened
 
 
-@compiled
 def longest_first(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
-    """Documents in the order in which `place` takes them: by what is left of them beyond whole rows."""
-    starts = np.zeros(seq_len + 1, np.int64)
-    for length in lengths:
-        starts[seq_len - length % seq_len] += 1
-    starts = np.cumsum(starts) - starts
-    documents = np.empty(len(lengths), np.uint32)
-    for document in range(len(lengths)):
-        place = seq_len - lengths[document] % seq_len
-        documents[starts[place]] = document
-        starts[place] += 1
-    return documents
+    """Documents of which something is left beyond whole rows, in the order in which `place` takes them: by what it is.
+
+    8 bytes a document while it is made.
+    """
+    keys = np.arange(len(lengths), dtype=np.uint64)
+    whole = 0
+    for chunk in chunks(len(lengths)):
+        left = lengths[chunk] % seq_len
+        whole += int(np.count_nonzero(left == 0))
+        keys[chunk] |= (seq_len - left).astype(np.uint64) << _UPPER_HALF
+    keys.sort()
+    return lower_halves(keys)[: len(lengths) - whole]
 
 
-@compiled
 def count_pieces(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.int64]:
     """How many pieces of each length documents give, shape (seq_len + 1,): whole rows, and what is left of each."""
     pieces = np.zeros(seq_len + 1, np.int64)
-    for length in lengths:
-        if length < seq_len:  # most are: a division takes longer than all else
-            pieces[length] += 1
-        else:
-            pieces[seq_len] += length // seq_len
-            pieces[length % seq_len] += 1
+    for chunk in chunks(len(lengths)):
+        is_short = lengths[chunk] < seq_len  # most are: a division takes longer than all else
+        long = lengths[chunk][~is_short]
+        for left in (lengths[chunk][is_short], long % seq_len):
+            pieces += np.bincount(left, minlength=seq_len + 1)
+        pieces[seq_len] += (long // seq_len).sum()
     pieces[0] = 0
     return pieces
 
@@ -176,9 +177,6 @@ def _least_room(tree: NDArray[np.bool_], at_least: int) -> int:
     return node - leaves
 
 
-_CHUNK = 1 << 16
-
-
 def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed: int) -> Iterator[Segments]:
     """Exactly `num_seqs` rows, in an order that the seed gives them; in a row documents stand in their order.
 
@@ -191,17 +189,18 @@ def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed:
         UsageError: there are fewer pieces than rows.
     """
     whole = whole_rows(lengths, seq_len)
-    row_of, opened = place(lengths, seq_len, num_seqs - len(whole))
+    order = longest_first(lengths, seq_len)
+    row_of, opened = place(order, lengths, seq_len, num_seqs - len(whole))
     left_over = num_seqs - len(whole) - opened
-    if left_over and move_out(longest_first(lengths, seq_len), lengths, seq_len, row_of, opened, left_over):
+    if left_over and move_out(order, row_of, opened, left_over):
         what = f"what is drawn makes {len(whole) + opened:,} rows and can't be spread over {num_seqs:,}"
         raise UsageError(what, bare("pack.num_seqs"), f"ask for {len(whole) + opened:,}, or take another seed")
+    del order
     starts, ranks = group(lengths, seq_len, row_of, num_seqs - len(whole))
     del row_of
-    order = hashed_order(num_seqs, seed, "rows")
-    for first in range(0, num_seqs, _CHUNK):
-        rows, of, starts_in, pieces = _segments(order[first : first + _CHUNK], whole, starts, ranks, lengths, seq_len)
-        yield Segments(first + rows, of, starts_in, pieces)
+    rows = hashed_order(num_seqs, seed, "rows")
+    for chunk in chunks(num_seqs):
+        yield _segments(chunk.start, rows[chunk].astype(np.int64), whole, starts, ranks, lengths, seq_len)
 
 
 def whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
@@ -210,84 +209,61 @@ def whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
     return np.repeat(draws.astype(np.uint32), lengths[draws] // seq_len)
 
 
-@compiled
-def move_out(
-    order: NDArray[np.uint32],
-    lengths: NDArray[np.int32],
-    seq_len: int,
-    row_of: NDArray[np.uint32],
-    opened: int,
-    left_over: int,
-) -> int:
+def move_out(order: NDArray[np.uint32], row_of: NDArray[np.uint32], opened: int, left_over: int) -> int:
     """Gives each row that is left over one document out of another; how many rows are empty still."""
-    documents = np.zeros(opened, np.uint32)
-    for draw in order:
-        if lengths[draw] % seq_len:
-            documents[row_of[draw]] += 1
-    for draw in order:
-        if not left_over or not lengths[draw] % seq_len:
-            break
-        if documents[row_of[draw]] > 1:
+    documents = np.bincount(row_of[order], minlength=opened)
+    for draw in order[documents[row_of[order]] > 1]:
+        if left_over and documents[row_of[draw]] > 1:
             documents[row_of[draw]] -= 1
             row_of[draw] = opened
             opened += 1
             left_over -= 1
-            documents = np.append(documents, np.uint32(1))
+        if not left_over:
+            break
     return left_over
 
 
-@compiled
 def group(
     lengths: NDArray[np.int32], seq_len: int, row_of: NDArray[np.uint32], rows: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """The draws of each row, in their order: where a row starts among them, shape (rows + 1,), and the draws."""
-    starts = np.zeros(rows + 2, np.uint32)
-    for draw in range(len(lengths)):
-        if lengths[draw] % seq_len:
-            starts[row_of[draw] + 2] += 1
-    for row in range(2, rows + 2):
-        starts[row] += starts[row - 1]
-    draws = np.empty(starts[rows + 1], np.uint32)
-    for draw in range(len(lengths)):
-        if lengths[draw] % seq_len:
-            row = row_of[draw] + 1
-            draws[starts[row]] = draw
-            starts[row] += 1
-    return starts[: rows + 1], draws
+    keys = np.arange(len(lengths), dtype=np.uint64)
+    for chunk in chunks(len(lengths)):
+        row = np.where(lengths[chunk] % seq_len, row_of[chunk], np.uint32(rows))
+        keys[chunk] |= row.astype(np.uint64) << _UPPER_HALF
+    keys.sort()
+    starts = np.empty(rows + 1, np.uint32)
+    for chunk in chunks(rows + 1):
+        starts[chunk] = np.searchsorted(keys, np.arange(chunk.start, chunk.stop, dtype=np.uint64) << _UPPER_HALF)
+    return starts, lower_halves(keys)[: starts[-1]]
 
 
-@compiled
 def _segments(
-    rows: NDArray[np.uint32],
+    first: int,
+    rows: NDArray[np.int64],
     whole: NDArray[np.uint32],
     starts: NDArray[np.uint32],
     draws: NDArray[np.uint32],
     lengths: NDArray[np.int32],
     seq_len: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
-    """The columns of `Segments` of some rows. They are numbered from 0: whole ones first, then as `starts` has them."""
-    count = np.int64(0)
-    for row in rows:
-        shared = np.int64(row) - len(whole)
-        count += np.int64(1) if shared < 0 else np.int64(starts[shared + 1]) - np.int64(starts[shared])
-    places, ranks = np.empty(count, np.int64), np.empty(count, np.int64)
-    in_document, pieces = np.empty(count, np.int32), np.empty(count, np.int32)
-    segment = 0
-    for place_of, row in enumerate(rows):
-        shared = np.int64(row) - len(whole)
-        if shared < 0:
-            draw = whole[row]
-            places[segment], ranks[segment], pieces[segment] = place_of, draw, seq_len
-            in_document[segment] = (np.int64(row) - np.searchsorted(whole, draw)) * seq_len
-            segment += 1
-            continue
-        for number in range(starts[shared], starts[shared + 1]):
-            draw = draws[number]
-            left = lengths[draw] % seq_len
-            places[segment], ranks[segment], pieces[segment] = place_of, draw, left
-            in_document[segment] = lengths[draw] - left
-            segment += 1
-    return places, ranks, in_document, pieces
+) -> Segments:
+    """The segments of some rows of the packed set, the first of which is `first`. Here rows are numbered as they were
+    filled: whole ones first, then as `starts` has them.
+    """
+    is_whole = rows < len(whole)
+    shared = rows[~is_whole] - len(whole)
+    begins, counts = np.zeros(len(rows), np.int64), np.ones(len(rows), np.int64)
+    begins[~is_whole] = starts[shared]
+    counts[~is_whole] = starts[shared + 1] - starts[shared]
+    row = np.repeat(np.arange(len(rows)), counts)
+    of_draws = np.arange(len(row)) + (begins - np.cumsum(counts) + counts)[row]
+    of_whole, filling = is_whole[row], whole[rows[is_whole]]
+    ranks = np.empty(len(row), np.int64)
+    ranks[of_whole], ranks[~of_whole] = filling, draws[of_draws[~of_whole]]
+    pieces = np.where(of_whole, seq_len, lengths[ranks] % seq_len).astype(np.int32)
+    in_document = lengths[ranks] - pieces
+    in_document[of_whole] = (rows[is_whole] - np.searchsorted(whole, filling)) * seq_len
+    return Segments(first + row, ranks, in_document, pieces)
 
 
 def sequential_rows(lengths: NDArray[np.int32], seq_len: int) -> Iterator[Segments]:
@@ -297,8 +273,8 @@ def sequential_rows(lengths: NDArray[np.int32], seq_len: int) -> Iterator[Segmen
         lengths: of the draws in their order, shape (draws,), together a multiple of `seq_len`.
     """
     offset = 0
-    for first in range(0, len(lengths), _CHUNK):
-        ends = offset + np.cumsum(lengths[first : first + _CHUNK], dtype=np.int64)
+    for chunk in chunks(len(lengths)):
+        ends = offset + np.cumsum(lengths[chunk], dtype=np.int64)
         begins = np.concatenate(([offset], ends[:-1]))
         pieces = (ends - 1) // seq_len - begins // seq_len + 1
         draws = np.repeat(np.arange(len(pieces)), pieces)
@@ -307,5 +283,5 @@ def sequential_rows(lengths: NDArray[np.int32], seq_len: int) -> Iterator[Segmen
         starts = np.maximum(begins[draws], rows * seq_len)
         stops = np.minimum(ends[draws], (rows + 1) * seq_len)
         in_document = (starts - begins[draws]).astype(np.int32)
-        yield Segments(rows, first + draws, in_document, (stops - starts).astype(np.int32))
+        yield Segments(rows, chunk.start + draws, in_document, (stops - starts).astype(np.int32))
         offset = int(ends[-1])

@@ -23,13 +23,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled, prefetch
+from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.packing.mixture import hashed_order
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
 
 _MOST_SHARES = 1 << 61
 _CORPUS = 32  # bits of a row
-_AHEAD, _AHEAD_BYTES, _LINE = 2, 1024, 64  # which row is asked for, how much of it, what a processor loads at once
 logger = logging.getLogger("corpusmill")
 _GROUP_BYTES = 4 << 20  # that of larger ones is seldom still in the cache when a batch is taken
 
@@ -126,11 +125,11 @@ def mixture_order(
     order = order[: _deal(parts, whole, limits, order)]
     numbers = np.empty(len(order), np.uint32)
     for number, name in enumerate(names):
-        place, epoch = 0, 0
-        while place < len(order):
-            of_epoch = hashed_order(sizes[number], seed, "mixture", name, epoch)
-            place = _number(order, number, place, of_epoch, corpora[name].start, numbers)
-            epoch += 1
+        places_of_corpus = np.flatnonzero(order == number)
+        for epoch, first in enumerate(range(0, len(places_of_corpus), sizes[number])):
+            own = places_of_corpus[first : first + sizes[number]]
+            of_epoch = hashed_order(sizes[number], seed, "mixture", name, epoch)[: len(own)]
+            numbers[own] = of_epoch + np.uint32(corpora[name].start)
     return MixtureOrder(order, numbers)
 
 
@@ -156,21 +155,6 @@ def _deal(parts: NDArray[np.int64], whole: int, limits: NDArray[np.int64], order
             remainders[first] -= parts[first]
             quotients[first] += 1
         due[first] = quotients[first] + (remainders[first] > 0)
-    return len(order)
-
-
-@compiled
-def _number(
-    order: NDArray[np.uint16], corpus: int, place: int, epoch: NDArray[np.uint32], first: int, rows: NDArray[np.uint32]
-) -> int:
-    """Fill in a corpus' rows of one epoch, and return the place of the next epoch."""
-    taken = 0
-    for at in range(place, len(order)):
-        if order[at] == corpus:
-            if taken == len(epoch):
-                return at
-            rows[at] = epoch[taken] + first
-            taken += 1
     return len(order)
 
 
@@ -312,11 +296,9 @@ class MixtureReader:
         files = np.searchsorted(self._first_keys, keys, "right") - 1
         bounds = [*np.flatnonzero(np.diff(files, prepend=-1)).tolist(), len(keys)]
         tokens = np.empty((len(places), self.seq_len), self.dtype)
-        target = tokens.view(np.uint8)
         for start, stop in itertools.pairwise(bounds):
             shards, number = self._files[files[start]]
-            source, first = shards.mapped(number).view(np.uint8), self._first_keys[files[start]]
-            _copy_rows(source, keys[start:stop], first, to[start:stop], target)
+            tokens[to[start:stop]] = shards.mapped(number)[keys[start:stop] - self._first_keys[files[start]]]
         return tokens
 
     @cached_property
@@ -329,18 +311,3 @@ class MixtureReader:
         """Of each file its first row, and above it the corpus."""
         firsts = [(number << _CORPUS) + one.first_rows[:-1] for number, one in enumerate(self.shards.values())]
         return np.concatenate(firsts)
-
-
-@compiled
-def _copy_rows(
-    source: NDArray[np.uint8], keys: NDArray[np.int64], first: int, to: NDArray[np.int64], target: NDArray[np.uint8]
-) -> None:
-    row_bytes, begin = source.shape[1], source.ctypes.data
-    for number in range(len(keys)):
-        row, place = keys[number] - first, to[number]
-        if number + _AHEAD < len(keys):
-            ahead = begin + (keys[number + _AHEAD] - first) * row_bytes
-            for line in range(0, min(row_bytes, _AHEAD_BYTES), _LINE):
-                prefetch(ahead + line)
-        for byte in range(row_bytes):  # a third of the time that assigning the row takes
-            target[place, byte] = source[row, byte]
