@@ -16,7 +16,7 @@ from pipeline_assets.corpus.nemotron.pool_report import POOL_REPORT_STAGE, previ
 from pipeline_assets.corpus.nemotron.schema import POOLS_STAGE, PoolsRecipe, SealedPools
 from pipeline_assets.corpus.nemotron.splits import by_dataset, dataset_of, partition_key
 from pipeline_assets.corpus.normalize.sources import folder_misfits
-from pipeline_assets.corpus.publishing.dataset_card import card_of
+from pipeline_assets.corpus.publishing.dataset_card import CardContent, card_splits, dataset_card
 from pipeline_assets.corpus.publishing.publish import preview_publication, publish_sealed
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.readers.raw_pin import preview_inputs
@@ -24,7 +24,6 @@ from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check,
 from pipeline_assets.corpus.rows import conversations
 from pipeline_assets.corpus.scoring.model_pin import ScoringSection
 from pipeline_assets.corpus.scoring.recipe import FEWEST_BATCH_TOKENS, SubsetsRecipe
-from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import Misfit, Recipe
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.trust.figures import Limit
@@ -374,11 +373,11 @@ PUBLISHED_POOLS = Kind(
 
 
 def _lay_out(job: Job) -> BuildResult:
-    splits, [first, *_] = job.upstream, job.target.upstream
     if not job.recipe["readme"]:
-        return lay_out(job.building, splits, None)
-    source = open_artifact(job.run.root / first.upstream[0].folder).manifest.identity.recipe
-    return lay_out(job.building, splits, card_of(source, splits, job.target.folder.name))
+        return lay_out(job.building, job.upstream, None)
+    name, made = job.target.folder.name, [split.manifest for split in job.upstream]
+    card = CardContent(name, name, *card_splits(job.upstream), made)
+    return lay_out(job.building, job.upstream, dataset_card(card))
 
 
 HF_LAYOUT = Kind(

@@ -92,7 +92,7 @@ def test_the_folder_for_a_hub_has_all_splits_without_copying_a_byte(typed: list[
     assert pq.read_schema(folder / shard).equals(SCHEMA)
     card = DatasetCard.load(folder / "README.md")
     assert [one["split"] for one in card.data.configs[0]["data_files"]] == ["interactive_agent", "tool_calling"]
-    assert "2 splits" not in card.text and "| all | 6 | 0 |" in card.text
+    assert "| `default` | `tool_calling` | 3 |" in card.text and "| " + f"`{AGENTIC}` | " in card.text
 
 
 def test_a_sample_of_rows_names_their_places_in_the_whole_file(

@@ -1,124 +1,79 @@
-"""The dataset card: README.md of normalised rows as a hub has them.
+"""The dataset card: README.md of rows as a hub has them, whether laid out, exported or published.
 
-    data/<split>-00000-of-0000N.parquet   all splits of one dataset, `SCHEMA`
-    <split>__tools_catalog.json
-    README.md                             this page
-
-The YAML at its head is what a hub and `datasets` know splits, columns, licence and size by. No date, no host: equal
-content gives equal bytes. No text of a dataset, a title or a licence can leave its place.
+The YAML at its head is what a hub and `datasets` know configs, splits, columns, licences and sizes by. No date, no
+host: equal content gives equal bytes. No text of a dataset, a title or a licence can leave its place.
 """
 
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+import yaml
 
 from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
+from pipeline_assets.corpus.licences import UNKNOWN, licence_table, stated_tag
+from pipeline_assets.corpus.nemotron.schema import COLUMNS
 from pipeline_assets.corpus.pages import code, markdown_table, plain
-from pipeline_assets.corpus.publishing import export
+from pipeline_assets.corpus.publishing.hub_metadata import (
+    DEFAULT,
+    features_of,
+    hub_licence,
+    hub_split_names,
+    licence_metadata,
+    size_category,
+    type_name,
+)
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, one_line
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 
-_DATA_FILE = re.compile(r"data/(.+)-\d{5}-of-\d{5}\.parquet")
-_LICENCE = "meta_license"
-_LISTS = [field.name for field in SCHEMA if pa.types.is_list(field.type)]
-_MOST_LICENCES = 20  # of a split
-_LICENCE_CHARACTERS = 80
+_ROWS = re.compile(r"(?:(?:candidates|subset)_(\w+)|data)/(.+)-\d{5}-of-(\d{5})\.parquet")
+_NUMBER = "[0-9]" * 5
+_READ = ["dataset", "source_revision", "meta_license", "stats_tokens", "stats_completion_tokens"]
+_MOST_LICENCES, _LICENCE_CHARACTERS = 50, 80
+
+
+@dataclass
+class CardSplit:
+    """A split of a config.
+
+    Attributes:
+        split: as its files have it. In a subset it is called `dataset/split`.
+        files: the pattern of its files, or their paths.
+        uncompressed_bytes: an estimate of what loading takes.
+        licences: rows by source and licence, as rows say it; None of those that say none.
+    """
+
+    config: str
+    split: str
+    files: str | Sequence[str]
+    schema: pa.Schema
+    rows: int = 0
+    tokens: int = 0
+    completion_tokens: int = 0
+    bytes: int = 0
+    uncompressed_bytes: int = 0
+    licences: Counter[tuple[str, str | None]] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
-class CardSplit:
-    """One split of normalised rows.
+class Source:
+    """A dataset that rows are of.
 
     Attributes:
-        name: as its files have it.
-        digest: of its artifact.
-        files: Parquet files.
-        bytes: of these, as stored.
-        uncompressed_bytes: of their pages before compression, as the footers say.
-        rejected: source rows by why they gave none.
-        licences: rows by licence, as rows say it; None of those that say none.
-        filled: rows by column that isn't null in them, in the schema's order.
+        revision: its commit; None of a folder.
+        metadata: the YAML of its card there; None if nobody looked.
+        gate: `auto` or `manual` where whoever wants to read asks first; None where anybody may.
     """
 
-    name: str
-    digest: str
-    files: int
-    bytes: int
-    uncompressed_bytes: int
-    rows: int
-    rejected: Mapping[str, int]
-    tokens: int
-    completion_tokens: int
-    tool_calls: int
-    licences: Mapping[str | None, int]
-    filled: Mapping[str, int]
-
-
-def card_split(artifact: Artifact) -> CardSplit:
-    """The split that `normalise_split` made. Licences and lists are read in batches: memory is that of one.
-
-    Raises:
-        InputError: it holds no normalised rows.
-    """
-    manifest = artifact.manifest
-    paths = {file.path: found[1] for file in manifest.storage if (found := _DATA_FILE.fullmatch(file.path))}
-    if len(set(paths.values())) != 1:
-        what = f"it holds normalised rows of {len(set(paths.values()))} splits"
-        raise InputError(what, artifact.folder, "give the folder of one normalised split")
-    filled: Counter[str] = Counter(dict.fromkeys(SCHEMA.names, 0))
-    licences: Counter[str | None] = Counter()
-    uncompressed_bytes = 0
-    for path in paths:
-        with open_parquet(artifact.path(path)) as file:
-            uncompressed_bytes += _add_footer(file.metadata, filled)
-            for batch in file.iter_batches(columns=[_LICENCE, *_LISTS]):
-                for found in batch.column(_LICENCE).value_counts().to_pylist():
-                    licences[found["values"]] += found["counts"]
-                for name in _LISTS:
-                    filled[name] += batch.num_rows - batch.column(name).null_count
-    counts = manifest.identity.counts
-    return CardSplit(
-        name=next(iter(paths.values())),
-        digest=manifest.digest,
-        files=len(paths),
-        bytes=sum(file.bytes for file in manifest.storage if file.path in paths),
-        uncompressed_bytes=uncompressed_bytes,
-        rows=counts["ledger"]["out"],
-        rejected=counts["ledger"]["rejected"],
-        tokens=counts["tokens"],
-        completion_tokens=counts["completion_tokens"],
-        tool_calls=counts["tool_calls"],
-        licences=licences,
-        filled=filled,
-    )
-
-
-def _add_footer(footer: pq.FileMetaData, filled: Counter[str]) -> int:
-    """Counts what isn't null in columns that are no lists, whose footers count values instead; bytes uncompressed."""
-    uncompressed_bytes = 0
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        uncompressed_bytes += group.total_byte_size
-        for place in range(group.num_columns):
-            column = group.column(place)
-            if column.path_in_schema in filled:
-                filled[column.path_in_schema] += group.num_rows - column.statistics.null_count
-    return uncompressed_bytes
-
-
-_NUMBER = "[0-9]" * 5
-
-
-def files_pattern(split: str, files: int) -> str:
-    """A pattern of the Parquet files of one split. Not `<split>-*`: that is also `<split>-more-00000-of-00001`."""
-    return f"data/{split}-{_NUMBER}-of-{files:05d}.parquet"
+    dataset: str
+    revision: str | None
+    metadata: Mapping[str, Any] | None = None
+    gate: str | None = None
 
 
 @dataclass(frozen=True)
@@ -128,203 +83,253 @@ class CardContent:
     Attributes:
         title: for people.
         repository: what `load_dataset` takes: owner/name, or a folder.
-        source: the dataset that the rows are of.
-        revision: its commit, 40 hex digits; None of a folder on this machine.
-        template, analysis, loss_rule: as the manifest's decisions name them.
-        tokenizer_sha256: of the o200k file that counted tokens.
-        choices: other choices that decided the rows, in words.
+        splits: none where there are no rows.
+        sources: none of rows that name no dataset of a hub.
+        made: manifests of the artifacts that the rows are of; their recipes are alike.
+        agreement: keys of the YAML that say what readers agree to.
+        columns: what those that need words hold.
+        notes: on configs.
+        script: checks a downloaded copy; None for no such section.
     """
 
     title: str
     repository: str
-    source: str
-    revision: str | None
-    template: str
-    analysis: str
-    loss_rule: str
-    tokenizer_sha256: str
-    choices: Mapping[str, str]
     splits: Sequence[CardSplit]
+    sources: Sequence[Source]
+    made: Sequence[Manifest]
+    agreement: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=lambda: COLUMNS)
+    notes: Sequence[str] = ()
+    script: str | None = None
+
+
+def pattern_of(path: str) -> str:
+    """The pattern by which a card names a file: that of all files of its split in its config.
+
+    Not `<split>-*`: that is also `<split>-more-00000-of-00001`.
+    """
+    return re.sub(r"-\d{5}-of-(?=\d{5}\.parquet)", f"-{_NUMBER}-of-", path)
+
+
+def card_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list[Source]]:
+    """Splits that have rows, and the sources of all rows. Memory is that of some columns of a file.
+
+    Raises:
+        InputError: a file is damaged.
+        UsageError: rows don't say which dataset they are of.
+    """
+    splits: dict[str, CardSplit] = {}
+    sources: set[tuple[str, str | None]] = set()
+    for artifact, stored in ((one, stored) for one in artifacts for stored in one.manifest.storage):
+        if (found := _ROWS.fullmatch(stored.path)) is None:
+            continue
+        where = artifact.folder / stored.path
+        try:
+            with open_parquet(artifact.path(stored.path)) as file:
+                footer, schema, rows = file.metadata, file.schema_arrow.remove_metadata(), file.read(_READ)
+        except (pa.ArrowException, OSError) as error:
+            what = f"it is not as it was sealed ({one_line(error, 200)})"
+            raise InputError(what, where, "see `corpusmill verify`") from None
+        if rows["dataset"].null_count:
+            what = "rows don't say which dataset they are of, so that nobody knows what its readers agree to"
+            raise UsageError(what, where, "publish what is made of normalised rows")
+        pattern = pattern_of(stored.path)
+        split = splits.setdefault(pattern, CardSplit(found[1] or DEFAULT, found[2], pattern, schema))
+        datasets, revisions, licences, tokens, completion_tokens = (rows[name].to_pylist() for name in _READ)
+        split.rows += rows.num_rows
+        split.bytes += stored.bytes
+        split.uncompressed_bytes += sum(footer.row_group(one).total_byte_size for one in range(footer.num_row_groups))
+        split.tokens += sum(filter(None, tokens))
+        split.completion_tokens += sum(filter(None, completion_tokens))
+        split.licences.update(zip(datasets, licences, strict=True))
+        sources.update(zip(datasets, revisions, strict=True))
+    return list(splits.values()), [Source(*source) for source in sorted(sources, key=str)]
+
+
+def split_names(splits: Iterable[CardSplit]) -> dict[str, str]:
+    """The hub's name of each split."""
+    return hub_split_names(sorted({split.split for split in splits}))
+
+
+def by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
+    """Splits of each config."""
+    configs: dict[str, list[CardSplit]] = {}
+    for split in splits:
+        configs.setdefault(split.config, []).append(split)
+    return configs
+
+
+def row_licences(splits: Iterable[CardSplit]) -> Counter[str | None]:
+    """Rows by licence."""
+    rows: Counter[str | None] = Counter()
+    for split in splits:
+        for (_, licence), count in split.licences.items():
+            rows[licence] += count
+    return rows
 
 
 def dataset_card(card: CardContent) -> str:
-    """The text of README.md. Splits that a hub can't name as the files do have another name there, which it says.
-
-    Raises:
-        ValueError: there is no split, or two have one name.
-    """
-    names = export.hub_split_names([split.name for split in card.splits])
-    if not names or len(names) != len(card.splits):
-        raise ValueError(f"a card is of one or more splits, each once, not {[split.name for split in card.splits]}")
+    """The text of README.md. Splits that a hub can't name as the files do have another name there."""
+    names = split_names(card.splits)
     sections = [
         [f"# {plain(card.title)}", "", *_opening(card)],
-        ["## Splits", "", *_splits(card.splits, names)],
-        ["## Loading", "", *_loading(card, names)],
-        ["## How the text was made", "", *_making(card, names)],
-        ["## Licences", "", *_licences(card.splits, names)],
-        ["## Columns", "", *_columns(card.splits)],
+        *([["## Configs", "", *_configs(card, names)]] if card.splits else []),
+        ["## Sources and licences", "", *_terms(card)],
+        ["## How it was made", "", *_making(card.made)],
+        *([["## Columns", "", *_columns(card)]] if card.splits and card.columns else []),
+        *([["## Is it as it was published?", "", *_verifying(card.script)]] if card.script else []),
     ]
     return _metadata(card, names) + "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
-def _opening(card: CardContent) -> list[str]:
-    commit = "in a folder, of no commit" if card.revision is None else f"at commit {code(card.revision)}"
-    return [
-        f"Conversations of {code(card.source)}, {commit}.",
-        "Each is one text, with its exact token counts and what its row says of itself.",
-        "Every row names the one that it was made from: `source_file`, `source_row`, `source_revision`.",
+def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
+    """The YAML at the head of a card, with the lines around it."""
+    configs = by_config(card.splits)
+    infos = [
+        {**({} if name == DEFAULT else {"config_name": name}), **_info(splits, names)}
+        for name, splits in configs.items()
     ]
-
-
-def _splits(splits: Sequence[CardSplit], names: Mapping[str, str]) -> list[str]:
-    figures = [
-        [split.rows, sum(split.rejected.values()), split.tokens, split.completion_tokens, split.tool_calls, split.bytes]
-        for split in splits
-    ]
-    rows: list[Sequence[str | int]] = [
-        [code(names[split.name]), *line] for split, line in zip(splits, figures, strict=True)
-    ]
-    if len(splits) > 1:
-        rows.append(("all", *map(sum, zip(*figures, strict=True))))
-    lines = markdown_table(["split", "rows", "rejected", "tokens", "completion tokens", "tool calls", "bytes"], rows)
-    others = [split.name for split in splits if names[split.name] != split.name]
-    if others:
-        lines += ["", "A hub's split names have no `-`, dots only between other characters, and none is `all`, so:"]
-        lines += [f"{code(name)} of the files is the split {code(names[name])}." for name in others]
-    rejected = [
-        (code(names[split.name]), code(reason), rows)
-        for split in splits
-        for reason, rows in sorted(split.rejected.items())
-    ]
-    if rejected:
-        lines += [
-            "",
-            "Rows of the source that gave none, and why:",
-            "",
-            *markdown_table(["split", "reason", "rows"], rejected),
+    of_hub = [source.dataset for source in card.sources if source.revision is not None]
+    metadata: dict[str, Any] = {
+        "pretty_name": card.title,
+        **licence_metadata(row_licences(card.splits)),
+        "task_categories": ["text-generation"],
+        "size_categories": [size_category(sum(split.rows for split in card.splits))],
+        **({"source_datasets": of_hub} if of_hub else {}),
+        "tags": ["corpusmill"],
+        **card.agreement,
+    }
+    if configs:
+        metadata["configs"] = [
+            {
+                "config_name": name,
+                "data_files": [{"split": names[split.split], "path": split.files} for split in splits],
+            }
+            for name, splits in configs.items()
         ]
-    return lines
+        metadata["dataset_info"] = infos if [*configs] != [DEFAULT] else infos[0]
+    return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=120)}---\n\n"
 
 
-def _loading(card: CardContent, names: Mapping[str, str]) -> list[str]:
-    first = card.splits[0].name
-    return [
-        "```python",
-        "from datasets import load_dataset",
-        "",
-        f"rows = load_dataset({json.dumps(card.repository)}, split={json.dumps(names[first])})",
-        "```",
-        "",
-        f"The tools that rows declare lie in a file for each split, such as {code(f'{first}__tools_catalog.json')}, "
-        "under their `source_tools_id`.",
-    ]
-
-
-def _making(card: CardContent, names: Mapping[str, str]) -> list[str]:
-    rows = [
-        ["template", code(card.template)],
-        ["messages on the analysis channel", code(card.analysis)],
-        ["completion", code(card.loss_rule)],
-        *([plain(name), code(choice)] for name, choice in card.choices.items()),
-        ["sha256 of the o200k file", code(card.tokenizer_sha256)],
-        *([f"manifest of {code(names[split.name])}", code(split.digest)] for split in card.splits),
-    ]
-    return markdown_table(["choice", "value"], rows)
-
-
-def _licences(splits: Sequence[CardSplit], names: Mapping[str, str]) -> list[str]:
-    rows: list[tuple[str, str, str, int]] = []
-    for split in splits:
-        most = sorted(split.licences.items(), key=lambda item: (-item[1], item[0] is None, item[0] or ""))
-        for licence, count in most[:_MOST_LICENCES]:
-            shown = "not stated" if licence is None else code(licence[:_LICENCE_CHARACTERS])
-            rows.append((code(names[split.name]), shown, code(export.hub_licence(licence)), count))
-        if more := most[_MOST_LICENCES:]:
-            rows.append((code(names[split.name]), f"{len(more):,} more", "", sum(count for _, count in more)))
-    head = ["Each row has its own, in `meta_license`, as the source says it.", ""]
-    return head + markdown_table(["split", "licence", "the hub's identifier", "rows"], rows)
-
-
-def _columns(splits: Sequence[CardSplit]) -> list[str]:
-    filled: Counter[str] = Counter()
-    for split in splits:
-        filled.update(split.filled)
-    rows = sum(split.rows for split in splits)
-    lines = [
-        [code(field.name), _type(field.type), _share(filled[field.name], rows), COLUMNS[field.name]] for field in SCHEMA
-    ]
-    head = ["All splits have all columns; where a row says nothing, there is null.", ""]
-    return head + markdown_table(["column", "type", "rows with a value", "what it holds"], lines)
-
-
-def _type(kind: pa.DataType) -> str:
-    return f"list of {export.type_name(kind)}" if pa.types.is_list(kind) else export.type_name(kind)
-
-
-def _share(part: int, rows: int) -> str:
-    """A percentage that is 0 or 100 only where it is exactly that."""
-    tenths = 1000 * part // rows if rows else 0
-    if 0 < part < rows:
-        tenths = min(max(tenths, 1), 999)
-    return f"{tenths // 10}.{tenths % 10} %"
-
-
-def card_of(source: Mapping[str, Any], splits: Sequence[Artifact], repository: str) -> str:
-    """What README.md says of a dataset whose splits are normalised.
-
-    Args:
-        source: the recipe of what lists its files.
-        repository: as `CardContent` has it.
-    """
-    identity = splits[0].manifest.identity
-    assert identity.tokenizer is not None
-    content = CardContent(
-        title=f"{source['dataset'].rpartition('/')[2]}, normalised",
-        repository=repository,
-        source=source["dataset"],
-        revision=source.get("revision"),
-        template=identity.decisions["template"],
-        analysis=identity.decisions["analysis"],
-        loss_rule=identity.decisions["loss_rule"],
-        tokenizer_sha256=identity.tokenizer["sha256"],
-        choices=_choices(splits),
-        splits=[card_split(split) for split in splits],
-    )
-    return dataset_card(content)
-
-
-def _choices(splits: Sequence[Artifact]) -> dict[str, str]:
-    """What decided the rows of a dataset beside its template, in words."""
-    recipes = [split.manifest.identity.recipe for split in splits]
-    rows = recipes[0]["rows"]
-    efforts = {recipe["reasoning_effort"] for recipe in recipes} - {None}
-    dropped = {"drop_invalid_harmony": "text that is no Harmony", "drop_empty_completion": "an empty completion"}
-    hidden = {"keep_user_names": "user names", "keep_urls": "urls"}
+def _info(splits: Sequence[CardSplit], names: Mapping[str, str]) -> dict[str, Any]:
+    """What `datasets` calls `dataset_info`: rows are counted, so that it counts them when it loads a split."""
     return {
-        "system message": "none" if rows["system"] is None else json.dumps(rows["system"], ensure_ascii=False),
-        **({"reasoning effort in it": "by split: " + ", ".join(sorted(efforts))} if efforts else {}),
-        "rows of a split": "all" if rows["max_rows"] is None else f"a sample of {rows['max_rows']:,} at most",
-        "dropped with": ", ".join(what for key, what in dropped.items() if rows[key]) or "nothing that can be told",
-        "left out of meta_source_json": ", ".join(what for key, what in hidden.items() if not rows[key]) or "nothing",
+        "features": features_of(splits[0].schema),
+        "splits": [
+            {"name": names[split.split], "num_bytes": split.uncompressed_bytes, "num_examples": split.rows}
+            for split in splits
+        ],
+        "download_size": sum(split.bytes for split in splits),
+        "dataset_size": sum(split.uncompressed_bytes for split in splits),
     }
 
 
-def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
-    """The YAML."""
-    licences: Counter[str | None] = Counter()
-    for split in card.splits:
-        licences.update(split.licences)
-    splits = [
-        export.ConfigSplit(
-            names[split.name], files_pattern(split.name, split.files), split.rows, split.bytes, split.uncompressed_bytes
-        )
+def _opening(card: CardContent) -> list[str]:
+    lines = [
+        *(f"{code(made.kind)} {code(made.name)}, {code(made.digest)}." for made in card.made),
+        f"{code(FILE_NAME)} says what it was made from, by which rule, and what became of every row.",
+    ]
+    return lines + (["Every row names the one that it was made from."] if card.splits else [])
+
+
+def _configs(card: CardContent, names: Mapping[str, str]) -> list[str]:
+    counts = ("rows", "tokens", "completion_tokens", "bytes")
+    shown = [name for name in counts if any(getattr(split, name) for split in card.splits)]
+    rows: list[list[str | int]] = [
+        [code(split.config), code(names[split.split]), *(getattr(split, name) for name in shown)]
         for split in card.splits
     ]
-    return export.card_metadata(
-        card.title,
-        licences,
-        tags=["corpusmill", card.template.partition("/")[0]],
-        sources=[card.source] if card.revision is not None else [],
-        configs=[export.CardConfig.of("default", splits, SCHEMA)],
-        rows=sum(split.rows for split in card.splits),
+    first = card.splits[0]
+    others = [split for split, name in names.items() if name != split]
+    return [
+        *markdown_table(["config", "split", *(name.replace("_", " ") for name in shown)], rows),
+        "",
+        *(f"{code(split)} of the files is the split {code(names[split])}." for split in others),
+        *([""] if others else []),
+        *card.notes,
+        "```python",
+        "from datasets import load_dataset",
+        "",
+        f"rows = load_dataset({', '.join(map(json.dumps, (card.repository, first.config)))}, "
+        f"split={json.dumps(names[first.split])})",
+        "```",
+    ]
+
+
+def _terms(card: CardContent) -> list[str]:
+    lines: list[str] = []
+    if card.sources:
+        of = [[code(source.dataset), *_source(source)] for source in card.sources]
+        lines = [*markdown_table(["source", "commit", "licence of its card", "who may read it"], of), ""]
+    counts: Counter[tuple[str, str | None]] = Counter()
+    for split in card.splits:
+        counts.update(split.licences)
+    if not counts:
+        return lines[:-1]
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0][0], item[0][1] or ""))
+    rows: list[list[str | int]] = [
+        [
+            code(source),
+            "not stated" if licence is None else code(licence[:_LICENCE_CHARACTERS]),
+            count,
+            code(hub_licence(licence)),
+            _address(licence),
+        ]
+        for (source, licence), count in most[:_MOST_LICENCES]
+    ]
+    if more := most[_MOST_LICENCES:]:
+        rows.append(["", f"{len(more):,} more", sum(count for _, count in more), "", ""])
+    lines += ["Each row has its own licence, as the source says it; rows of all configs:", ""]
+    return lines + markdown_table(["source", "licence", "rows", "the hub's identifier", "its text"], rows)
+
+
+def _source(source: Source) -> list[str]:
+    if source.revision is None:
+        return ["a folder", "not stated", "not stated"]
+    if source.metadata is None:
+        return [code(source.revision), "see its card", "see its card"]
+    licence = source.metadata.get("license_name") or source.metadata.get("license") or "not stated"
+    readers = "anybody" if source.gate is None else f"whoever agrees ({code(source.gate)})"
+    return [code(source.revision), code(str(licence)), readers]
+
+
+def _address(licence: str | None) -> str:
+    tag = stated_tag(licence)
+    return plain(licence_table()[tag].url or "") if tag != UNKNOWN else ""
+
+
+def _making(made: Sequence[Manifest]) -> list[str]:
+    first = made[0].identity
+    how = {"recipe": first.recipe, "decisions": first.decisions, "tokenizer": first.tokenizer}
+    recipe = json.dumps(how, ensure_ascii=False, indent=1).replace("`", "\\u0060")  # no fence ends in it
+    upstream = dict.fromkeys(
+        (code(str(one["name"])), code(str(one["digest"]))) for manifest in made for one in manifest.identity.upstream
     )
+    lines = [f"By {code(str(first.stage))}, as its recipe said:", "", "```json", *recipe.splitlines(), "```"]
+    lines += ["", *markdown_table(["made from", "digest"], [*upstream])]
+    ledgers = [manifest.identity.ledger for manifest in made if "ledger" in manifest.identity.counts]
+    fates: Counter[tuple[str, str]] = Counter()
+    for fate, reason, count in (entry for ledger in ledgers for entry in ledger.fates()):
+        fates[fate, reason] += count
+    if ledgers:
+        gone = [[fate, code(reason or ""), count] for (fate, reason), count in sorted(fates.items()) if count]
+        lines += ["", f"Of {sum(ledger.rows_in for ledger in ledgers):,} rows that came in, these went:", ""]
+        lines += markdown_table(["they were", "for", "rows"], gone)
+    return lines
+
+
+def _columns(card: CardContent) -> list[str]:
+    rows = [
+        [code(column.name), _type(column.type), card.columns.get(column.name, "")] for column in card.splits[0].schema
+    ]
+    head = ["All configs have all columns; where a row says nothing, there is null.", ""]
+    return head + markdown_table(["column", "type", "what it holds"], rows)
+
+
+def _type(kind: pa.DataType) -> str:
+    return f"list of {type_name(kind)}" if pa.types.is_list(kind) else type_name(kind)
+
+
+def _verifying(script: str) -> list[str]:
+    said = "This script ends with 0 if every file is, byte for byte, what its manifest says:"
+    return [said, "", "```python", *script.splitlines(), "```"]

@@ -6,31 +6,24 @@
 
 Equal rows give equal bytes. The folder takes its name when all is there. Documents also as one plain file, for programs
 that read no more than that.
-
-The YAML at the head of a card is what a hub and `datasets` know configs, splits, columns and licence by. The hub has
-identifiers of licences of its own (hub documentation, "Licenses"). Most are our tags; what has none is `other`, with a
-name beside it.
 """
 
 import contextlib
 import errno
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import pyarrow as pa
-import yaml
 
 from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, compressor_for, read_line_blocks
-from pipeline_assets.corpus.formats.parquet import in_row_groups, strings, write_table
-from pipeline_assets.corpus.licences import UNKNOWN, licence_table
-from pipeline_assets.corpus.pages import code, markdown_table, plain
+from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
+from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
+from pipeline_assets.corpus.publishing.dataset_card import CardContent, CardSplit, dataset_card
+from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT
 from pipeline_assets.corpus.rows.store import RowStore, TableShard
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
@@ -42,28 +35,13 @@ from pipeline_assets.corpus.spine.temporary_names import temporary_path
 To = Literal["parquet", "jsonl", "hf"]
 _ROW_GROUP_ROWS = 4096  # of long texts tens of megabytes
 _SOURCES, _LICENCES = ("source", "source_dataset", "dataset"), ("license_tag", "meta_license")
-_MOST_SHOWN = 50
 Form = Callable[[bytes], bytes]
 _decoder = msgspec.json.Decoder(DocumentText)
 
 
-@dataclass
-class Exported:
-    """What was written.
+def export(store: RowStore, to: To, out: Path, zstd_level: int) -> CardSplit:
+    """Write the rows of an artifact into a folder, and return what is in it.
 
-    Attributes:
-        kinds: rows by source and licence.
-    """
-
-    folder: Path
-    files: list[str] = field(default_factory=list)
-    rows: int = 0
-    bytes: int = 0
-    kinds: Counter[tuple[str, str | None]] = field(default_factory=Counter)
-
-
-def export(store: RowStore, to: To, out: Path, zstd_level: int) -> Exported:
-    """
     Args:
         out: a folder that isn't there yet.
     Raises:
@@ -78,7 +56,7 @@ def export(store: RowStore, to: To, out: Path, zstd_level: int) -> Exported:
     try:
         with unreplaced(store.artifact.folder):  # checked before the copy gets its name
             open_artifact(store.artifact.folder, store.artifact.manifest.digest)
-            made = _write_copy(store, to, building, zstd_level)
+            written = _write_copy(store, to, building, zstd_level)
         durable.rename(building, out)
     except BaseException as error:
         # The copy is partial, and may fill the disk.
@@ -87,18 +65,18 @@ def export(store: RowStore, to: To, out: Path, zstd_level: int) -> Exported:
         if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
             raise _is_there(out) from None
         raise
-    return replace(made, folder=out)
+    return written
 
 
 def _is_there(out: Path) -> UsageError:
     return UsageError("it is there already", out, "give another folder, or remove it")
 
 
-def _write_copy(store: RowStore, to: To, building: Path, zstd_level: int) -> Exported:
+def _write_copy(store: RowStore, to: To, building: Path, zstd_level: int) -> CardSplit:
     """Write the rows, the card and the manifest into a new folder."""
-    shards = store.table_shards()
+    shards, files = store.table_shards(), list[str]()
     durable.make_folder(building / "data" if to == "hf" else building)
-    made = Exported(building)
+    made = CardSplit(DEFAULT, "train", files, shards[0].schema if shards else pa.schema([]))
     for number, shard in enumerate(shards):
         ending = SUFFIX if to == "jsonl" else ".parquet"
         name = f"data/train-{number:05d}-of-{len(shards):05d}{ending}" if to == "hf" else f"{number:05d}{ending}"
@@ -110,53 +88,30 @@ def _write_copy(store: RowStore, to: To, building: Path, zstd_level: int) -> Exp
                     writer.write_lines(lines, rows.num_rows)
         else:
             write_table(path, name, in_row_groups(tables, shard.schema, _ROW_GROUP_ROWS), shard.schema)
-        made.files.append(name)
+        files.append(name)
         made.bytes += path.stat().st_size
-    durable.write_durably(building / "README.md", _card(store, made, shards[0].schema if shards else pa.schema([])))
+    durable.write_durably(building / "README.md", _card(store, made))
     durable.write_durably(building / FILE_NAME, (store.artifact.folder / FILE_NAME).read_bytes())
     return made
 
 
-def _counted(shard: TableShard, made: Exported) -> Iterator[pa.Table]:
+def _counted(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
     named = [next((one for one in names if one in shard.schema.names), None) for names in (_SOURCES, _LICENCES)]
     for rows in shard.tables():
-        made.rows += rows.num_rows
-        columns = [strings([""] * rows.num_rows) if name is None else rows[name] for name in named]
-        made.kinds.update(zip(*(column.to_pylist() for column in columns), strict=True))
+        split.rows += rows.num_rows
+        split.uncompressed_bytes += rows.nbytes
+        sources, licences = ([None] * rows.num_rows if name is None else rows[name].to_pylist() for name in named)
+        split.licences.update((source or "", licence) for source, licence in zip(sources, licences, strict=True))
         yield rows
 
 
-def _card(store: RowStore, made: Exported, schema: pa.Schema) -> bytes:
+def _card(store: RowStore, split: CardSplit) -> bytes:
     manifest = store.artifact.manifest
     title = manifest.name.partition("/")[2] or manifest.name
-    licences: Counter[str | None] = Counter()
-    for (_, licence), rows in made.kinds.items():
-        licences[licence] += rows
-    head = card_metadata(
-        title,
-        licences,
-        tags=["corpusmill"],
-        configs=[CardConfig(DEFAULT, [{"split": "train", "path": made.files}], {"features": features_of(schema)})],
-        rows=made.rows,
-    )
-    counts = [
-        (code(source), code(licence or "not stated"), rows)
-        for (source, licence), rows in sorted(made.kinds.items(), key=lambda item: -item[1])[:_MOST_SHOWN]
-    ]
-    lines = [
-        f"# {plain(title)}",
-        "",
-        f"{made.rows:,} rows of {code(manifest.kind)}, {code(manifest.digest)}. What it was made from, by which",
-        f"code, and what became of every row says {code(FILE_NAME)}. Each row names the one that it was read from.",
-        "",
-        *markdown_table(["source", "licence", "rows"], counts),
-        "",
-        "```python",
-        "from datasets import load_dataset",
-        'rows = load_dataset("this/folder", split="train")',
-        "```",
-    ]
-    return (head + "\n".join(lines) + "\n").encode()
+    columns = COLUMNS if split.schema.names[: len(SCHEMA)] == SCHEMA.names else {}
+    return dataset_card(
+        CardContent(title, "this/folder", [split] if split.rows else [], [], [manifest], columns=columns)
+    ).encode()
 
 
 _ASCII_BLANKS = " \t\v\f"  # what a reader of lines takes for a blank line
@@ -202,174 +157,3 @@ def _write(corpus: Artifact, path: Path, form: Form) -> int:
                 written += data.count(b"\n")
         file.write(stream.flush())
     return written
-
-
-_UNFIT = re.compile(r"\W+")
-_ALL = "all"  # in any case: builder.py of `datasets` refuses a whole dataset that has a split of this name
-DEFAULT = "default"  # the config of a dataset that has but one
-# `datasets`, size_categories.json: from a thousand on, each is ten times the one before.
-_SIZES = ["n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B"]
-
-
-def hub_split_names(splits: Sequence[str]) -> dict[str, str]:
-    r"""The hub's name of each split: its own where that is allowed, else with `_` for what isn't.
-
-    `datasets` allows `\w+(\.\w+)*` (its naming.py), and keeps `all`, which becomes `all_`, for all of them together.
-    Where two names would become one, later ones get `_2`, `_3`, …; names that are allowed keep theirs.
-    """
-    names = {split: split for split in splits if re.fullmatch(r"\w+(\.\w+)*", split) and split.lower() != _ALL}
-    for split in splits:
-        if split in names:
-            continue
-        allowed = f"{split}_" if split.lower() == _ALL else _UNFIT.sub("_", split)
-        taken, times = set(names.values()), 1
-        while (name := allowed if times == 1 else f"{allowed}_{times}") in taken:
-            times += 1
-        names[split] = name
-    return {split: names[split] for split in splits}
-
-
-OTHER = "other"
-_IDENTIFIERS = """
-    apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0 bigcode-openrail-m
-    afl-3.0 artistic-2.0 bsl-1.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear c-uda cc cc0-1.0 cc-by-2.0 cc-by-2.5
-    cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nd-4.0 cc-by-nc-nd-3.0
-    cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cdla-sharing-1.0 cdla-permissive-1.0
-    cdla-permissive-2.0 wtfpl ecl-2.0 epl-1.0 epl-2.0 etalab-2.0 eupl-1.1 agpl-3.0 gfdl gpl gpl-2.0 gpl-3.0 lgpl
-    lgpl-2.1 lgpl-3.0 isc lppl-1.3c ms-pl mpl-2.0 odc-by odbl openrail++ osl-3.0 postgresql ofl-1.1 ncsa unlicense zlib
-    pddl lgpl-lr deepfloyd-if-license llama2 gemma unknown
-"""
-_FAMILIES = {"gfdl-1.2-or-later": "gfdl", "gfdl-1.3": "gfdl"}
-_UNFIT_IN_NAME = re.compile(r"[^a-z0-9.]+")
-_NAME_CHARACTERS = 60
-
-
-def hub_licence(licence: str | None) -> str:
-    """The hub's identifier of a licence as rows say it; `unknown` where they say none, `other` where it has none."""
-    if licence is None:
-        return UNKNOWN
-    tag = licence_table().tag_of(licence) or licence.strip().lower()
-    identifier = _FAMILIES.get(tag, tag)
-    return identifier if identifier in _IDENTIFIERS.split() else OTHER
-
-
-def licence_metadata(licences: Mapping[str | None, int]) -> dict[str, str | list[str]]:
-    """What the YAML of a card says: `license`, one or a list of them, that of most rows first; for one that the hub
-    doesn't know also `license_name`, and `license_link` where our table has one.
-
-    Args:
-        licences: rows by licence, as rows say it; None of those that say none.
-    """
-    rows: Counter[str] = Counter()
-    for licence, count in licences.items():
-        rows[hub_licence(licence)] += count
-    identifiers = sorted(rows, key=lambda identifier: (-rows[identifier], identifier)) or [UNKNOWN]
-    metadata: dict[str, str | list[str]] = {"license": identifiers if len(identifiers) > 1 else identifiers[0]}
-    unnamed = sorted(licence for licence in licences if licence is not None and hub_licence(licence) == OTHER)
-    if len(unnamed) == 1:
-        metadata["license_name"] = _UNFIT_IN_NAME.sub("-", unnamed[0].lower())[:_NAME_CHARACTERS].strip("-.") or OTHER
-        tag = licence_table().tag_of(unnamed[0])
-        if tag is not None and (url := licence_table()[tag].url) is not None:
-            metadata["license_link"] = url
-    elif unnamed:
-        metadata["license_name"] = "several-see-the-table"
-    return metadata
-
-
-@dataclass(frozen=True)
-class ConfigSplit:
-    """A split of a config: its name on the hub, the pattern of its files, rows, bytes as stored and of the pages
-    uncompressed, an estimate of what loading takes.
-    """
-
-    name: str
-    pattern: str
-    rows: int
-    bytes: int
-    uncompressed_bytes: int
-
-
-@dataclass(frozen=True)
-class CardConfig:
-    """A config of a dataset.
-
-    Attributes:
-        data_files: paths of each split.
-        info: what `datasets` calls `dataset_info`.
-    """
-
-    name: str
-    data_files: Sequence[Mapping[str, Any]]
-    info: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, name: str, splits: Sequence[ConfigSplit], fields: Iterable[pa.Field] = ()) -> "CardConfig":
-        """One whose rows are counted, so that `datasets` counts them when it loads a split.
-
-        Args:
-            fields: its columns; none where the files alone say them.
-        """
-        features = features_of(fields)
-        info = {
-            **({"features": features} if features else {}),
-            "splits": [
-                {"name": split.name, "num_bytes": split.uncompressed_bytes, "num_examples": split.rows}
-                for split in splits
-            ],
-            "download_size": sum(split.bytes for split in splits),
-            "dataset_size": sum(split.uncompressed_bytes for split in splits),
-        }
-        return cls(name, [{"split": split.name, "path": split.pattern} for split in splits], info)
-
-
-def card_metadata(
-    title: str,
-    licences: Mapping[str | None, int],
-    tags: Sequence[str],
-    configs: Sequence[CardConfig],
-    rows: int,
-    sources: Sequence[str] = (),
-    gate: Mapping[str, Any] | None = None,
-) -> str:
-    """The YAML at the head of a card, with the lines around it.
-
-    Args:
-        licences: see `licence_metadata`.
-        configs: none where there are no rows.
-        sources: datasets of the hub that the rows are of.
-        gate: what whoever wants to read agrees to, as the hub's cards say it.
-    """
-    infos = [
-        config.info if config.name == DEFAULT else {"config_name": config.name, **config.info} for config in configs
-    ]
-    metadata = {
-        "pretty_name": title,
-        **licence_metadata(licences),
-        "task_categories": ["text-generation"],
-        "size_categories": [_SIZES[min(max(len(str(rows)) - 3, 0), len(_SIZES) - 1)]],
-        **({"source_datasets": [*sources]} if sources else {}),
-        "tags": tags,
-        **(gate or {}),
-    }
-    if configs:
-        metadata["configs"] = [{"config_name": one.name, "data_files": one.data_files} for one in configs]
-        metadata["dataset_info"] = infos if len(infos) > 1 or configs[0].name != DEFAULT else infos[0]
-    return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=120)}---\n\n"
-
-
-def type_name(kind: pa.DataType) -> str:
-    """A column's type as `datasets` names it, of a list that of its values."""
-    if pa.types.is_list(kind):
-        return type_name(kind.value_type)
-    return "float64" if pa.types.is_float64(kind) else str(kind)
-
-
-def features_of(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
-    """Columns as the YAML of a card names them."""
-    return [{"name": field.name, **_feature(field.type)} for field in fields]
-
-
-def _feature(kind: pa.DataType) -> dict[str, Any]:
-    if pa.types.is_struct(kind):
-        return {"struct": features_of(kind)}
-    return {"list" if pa.types.is_list(kind) else "dtype": type_name(kind)}

@@ -16,9 +16,10 @@ from typing import Any
 
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.sections import PublishRecipe
+from pipeline_assets.corpus.publishing.dataset_card import card_splits
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo, Item, taken_over, token_of
 from pipeline_assets.corpus.publishing.load_back import load_back
-from pipeline_assets.corpus.publishing.publication import Publication, publication_of, splits_of
+from pipeline_assets.corpus.publishing.publication import Publication, publication_of
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -174,13 +175,13 @@ def publish_sealed(
     """
     sent: dict[str, Any] = {}
     if hub is None:
-        splits, _ = splits_of(artifact)
+        splits, _ = card_splits([artifact])
     else:
         repo = HubRepo.of(asked.repo, hub, token_of(os.environ))
         made = publication_of(artifact, repo, allow_unknown=asked.allow_unknown_licences)
         for line in made.terms():
             logger.info("%s: %s", repo.name, line)
-        splits = [split for of_config in made.configs.values() for split in of_config]
+        splits = [*made.splits]
         done = publish(made, repo, private=asked.private, replaces=replaces)
         sent = {"published": {"url": repo.url, "commit": done.commit, "bytes_sent": done.bytes}}
     rows = [{"config": split.config, "split": split.split, "rows": split.rows} for split in splits]

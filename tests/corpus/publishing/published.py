@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,44 +11,45 @@ from typing import Any
 from rows_made import ANSWER, ORIGIN, QUESTION, SETTINGS
 
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE, NormaliseRules
-from pipeline_assets.corpus.publishing.dataset_card import CardContent, CardSplit, dataset_card
+from pipeline_assets.corpus.publishing.dataset_card import CardContent, CardSplit, Source, dataset_card, pattern_of
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.manifest import Identity, Manifest
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
-SPLIT = CardSplit(
-    name="train",
-    digest="sha256:" + "1" * 64,
-    files=2,
-    bytes=2048,
-    uncompressed_bytes=4096,
-    rows=3,
-    rejected={},
-    tokens=1000,
-    completion_tokens=600,
-    tool_calls=4,
-    licences={"cc-by-4.0": 3},
-    filled={"id": 3, "meta_tags": 2},
+SOURCE = Source("maker/chats", "a" * 40)
+IDENTITY = Identity(
+    stage=NORMALISE_STAGE,
+    recipe={"rows": {"template": "harmony/1"}},
+    inputs=[{"name": "nemotron/raw/chats/train", "digest": "sha256:" + "1" * 64}],
+    tokenizer={"family": "o200k_harmony", "sha256": "b" * 64},
+    decisions={"loss_rule": "assistant_last/1"},
+    counts={"ledger": {"in": 4, "out": 3, "merged": 0, "dropped": {}, "rejected": {"not_json": 1}}},
+    files=[],
 )
-CONTENT = CardContent(
-    title="Chats, normalised",
-    repository="me/chats",
-    source="maker/chats",
-    revision="a" * 40,
-    template="harmony/1",
-    analysis="keep",
-    loss_rule="assistant_last/1",
-    tokenizer_sha256="b" * 64,
-    choices={"system message": "none", "rows of a split": "all"},
-    splits=[SPLIT],
-)
+
+
+def split_of(name: str = "train", **changes: Any) -> CardSplit:
+    pattern = pattern_of(f"data/{name}-00000-of-00002.parquet")
+    split = CardSplit("default", name, pattern, SCHEMA, 3, 1000, 600, 2048, 4096, licences_of({"cc-by-4.0": 3}))
+    return replace(split, **changes)
+
+
+def licences_of(rows: dict[str | None, int]) -> Counter[tuple[str, str | None]]:
+    return Counter({(SOURCE.dataset, licence): count for licence, count in rows.items()})
+
+
+def content_of(*splits: CardSplit, **changes: Any) -> CardContent:
+    manifest = Manifest("nemotron/normalized_shards", "made/chats", IDENTITY, [], {})
+    return replace(CardContent("Chats, normalised", "me/chats", splits, [SOURCE], [manifest]), **changes)
 
 
 def card_of(*splits: CardSplit, **changes: Any) -> str:
-    return dataset_card(replace(CONTENT, splits=splits, **changes))
+    return dataset_card(content_of(*splits, **changes))
 
 
 def said(answer: str, **columns: object) -> dict[str, object]:

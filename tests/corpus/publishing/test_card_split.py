@@ -10,8 +10,7 @@ from published import normalise, said
 from rows_made import LOOKUP, QUESTION, called
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.publishing.dataset_card import card_split
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.publishing.dataset_card import Source, card_splits
 from pipeline_assets.corpus.spine.errors import InputError
 
 
@@ -20,27 +19,36 @@ def test_it_counts_what_the_rows_hold(tmp_path: Path) -> None:
     given = [*made_rows("chat_if"), tools, {"messages": []}, said("x", license="MIT"), *made_rows("low")]
     built = normalise(tmp_path, "low-part", given, 900)
 
-    split = card_split(built)
+    [split], sources = card_splits([built])
 
     paths = sorted((built.folder / "data").iterdir())
-    rows = [row for path in paths for row in pq.ParquetFile(path).read().to_pylist()]
-    assert (split.name, split.digest, split.files) == ("low-part", built.manifest.digest, len(paths))
+    files = [pq.ParquetFile(path) for path in paths]
+    rows = [row for file in files for row in file.read().to_pylist()]
+    pattern = f"data/low-part-{'[0-9]' * 5}-of-{len(paths):05d}.parquet"
+    assert (split.config, split.split, split.files, split.schema) == ("default", "low-part", pattern, SCHEMA)
     assert len(paths) > 1
     assert split.bytes == sum(path.stat().st_size for path in paths)
+    groups = [file.metadata.row_group(number) for file in files for number in range(file.metadata.num_row_groups)]
+    assert split.uncompressed_bytes == sum(group.total_byte_size for group in groups)
     assert split.rows == len(rows) == 8
-    assert split.rejected == {"no_messages": 1}
-    for name in ("tokens", "completion_tokens", "tool_calls"):
+    for name in ("tokens", "completion_tokens"):
         assert getattr(split, name) == sum(row[f"stats_{name}"] for row in rows)
-    assert split.licences == Counter(row["meta_license"] for row in rows)
-    assert split.filled == {name: sum(row[name] is not None for row in rows) for name in SCHEMA.names}
+    assert split.licences == Counter((row["dataset"], row["meta_license"]) for row in rows)
+    assert sources == [Source(rows[0]["dataset"], rows[0]["source_revision"])]
 
 
-def test_what_holds_no_normalised_rows_is_refused(tmp_path: Path) -> None:
+def test_splits_of_several_artifacts_are_told_apart(tmp_path: Path) -> None:
+    built = [normalise(tmp_path, split, [said("x")] * rows, 900) for split, rows in (("low", 1), ("low-more", 2))]
+
+    splits, _ = card_splits(built)
+
+    assert [(split.split, split.rows) for split in splits] == [("low", 1), ("low-more", 2)]
+
+
+def test_a_file_that_is_damaged_is_named(tmp_path: Path) -> None:
     built = normalise(tmp_path, "low", [said("x")], 900)
-    for path in list((built.folder / "data").iterdir()):
-        path.unlink()
-    empty = [file for file in built.manifest.storage if not file.path.startswith("data/")]
-    manifest = type(built.manifest)(**{**vars(built.manifest), "storage": empty})
+    path = next((built.folder / "data").iterdir())
+    path.write_bytes(path.read_bytes()[:-4] + b"PARX")
 
-    with pytest.raises(InputError, match="normalised rows of 0 splits"):
-        card_split(Artifact(built.folder, manifest))
+    with pytest.raises(InputError, match=f"{path}: it is not as it was sealed"):
+        card_splits([built])

@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from datasets.info import DatasetInfosDict
 from datasets.utils.metadata import MetadataConfigs
-from published import CONTENT, SPLIT, card_of, normalise, publish, said
+from published import card_of, content_of, licences_of, normalise, publish, said, split_of
 from rows_made import LOOKUP, called
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.splits import find_splits
-from pipeline_assets.corpus.publishing.dataset_card import card_split, dataset_card
+from pipeline_assets.corpus.publishing.dataset_card import Source, card_splits, dataset_card
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "dataset_card.md"
 HOSTILE = 'chats: [x\n---\n# "it\'s" *&!|`<b>\u2028 {%'
@@ -23,14 +23,16 @@ HOSTILE = 'chats: [x\n---\n# "it\'s" *&!|`<b>\u2028 {%'
 
 def test_the_page_is_as_agreed() -> None:
     licences = {None: 1, "cc-by-4.0": 60, "psf-2.0": 30, **{f"house rule {number:02d}": 1 for number in range(30)}}
-    rejected = {"not_json": 2, "no_messages": 1}
-    low = replace(SPLIT, name="low-part", licences=licences, rejected=rejected, rows=121, filled={"id": 121})
+    low = split_of("low-part", licences=licences_of(licences), rows=121)
+    agreement = {"extra_gated_prompt": "Agree."}
 
-    assert card_of(SPLIT, low) == GOLDEN.read_text(encoding="utf-8")
+    assert card_of(split_of(), low, agreement=agreement, notes=["A note.", ""], script="pass") == GOLDEN.read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_hub_s_client_and_datasets_read_what_the_yaml_says() -> None:
-    card = huggingface_hub.DatasetCard(card_of(SPLIT, replace(SPLIT, name="low-part", rows=1200)))
+    card = huggingface_hub.DatasetCard(card_of(split_of(), split_of("low-part", rows=1200)))
 
     assert card.data.license == "cc-by-4.0"
     assert card.data.size_categories == ["1K<n<10K"]
@@ -54,8 +56,9 @@ def test_datasets_loads_every_row_of_every_split(tmp_path: Path, monkeypatch: py
         "all": [said("six")],
     }
     built = [normalise(tmp_path, split, given, 200) for split, given in rows.items()]
-    splits = [card_split(one) for one in built]
-    folder = publish(tmp_path / "published", built, dataset_card(replace(CONTENT, splits=splits)))
+    splits, sources = card_splits(built)
+    card = replace(content_of(*splits), sources=sources)
+    folder = publish(tmp_path / "published", built, dataset_card(card))
 
     loaded = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
 
@@ -70,16 +73,16 @@ def test_datasets_loads_every_row_of_every_split(tmp_path: Path, monkeypatch: py
 
 def test_this_project_finds_the_same_files() -> None:
     paths = ["data/low-00000-of-00001.parquet", "data/low-more-00000-of-00001.parquet"]
-    low = replace(SPLIT, name="low", files=1)
+    card = card_of(*(split_of(name, files=path) for name, path in zip(("low", "low-more"), paths, strict=True)))
 
-    found = find_splits(paths, card_of(low, replace(low, name="low-more")), "here")
+    found = find_splits(paths, card, "here")
 
     assert {split: files.files for split, files in found.items()} == {"low": (paths[0],), "low_more": (paths[1],)}
 
 
 def test_no_text_leaves_its_place() -> None:
-    hostile = replace(SPLIT, licences={HOSTILE: 3})
-    page = card_of(hostile, title=HOSTILE, source=HOSTILE, repository=HOSTILE, revision=None)
+    hostile = split_of(licences=licences_of({HOSTILE: 3}))
+    page = card_of(hostile, title=HOSTILE, sources=[Source(HOSTILE, "a" * 40)], repository=HOSTILE)
 
     card = huggingface_hub.DatasetCard(page)
     assert card.data.pretty_name == HOSTILE
@@ -88,38 +91,33 @@ def test_no_text_leaves_its_place() -> None:
     assert [line for line in lines if line.startswith("# ")] == [
         '# chats: \\[x --- \\# "it\'s" \\*\\&\\!\\|\\`\\<b\\> {%'
     ]
-    assert [line for line in lines if line.startswith("| `train` | `chats")] == [
-        "| `train` | `chats: [x --- # \"it's\" *&!\\|'&lt;b> {%` | `other` | 3 |"
+    assert [line for line in lines if line.startswith("| `maker/chats` | `chats")] == [
+        "| `maker/chats` | `chats: [x --- # \"it's\" *&!\\|'&lt;b> {%` | 3 | `other` |  |"
     ]
     assert "---" not in lines
 
 
 def test_a_folder_of_no_commit_is_no_source_of_a_hub() -> None:
-    page = card_of(SPLIT, revision=None)
+    page = card_of(split_of(), sources=[Source("chats", None)])
 
     assert huggingface_hub.DatasetCard(page).data.source_datasets is None
-    assert "in a folder, of no commit" in page
-
-
-def test_plain_texts_are_not_called_harmony() -> None:
-    assert huggingface_hub.DatasetCard(card_of(SPLIT, template="plain/1")).data.tags == ["corpusmill", "plain"]
+    assert "| `chats` | a folder | not stated | not stated |" in page
 
 
 def test_a_split_without_rows_has_a_card() -> None:
-    page = card_of(replace(SPLIT, rows=0, licences={}, filled={}))
+    page = card_of(split_of(rows=0, licences=Counter()))
 
     assert huggingface_hub.DatasetCard(page).data.license == "unknown"
-    assert "(none)" in page
+
+
+def test_what_has_no_rows_has_no_configs() -> None:
+    page = card_of()
+
+    assert "configs" not in page and "## Columns" not in page
+    assert "(`not_json`)" not in page and "| rejected | `not_json` | 1 |" in page
 
 
 def test_the_order_in_which_rows_were_counted_changes_nothing() -> None:
-    one = replace(SPLIT, licences=Counter({"mit": 1, "isc": 1}), rejected={"not_json": 1, "cut_off": 1})
-    other = replace(SPLIT, licences=Counter({"isc": 1, "mit": 1}), rejected={"cut_off": 1, "not_json": 1})
+    one, other = (split_of(licences=licences_of(rows)) for rows in ({"mit": 1, "isc": 1}, {"isc": 1, "mit": 1}))
 
     assert card_of(one) == card_of(other)
-
-
-@pytest.mark.parametrize("splits", [[], [SPLIT, SPLIT]])
-def test_a_card_is_of_splits_each_once(splits: list[object]) -> None:
-    with pytest.raises(ValueError, match="one or more splits, each once"):
-        card_of(*splits)

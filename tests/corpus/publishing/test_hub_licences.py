@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline_assets.corpus.licences import licence_table
-from pipeline_assets.corpus.publishing.export import hub_licence, licence_metadata
+from pipeline_assets.corpus.publishing.hub_metadata import hub_licence, licence_metadata
 
 
 @pytest.mark.parametrize(

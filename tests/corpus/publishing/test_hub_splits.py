@@ -7,8 +7,8 @@ from datasets.naming import _split_re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.publishing.dataset_card import files_pattern
-from pipeline_assets.corpus.publishing.export import hub_split_names
+from pipeline_assets.corpus.publishing.dataset_card import pattern_of
+from pipeline_assets.corpus.publishing.hub_metadata import hub_split_names
 
 SPLITS = st.lists(
     st.just("all") | st.from_regex(r"\w[\w.-]{0,4}", fullmatch=True, alphabet="ab_.-é1"), max_size=8, unique=True
@@ -51,4 +51,4 @@ def test_a_pattern_has_the_files_of_its_split_alone(splits: list[str]) -> None:
     files = {split: f"data/{split}-00001-of-00002.parquet" for split in splits}
 
     for split in splits:
-        assert fnmatch.filter(files.values(), files_pattern(split, 2)) == [files[split]]
+        assert fnmatch.filter(files.values(), pattern_of(files[split])) == [files[split]]

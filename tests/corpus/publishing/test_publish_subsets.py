@@ -70,8 +70,8 @@ def test_the_card_tells_of_scores_and_token_files(place: Place, tmp_path: Path) 
     publish(publication_of(made, repo), repo)
 
     _, body = card_of(place.folder)
-    assert "| `nll_mean` | Mean negative log-likelihood" in body
-    assert "| `training_subset` | The rule of the recipe" in body
+    assert "| `nll_mean` | float64 | Mean negative log-likelihood" in body
+    assert "| `training_subset` | string | The rule of the recipe" in body
     assert "`tokens/CONFIG/loss_mask.npy`" in body
     assert "A row may be in several pools." not in body
 

@@ -1,0 +1,108 @@
+"""The words that a hub and `datasets` know a dataset by: names of splits, licences, columns, sizes.
+
+The hub has identifiers of licences of its own (hub documentation, "Licenses"). Most are our tags; what has none is
+`other`, with a name beside it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline_assets.corpus.licences import UNKNOWN, licence_table
+
+_UNFIT = re.compile(r"\W+")
+_ALL = "all"  # in any case: builder.py of `datasets` refuses a whole dataset that has a split of this name
+DEFAULT = "default"  # the config of a dataset that has but one
+# `datasets`, size_categories.json: from a thousand on, each is ten times the one before.
+_SIZES = ["n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B"]
+
+
+def hub_split_names(splits: Sequence[str]) -> dict[str, str]:
+    r"""The hub's name of each split: its own where that is allowed, else with `_` for what isn't.
+
+    `datasets` allows `\w+(\.\w+)*` (its naming.py), and keeps `all`, which becomes `all_`, for all of them together.
+    Where two names would become one, later ones get `_2`, `_3`, …; names that are allowed keep theirs.
+    """
+    names = {split: split for split in splits if re.fullmatch(r"\w+(\.\w+)*", split) and split.lower() != _ALL}
+    for split in splits:
+        if split in names:
+            continue
+        allowed = f"{split}_" if split.lower() == _ALL else _UNFIT.sub("_", split)
+        taken, times = set(names.values()), 1
+        while (name := allowed if times == 1 else f"{allowed}_{times}") in taken:
+            times += 1
+        names[split] = name
+    return {split: names[split] for split in splits}
+
+
+OTHER = "other"
+_IDENTIFIERS = """
+    apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0 bigcode-openrail-m
+    afl-3.0 artistic-2.0 bsl-1.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear c-uda cc cc0-1.0 cc-by-2.0 cc-by-2.5
+    cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nd-4.0 cc-by-nc-nd-3.0
+    cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cdla-sharing-1.0 cdla-permissive-1.0
+    cdla-permissive-2.0 wtfpl ecl-2.0 epl-1.0 epl-2.0 etalab-2.0 eupl-1.1 agpl-3.0 gfdl gpl gpl-2.0 gpl-3.0 lgpl
+    lgpl-2.1 lgpl-3.0 isc lppl-1.3c ms-pl mpl-2.0 odc-by odbl openrail++ osl-3.0 postgresql ofl-1.1 ncsa unlicense zlib
+    pddl lgpl-lr deepfloyd-if-license llama2 gemma unknown
+"""
+_FAMILIES = {"gfdl-1.2-or-later": "gfdl", "gfdl-1.3": "gfdl"}
+_UNFIT_IN_NAME = re.compile(r"[^a-z0-9.]+")
+_NAME_CHARACTERS = 60
+
+
+def hub_licence(licence: str | None) -> str:
+    """The hub's identifier of a licence as rows say it; `unknown` where they say none, `other` where it has none."""
+    if licence is None:
+        return UNKNOWN
+    tag = licence_table().tag_of(licence) or licence.strip().lower()
+    identifier = _FAMILIES.get(tag, tag)
+    return identifier if identifier in _IDENTIFIERS.split() else OTHER
+
+
+def licence_metadata(licences: Mapping[str | None, int]) -> dict[str, str | list[str]]:
+    """What the YAML of a card says: `license`, one or a list of them, that of most rows first; for one that the hub
+    doesn't know also `license_name`, and `license_link` where our table has one.
+
+    Args:
+        licences: rows by licence, as rows say it; None of those that say none.
+    """
+    rows: Counter[str] = Counter()
+    for licence, count in licences.items():
+        rows[hub_licence(licence)] += count
+    identifiers = sorted(rows, key=lambda identifier: (-rows[identifier], identifier)) or [UNKNOWN]
+    metadata: dict[str, str | list[str]] = {"license": identifiers if len(identifiers) > 1 else identifiers[0]}
+    unnamed = sorted(licence for licence in licences if licence is not None and hub_licence(licence) == OTHER)
+    if len(unnamed) == 1:
+        metadata["license_name"] = _UNFIT_IN_NAME.sub("-", unnamed[0].lower())[:_NAME_CHARACTERS].strip("-.") or OTHER
+        tag = licence_table().tag_of(unnamed[0])
+        if tag is not None and (url := licence_table()[tag].url) is not None:
+            metadata["license_link"] = url
+    elif unnamed:
+        metadata["license_name"] = "several-see-the-table"
+    return metadata
+
+
+def size_category(rows: int) -> str:
+    """Return the hub's category of a number of rows."""
+    return _SIZES[min(max(len(str(rows)) - 3, 0), len(_SIZES) - 1)]
+
+
+def type_name(kind: pa.DataType) -> str:
+    """A column's type as `datasets` names it, of a list that of its values."""
+    if pa.types.is_list(kind):
+        return type_name(kind.value_type)
+    return "float64" if pa.types.is_float64(kind) else str(kind)
+
+
+def features_of(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
+    """Columns as the YAML of a card names them."""
+    return [{"name": field.name, **_feature(field.type)} for field in fields]
+
+
+def _feature(kind: pa.DataType) -> dict[str, Any]:
+    if pa.types.is_struct(kind):
+        return {"struct": features_of(kind)}
+    return {"list" if pa.types.is_list(kind) else "dtype": type_name(kind)}
