@@ -288,7 +288,7 @@ CASES = [
     Case("stage A: packed", _TO_DECONTAMINATED, stage_a("packed"), FORKED, stride=16),
     Case("stage A: report", _TO_PACKED, stage_a("report")),
     Case("stage A: all", _nothing, _all(_TO_PACKED, stage_a("report")), FORKED, stride=16),
-    Case("nemotron: inventory", _RAW_ROWS, nemotron("inventory", "metadata_coverage")),
+    Case("nemotron: inventory", _RAW_ROWS, nemotron("inventory")),
     Case("nemotron: normalized shards", _RAW_ROWS, nemotron("normalized_shards"), stride=4),
     Case("nemotron: normalized shards", _RAW_ROWS, nemotron("normalized_shards"), FORKED, stride=16),
     Case("nemotron: decontaminated", _TO_PROMPTS, nemotron("decontaminated"), stride=4),

@@ -235,7 +235,7 @@ ROLES = {
     "stage_a": [*STEPS, "stage_a/deduplicated", "stage_a/signatures", "stage_a/report"],
     "decontaminated": ["stage_a/evaluation/quiz", "stage_a/decontaminated", "stage_a/packed", "stage_a/report"],
     "nemotron": [
-        *("nemotron/raw/agentic/tool_calling", "nemotron/metadata_coverage"),
+        "nemotron/raw/agentic/tool_calling",
         *("nemotron/candidate_pools/agentic", "nemotron/published_pools/agentic", "nemotron/pool_report"),
         "nemotron/hf_layout/agentic",
         *(f"nemotron/{step}/{split}" for step in ("inventory", "normalized_shards") for split in SPLITS),

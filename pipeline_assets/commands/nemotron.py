@@ -11,7 +11,7 @@ from pipeline_assets.commands import build, options
 from pipeline_assets.commands.terminal import as_command, counted, echo, tell
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
-from pipeline_assets.corpus.nemotron.inventory import read_inventory
+from pipeline_assets.corpus.nemotron.inventory import COVERAGE_MD, INVENTORY_JSON, read_inventory
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, PoolsRecipe
 from pipeline_assets.corpus.nemotron.sections import (
     DOMAINS,
@@ -41,8 +41,6 @@ from pipeline_assets.systems.nemotron import (
     CANDIDATE_POOLS,
     DEDUPLICATED,
     HF_LAYOUT,
-    INVENTORY,
-    METADATA_COVERAGE,
     NORMALIZED_SHARDS,
     POOL_REPORT,
     NemotronRecipe,
@@ -177,17 +175,15 @@ def _at_head(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
 
 
 def _report_on_built(recipe: NemotronRecipe, run: Run) -> None:
-    """Build the reports of the datasets whose pools are sealed, in folders of their own; print which are missing."""
+    """Build the report of the datasets whose pools are sealed, in a folder of its own; print which are missing."""
     sealed = [target for target in recipe.targets() if target.is_settled(run.root)]
     missing = {dataset_key(section.dataset) for section in recipe.datasets}
     missing -= {str(target.partition) for target in sealed if target.kind == CANDIDATE_POOLS.name}
-    for report, kind in ((METADATA_COVERAGE, INVENTORY), (POOL_REPORT, CANDIDATE_POOLS)):
-        upstream = [target for target in sealed if target.kind == kind.name]
-        if upstream:
-            made = build.build_targets(
-                [report.target(f"{recipe.name}_partial", {}, upstream)], replace(run, replace=True)
-            )
-            tell([f"{made.folder}  without {', '.join(sorted(missing))}"])
+    pools = [target for target in sealed if target.kind == CANDIDATE_POOLS.name]
+    if pools:
+        report = POOL_REPORT.target(f"{recipe.name}_partial", {}, pools)
+        made = build.build_targets([report], replace(run, replace=True))
+        tell([f"{made.folder}  without {', '.join(sorted(missing))}"])
 
 
 def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
@@ -326,6 +322,7 @@ def _of_inventory(made: Artifact) -> Iterator[str]:
     )
     yield f"  {parts[0]}, {parts[1]} ({scan}), {parts[2]}{optional}"
     yield from _kept_aside("rows that can't be read", found["rejected"], made.path(REJECTS_FILE))
+    yield from (f"  {made.path(name)}" for name in (INVENTORY_JSON, COVERAGE_MD))
 
 
 def _of_rows(made: Artifact) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE,
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.nemotron import row_checks, sections, split_pin
-from pipeline_assets.corpus.nemotron.inventory import COVERAGE_STAGE, INVENTORY_STAGE, gather_coverage, take_inventory
+from pipeline_assets.corpus.nemotron.inventory import INVENTORY_STAGE, take_inventory
 from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE, lay_out
 from pipeline_assets.corpus.nemotron.pool_report import POOL_REPORT_STAGE, preview_pools, report_on_pools
 from pipeline_assets.corpus.nemotron.schema import POOLS_STAGE, PoolsRecipe, SealedPools
@@ -93,8 +93,6 @@ class NemotronRecipe(Recipe):
             scored |= {f"{sealed.dataset}/{split}": given_pools(sealed) for split in sealed.splits}
         if self.scoring is not None:
             goals += scores_of(self.name, scored, self.scoring, self.subsets)
-        if self.scan is not None:
-            goals.append(METADATA_COVERAGE.target(self.name, {}, inventories))
         if self.hf_layout is not None:
             layout, of = self.hf_layout.content(), by_dataset(rows).items()
             goals += [HF_LAYOUT.target(self.name, layout, shards, partition=name) for name, shards in of]
@@ -204,20 +202,11 @@ INVENTORY = Kind(
     seals_files(_take_inventory),
     """What the rows of a split are: columns, types by role, tags, and the share of rows that have which metadata.
 
-    Of all rows, or of a sample as the recipe asks. Bad rows are kept aside with their reasons.""",
+    Of all rows, or of a sample as the recipe asks; bad rows are kept aside with their reasons. JSON, and a page.""",
     checks=(FILES, LEDGER),
     preview=row_checks.preview_columns,
     listing=split_pin.list_rows,
     limit=_sample,
-)
-
-
-METADATA_COVERAGE = Kind(
-    "nemotron/metadata_coverage",
-    COVERAGE_STAGE,
-    seals_files(lambda job: gather_coverage(job.building, job.upstream)),
-    "The inventories of all splits as one table. Waits until every split of the recipe has its own.",
-    preview=row_checks.preview_coverage,
 )
 
 
@@ -366,7 +355,7 @@ PUBLISHED_POOLS = Kind(
     seals_files(_publish),
     """The pools of a dataset as a dataset of a hub, a config for each; read back from there.
 
-    The token is HF_TOKEN of whoever runs it. A run that was cut off goes on from its own last commit.""",
+    The token is HF_TOKEN of whoever runs it. The same run goes on where it was cut off.""",
     formats=frozenset({"huggingface"}),
     preview=preview_publication,
 )
@@ -391,6 +380,6 @@ HF_LAYOUT = Kind(
 )
 RECIPE = NemotronRecipe
 KINDS = (
-    *(RAW, INVENTORY, METADATA_COVERAGE, NORMALIZED_SHARDS, PROMPTS, DECONTAMINATED, NEAR_DUPLICATES),
+    *(RAW, INVENTORY, NORMALIZED_SHARDS, PROMPTS, DECONTAMINATED, NEAR_DUPLICATES),
     *(DEDUPLICATED, CANDIDATE_POOLS, POOL_REPORT, PUBLISHED_POOLS, HF_LAYOUT, *SCORING_KINDS),
 )

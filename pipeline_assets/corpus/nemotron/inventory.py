@@ -1,4 +1,4 @@
-"""What the rows of splits have: the stages `nemotron_inventory`, of one split, and `nemotron_coverage`, of all.
+"""What the rows of a split have: the stage `nemotron_inventory`.
 
 All rows are counted, or a sample: told as JSON for later steps, and as one page of Markdown for people.
 """
@@ -30,28 +30,26 @@ _ALWAYS = frozenset({"uuid", "correctness", "solved", "tools", "reasoning_label"
 _MOST_TAGS = 8
 
 
-def coverage_markdown(inventories: Sequence[Mapping[str, Any]]) -> str:
-    """A table of shares, one of sizes, the tags of each split, and what was left unread or couldn't be read."""
-    names = [name for name in COVERAGE if name in _ALWAYS or any(one["coverage"][name]["rows"] for one in inventories)]
-    shares = [
-        [_split(one), f"{one['rows_counted']:,}", *(_percent(one["coverage"][name]["share"]) for name in names)]
-        for one in inventories
-    ]
+def coverage_markdown(inventory: Mapping[str, Any]) -> str:
+    """A table of shares, one of sizes, the tags of a split, and what was left unread or couldn't be read."""
+    coverage = inventory["coverage"]
+    names = [name for name in COVERAGE if name in _ALWAYS or coverage[name]["rows"]]
+    shares = [_percent(coverage[name]["share"]) for name in names]
     lines = ["# Metadata coverage", "", "Share of rows that have it, of the rows that were read.", ""]
     lines += markdown_table(
-        ["split", "rows read", *(_SHORT.get(name, name.replace("_", " ")) for name in names)], shares
+        ["split", "rows read", *(_SHORT.get(name, name.replace("_", " ")) for name in names)],
+        [[_split(inventory), f"{inventory['rows_counted']:,}", *shares]],
     )
     lines += ["", "| column of this table | there is |", "| --- | --- |"]
     lines += [f"| {_SHORT.get(name, name.replace('_', ' '))} | {COVERAGE[name]} |" for name in names]
     lines += ["", "## Files and rows", ""]
     lines += markdown_table(
         ["split", "files", "bytes", "format", "rows", "scan", "rejected", "optional columns"],
-        [*map(_size, inventories)],
+        [_size(inventory)],
     )
     lines += ["", "## Tags", ""]
-    lines += markdown_table(["split", "column", "values"], [row for one in inventories for row in _tags(one)])
-    notes = [note for one in inventories for note in _notes(one)]
-    if notes:
+    lines += markdown_table(["split", "column", "values"], _tags(inventory))
+    if notes := _notes(inventory):
         lines += ["", "## Not read", "", *notes]
     return "\n".join(lines) + "\n"
 
@@ -141,8 +139,8 @@ def take_inventory(
     inventory = _inventory(files, pin, max_rows, counts, tally)
     rejects = gather_lines(building, (receipt.files[0] for receipt in receipts), REJECTS_FILE, settings.zstd_level)
     written = [
-        write_text(building, INVENTORY_JSON, _as_json([inventory])),
-        write_text(building, COVERAGE_MD, coverage_markdown([inventory])),
+        write_text(building, INVENTORY_JSON, _as_json(inventory)),
+        write_text(building, COVERAGE_MD, coverage_markdown(inventory)),
         rejects,
     ]
     ledger = Ledger(counts.get("in", 0), counts.get("rows", 0), {}, inventory["rejected"]).to_json()
@@ -260,43 +258,15 @@ def write_text(building: StagingDir, name: str, text: str) -> OutputFile:
     return OutputFile.plain(name, text.count("\n"), file)
 
 
-COVERAGE_STAGE = StageVersion("nemotron_coverage", 3)
-
-
-def gather_coverage(building: StagingDir, inventories: Sequence[Artifact]) -> BuildResult:
-    """`inventory.json` and `metadata_coverage.md` of all splits, in the order given."""
-    read = [read_inventory(artifact) for artifact in inventories]
-    files = [
-        write_text(building, INVENTORY_JSON, _as_json(read)),
-        write_text(building, COVERAGE_MD, coverage_markdown(read)),
-    ]
-    counts = {
-        "splits": len(read),
-        "rows": sum(one["rows_counted"] for one in read),
-        "rejected": sum(sum(one["rejected"].values()) for one in read),
-    }
-    return BuildResult(files, counts, {})
-
-
-def _as_json(inventories: Sequence[Mapping[str, Any]]) -> str:
-    """Dataset → `splits` → split → its counts and columns, in the order given."""
-    datasets: dict[str, dict[str, dict[str, Any]]] = {}
-    for one in inventories:
-        of_split = {key: value for key, value in one.items() if key not in ("dataset", "split")}
-        datasets.setdefault(one["dataset"], {"splits": {}})["splits"][one["split"]] = of_split
+def _as_json(inventory: Mapping[str, Any]) -> str:
+    """Dataset → `splits` → split → its counts and columns."""
+    of_split = {key: value for key, value in inventory.items() if key not in ("dataset", "split")}
+    datasets = {inventory["dataset"]: {"splits": {inventory["split"]: of_split}}}
     return json.dumps(datasets, indent=1, ensure_ascii=False) + "\n"
 
 
-def read_inventories(inventory: Artifact) -> list[dict[str, Any]]:
-    """What inventories say of each split, with its `dataset` and `split`."""
-    return [
-        {"dataset": dataset, "split": split, **said}
-        for dataset, of_dataset in INVENTORY_FILE.read(inventory.path(INVENTORY_JSON)).items()
-        for split, said in of_dataset["splits"].items()
-    ]
-
-
 def read_inventory(inventory: Artifact) -> dict[str, Any]:
-    """What the inventory of one split says."""
-    [one] = read_inventories(inventory)
-    return one
+    """What the inventory of a split says, with its `dataset` and `split`."""
+    [(dataset, of_dataset)] = INVENTORY_FILE.read(inventory.path(INVENTORY_JSON)).items()
+    [(split, said)] = of_dataset["splits"].items()
+    return {"dataset": dataset, "split": split, **said}

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.formats.parquet import column_of, open_parquet
 from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import CALL, END, MESSAGE, RETURN, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
-from pipeline_assets.corpus.nemotron.inventory import read_inventories, read_inventory
+from pipeline_assets.corpus.nemotron.inventory import read_inventory
 from pipeline_assets.corpus.nemotron.pool_coverage import GAP, describe_gap
 from pipeline_assets.corpus.nemotron.schema import data_files, no_row_has_all
 from pipeline_assets.corpus.nemotron.sections import RowsRecipe
@@ -227,19 +227,6 @@ def preview_columns(inventory: Artifact) -> Rows:
     return [
         {"column": name, "types": ", ".join(column["types"]), "share of rows": column["share"]}
         for name, column in columns[:_SHOWN_COLUMNS]
-    ]
-
-
-def preview_coverage(coverage: Artifact) -> Rows:
-    """A line for each split: rows, and the shares of what most later steps ask for."""
-    wanted = ("uuid", "correctness", "tools", "reasoning_content", "licence")
-    return [
-        {
-            "split": f"{one['dataset']} {one['split']}",
-            "rows": f"{one['rows_counted']:,}",
-            **{name: one["coverage"][name]["share"] for name in wanted},
-        }
-        for one in read_inventories(coverage)
     ]
 
 

@@ -27,7 +27,7 @@ def told(rows: int, counted: dict[str, int], **changes: Any) -> dict[str, Any]:
 
 
 def test_what_later_steps_ask_for_has_a_column_even_where_no_row_has_it() -> None:
-    page = coverage_markdown([told(3, {"text": 1})])
+    page = coverage_markdown(told(3, {"text": 1}))
 
     head = "| split | rows read | uuid | text | correctness | solved | tools | label | reasoning text | licence |"
     assert head in page.splitlines()
@@ -35,7 +35,7 @@ def test_what_later_steps_ask_for_has_a_column_even_where_no_row_has_it() -> Non
 
 
 def test_what_is_not_read_is_named() -> None:
-    page = coverage_markdown([told(3, {}, left_out=["data/low.parquet"], rejected={"cut_off": 1})])
+    page = coverage_markdown(told(3, {}, left_out=["data/low.parquet"], rejected={"cut_off": 1}))
 
     assert "- chats low: `data/low.parquet` lie beside its jsonl files, which are read." in page
     assert "- chats low: 1 cut_off; see its rejects." in page
@@ -44,7 +44,7 @@ def test_what_is_not_read_is_named() -> None:
 def test_a_text_of_the_dataset_stays_in_its_cell() -> None:
     tags = {"license": {"a|b\n<b>`x`": 2, **{f"tag{number}": 1 for number in range(9)}}}
 
-    page = coverage_markdown([told(3, {}, tags=tags)])
+    page = coverage_markdown(told(3, {}, tags=tags))
 
     [line] = [line for line in page.splitlines() if line.startswith("| chats low | license |")]
     assert line.startswith("| chats low | license | `a\\|b &lt;b>'x'` 2, `tag0` 1")

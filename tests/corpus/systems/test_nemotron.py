@@ -33,7 +33,7 @@ def test_the_shipped_recipe_names_every_split_of_six_datasets() -> None:
 
     assert isinstance(recipe, NemotronRecipe)
     splits = [partition_key(dataset, split) for dataset, of_it in SPLITS.items() for split in of_it]
-    assert [target.partition for target in recipe.target("nemotron/metadata_coverage").upstream] == splits
+    assert [target.partition for target in recipe.targets() if target.kind == "nemotron/inventory"] == splits
     assert splits[0] == "nemotron-math-v2/high_part00" and len(splits) == 13
     assert [name for name, _ in recipe.revisions()] == list(SPLITS) and len(SPLITS) == 6
 
