@@ -312,7 +312,9 @@ def _making(made: Sequence[Manifest]) -> list[str]:
     for fate, reason, count in (entry for ledger in ledgers for entry in ledger.fates()):
         fates[fate, reason] += count
     if ledgers:
-        gone = [[fate, code(reason or ""), count] for (fate, reason), count in sorted(fates.items()) if count]
+        gone: list[list[str | int]] = [
+            [fate, code(reason or ""), count] for (fate, reason), count in sorted(fates.items()) if count
+        ]
         lines += ["", f"Of {sum(ledger.rows_in for ledger in ledgers):,} rows that came in, these went:", ""]
         lines += markdown_table(["they were", "for", "rows"], gone)
     return lines

@@ -6,18 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.publishing.export import export
+from pipeline_assets.corpus.publishing.export import export, write_txt
 from pipeline_assets.corpus.rows.trace import open_rows
 from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.durable import Step
-from pipeline_assets.corpus.spine.errors import RetryableError
+from pipeline_assets.corpus.spine.errors import RetryableError, UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage
+
+
+def corpus_of(root: Path) -> Path:
+    return next(path.parent for path in sorted(root.rglob("manifest.json")) if (path.parent / "shards").is_dir())
 
 
 def test_a_folder_that_is_replaced_during_an_export_leaves_no_copy(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = next(path.parent for path in sorted(root.rglob("manifest.json")) if (path.parent / "shards").is_dir())
+    folder = corpus_of(root)
     other = shutil.copytree(folder, tmp_path / "other")
     target = tmp_path / "exports" / "copy"
     store = open_rows(folder, Lineage(root))
@@ -33,3 +38,8 @@ def test_a_folder_that_is_replaced_during_an_export_leaves_no_copy(
         export(store, "jsonl", target, 3)
 
     assert os.listdir(target.parent) == []
+
+
+def test_a_file_in_the_place_of_a_folder_is_refused(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="this is a folder; name a file"):
+        write_txt(open_artifact(corpus_of(root)), tmp_path)

@@ -296,14 +296,15 @@ def test_a_model_of_that_name_is_refused(place: Place, first: Artifact, tmp_path
 
 
 def test_rows_of_unknown_licences_go_only_if_that_is_said(place: Place, tmp_path: Path) -> None:
-    rows = [row(1, place.revision, meta_license=None), row(2, place.revision, meta_license="odd")]
+    odd = "o" * 61
+    rows = [row(1, place.revision, meta_license=None), row(2, place.revision, meta_license=odd)]
     made = pools(tmp_path, {"low": rows}, rules={"all_rows": ["stats_tokens > 0"]})
 
-    with pytest.raises(UsageError, match=r"nobody knows the licence of 2 rows of all configs: 'not stated', 'odd'"):
+    with pytest.raises(UsageError, match=rf"the licence of 2 rows of all configs: 'not stated', '{odd[:60]}'; say"):
         made_of(made, place, tmp_path / "cache")
 
     said = made_of(made, place, tmp_path / "cache", allow_unknown=True)
-    assert list(said.terms()) == [f"licence {name}: 1 rows of all configs" for name in ("not stated", "odd")]
+    assert list(said.terms()) == [f"licence {name}: 1 rows of all configs" for name in ("not stated", odd)]
 
 
 def test_what_readers_of_the_source_agree_to_is_carried_over_before_any_file(tmp_path: Path, unloaded: None) -> None:
@@ -342,6 +343,54 @@ def test_a_plan_says_commits_and_bytes_and_sends_nothing(place: Place, first: Ar
     assert plan.parent is None and len(plan.parts) == 2
     assert sum(part.bytes for part in plan.parts) == sum(item.size for item in made.items.values())
     assert {one.method for one in place.hub.requests} == {"GET", "HEAD"} and not place.folder.exists()
+
+
+def test_new_files_go_first_and_what_replaces_or_deletes_files_goes_last(
+    place: Place,
+    first: Artifact,
+    second: Artifact,
+    tmp_path: Path,
+    unloaded: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(publishing, "_FILES", 2)
+    send(first, place, tmp_path / "cache")
+    before, after = ({file.path: file.sha256 for file in made.manifest.storage} for made in (first, second))
+
+    *firsts, last = plan_publication(made_of(second, place, tmp_path / "cache"), place.repo(tmp_path / "cache")).parts
+
+    new = [item.path for part in firsts for item in part.items]
+    assert sorted(new) == sorted(after.keys() - before.keys()) != []
+    sizes = [len(part.items) for part in firsts]
+    assert sizes == [2] * (len(new) // 2) + [1] * (len(new) % 2) and not any(part.deletions for part in firsts)
+    changed = {path for path in after.keys() & before.keys() if after[path] != before[path]}
+    assert {item.path for item in last.items} == changed | {"README.md", "manifest.json"}
+    assert set(last.deletions) == before.keys() - after.keys() != set()
+
+
+def test_a_run_goes_on_from_what_another_one_left(
+    place: Place,
+    first: Artifact,
+    second: Artifact,
+    tmp_path: Path,
+    unloaded: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = HfApi.create_commit
+
+    def killed(api: HfApi, *arguments: Any, **options: Any) -> Any:
+        real(api, *arguments, **options)
+        raise Killed
+
+    monkeypatch.setattr(HfApi, "create_commit", killed)
+    with pytest.raises(Killed):
+        send(first, place, tmp_path / "cache")
+    monkeypatch.setattr(HfApi, "create_commit", real)
+    assert check_whole(place.folder) == "bare" and [*place.folder.rglob("*.parquet")]
+
+    send(second, place, tmp_path / "cache")
+
+    assert check_whole(place.folder) == second.manifest.digest
 
 
 def test_what_was_published_of_something_else_gives_way_only_if_that_is_said(
