@@ -20,9 +20,9 @@ from measure import machine_line
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from fault_cases import CASES, PASSING, PLACES, FaultCase, Reading, open_hub, strike, undisturbed
+from faulty_hub import ALWAYS, FaultKind
 
 from pipeline_assets.corpus.spine.errors import InputError
-from resources.loopback_faults import ALWAYS, FaultKind
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.demo.demo import DATASET
 from pipeline_assets.demo.library import write_fineweb_edu
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import read_recipe
-from resources.loopback_hub import LoopbackHub
 
 RECIPE = Path(__file__).parents[1] / "manifests" / "recipes" / "healing_text_v1.yaml"
 TIMES = (1, 4, 16)

@@ -36,7 +36,7 @@ def passed_by_a_run() -> dict[Path, set[int]]:
     from pipeline_assets.corpus.recipes.run import Run
     from pipeline_assets.demo.demo import made_healing, write_hub
     from pipeline_assets.demo.library import HUB_FOLDER
-    from resources.loopback_hub import LoopbackHub
+    from pipeline_assets.demo.loopback_hub import LoopbackHub
 
     passed: dict[CodeType, None] = {}
 

@@ -21,8 +21,8 @@ from pipeline_assets.corpus.snapshot.draw import SnapshotRecipe
 from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot
 from pipeline_assets.demo.demo import DATASET
 from pipeline_assets.demo.library import write_fineweb_edu
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.registry import read_recipe
-from resources.loopback_hub import LoopbackHub
 
 RECIPE = Path(__file__).parents[1] / "manifests" / "recipes" / "healing_text_v1.yaml"
 

@@ -101,7 +101,7 @@ def _hub_of(root: Path) -> Iterator[dict[str, str]]:
     by these variables.
     """
     from pipeline_assets.demo.library import HUB_FOLDER
-    from resources.loopback_hub import LoopbackHub
+    from pipeline_assets.demo.loopback_hub import LoopbackHub
 
     if not (root / HUB_FOLDER).is_dir():
         yield {}
@@ -117,7 +117,7 @@ def reports_served(root: Path, port: int) -> Iterator[dict[str, str]]:
     Args:
         port: any free one where this one is taken.
     """
-    from resources.loopback_http import is_loopback_host
+    from pipeline_assets.demo.loopback_http import is_loopback_host
     from resources.store import REPORTS
 
     class Page(http.server.BaseHTTPRequestHandler):

@@ -1,1 +1,1 @@
-"""Dagster resources: the store of artifacts, the hub, the tokenizer, launchers; and the hub on loopback."""
+"""Dagster resources: the store of artifacts, the hub, the tokenizer, and launchers."""

@@ -19,9 +19,9 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parent))  # of command_server, demo_variants, forged
 
 from command_server import READ_AT_IMPORT, CommandServer, load_tokenizer_tables
+from faulty_hub import FaultyHub
 
 from pipeline_assets.demo import demo
-from resources.loopback_hub import LoopbackHub
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -146,7 +146,7 @@ def stage_a_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root, folder = tmp_path_factory.mktemp("stage_a") / "data", tmp_path_factory.mktemp("hub")
     write_hub(folder)
     write_sources(root)
-    with LoopbackHub(folder) as running:
+    with FaultyHub(folder) as running:
         recipe = recipe_with(root, commit=running.commits()[DATASET])
         build(recipe, root, HubFiles(root / CACHE_FOLDER, running.endpoint))
     return root
@@ -180,9 +180,9 @@ def instance() -> "Iterator[dg.DagsterInstance]":
 
 
 @pytest.fixture
-def hub(demo_root: Path) -> Iterator[LoopbackHub]:
+def hub(demo_root: Path) -> Iterator[FaultyHub]:
     """The demo's hub, running."""
-    with LoopbackHub(demo_root / demo.HUB_FOLDER) as running:
+    with FaultyHub(demo_root / demo.HUB_FOLDER) as running:
         yield running
 
 

@@ -38,13 +38,13 @@ from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.trust.rebuild import rebuild
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.parallel_text import ParallelRecipe
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 from pipeline_assets.systems.stage_a import StageARecipe
-from resources.loopback_hub import LoopbackHub
 
 FORKED = RunSettings(workers=2, start_method="fork")
 SPAWNED = RunSettings(workers=2, start_method="spawn")

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+from faulty_hub import ALWAYS, Fault, FaultKind, FaultyHub
 from healing_build import DATASET, build_snapshot, recipe_of, write_pages
 from huggingface_hub import constants
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.errors import InputError
-from resources.loopback_faults import ALWAYS, Fault, FaultKind
-from resources.loopback_http import Answer, Ask, Origin
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_http import Answer, Ask, Origin
 
 TRIES = 4
 EVERYTHING = {"files": 1}  # the whole file, held against its hash
@@ -123,7 +122,7 @@ class Reading:
     file_bytes: int
 
 
-class ProxiedHub(LoopbackHub):
+class ProxiedHub(FaultyHub):
     """A hub behind something that answers first."""
 
     first: list[Answer]
@@ -133,18 +132,18 @@ class ProxiedHub(LoopbackHub):
 
 
 @contextmanager
-def open_hub(folder: Path) -> Iterator[LoopbackHub]:
+def open_hub(folder: Path) -> Iterator[FaultyHub]:
     """A hub with one file; the real client asks it without a token."""
     write_pages(folder)
     with (
         mock.patch.object(constants, "HF_HUB_DISABLE_TELEMETRY", True),
         mock.patch.object(constants, "HF_HUB_DISABLE_IMPLICIT_TOKEN", True),
-        LoopbackHub(folder) as hub,
+        FaultyHub(folder) as hub,
     ):
         yield hub
 
 
-def read(hub: LoopbackHub, amount: dict[str, int], cache: Path, root: Path) -> Reading:
+def read(hub: FaultyHub, amount: dict[str, int], cache: Path, root: Path) -> Reading:
     """The snapshot of an amount of the hub's documents below `root`, or the hub's head."""
     hub.requests.clear()
     files = HubFiles(cache, hub.endpoint, tries=TRIES, wait_s=0.01)
@@ -161,13 +160,13 @@ def read(hub: LoopbackHub, amount: dict[str, int], cache: Path, root: Path) -> R
     return Reading(result, error, len(hub.requests), sum(request.bytes_sent for request in sent))
 
 
-def undisturbed(hub: LoopbackHub, folder: Path) -> dict[str, Reading]:
+def undisturbed(hub: FaultyHub, folder: Path) -> dict[str, Reading]:
     """What comes by place where nothing goes wrong."""
     hub.inject()
     return {place.name: read(hub, place.amount, folder / place.name, folder / place.name) for place in PLACES}
 
 
-def strike(case: FaultCase, hub: LoopbackHub, folder: Path) -> tuple[Reading, Reading]:
+def strike(case: FaultCase, hub: FaultyHub, folder: Path) -> tuple[Reading, Reading]:
     """The run that the fault strikes, and the same command when it is over."""
     hub.inject(Fault(case.kind, case.place.pattern, case.count, case.place.after))
     struck = read(hub, case.place.amount, folder / "cache", folder / "data")

@@ -10,7 +10,7 @@ import pytest
 from answers import Corpusmill, RecipeIn, Started, only_line
 from mounts import failing_disk, mounted
 
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from answers import Corpusmill, RecipeIn, Typed, only_line
 from pipeline_assets.cli import _GROUPS, COMMANDS
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
 from pipeline_assets.demo import demo
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 PROJECT = Path(__file__).parents[1]
 

@@ -22,9 +22,9 @@ from pipeline_assets.corpus.spine.artifact import Damage, open_artifact, verify
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.staging import PLAN, leftover
 from pipeline_assets.demo import demo
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import KINDS, labels_of, read_recipe
-from resources.loopback_hub import LoopbackHub
 
 Build = Callable[[Path, RunSettings], list[str]]
 INLINE = RunSettings(workers=0)

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.demo.demo import DATASET
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 Seen = dict[str, dict[str, object]]
 TOKENIZER = f"tokenizers/{VOCABULARY_SHA256[:12]}/o200k_harmony"

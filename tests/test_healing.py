@@ -14,6 +14,7 @@ import pytest
 from answers import Corpusmill, RecipeIn
 from dagster._core.errors import DagsterAssetCheckFailedError
 from demo_variants import demo_figures
+from faulty_hub import Fault, FaultKind, FaultyHub
 from forged import overwrite
 from materialized import Materialized, has_materialized, materialization
 from samples import some
@@ -26,8 +27,6 @@ from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.demo import demo
 from pipeline_assets.systems.registry import read_recipe
-from resources.loopback_faults import Fault, FaultKind
-from resources.loopback_hub import LoopbackHub
 
 SPLITS = ("train", "valid")
 
@@ -49,7 +48,7 @@ def made(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """All of the demo's recipe, the dataset tried too early as well. Tests only read it."""
     root = tmp_path_factory.mktemp("made")
     shutil.copytree(demo_root / "recipes", root / "recipes")
-    with LoopbackHub(demo_root / demo.HUB_FOLDER) as hub:
+    with FaultyHub(demo_root / demo.HUB_FOLDER) as hub:
         run = Materialized(root, hub.endpoint)
         results = {"first": run(NAME, "fineweb_edu_snapshot", "healing_text_manifest")}
         results["train"] = run(NAME, "megatron_split", partition="train")
@@ -60,7 +59,7 @@ def made(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 @pytest.fixture
-def run(root: Path, hub: LoopbackHub) -> Materialized:
+def run(root: Path, hub: FaultyHub) -> Materialized:
     """The assets of a copy of the demo's data root."""
     return Materialized(root, hub.endpoint)
 
@@ -272,7 +271,7 @@ def test_the_dataset_names_both_digests_the_budget_and_what_was_reached(demo_roo
 
 @pytest.mark.slow
 def test_no_secret_is_written_anywhere(
-    corpusmill: Corpusmill, hub: LoopbackHub, tmp_path: Path, recipe_in: RecipeIn
+    corpusmill: Corpusmill, hub: FaultyHub, tmp_path: Path, recipe_in: RecipeIn
 ) -> None:
     secret, root = "hf_thisisasecrettoken", tmp_path / "data"
 
@@ -290,7 +289,7 @@ def test_what_passes_by_itself_is_tried_again_and_nothing_else(
     monkeypatch.setattr(assets, "_RETRIES", dg.RetryPolicy(max_retries=1))
     shutil.rmtree(root / "corpora")
     shutil.rmtree(root / "selections")
-    with LoopbackHub(demo_root / demo.HUB_FOLDER) as hub:
+    with FaultyHub(demo_root / demo.HUB_FOLDER) as hub:
         run = Materialized(root, hub.endpoint)
         hub.inject(Fault(FaultKind.FORBIDDEN))
         with pytest.raises(dg.Failure, match="may not read it"):

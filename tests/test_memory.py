@@ -11,7 +11,7 @@ import pytest
 from pipeline_assets.corpus.spine.artifact import open_artifact, read_manifest
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.trust.figures import real_figures
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 

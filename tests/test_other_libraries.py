@@ -22,9 +22,9 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.demo import demo
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.stage_a import made_stage_a
 from pipeline_assets.systems.registry import KINDS
-from resources.loopback_hub import LoopbackHub
 
 Row = dict[str, Any]
 Types = dict[str, Any]

@@ -11,8 +11,8 @@ import yaml
 from parallel_build import write_set
 
 from pipeline_assets.demo.demo import PAIRS_DATASET, write_pairs
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.registry import PROJECT_RECIPES
-from resources.loopback_hub import LoopbackHub
 
 pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
 Corpusmill = Callable[..., CompletedProcess[str]]

@@ -10,7 +10,7 @@ import pytest
 from answers import Corpusmill, RecipeIn, Started
 
 from pipeline_assets.corpus.spine.lock import locked
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 BUSY = "is building this"
 

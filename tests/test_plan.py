@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from answers import Corpusmill
 from demo_variants import demo_figures
+from faulty_hub import FaultyHub
 
 from pipeline_assets.commands.plan import _plan_lines
 from pipeline_assets.corpus.spine.inventory import ArtifactStatus
@@ -17,7 +18,6 @@ from pipeline_assets.corpus.trust.plan import ArtifactPlan, RecipePlan
 from pipeline_assets.demo.demo import DATASET
 from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT
 from pipeline_assets.systems.stage_a import PACKED
-from resources.loopback_hub import LoopbackHub
 
 NOWHERE = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
 
@@ -31,7 +31,7 @@ def fresh(demo_root: Path, tmp_path: Path) -> Path:
 
 @demo_figures
 def test_it_tells_what_will_be_fetched_and_what_is_not_known(
-    corpusmill: Corpusmill, fresh: Path, hub: LoopbackHub
+    corpusmill: Corpusmill, fresh: Path, hub: FaultyHub
 ) -> None:
     result = corpusmill("plan", "healing_text_v1", "--data", fresh, "--mbit", 8, env={"HF_ENDPOINT": hub.endpoint})
 
@@ -74,9 +74,7 @@ def folders(root: Path) -> list[str]:
     ]
 
 
-def test_as_json_every_figure_has_a_basis(
-    corpusmill: Corpusmill, fresh: Path, demo_root: Path, hub: LoopbackHub
-) -> None:
+def test_as_json_every_figure_has_a_basis(corpusmill: Corpusmill, fresh: Path, demo_root: Path, hub: FaultyHub) -> None:
     (fresh / "hub_cache").symlink_to(demo_root / "hub_cache")
 
     result = corpusmill("plan", "healing_text_v1", "--data", fresh, "--json", env={"HF_ENDPOINT": hub.endpoint})
@@ -91,7 +89,7 @@ def test_as_json_every_figure_has_a_basis(
 
 
 @demo_figures
-def test_a_corpus_too_small_for_its_budget_is_a_no(corpusmill: Corpusmill, fresh: Path, hub: LoopbackHub) -> None:
+def test_a_corpus_too_small_for_its_budget_is_a_no(corpusmill: Corpusmill, fresh: Path, hub: FaultyHub) -> None:
     path = fresh / "recipes" / "healing_text_v1.yaml"
     path.write_text(path.read_text().replace("token_budget: 247000", "token_budget: 999000000"))
 
@@ -118,7 +116,7 @@ def test_planned_stands_beside_real(corpusmill: Corpusmill, demo_root: Path) -> 
     assert "in all" not in result.stdout
 
 
-def test_a_changed_recipe_needs_replace_and_says_so(corpusmill: Corpusmill, root: Path, hub: LoopbackHub) -> None:
+def test_a_changed_recipe_needs_replace_and_says_so(corpusmill: Corpusmill, root: Path, hub: FaultyHub) -> None:
     path = root / "recipes" / "healing_text_v1.yaml"
     path.write_text(path.read_text().replace("int_score >= 3", "int_score >= 2"))
 
@@ -140,7 +138,7 @@ def test_a_changed_recipe_needs_replace_and_says_so(corpusmill: Corpusmill, root
     ids=["key", "files", "column"],
 )
 def test_a_wrong_recipe_is_one_line(
-    corpusmill: Corpusmill, fresh: Path, hub: LoopbackHub, change: tuple[str, str], status: int, words: str
+    corpusmill: Corpusmill, fresh: Path, hub: FaultyHub, change: tuple[str, str], status: int, words: str
 ) -> None:
     path = fresh / "recipes" / "healing_text_v1.yaml"
     path.write_text(path.read_text().replace(*change))

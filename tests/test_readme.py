@@ -20,8 +20,8 @@ from pipeline_assets.corpus.scoring import score_shard, token_rows
 from pipeline_assets.corpus.scoring.model_pin import ScoringSection
 from pipeline_assets.corpus.scoring.recipe import SubsetRule, SubsetsRecipe
 from pipeline_assets.corpus.scoring.scores import COLUMNS
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.nemotron import KINDS, NemotronRecipe
-from resources.loopback_hub import LoopbackHub
 from resources.store import Store
 
 PROJECT = Path(__file__).parents[1]

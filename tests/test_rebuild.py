@@ -16,7 +16,7 @@ from forged import flip, forge, reseal
 from stage_a_build import build, notes_recipe, step
 
 from pipeline_assets.corpus.spine.artifact import sealed_manifest
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 pytestmark = pytest.mark.slow
 INLINE = {"CORPUSMILL_WORKERS": "0"}

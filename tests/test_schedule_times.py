@@ -18,7 +18,7 @@ from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
 
 from pipeline_assets.corpus.spine.recipe import UNPINNED
 from pipeline_assets.definitions import definitions_of
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 MONDAY = "0 5 * * 1"
 NIGHT = "30 0 * * 1"

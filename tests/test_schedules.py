@@ -22,11 +22,11 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.definitions import definitions_of
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.events import report_sealed
 from pipeline_assets.schedules import SENSORS, alert, read_schedules
 from pipeline_assets.systems.registry import read_recipe, recipe_path, recipes_of
 from pipeline_assets.ui import ui
-from resources.loopback_hub import LoopbackHub
 from resources.webhook import WEBHOOK
 
 NOTES = {"name": "nightly", "recipe": "mixed", "cron": "30 2 * * *", "timezone": "Europe/Berlin", "action": "run"}

@@ -16,7 +16,7 @@ from stage_a_commands.conftest import CARD, write_dataset
 from stage_a_sources import write_notes, write_site, write_wikipedia
 
 from pipeline_assets.demo.demo import write_pairs
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 PAGE = (DOCS / "seeds.md").read_text(encoding="utf-8")
 LINES = {

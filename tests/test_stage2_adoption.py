@@ -16,9 +16,9 @@ from stage2_build import WEB, build, recipe_with, texts, write_datasets
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.spine.artifact import Artifact, verify
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.registry import labels_of
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
-from resources.loopback_hub import LoopbackHub
 
 pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
 PAGES_SHARDS = "stage2/token_shards/pages"

@@ -15,8 +15,8 @@ from pipeline_assets.corpus.recipes.files import forget_versions, versions_of
 from pipeline_assets.corpus.spine.artifact import open_artifact, verify
 from pipeline_assets.corpus.spine.recipe import UNPINNED
 from pipeline_assets.definitions import definitions_of
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.registry import labels_of, read_recipe
-from resources.loopback_hub import LoopbackHub
 from resources.store import Store
 
 pytest.importorskip("py3langid", reason="needs the extra `languages`")

@@ -24,9 +24,9 @@ from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import upstream_first
 from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import StageARecipe
-from resources.loopback_hub import LoopbackHub
 
 
 @pytest.fixture(scope="module")

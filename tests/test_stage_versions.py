@@ -29,11 +29,11 @@ from pipeline_assets.corpus.scoring.model_pin import ModelFolder, write_made_mod
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.manifest import sha256_of
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.scoring import MODEL
-from resources.loopback_hub import LoopbackHub
 from resources.store import metadata_of
 
 PROJECT = Path(__file__).parents[1]

@@ -13,8 +13,8 @@ from answers import Corpusmill
 from demo_variants import V1, demo_figures, snapshot_of, write_recipe
 
 from pipeline_assets.corpus.spine.lock import locked
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.registry import PROJECT_RECIPES, SYSTEMS
-from resources.loopback_hub import LoopbackHub
 
 
 def everything_in(root: Path) -> dict[str, tuple[int, int, int]]:

@@ -14,7 +14,7 @@ from stage_a_sources import DATASET, write_hub
 from pipeline_assets.cli import _GROUPS, COMMANDS, each_with_its_option, in_full, without_settings
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 PROJECT = Path(__file__).parents[1]
 NAMES = [words for module in COMMANDS.values() for words in module]

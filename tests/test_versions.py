@@ -21,10 +21,10 @@ from stage2_build import CODE, PAGES, WEB, recipe_with, texts, write_datasets
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import UNPINNED
 from pipeline_assets.definitions import definitions_of
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.events import Shown, materialization, report_sealed
 from pipeline_assets.systems.registry import read_recipe, recipes_of
 from pipeline_assets.versions import asset_key
-from resources.loopback_hub import LoopbackHub
 
 pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
 DATES = ("20261102", "20261109", "20261116")

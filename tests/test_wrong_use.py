@@ -22,7 +22,7 @@ from pipeline_assets.corpus.spine.errors import IN_RECIPE, THE_RECIPE, InputErro
 from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
 from pipeline_assets.demo import demo
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 NOBODY = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
 NO_FOLDER = "there is no such folder"

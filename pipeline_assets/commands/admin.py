@@ -1,4 +1,4 @@
-"""init, recipes, pin, hub, tokenizer, manifests: what builds are made from, and what of them is kept in git."""
+"""init, recipes, pin, tokenizer, manifests: what builds are made from, and what of them is kept in git."""
 
 import json
 from collections import Counter
@@ -19,8 +19,6 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.systems.registry import SYSTEMS, read_recipe, recipe_class, recipe_path, recipe_paths
-from resources import loopback_hub
-from resources.loopback_faults import Fault
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.normalize.drafts import Draft
@@ -160,18 +158,6 @@ def check(
     if refusal is not None:
         raise refusal
     echo(text)
-
-
-def serve(
-    folder: Annotated[Path, typer.Argument(help="Holds datasets/<owner>/<name>/… and models/<owner>/<name>/…")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 0,
-    fault: Annotated[
-        list[str] | None, typer.Option(help="KIND[:PATTERN[:COUNT]], such as 503 or cut-body:*.parquet:2; repeatable.")
-    ] = None,
-    writable: Annotated[bool, typer.Option("--writable", help="Datasets can be made, and written to.")] = False,
-) -> None:
-    """Example: corpusmill hub serve ./hub --port 8123"""
-    loopback_hub.serve(folder, port, [Fault.parse(text) for text in fault or ()], writable=writable)
 
 
 def init(

@@ -1,1 +1,1 @@
-"""Small corpora of every system, made from what Python ships and from what is made up: built offline."""
+"""The demo and the smoke runs: small made corpora of every system, and a hub on loopback."""

@@ -38,6 +38,7 @@ from pipeline_assets.corpus.spine.recipe import Recipe, read_yaml
 from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.demo import library
 from pipeline_assets.demo.library import HUB_FOLDER, HUB_TOKEN, parquet, write_changed, write_fineweb_edu, write_recipe
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.nemotron import made_pools, pool_lines, write_datasets
 from pipeline_assets.demo.stage_a import (
     closing_lines,
@@ -51,7 +52,6 @@ from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.parallel_text import ParallelRecipe
 from pipeline_assets.systems.registry import PROJECT_RECIPES
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
-from resources.loopback_hub import LoopbackHub
 
 PAIRS_DATASET = "wmt/wmt14"
 DATASET = "HuggingFaceFW/fineweb-edu"

@@ -27,10 +27,10 @@ from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import read_yaml
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.demo.library import HUB_FOLDER, write_recipe
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.stage_a import closing_lines
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import PROJECT_RECIPES
-from resources.loopback_hub import LoopbackHub
 
 NAME, SCORED_NAME = "nemotron_made", "nemotron_scored"
 RECIPE = PROJECT_RECIPES / "nemotron_v1.yaml"

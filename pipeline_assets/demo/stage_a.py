@@ -38,8 +38,8 @@ from pipeline_assets.corpus.spine.errors import RetryableError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.temporary_names import is_temporary, temporary_path
 from pipeline_assets.demo import library
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.stage_a import StageARecipe
-from resources.loopback_hub import LoopbackHub
 
 NORMALIZED, PACKED, REPORT = "normalized", "packed", "report.json"
 DEDUPED, DECISIONS = "dedup/deduped.jsonl.zst", "dedup/decisions.jsonl.zst"

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tiktoken
+from faulty_hub import FaultyHub
 from healing_build import DATASET, INLINE
 from huggingface_hub import constants
 from samples import sample
@@ -21,7 +22,6 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY
 from pipeline_assets.systems.healing import HealingRecipe
-from resources.loopback_hub import LoopbackHub
 
 sys.path.insert(0, str(Path(__file__).parent))  # of numbered_pages
 
@@ -91,18 +91,18 @@ def rejects_of(jsonl: Callable[[Path], list[dict[str, object]]]) -> Callable[[Ar
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyHub]:
     """A hub on loopback, without repos as yet; the real clients read from it without a token."""
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_IMPLICIT_TOKEN", True)
     folder = tmp_path / "hub"
     folder.mkdir()
-    with LoopbackHub(folder) as running:
+    with FaultyHub(folder) as running:
         yield running
 
 
 @pytest.fixture
-def hub_files(hub: LoopbackHub, tmp_path: Path) -> HubFiles:
+def hub_files(hub: FaultyHub, tmp_path: Path) -> HubFiles:
     """Reading access to that hub, with an empty cache."""
     return HubFiles(tmp_path / "cache", hub.endpoint, tries=2, wait_s=0.01)
 
@@ -111,7 +111,7 @@ Publish = Callable[..., str]
 
 
 @pytest.fixture
-def publish(hub: LoopbackHub) -> Publish:
+def publish(hub: FaultyHub) -> Publish:
     """Puts files, bytes or Parquet tables, into the dataset maker/pages; returns its commit."""
 
     def write(files: Mapping[str, bytes | pa.Table], rows_per_group: int = 50) -> str:

@@ -13,8 +13,8 @@ import pytest
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.demo.library import write_fineweb_edu
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.healing import HealingRecipe
-from resources.loopback_hub import LoopbackHub
 
 DATASET = "HuggingFaceFW/fineweb-edu"
 SEED, SOURCE_ROWS, TOKEN_BUDGET, VALID_FRACTION = "healing_text_v1", 785, 200_000, "0.1"

@@ -5,24 +5,23 @@ from collections.abc import Iterator
 import pytest
 from fault_cases import ProxiedHub, Reading, open_hub
 from fault_cases import undisturbed as read_undisturbed
-
-from resources.loopback_hub import LoopbackHub
+from faulty_hub import FaultyHub
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyHub]:
     with open_hub(tmp_path_factory.mktemp("hub")) as hub:
         yield hub
 
 
 @pytest.fixture(scope="module")
-def undisturbed(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reading]:
+def undisturbed(hub: FaultyHub, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reading]:
     """By place, where nothing goes wrong."""
     return read_undisturbed(hub, tmp_path_factory.mktemp("undisturbed"))
 
 
 @pytest.fixture
-def proxied(hub: LoopbackHub) -> Iterator[ProxiedHub]:
+def proxied(hub: FaultyHub) -> Iterator[ProxiedHub]:
     """The files of `hub`."""
     proxied = ProxiedHub(hub.folder)
     proxied.first = []

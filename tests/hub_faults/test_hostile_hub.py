@@ -8,22 +8,21 @@ from pathlib import Path
 import httpx2
 import pytest
 from fault_cases import GET, LISTING, TWO_ROW_GROUPS, ProxiedHub, Reading, read
+from faulty_hub import ALWAYS, Fault, FaultKind, FaultyHub
 from healing_build import DATASET, FILE
 
 from pipeline_assets.corpus.readers import hub_files as hub_files_module
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.readers.hub_http import LEAST_BYTES, without_drip
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from resources.loopback_faults import ALWAYS, Fault, FaultKind
-from resources.loopback_http import Answer, Ask, Origin, json_answer
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_http import Answer, Ask, Origin, json_answer
 
 OID = "0" * 40
 SHA256 = "0" * 64
 
 
 @pytest.fixture(autouse=True)
-def a_hub_without_faults(hub: LoopbackHub) -> None:
+def a_hub_without_faults(hub: FaultyHub) -> None:
     hub.inject()
 
 
@@ -79,7 +78,7 @@ def test_a_listing_that_names_what_no_repo_has_is_refused_whole_and_leaves_nothi
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_cached_listing_that_names_what_no_repo_has_is_asked_for_again(hub: LoopbackHub, tmp_path: Path) -> None:
+def test_a_cached_listing_that_names_what_no_repo_has_is_asked_for_again(hub: FaultyHub, tmp_path: Path) -> None:
     files, commit = HubFiles(tmp_path / "cache", hub.endpoint), hub.commits()[DATASET]
     listing = files.list_files(DATASET, commit)
     kept = files.listing_path(DATASET, commit)
@@ -139,7 +138,7 @@ def test_what_can_not_be_read_is_told_in_one_short_line(
     ],
 )
 def test_a_next_page_that_leads_in_a_circle_or_away_is_refused(
-    hub: LoopbackHub, undisturbed: dict[str, Reading], tmp_path: Path, kind: FaultKind, said: str
+    hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path, kind: FaultKind, said: str
 ) -> None:
     hub.inject(Fault(kind, LISTING, ALWAYS))
     struck = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
@@ -153,7 +152,7 @@ def test_a_next_page_that_leads_in_a_circle_or_away_is_refused(
     assert healed.result == undisturbed["row group GET"].result
 
 
-class PagingHub(LoopbackHub):
+class PagingHub(FaultyHub):
     """A hub whose listing goes on for ever."""
 
     entries_a_page = 10
@@ -166,7 +165,7 @@ class PagingHub(LoopbackHub):
 
 
 def test_a_listing_that_goes_on_for_ever_ends_at_more_files_than_any_repo_has(
-    hub: LoopbackHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: FaultyHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub_files_module, "_MAX_ENTRIES", 100)
 
@@ -180,7 +179,7 @@ def test_a_listing_that_goes_on_for_ever_ends_at_more_files_than_any_repo_has(
     assert paging.pages == 11
 
 
-def test_empty_pages_that_go_on_for_ever_end_at_the_first(hub: LoopbackHub, tmp_path: Path) -> None:
+def test_empty_pages_that_go_on_for_ever_end_at_the_first(hub: FaultyHub, tmp_path: Path) -> None:
     with PagingHub(hub.folder) as paging, pytest.raises(InputError, match="an empty page names a next one"):
         paging.entries_a_page = 0
         HubFiles(tmp_path / "cache", paging.endpoint, tries=2, wait_s=0.01).list_files(DATASET, OID)
@@ -190,7 +189,7 @@ def test_empty_pages_that_go_on_for_ever_end_at_the_first(hub: LoopbackHub, tmp_
 
 @pytest.mark.parametrize("size", [0, 65_536], ids=["whole file", "range"])
 def test_of_an_endless_body_no_more_is_taken_than_was_asked_for_and_nothing_is_kept(
-    hub: LoopbackHub, tmp_path: Path, size: int
+    hub: FaultyHub, tmp_path: Path, size: int
 ) -> None:
     files, commit = HubFiles(tmp_path / "cache", hub.endpoint, tries=4, wait_s=0.01), hub.commits()[DATASET]
     [file] = [file for file in files.list_files(DATASET, commit) if file.path == FILE]
@@ -240,7 +239,7 @@ def test_a_redirect_to_nowhere_is_one_line(proxied: ProxiedHub, proxied_files: H
     assert len(proxied.first) >= 8  # six requests a try
 
 
-def test_a_body_that_drips_is_cut_off_and_asked_for_again(hub: LoopbackHub, tmp_path: Path) -> None:
+def test_a_body_that_drips_is_cut_off_and_asked_for_again(hub: FaultyHub, tmp_path: Path) -> None:
     files, commit = HubFiles(tmp_path / "cache", hub.endpoint, None, 2, 0.01, progress_s=0.2), hub.commits()[DATASET]
     [file] = [file for file in files.list_files(DATASET, commit) if file.path == FILE]
     before = files.traffic.bytes
@@ -252,7 +251,7 @@ def test_a_body_that_drips_is_cut_off_and_asked_for_again(hub: LoopbackHub, tmp_
     assert files.traffic.bytes - before == 1000  # what came is not asked for again
 
 
-def test_a_body_that_always_drips_is_an_obstacle(hub: LoopbackHub, tmp_path: Path) -> None:
+def test_a_body_that_always_drips_is_an_obstacle(hub: FaultyHub, tmp_path: Path) -> None:
     hub.inject(Fault(FaultKind.DRIP, LISTING, ALWAYS))
     files = HubFiles(tmp_path / "cache", hub.endpoint, tries=2, wait_s=0.01, progress_s=0.1)
 
@@ -299,7 +298,7 @@ def test_a_wait_of_years_is_one_of_ten_minutes(
     assert max(waits) == 600  # others sleep too, for less
 
 
-class AskedHub(LoopbackHub):
+class AskedHub(FaultyHub):
     """A hub that notes what opened it."""
 
     shown: set[str]
@@ -310,7 +309,7 @@ class AskedHub(LoopbackHub):
 
 
 @pytest.fixture
-def elsewhere(hub: LoopbackHub) -> Iterator[AskedHub]:
+def elsewhere(hub: FaultyHub) -> Iterator[AskedHub]:
     """Another origin with the same files."""
     other = AskedHub(hub.folder)
     other.shown = set()

@@ -6,22 +6,21 @@ from pathlib import Path
 
 import pytest
 from fault_cases import EVERYTHING, GET, TWO_ROW_GROUPS, ProxiedHub, Reading, read
+from faulty_hub import Fault, FaultKind, FaultyHub
 from healing_build import DATASET, FILE, write_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles, keep_listing, read_listing
 from pipeline_assets.corpus.spine.errors import InputError
-from resources.loopback_faults import Fault, FaultKind
-from resources.loopback_http import Answer, json_answer
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_http import Answer, json_answer
 
 
 @pytest.fixture(autouse=True)
-def a_hub_without_faults(hub: LoopbackHub) -> None:
+def a_hub_without_faults(hub: FaultyHub) -> None:
     hub.inject()
 
 
 def test_a_footer_with_wrong_bytes_is_refused_with_the_whole_file(
-    hub: LoopbackHub, undisturbed: dict[str, Reading], tmp_path: Path
+    hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path
 ) -> None:
     hub.inject(Fault(FaultKind.WRONG_BYTES, GET))
 
@@ -35,7 +34,7 @@ def test_a_footer_with_wrong_bytes_is_refused_with_the_whole_file(
 
 
 def test_a_footer_that_came_damaged_is_not_kept(
-    hub: LoopbackHub, undisturbed: dict[str, Reading], tmp_path: Path
+    hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path
 ) -> None:
     content = (hub.folder / "datasets" / DATASET / FILE).read_bytes()
     tail = content[-65_536:-30_000] + b"\xff" * 29_992 + content[-8:]
@@ -54,7 +53,7 @@ def test_a_footer_that_came_damaged_is_not_kept(
 
 
 def test_a_listing_that_came_damaged_is_told_by_the_first_file_and_asked_for_again(
-    hub: LoopbackHub, undisturbed: dict[str, Reading], tmp_path: Path
+    hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path
 ) -> None:
     commit = hub.commits()[DATASET]
     listing = tmp_path / f"cache/maker--pages/listings/{commit}.json"
@@ -78,7 +77,7 @@ def test_a_listing_that_came_damaged_is_told_by_the_first_file_and_asked_for_aga
 def test_a_damaged_page_is_noticed_by_its_checksum_where_it_has_one(tmp_path: Path) -> None:
     write_pages(tmp_path / "hub", write_page_checksum=True)
 
-    with LoopbackHub(tmp_path / "hub", faults=[Fault(FaultKind.WRONG_BYTES, GET, 1, 1)]) as damaging:
+    with FaultyHub(tmp_path / "hub", faults=[Fault(FaultKind.WRONG_BYTES, GET, 1, 1)]) as damaging:
         damaged = read(damaging, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
 
     assert damaged.error is not None
@@ -88,7 +87,7 @@ def test_a_damaged_page_is_noticed_by_its_checksum_where_it_has_one(tmp_path: Pa
 
 
 def test_a_damaged_page_without_checksum_goes_unnoticed_unless_the_file_is_read_whole(
-    hub: LoopbackHub, undisturbed: dict[str, Reading], tmp_path: Path
+    hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path
 ) -> None:
     """The limit that docs/operations.md states: a part of a file has no hash to be held against."""
     hub.inject(Fault(FaultKind.WRONG_BYTES, GET, 1, 1))

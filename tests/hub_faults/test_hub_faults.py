@@ -13,16 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fault_cases import CASES, PASSING, TRIES, TWO_ROW_GROUPS, FaultCase, Place, Reading, read, strike
+from faulty_hub import ALWAYS, FaultKind, FaultyHub
 from healing_build import DATASET, FILE
-
-from resources.loopback_faults import ALWAYS, FaultKind
-from resources.loopback_hub import LoopbackHub
 
 WAITED_S = {FaultKind.RETRY_AFTER: 1.0, FaultKind.RATE_LIMIT: 1.0}
 
 
 def test_the_requests_of_an_undisturbed_snapshot_are_those_of_the_places(
-    hub: LoopbackHub, undisturbed: dict[str, Reading], tmp_path: Path
+    hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path
 ) -> None:
     reading = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
 
@@ -39,13 +37,13 @@ def test_the_requests_of_an_undisturbed_snapshot_are_those_of_the_places(
     assert undisturbed["whole file GET"].file_bytes == file_size(hub)
 
 
-def file_size(hub: LoopbackHub) -> int:
+def file_size(hub: FaultyHub) -> int:
     return (hub.folder / "datasets" / DATASET / FILE).stat().st_size
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.kind in PASSING and case.count == 1], ids=str)
 def test_what_passes_by_itself_changes_no_byte_and_nothing_that_arrived_travels_twice(
-    case: FaultCase, hub: LoopbackHub, undisturbed: dict[str, Reading], tmp_path: Path
+    case: FaultCase, hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path
 ) -> None:
     wanted = undisturbed[case.place.name]
 
@@ -69,7 +67,7 @@ LASTING = [
 
 @pytest.mark.parametrize("case", LASTING)
 def test_what_does_not_pass_is_given_up_after_four_tries_and_the_same_command_goes_on_later(
-    case: FaultCase, hub: LoopbackHub, undisturbed: dict[str, Reading], tmp_path: Path
+    case: FaultCase, hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path
 ) -> None:
     wanted = undisturbed[case.place.name]
 
@@ -153,7 +151,7 @@ def line_of(case: FaultCase) -> str | None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if line_of(case)], ids=str)
 def test_what_stays_is_one_line_and_once_it_is_over_the_same_command_goes_on(
-    case: FaultCase, hub: LoopbackHub, undisturbed: dict[str, Reading], tmp_path: Path
+    case: FaultCase, hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path
 ) -> None:
     struck, healed = strike(case, hub, tmp_path)
 

@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 from crash_points import count_steps, killed_at
 from fault_cases import GET, HEAD, LISTING, TRIES
+from faulty_hub import ALWAYS, Fault, FaultKind, FaultyHub
 from healing_build import DATASET
 from huggingface_hub import constants
 from stage_a_build import normalize, only, recipe_with
@@ -17,8 +18,6 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot import draw
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.systems.stage_a import StageARecipe
-from resources.loopback_faults import ALWAYS, Fault, FaultKind
-from resources.loopback_hub import LoopbackHub
 
 ROWS = [{"text": f"Text of page {number}, which nobody else has.", "id": str(number)} for number in range(2000)]
 STRUCK = [
@@ -35,7 +34,7 @@ SECTION = {
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyHub]:
     """Two files of compressed lines, each in several blocks."""
     monkeypatch.setattr(draw, "_FIRST_BLOCK_BYTES", 4000)
     folder = tmp_path / "hub" / "datasets" / DATASET / "data"
@@ -46,17 +45,17 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub
     with (
         mock.patch.object(constants, "HF_HUB_DISABLE_TELEMETRY", True),
         mock.patch.object(constants, "HF_HUB_DISABLE_IMPLICIT_TOKEN", True),
-        LoopbackHub(tmp_path / "hub") as running,
+        FaultyHub(tmp_path / "hub") as running,
     ):
         yield running
 
 
 @pytest.fixture
-def recipe(hub: LoopbackHub, tmp_path: Path) -> StageARecipe:
+def recipe(hub: FaultyHub, tmp_path: Path) -> StageARecipe:
     return recipe_with(tmp_path, only("pages", **SECTION), hub.commits()[DATASET])
 
 
-def build(recipe: StageARecipe, hub: LoopbackHub, folder: Path) -> str:
+def build(recipe: StageARecipe, hub: FaultyHub, folder: Path) -> str:
     """The digest of the Documents, built in a folder with a cache of its own."""
     files = HubFiles(folder / "cache", hub.endpoint, tries=TRIES, wait_s=0.01)
     return normalize(recipe, folder / "data", files).manifest.digest
@@ -64,7 +63,7 @@ def build(recipe: StageARecipe, hub: LoopbackHub, folder: Path) -> str:
 
 @pytest.mark.parametrize(("kind", "pattern"), STRUCK)
 def test_what_passes_leaves_no_trace_and_what_stays_is_one_line_that_the_same_command_goes_on_after(
-    kind: FaultKind, pattern: str, recipe: StageARecipe, hub: LoopbackHub, tmp_path: Path
+    kind: FaultKind, pattern: str, recipe: StageARecipe, hub: FaultyHub, tmp_path: Path
 ) -> None:
     undisturbed = build(recipe, hub, tmp_path / "undisturbed")
 
@@ -80,7 +79,7 @@ def test_what_passes_leaves_no_trace_and_what_stays_is_one_line_that_the_same_co
 
 
 def test_wrong_bytes_in_one_block_of_a_whole_file_are_told_by_its_hash_and_fetched_again(
-    recipe: StageARecipe, hub: LoopbackHub, tmp_path: Path
+    recipe: StageARecipe, hub: FaultyHub, tmp_path: Path
 ) -> None:
     undisturbed = build(recipe, hub, tmp_path / "undisturbed")
 
@@ -93,7 +92,7 @@ def test_wrong_bytes_in_one_block_of_a_whole_file_are_told_by_its_hash_and_fetch
 
 
 def test_a_build_that_is_killed_anywhere_goes_on_to_the_same_documents(
-    recipe: StageARecipe, hub: LoopbackHub, tmp_path: Path
+    recipe: StageARecipe, hub: FaultyHub, tmp_path: Path
 ) -> None:
     undisturbed = build(recipe, hub, tmp_path / "undisturbed")
     steps = count_steps(lambda: build(recipe, hub, tmp_path / "counted"))

@@ -11,8 +11,8 @@ from nemotron_hub import write_dataset, write_hub
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.nemotron import NemotronRecipe
-from resources.loopback_hub import LoopbackHub
 
 
 @pytest.fixture(scope="session")

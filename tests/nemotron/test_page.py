@@ -12,7 +12,7 @@ from nemotron_hub import SPLITS
 
 from pipeline_assets.corpus.formats.compression import read_line_blocks
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 pytestmark = pytest.mark.slow
 AGENTIC = "nvidia/Nemotron-Agentic-v1"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from answers import Corpusmill, Started, type_page
+from faulty_hub import FaultyHub
 from nemotron_hub import SHIPPED
 
 from pipeline_assets.corpus.nemotron.schema import RULES
@@ -21,15 +22,14 @@ from pipeline_assets.corpus.rows.source_row import SourceRow, record_of
 from pipeline_assets.corpus.rows.trace import open_rows, trace_row
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.lineage import Lineage
+from pipeline_assets.demo.loopback_http import Answer, Ask, Origin
+from pipeline_assets.demo.loopback_writes import OBJECTS
 from pipeline_assets.demo.nemotron import write_datasets
-from resources.loopback_http import Answer, Ask, Origin
-from resources.loopback_hub import LoopbackHub
-from resources.loopback_writes import OBJECTS
 
 pytestmark = pytest.mark.slow
 
 
-class KillingHub(LoopbackHub):
+class KillingHub(FaultyHub):
     """Kills a process at a request of its own, before it is answered or after what it asks for was done."""
 
     victim: subprocess.Popen[str] | None = None
@@ -224,7 +224,7 @@ def test_reports_cover_the_datasets_that_worked(env: dict[str, str], corpusmill:
     write_datasets(tmp_path / "hub")
     (tmp_path / "hub/datasets/nvidia/Nemotron-Science-v1/.gated").touch()
     words = ("nemotron", "run-all", "--max_records", "2", "--out_dir", tmp_path / "out")
-    with LoopbackHub(tmp_path / "hub") as served:
+    with FaultyHub(tmp_path / "hub") as served:
         done = corpusmill(*words, env={**env, "HF_ENDPOINT": served.endpoint, "HF_TOKEN": ""})
 
     assert done.returncode == 1, done.stderr[-2000:]

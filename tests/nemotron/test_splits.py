@@ -21,8 +21,8 @@ from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.inventory import artifact_statuses
 from pipeline_assets.corpus.trust.plan import plan_recipe
 from pipeline_assets.corpus.trust.rebuild import rebuild
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.nemotron import NemotronRecipe
-from resources.loopback_hub import LoopbackHub
 
 PARTITIONS = [partition_key(dataset, split) for dataset, splits in SPLITS.items() for split in splits]
 DATASETS = [key.partition("/")[0] for key in PARTITIONS]

@@ -9,7 +9,7 @@ import pytest
 from answers import Corpusmill, Typed, Wrong, only_line
 from nemotron_hub import write_dataset
 
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 AGENTIC = "nvidia/Nemotron-Agentic-v1"
 

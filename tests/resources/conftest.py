@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from faulty_hub import FaultyHub
 from huggingface_hub import HfApi, constants
-
-from resources.loopback_hub import LoopbackHub
 
 sys.path.insert(0, str(Path(__file__).parent))  # of stories
 
@@ -27,17 +26,17 @@ def repo(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def hub(repo: Path, tmp_path: Path) -> Iterator[LoopbackHub]:
-    with LoopbackHub(tmp_path / "hub") as running:
+def hub(repo: Path, tmp_path: Path) -> Iterator[FaultyHub]:
+    with FaultyHub(tmp_path / "hub") as running:
         yield running
 
 
 @pytest.fixture
-def api(hub: LoopbackHub) -> HfApi:
+def api(hub: FaultyHub) -> HfApi:
     return HfApi(endpoint=hub.endpoint, token=False)
 
 
 @pytest.fixture
-def known(hub: LoopbackHub) -> HfApi:
+def known(hub: FaultyHub) -> HfApi:
     """A client with a token."""
     return HfApi(endpoint=hub.endpoint, token="hf_any")

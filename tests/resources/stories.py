@@ -5,7 +5,7 @@ from pathlib import Path
 
 from huggingface_hub import hf_hub_download
 
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 ROOT = Path(__file__).parents[2]
 REPO = "maker/stories"

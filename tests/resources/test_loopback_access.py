@@ -12,7 +12,7 @@ from huggingface_hub.errors import (
 )
 from stories import ARCHIVE, COMMIT, NO_SUCH_COMMIT, README, REPO, ask, download
 
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 
 @pytest.mark.parametrize("revision", [NO_SUCH_COMMIT, "no-such-branch", "refs/convert/parquet", COMMIT[:7]])

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from stories import REPO
 
-import resources.loopback_writes as writes
+import pipeline_assets.demo.loopback_writes as writes
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.demo.loopback_http import READER_BODY_BYTES, Answer, Ask, Origin
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.ui import reports_served
-from resources.loopback_http import READER_BODY_BYTES, Answer, Ask, Origin
-from resources.loopback_hub import LoopbackHub
 
 TOKEN = "hf_writer"
 SHA256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of b"abc"

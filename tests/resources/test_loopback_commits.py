@@ -9,8 +9,8 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import RevisionNotFoundError
 from stories import COMMIT, REPO, write_stories
 
-from resources.loopback_hub import LoopbackHub
-from resources.loopback_repos import repo_commit
+from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_repos import repo_commit
 
 
 def test_equal_content_in_two_folders_has_one_commit(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Faults of the loopback hub: how they are written, which answers they hit, and what the client gets instead."""
+"""Faults of the loopback hub: which answers they hit, and what the client gets instead."""
 
 import http.client
 import json
@@ -7,12 +7,8 @@ from pathlib import Path
 
 import pytest
 from answers import Corpusmill
+from faulty_hub import ALWAYS, NO_REPLY, Fault, FaultKind, FaultyHub
 from stories import README, REPO, ask
-
-from pipeline_assets.corpus.spine.errors import UsageError
-from resources.loopback_faults import ALWAYS, Fault, FaultKind
-from resources.loopback_http import NO_REPLY
-from resources.loopback_hub import LoopbackHub
 
 README_PATH = f"/datasets/{REPO}/resolve/main/README.md"
 ARCHIVE_PATH = f"/datasets/{REPO}/resolve/main/archive.zst"
@@ -20,51 +16,10 @@ WHOAMI = "/api/whoami-v2"
 
 
 @pytest.fixture
-def hub(repo: Path, hub: LoopbackHub) -> LoopbackHub:
+def hub(repo: Path, hub: FaultyHub) -> FaultyHub:
     """A hub with a small file and a large one."""
     (repo / "archive.zst").write_bytes(bytes(3_000_000))
     return hub
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("503", Fault(FaultKind.BUSY, "*", 1)),
-        ("cut-body:*.parquet", Fault(FaultKind.CUT_BODY, "*.parquet", 1)),
-        ("429-ratelimit:*/resolve/*:3", Fault(FaultKind.RATE_LIMIT, "*/resolve/*", 3)),
-        ("wrong-bytes:/a:b/*:2", Fault(FaultKind.WRONG_BYTES, "/a:b/*", 2)),
-        ("404::always", Fault(FaultKind.NOT_FOUND, "*", ALWAYS)),
-        ("401:*:always", Fault(FaultKind.UNAUTHORIZED, "*", ALWAYS)),
-    ],
-)
-def test_a_fault_is_written_as_kind_pattern_and_count(text: str, fault: Fault) -> None:
-    assert Fault.parse(text) == fault
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (
-            "504:*",
-            "--fault 504:*: there is no fault '504'; write KIND[:PATTERN[:COUNT]] with 503, 429-retry-after, "
-            "429-ratelimit, cut, cut-body, wrong-bytes, changed, 401, 403, 404, endless, drip, link-loop, link-away, "
-            "silent, drip-head, 429-long, verify-away, chunk-size, commit-id, empty-list, gzip",
-        ),
-        ("503:*:0", "--fault 503:*:0: '0' is no count; write a number from 1, or `always`"),
-        ("503:*:-1", "--fault 503:*:-1: '-1' is no count; write a number from 1, or `always`"),
-        pytest.param(
-            f"503:*:{'9' * 5000}",
-            f"--fault 503:*:{'9' * 5000}: '{'9' * 5000}' is no count; write a number from 1, or `always`",
-            id="5,000 digits",
-        ),
-        ("503:*:", "--fault 503:*:: '' is no count; write a number from 1, or `always`"),
-    ],
-)
-def test_what_is_no_fault_is_wrong_use(text: str, said: str) -> None:
-    with pytest.raises(UsageError) as error:
-        Fault.parse(text)
-
-    assert str(error.value) == said
 
 
 @pytest.mark.parametrize(
@@ -83,7 +38,7 @@ def test_what_is_no_fault_is_wrong_use(text: str, said: str) -> None:
     ],
 )
 def test_a_refusal_has_its_status_and_headers_and_hits_once(
-    hub: LoopbackHub, kind: FaultKind, status: int, headers: dict[str, str]
+    hub: FaultyHub, kind: FaultKind, status: int, headers: dict[str, str]
 ) -> None:
     hub.inject(Fault(kind))
 
@@ -96,7 +51,7 @@ def test_a_refusal_has_its_status_and_headers_and_hits_once(
     assert answered[::2] == (200, README)
 
 
-def test_a_cut_connection_brings_no_reply_and_is_noted(hub: LoopbackHub) -> None:
+def test_a_cut_connection_brings_no_reply_and_is_noted(hub: FaultyHub) -> None:
     hub.inject(Fault(FaultKind.CUT))
 
     with pytest.raises(http.client.RemoteDisconnected):
@@ -107,7 +62,7 @@ def test_a_cut_connection_brings_no_reply_and_is_noted(hub: LoopbackHub) -> None
     ]
 
 
-def test_a_cut_body_is_half_of_it_under_its_full_length(hub: LoopbackHub) -> None:
+def test_a_cut_body_is_half_of_it_under_its_full_length(hub: FaultyHub) -> None:
     hub.inject(Fault(FaultKind.CUT_BODY, "*/archive.zst"))
     storage = ask(hub.endpoint + ARCHIVE_PATH, "HEAD")[1]["Location"]
 
@@ -120,7 +75,7 @@ def test_a_cut_body_is_half_of_it_under_its_full_length(hub: LoopbackHub) -> Non
 
 
 @pytest.mark.parametrize(("byte_range", "at"), [("", 1_500_000), ("bytes=10-19", 5), ("bytes=0-0", 0)])
-def test_wrong_bytes_are_as_many_with_one_bit_flipped_in_the_middle(hub: LoopbackHub, byte_range: str, at: int) -> None:
+def test_wrong_bytes_are_as_many_with_one_bit_flipped_in_the_middle(hub: FaultyHub, byte_range: str, at: int) -> None:
     hub.inject(Fault(FaultKind.WRONG_BYTES))
     storage = ask(hub.endpoint + ARCHIVE_PATH, "HEAD")[1]["Location"]
 
@@ -132,7 +87,7 @@ def test_wrong_bytes_are_as_many_with_one_bit_flipped_in_the_middle(hub: Loopbac
     assert wrong[at] == 1
 
 
-def test_a_changed_file_has_another_etag_and_size_on_the_hub_and_other_bytes_in_storage(hub: LoopbackHub) -> None:
+def test_a_changed_file_has_another_etag_and_size_on_the_hub_and_other_bytes_in_storage(hub: FaultyHub) -> None:
     before = ask(hub.endpoint + ARCHIVE_PATH, "HEAD")[1]
     hub.inject(Fault(FaultKind.CHANGED, "*.zst", ALWAYS))
 
@@ -153,7 +108,7 @@ def test_a_changed_file_has_another_etag_and_size_on_the_hub_and_other_bytes_in_
         (FaultKind.CHANGED, "GET", WHOAMI),
     ],
 )
-def test_a_fault_waits_for_an_answer_that_it_can_hit(hub: LoopbackHub, kind: FaultKind, method: str, path: str) -> None:
+def test_a_fault_waits_for_an_answer_that_it_can_hit(hub: FaultyHub, kind: FaultKind, method: str, path: str) -> None:
     whole = ask(hub.endpoint + path, method)
 
     hub.inject(Fault(kind))
@@ -168,14 +123,14 @@ class Damaged(Exception):
     pass
 
 
-def read_undamaged(hub: LoopbackHub) -> bytes:
+def read_undamaged(hub: FaultyHub) -> bytes:
     _, headers, body = ask(hub.endpoint + README_PATH)
     if (headers["ETag"], body) != ('"70ac3484b4eb20ce34c7b01b7d652ae8d359ee88"', README):
         raise Damaged
     return body
 
 
-def test_a_fault_hits_its_paths_only_and_lets_the_first_ones_by(hub: LoopbackHub) -> None:
+def test_a_fault_hits_its_paths_only_and_lets_the_first_ones_by(hub: FaultyHub) -> None:
     hub.inject(Fault(FaultKind.BUSY, "*/README.md", count=2, after=1))
 
     statuses = [ask(hub.endpoint + path)[0] for path in (README_PATH, WHOAMI, *[README_PATH] * 3)]
@@ -183,13 +138,13 @@ def test_a_fault_hits_its_paths_only_and_lets_the_first_ones_by(hub: LoopbackHub
     assert statuses == [200, 401, 503, 503, 200]
 
 
-def test_faults_take_turns_in_the_order_given(hub: LoopbackHub) -> None:
+def test_faults_take_turns_in_the_order_given(hub: FaultyHub) -> None:
     hub.inject(Fault(FaultKind.BUSY), Fault(FaultKind.NOT_FOUND, count=2), Fault(FaultKind.FORBIDDEN, "*/api/*"))
 
     assert [ask(hub.endpoint + README_PATH)[0] for _ in range(4)] == [503, 404, 404, 200]
 
 
-def test_no_faults_heal_the_hub(hub: LoopbackHub) -> None:
+def test_no_faults_heal_the_hub(hub: FaultyHub) -> None:
     hub.inject(Fault(FaultKind.BUSY, count=ALWAYS))
     busy = ask(hub.endpoint + README_PATH)[0]
 
@@ -198,7 +153,7 @@ def test_no_faults_heal_the_hub(hub: LoopbackHub) -> None:
     assert (busy, ask(hub.endpoint + README_PATH)[0]) == (503, 200)
 
 
-def test_many_threads_meet_exactly_as_many_faults_as_were_asked_for(hub: LoopbackHub) -> None:
+def test_many_threads_meet_exactly_as_many_faults_as_were_asked_for(hub: FaultyHub) -> None:
     hub.inject(Fault(FaultKind.BUSY, count=20))
 
     with ThreadPoolExecutor(8) as pool:
@@ -207,13 +162,15 @@ def test_many_threads_meet_exactly_as_many_faults_as_were_asked_for(hub: Loopbac
     assert (statuses.count(503), statuses.count(200)) == (20, 80)
 
 
-def test_a_hub_can_start_with_faults(hub: LoopbackHub) -> None:
-    with LoopbackHub(hub.folder, faults=[Fault(FaultKind.BUSY)]) as busy:
+def test_a_hub_can_start_with_faults(hub: FaultyHub) -> None:
+    with FaultyHub(hub.folder, faults=[Fault(FaultKind.BUSY)]) as busy:
         assert [ask(busy.endpoint + README_PATH)[0] for _ in range(2)] == [503, 200]
 
 
-def test_the_command_refuses_an_unknown_fault_by_name(corpusmill: Corpusmill, hub: LoopbackHub) -> None:
-    served = corpusmill("hub", "serve", hub.folder, "--fault", "503:*:2", "--fault", "earthquake")
+def test_the_command_has_no_faults_and_names_who_has(corpusmill: Corpusmill, hub: FaultyHub) -> None:
+    served = corpusmill("hub", "serve", hub.folder, "--fault", "503:*:2")
 
     assert served.returncode == 2
-    assert "--fault earthquake: there is no fault 'earthquake'; write KIND" in served.stderr
+    assert served.stderr == (
+        "corpusmill: --fault: hub serve has no faults; use FaultyHub of tests/faulty_hub.py, which has them\n"
+    )

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from faulty_hub import FaultyHub
 from huggingface_hub import HfApi, HfFileSystem
 from huggingface_hub.errors import HfHubHTTPError
 from stories import ARCHIVE, COMMIT, README, REPO, ROOT, ask
 
 from pipeline_assets.corpus.spine.errors import InputError
-from resources.loopback_hub import LoopbackHub
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from resources.loopback_hub import LoopbackHub
         "/datasets/maker/stories/resolve/main/data",
     ],
 )
-def test_no_path_leads_out_of_a_repo(repo: Path, hub: LoopbackHub, tmp_path: Path, path: str) -> None:
+def test_no_path_leads_out_of_a_repo(repo: Path, hub: FaultyHub, tmp_path: Path, path: str) -> None:
     (tmp_path / "secret.txt").write_text("secret")
     (repo / ".gated").touch()
 
@@ -56,14 +56,14 @@ def test_no_path_leads_out_of_a_repo(repo: Path, hub: LoopbackHub, tmp_path: Pat
     ],
 )
 def test_a_range_is_answered_as_the_rfc_says(
-    hub: LoopbackHub, asked: str, status: int, content_range: str | None, body: bytes
+    hub: FaultyHub, asked: str, status: int, content_range: str | None, body: bytes
 ) -> None:
     answer = ask(f"{hub.endpoint}/datasets/{REPO}/resolve/main/README.md", headers={"Range": asked})
 
     assert (answer[0], answer[1].get("Content-Range"), answer[2]) == (status, content_range, body)
 
 
-def test_a_range_past_the_end_of_a_large_file_is_416_for_the_client(hub: LoopbackHub, api: HfApi) -> None:
+def test_a_range_past_the_end_of_a_large_file_is_416_for_the_client(hub: FaultyHub, api: HfApi) -> None:
     files = HfFileSystem(endpoint=hub.endpoint, token=False, skip_instance_cache=True)
 
     with files.open(f"datasets/{REPO}/data/archive.zst") as content, pytest.raises(HfHubHTTPError) as error:
@@ -73,7 +73,7 @@ def test_a_range_past_the_end_of_a_large_file_is_416_for_the_client(hub: Loopbac
     assert error.value.response.headers["Content-Range"] == "bytes */4096"
 
 
-def test_storage_gives_nothing_by_a_stale_digest(hub: LoopbackHub) -> None:
+def test_storage_gives_nothing_by_a_stale_digest(hub: FaultyHub) -> None:
     location = ask(f"{hub.endpoint}/datasets/{REPO}/resolve/main/data/archive.zst", "HEAD")[1]["Location"]
 
     assert ask(location, headers={"Range": "bytes=1-3"})[2] == b"\x01\x02\x03"
@@ -98,7 +98,7 @@ def test_storage_gives_nothing_by_a_stale_digest(hub: LoopbackHub) -> None:
     ],
 )
 def test_a_bad_request_is_refused_without_a_word_on_stderr(
-    hub: LoopbackHub, capfd: pytest.CaptureFixture[str], sent: bytes, status_line: bytes
+    hub: FaultyHub, capfd: pytest.CaptureFixture[str], sent: bytes, status_line: bytes
 ) -> None:
     port = hub.endpoint.rsplit(":")[-1]
     with socket.create_connection(("127.0.0.1", int(port)), timeout=5) as connection:
@@ -110,7 +110,7 @@ def test_a_bad_request_is_refused_without_a_word_on_stderr(
 
 
 def test_a_client_that_hangs_up_midway_is_counted_for_what_was_sent(
-    repo: Path, hub: LoopbackHub, capfd: pytest.CaptureFixture[str]
+    repo: Path, hub: FaultyHub, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (repo / "long.bin").write_bytes(bytes(64_000_000))
     location = ask(f"{hub.endpoint}/datasets/{REPO}/resolve/main/long.bin", "HEAD")[1]["Location"]
@@ -130,7 +130,7 @@ def test_a_client_that_hangs_up_midway_is_counted_for_what_was_sent(
     assert capfd.readouterr().err == ""
 
 
-def test_one_connection_carries_many_requests(hub: LoopbackHub) -> None:
+def test_one_connection_carries_many_requests(hub: FaultyHub) -> None:
     connection = http.client.HTTPConnection(hub.endpoint.removeprefix("http://"), timeout=5)
 
     bodies = []
@@ -144,7 +144,7 @@ def test_one_connection_carries_many_requests(hub: LoopbackHub) -> None:
 
 
 def test_a_stopped_hub_answers_no_open_connection(repo: Path, tmp_path: Path) -> None:
-    with LoopbackHub(tmp_path / "hub") as hub:
+    with FaultyHub(tmp_path / "hub") as hub:
         connection = http.client.HTTPConnection(hub.endpoint.removeprefix("http://"), timeout=5)
         connection.request("GET", "/api/whoami-v2")
         connection.getresponse().read()
@@ -154,16 +154,16 @@ def test_a_stopped_hub_answers_no_open_connection(repo: Path, tmp_path: Path) ->
         connection.getresponse()
 
 
-def test_a_missing_folder_a_file_and_a_taken_port_say_what_to_do(hub: LoopbackHub, tmp_path: Path) -> None:
+def test_a_missing_folder_a_file_and_a_taken_port_say_what_to_do(hub: FaultyHub, tmp_path: Path) -> None:
     port = int(hub.endpoint.rsplit(":")[-1])
     (tmp_path / "file").touch()
 
     with pytest.raises(InputError) as missing:
-        LoopbackHub(tmp_path / "no").start()
+        FaultyHub(tmp_path / "no").start()
     with pytest.raises(InputError) as file:
-        LoopbackHub(tmp_path / "file").start()
+        FaultyHub(tmp_path / "file").start()
     with pytest.raises(InputError) as taken:
-        LoopbackHub(tmp_path / "hub", port).start()
+        FaultyHub(tmp_path / "hub", port).start()
 
     fix = "give a folder with datasets/<owner>/<name>/… inside"
     assert str(missing.value) == f"{tmp_path}/no: there is no such folder; {fix}"
@@ -173,10 +173,8 @@ def test_a_missing_folder_a_file_and_a_taken_port_say_what_to_do(hub: LoopbackHu
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_serve_says_how_to_use_it_and_ends_on_a_signal(repo: Path, tmp_path: Path, number: signal.Signals) -> None:
-    code = f"import pathlib, resources.loopback_hub as h; h.serve(pathlib.Path({str(tmp_path / 'hub')!r}), 0)"
-    program = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-m", "pipeline_assets.cli", "hub", "serve", str(tmp_path / "hub")]
+    program = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     said = [program.stdout.readline() for _ in range(3)]
     program.send_signal(number)
     rest, complaints = program.communicate(timeout=10)

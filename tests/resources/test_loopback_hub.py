@@ -13,16 +13,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from faulty_hub import FaultyHub, Request
 from huggingface_hub import HfApi, HfFileSystem, hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile, RepoFolder
 from stories import ARCHIVE, COMMIT, README, REPO, ask, download
 
-from resources.loopback_http import Request
-from resources.loopback_hub import LoopbackHub
 
-
-def test_repo_info_gives_commit_sizes_and_digests_without_a_download(api: HfApi, hub: LoopbackHub) -> None:
+def test_repo_info_gives_commit_sizes_and_digests_without_a_download(api: HfApi, hub: FaultyHub) -> None:
     info = api.repo_info(REPO, repo_type="dataset", files_metadata=True)
 
     assert (info.id, info.sha, info.private, info.gated) == (REPO, COMMIT, False, False)
@@ -55,7 +53,8 @@ def test_a_small_file_has_the_blob_id_that_git_gives_it(api: HfApi) -> None:
 
 
 def test_a_recursive_tree_lists_folders_and_files_over_several_pages(repo: Path, tmp_path: Path) -> None:
-    with LoopbackHub(tmp_path / "hub", page_size=2) as hub:
+    with FaultyHub(tmp_path / "hub") as hub:
+        hub.page_size = 2
         api = HfApi(endpoint=hub.endpoint, token=False)
 
         items = list(api.list_repo_tree(REPO, repo_type="dataset", recursive=True))
@@ -95,7 +94,7 @@ def test_refs_hold_main_at_the_commit(api: HfApi) -> None:
     assert (main.name, main.ref, main.target_commit) == ("main", "refs/heads/main", COMMIT)
 
 
-def test_a_small_file_comes_from_the_hub(hub: LoopbackHub, tmp_path: Path) -> None:
+def test_a_small_file_comes_from_the_hub(hub: FaultyHub, tmp_path: Path) -> None:
     path = download(hub, "README.md", tmp_path / "cache")
 
     assert path.read_bytes() == README
@@ -106,7 +105,7 @@ def test_a_small_file_comes_from_the_hub(hub: LoopbackHub, tmp_path: Path) -> No
     ]
 
 
-def test_a_large_file_comes_from_the_storage_origin(hub: LoopbackHub, tmp_path: Path) -> None:
+def test_a_large_file_comes_from_the_storage_origin(hub: FaultyHub, tmp_path: Path) -> None:
     path = download(hub, "data/archive.zst", tmp_path / "cache")
 
     assert path.read_bytes() == ARCHIVE
@@ -128,14 +127,14 @@ def test_a_file_above_one_mebibyte_is_lfs_whatever_its_name(repo: Path, api: HfA
 
 
 @pytest.mark.parametrize("path", ["empty.txt", "empty.zst", "a b/é%2F#?.txt", "a b/é%2F#?.gz"])
-def test_empty_files_and_odd_names_arrive(repo: Path, hub: LoopbackHub, tmp_path: Path, path: str) -> None:
+def test_empty_files_and_odd_names_arrive(repo: Path, hub: FaultyHub, tmp_path: Path, path: str) -> None:
     (repo / path).parent.mkdir(exist_ok=True)
     (repo / path).write_bytes(b"" if "empty" in path else b"odd")
 
     assert download(hub, path, tmp_path / "cache").read_bytes() == (repo / path).read_bytes()
 
 
-def test_a_commit_in_the_cache_needs_no_request(hub: LoopbackHub, tmp_path: Path) -> None:
+def test_a_commit_in_the_cache_needs_no_request(hub: FaultyHub, tmp_path: Path) -> None:
     download(hub, "README.md", tmp_path / "cache", revision=COMMIT)
     requests = len(hub.requests)
 
@@ -144,7 +143,7 @@ def test_a_commit_in_the_cache_needs_no_request(hub: LoopbackHub, tmp_path: Path
     assert (requests, len(hub.requests)) == (2, 2)
 
 
-def test_a_models_repo_is_read_the_same_way(repo: Path, hub: LoopbackHub, tmp_path: Path) -> None:
+def test_a_models_repo_is_read_the_same_way(repo: Path, hub: FaultyHub, tmp_path: Path) -> None:
     repo.parent.joinpath("../../models/maker").mkdir(parents=True)
     repo.rename(tmp_path / "hub/models/maker/stories")
 
@@ -154,7 +153,7 @@ def test_a_models_repo_is_read_the_same_way(repo: Path, hub: LoopbackHub, tmp_pa
     assert hub.commits() == {"models/maker/stories": COMMIT}
 
 
-def test_a_model_is_told_listed_and_downloaded_whole_at_its_commit(hub: LoopbackHub, tmp_path: Path) -> None:
+def test_a_model_is_told_listed_and_downloaded_whole_at_its_commit(hub: FaultyHub, tmp_path: Path) -> None:
     model = tmp_path / "hub/models/maker/tiny"
     (model / "original").mkdir(parents=True)
     for name, content in (("config.json", b"{}"), ("model.safetensors", ARCHIVE), ("original/params.json", b"[]")):
@@ -178,7 +177,7 @@ def test_a_model_is_told_listed_and_downloaded_whole_at_its_commit(hub: Loopback
 
 def test_models_are_read_alone_where_datasets_are_written_to(repo: Path, tmp_path: Path) -> None:
     (tmp_path / "hub/models/maker/stories").mkdir(parents=True)
-    with LoopbackHub(tmp_path / "hub", writable=True, token="hf_any") as hub:
+    with FaultyHub(tmp_path / "hub", writable=True, token="hf_any") as hub:
         before = hub.commits()
         api = HfApi(endpoint=hub.endpoint, token="hf_any")
 
@@ -189,7 +188,7 @@ def test_models_are_read_alone_where_datasets_are_written_to(repo: Path, tmp_pat
         assert before[REPO] == COMMIT
 
 
-def test_a_parquet_footer_travels_alone(repo: Path, hub: LoopbackHub) -> None:
+def test_a_parquet_footer_travels_alone(repo: Path, hub: FaultyHub) -> None:
     numbers = pa.table({"number": pa.array(range(100_000), pa.int64()), "other": pa.array(range(100_000), pa.int64())})
     pq.write_table(numbers, repo / "rows.parquet", row_group_size=10_000, compression="none", use_dictionary=False)
     files = HfFileSystem(endpoint=hub.endpoint, token=False, skip_instance_cache=True)
@@ -203,7 +202,7 @@ def test_a_parquet_footer_travels_alone(repo: Path, hub: LoopbackHub) -> None:
     assert sent == [65_536]
 
 
-def test_datasets_streams_parquet_rows_by_commit(repo: Path, hub: LoopbackHub, tmp_path: Path) -> None:
+def test_datasets_streams_parquet_rows_by_commit(repo: Path, hub: FaultyHub, tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["one", "two", "three"]}), repo / "data/train.parquet")
     url = f"hf://datasets/{REPO}@{hub.commits()[REPO]}/data/train.parquet"
 
@@ -218,13 +217,13 @@ def test_datasets_streams_parquet_rows_by_commit(repo: Path, hub: LoopbackHub, t
     assert rows == "['one', 'two', 'three']\n"
 
 
-def test_an_agent_registry_is_not_found_and_nobody_minds(hub: LoopbackHub, tmp_path: Path) -> None:
+def test_an_agent_registry_is_not_found_and_nobody_minds(hub: FaultyHub, tmp_path: Path) -> None:
     status, _, body = ask(f"{hub.endpoint}/api/agent-harnesses")
 
     assert (status, json.loads(body)) == (404, {"error": "No such address"})
 
 
-def run_client(code: str, hub: LoopbackHub, folder: Path) -> str:
+def run_client(code: str, hub: FaultyHub, folder: Path) -> str:
     """stdout of a program whose clients find the hub by environment, which they read when imported."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     environment = clean | {

@@ -9,7 +9,7 @@ import pytest
 from answers import Corpusmill, Typed, Wrong, only_line, type_page
 from stage_a_sources import SITES, sentence, write_notes, write_recipe, write_site, write_sources, write_wikipedia
 
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 CARD = """---
 license: odc-by

@@ -8,7 +8,7 @@ import pytest
 from answers import Corpusmill, Typed
 from stage_a_sources import SITES
 
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 pytestmark = pytest.mark.slow
 

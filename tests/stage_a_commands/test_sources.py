@@ -9,7 +9,7 @@ import pytest
 import yaml
 from answers import Corpusmill, Typed, Wrong, only_line
 
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 C4_CARD = """---
 license: odc-by

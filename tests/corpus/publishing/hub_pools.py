@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from faulty_hub import FaultyHub
 
 from pipeline_assets.corpus.formats.parquet import write_table
 from pipeline_assets.corpus.nemotron.pools import build_pools
@@ -20,8 +21,7 @@ from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, StageVersion
 from pipeline_assets.corpus.spine.staging import OutputFile
 from pipeline_assets.corpus.spine.target import BuildResult, Target
-from resources.loopback_hub import LoopbackHub
-from resources.loopback_repos import repo_commit
+from pipeline_assets.demo.loopback_repos import repo_commit
 
 STAGE = StageVersion("made", 1)
 SOURCE = "maker/chats"
@@ -35,7 +35,7 @@ Row = dict[str, Any]
 class Place:
     """A hub that is served, and the commit of its one dataset."""
 
-    hub: LoopbackHub
+    hub: FaultyHub
     revision: str
 
     def repo(self, cache: Path, token: str = TOKEN, tries: int = 3, name: str = NAME) -> HubRepo:
@@ -59,7 +59,7 @@ def open_place(folder: Path, *, gated: bool = False) -> Iterator[Place]:
     (source / "README.md").write_text(f"---\n{yaml.safe_dump(metadata)}---\n# Chats\n")
     if gated:
         (source / ".gated").touch()
-    with LoopbackHub(folder, writable=True, token=TOKEN) as hub:
+    with FaultyHub(folder, writable=True, token=TOKEN) as hub:
         yield Place(hub, repo_commit(source))
 
 

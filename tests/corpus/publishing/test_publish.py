@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 import pyarrow.parquet as pq
 import pytest
+from faulty_hub import ALWAYS, Fault, FaultKind
 from hub_pools import AGREEMENT, NAME, Place, card_of, card_yaml, check_whole, open_place, pools, row, rows_of
 from huggingface_hub import CommitOperationAdd, HfApi, constants
 
@@ -22,7 +23,6 @@ from pipeline_assets.corpus.publishing.publication import Publication, publicati
 from pipeline_assets.corpus.publishing.publish import plan_publication, publish
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from resources.loopback_faults import ALWAYS, Fault, FaultKind
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from faulty_hub import ALWAYS, Fault, FaultKind, FaultyHub
 from hub_pools import NAME, Place, check_whole, open_place, pools, rows_of
 from huggingface_hub import HfApi, constants
 from huggingface_hub.utils import _http
@@ -24,8 +25,6 @@ from pipeline_assets.corpus.publishing.publication import publication_of
 from pipeline_assets.corpus.publishing.publish import Published, plan_publication, publish
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError
-from resources.loopback_faults import ALWAYS, Fault, FaultKind
-from resources.loopback_hub import LoopbackHub
 
 WRITES = ["*/create", "*/preupload/main", "*/batch", "*/validate-yaml"]
 PROGRESS_S = 0.4
@@ -59,10 +58,10 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[LoopbackHub]:
+def other(tmp_path: Path) -> Iterator[FaultyHub]:
     """Another origin, which counts requests with a token."""
     (tmp_path / "other").mkdir()
-    with LoopbackHub(tmp_path / "other") as hub:
+    with FaultyHub(tmp_path / "other") as hub:
         yield hub
 
 
@@ -156,7 +155,7 @@ def test_a_refusal_of_the_storage_is_no_missing_permission(
 
 
 def test_another_origin_that_confirms_uploads_gets_no_token(
-    place: Place, other: LoopbackHub, made: Artifact, tmp_path: Path, unloaded: None
+    place: Place, other: FaultyHub, made: Artifact, tmp_path: Path, unloaded: None
 ) -> None:
     with pytest.raises(RetryableError, match=f"{other.endpoint}: the storage of the hub refused"):
         send(made, place, tmp_path / "cache", Fault(FaultKind.VERIFY_AWAY, "*/batch", ALWAYS, value=other.endpoint))
@@ -171,7 +170,7 @@ def splits(publication: Any) -> dict[str, Sequence[str]]:
 
 
 def test_another_origin_of_a_page_gets_no_token_when_read_back(
-    place: Place, other: LoopbackHub, made: Artifact, tmp_path: Path, unloaded: None, monkeypatch: pytest.MonkeyPatch
+    place: Place, other: FaultyHub, made: Artifact, tmp_path: Path, unloaded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", place.hub.token)
     done = send(made, place, tmp_path / "cache")
@@ -188,7 +187,7 @@ def test_another_origin_of_a_page_gets_no_token_when_read_back(
 
 
 def test_a_card_that_names_another_origin_reaches_nothing(
-    place: Place, other: LoopbackHub, made: Artifact, tmp_path: Path, unloaded: None
+    place: Place, other: FaultyHub, made: Artifact, tmp_path: Path, unloaded: None
 ) -> None:
     done = send(made, place, tmp_path / "cache")
     config, names = next(iter(splits(publication_of(made, place.repo(tmp_path / "cache"))).items()))

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from faulty_hub import FaultyHub
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from resources.loopback_hub import LoopbackHub
 
 sys.path.insert(0, str(Path(__file__).parent))  # of hub_dataset
 
@@ -35,7 +35,7 @@ def commit(publish: Callable[..., str]) -> str:
 
 
 @pytest.fixture
-def published(hub: LoopbackHub, hub_files: HubFiles, commit: str) -> Published:
+def published(hub: FaultyHub, hub_files: HubFiles, commit: str) -> Published:
     listed = {file.path: file for file in hub_files.list_files(DATASET, commit)}
     hub.requests.clear()
     return Published(hub, hub_files, commit, listed)

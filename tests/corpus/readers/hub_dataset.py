@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from faulty_hub import FaultyHub
+
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
 from pipeline_assets.corpus.spine import durable
-from resources.loopback_hub import LoopbackHub
 
 DATASET = "maker/pages"
 CARD = b"# Pages\n"
@@ -18,7 +19,7 @@ BIG = "data/large.bin"
 class Published:
     """That dataset on its hub, listed, and what is read of it; the requests that the listing took are forgotten."""
 
-    hub: LoopbackHub
+    hub: FaultyHub
     files: HubFiles
     commit: str
     listed: dict[str, HubFile]

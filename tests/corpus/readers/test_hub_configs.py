@@ -15,7 +15,7 @@ from pipeline_assets.corpus.readers.hub_configs import (
 )
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 # As HuggingFaceFW/fineweb-2 writes its card, cut to five configs.
 CARD = """---

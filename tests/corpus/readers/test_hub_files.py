@@ -12,15 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from faulty_hub import FaultyHub
 from hub_dataset import BIG, CARD, DATASET, LARGE, NOWHERE, Published
 
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span, check_whole
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from resources.loopback_hub import LoopbackHub
 
 
-def test_traffic_is_what_the_hub_sent(hub_files: HubFiles, commit: str, hub: LoopbackHub) -> None:
+def test_traffic_is_what_the_hub_sent(hub_files: HubFiles, commit: str, hub: FaultyHub) -> None:
     listing = hub_files.list_files(DATASET, commit)
     listed = hub_files.traffic.bytes
 
@@ -40,7 +40,7 @@ def test_a_listing_has_paths_sizes_and_the_hash_that_each_kind_of_file_has(hub_f
     ]
 
 
-def test_a_commit_is_listed_once_and_then_needs_no_network(hub: LoopbackHub, hub_files: HubFiles, commit: str) -> None:
+def test_a_commit_is_listed_once_and_then_needs_no_network(hub: FaultyHub, hub_files: HubFiles, commit: str) -> None:
     first = hub_files.list_files(DATASET, commit)
     requests = len(hub.requests)
 
@@ -50,7 +50,7 @@ def test_a_commit_is_listed_once_and_then_needs_no_network(hub: LoopbackHub, hub
     assert requests == len(hub.requests) == 1
 
 
-def test_a_listing_of_many_pages_is_whole(publish: Callable[..., str], hub: LoopbackHub, hub_files: HubFiles) -> None:
+def test_a_listing_of_many_pages_is_whole(publish: Callable[..., str], hub: FaultyHub, hub_files: HubFiles) -> None:
     hub.page_size = 7
     commit = publish({f"data/{number:03d}.txt": b"x" for number in range(30)})
 
@@ -232,7 +232,7 @@ def test_a_listing_is_of_a_commit_and_never_of_a_branch(published: Published, re
     ["pages", "maker/pages/more", "maker/", "/pages", "maker /pages", "https://hf.co/maker/pages", "", "a/b\n"],
 )
 def test_a_name_that_is_not_owner_and_name_is_refused_before_the_hub_is_asked(
-    hub: LoopbackHub, hub_files: HubFiles, dataset: str
+    hub: FaultyHub, hub_files: HubFiles, dataset: str
 ) -> None:
     with pytest.raises(UsageError) as error:
         hub_files.resolve(dataset)
@@ -246,7 +246,7 @@ MODEL = "maker/tiny"
 
 
 @pytest.fixture
-def model(hub: LoopbackHub) -> str:
+def model(hub: FaultyHub) -> str:
     """A model of a regular file and an LFS file, and a dataset of its name; the model's commit."""
     for kind, content in (("models", b"{}"), ("datasets", b"[]")):
         folder = hub.folder / kind / MODEL
@@ -272,9 +272,7 @@ def test_a_model_is_resolved_listed_and_fetched_as_a_dataset_is(hub_files: HubFi
     assert models.bytes_missing(MODEL, listed[1], 0, 5_120_000) == 0
 
 
-def test_models_and_datasets_have_a_cache_each_and_one_counter(
-    hub: LoopbackHub, hub_files: HubFiles, model: str
-) -> None:
+def test_models_and_datasets_have_a_cache_each_and_one_counter(hub: FaultyHub, hub_files: HubFiles, model: str) -> None:
     models = hub_files.of_models()
 
     dataset = hub_files.list_files(MODEL, hub_files.resolve(MODEL))
@@ -288,7 +286,7 @@ def test_models_and_datasets_have_a_cache_each_and_one_counter(
     assert hub_files.traffic.bytes == sum(request.bytes_sent for request in hub.requests)
 
 
-def test_a_model_may_have_no_owner(hub: LoopbackHub, hub_files: HubFiles) -> None:
+def test_a_model_may_have_no_owner(hub: FaultyHub, hub_files: HubFiles) -> None:
     models = hub_files.of_models()
 
     with pytest.raises(UsageError):  # on loopback every model has one
@@ -302,7 +300,7 @@ def test_a_model_may_have_no_owner(hub: LoopbackHub, hub_files: HubFiles) -> Non
     "name", ["..", ".", "../..", "maker/..", "maker/tiny/more", "maker/", "/tiny", "", "a b", "a\n"]
 )
 def test_what_is_no_name_of_a_model_is_refused_before_the_hub_is_asked(
-    hub: LoopbackHub, hub_files: HubFiles, name: str
+    hub: FaultyHub, hub_files: HubFiles, name: str
 ) -> None:
     with pytest.raises(UsageError) as error:
         hub_files.of_models().resolve(name)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from faulty_hub import FaultyHub
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numbered_pages import large_pages
@@ -15,7 +16,6 @@ from numbered_pages import large_pages
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
 from pipeline_assets.corpus.readers.parquet import Footer, RowGroup, SpanFile, open_row_groups, read_footer, row_groups
 from pipeline_assets.corpus.spine.errors import InputError
-from resources.loopback_hub import LoopbackHub
 
 DATASET = "maker/pages"
 DAMAGED = "the file is damaged: pin another commit"
@@ -46,11 +46,11 @@ def published(publish: Callable[..., str], hub_files: HubFiles) -> Callable[...,
     return write
 
 
-def content_bytes(hub: LoopbackHub) -> int:
+def content_bytes(hub: FaultyHub) -> int:
     return sum(request.bytes_sent for request in hub.requests if request.origin == "storage")
 
 
-def test_a_footer_takes_64_KiB_of_a_large_file(published: Publish, hub: LoopbackHub) -> None:  # noqa: N802
+def test_a_footer_takes_64_KiB_of_a_large_file(published: Publish, hub: FaultyHub) -> None:  # noqa: N802
     large = published(large_pages(0, 1000), rows_per_group=100)
 
     footer = large.footer()
@@ -59,7 +59,7 @@ def test_a_footer_takes_64_KiB_of_a_large_file(published: Publish, hub: Loopback
     assert large.file.size - footer.spans[0].start == content_bytes(hub) == 65_536 < large.file.size
 
 
-def test_a_footer_longer_than_64_KiB_is_fetched_by_a_second_range(published: Publish, hub: LoopbackHub) -> None:  # noqa: N802
+def test_a_footer_longer_than_64_KiB_is_fetched_by_a_second_range(published: Publish, hub: FaultyHub) -> None:  # noqa: N802
     many = published(large_pages(0, 2000, words=5), rows_per_group=2)
 
     footer = many.footer()
@@ -82,7 +82,7 @@ def test_row_groups_tell_their_rows_their_place_and_the_size_of_their_text(publi
     assert [group.text_bytes for group in groups] == told
 
 
-def test_a_row_group_reads_from_its_own_bytes_and_the_footer_alone(published: Publish, hub: LoopbackHub) -> None:
+def test_a_row_group_reads_from_its_own_bytes_and_the_footer_alone(published: Publish, hub: FaultyHub) -> None:
     table = large_pages(0, 1000)
     large = published(table, rows_per_group=100)
     footer, group = large.footer(), large.row_groups()[3]

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from faulty_hub import FaultyHub
 from hub_dataset import CARD, DATASET, LARGE, NOWHERE, Published
 
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from resources.loopback_http import Answer, Ask, Origin, json_answer
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_http import Answer, Ask, Origin, json_answer
 
 
 def test_a_commit_or_a_file_that_the_hub_does_not_have_says_so(
@@ -40,7 +40,7 @@ def test_a_commit_or_a_file_that_the_hub_does_not_have_says_so(
 
 
 def test_a_gated_dataset_says_whose_terms_to_accept_and_a_token_opens_it(
-    hub: LoopbackHub, hub_files: HubFiles, commit: str
+    hub: FaultyHub, hub_files: HubFiles, commit: str
 ) -> None:
     (hub.folder / "datasets" / DATASET / ".gated").touch()
 
@@ -57,7 +57,7 @@ def test_a_gated_dataset_says_whose_terms_to_accept_and_a_token_opens_it(
     assert known.fetch(DATASET, commit, files["data/large.bin"]).local.read_bytes() == LARGE
 
 
-def test_what_a_hub_does_not_give_of_a_model_is_told_of_a_model(hub: LoopbackHub, hub_files: HubFiles) -> None:
+def test_what_a_hub_does_not_give_of_a_model_is_told_of_a_model(hub: FaultyHub, hub_files: HubFiles) -> None:
     folder = hub.folder / "models" / "maker" / "tiny"
     folder.mkdir(parents=True)
     models, where = hub_files.of_models(), f"maker/tiny on {hub.endpoint}"
@@ -78,7 +78,7 @@ def test_what_a_hub_does_not_give_of_a_model_is_told_of_a_model(hub: LoopbackHub
 
 @pytest.mark.parametrize("token", [None, "hf_any"])
 def test_an_unknown_dataset_and_a_private_one_read_the_same_to_a_stranger(
-    hub: LoopbackHub, hub_files: HubFiles, commit: str, token: str | None
+    hub: FaultyHub, hub_files: HubFiles, commit: str, token: str | None
 ) -> None:
     (hub.folder / "datasets" / DATASET / ".private").touch()
     asking = replace(hub_files, token=token)
@@ -105,7 +105,7 @@ def test_an_address_that_is_none_is_refused_at_once(address: str, tmp_path: Path
     )
 
 
-class BusyHub(LoopbackHub):
+class BusyHub(FaultyHub):
     """A hub whose first answers are refusals."""
 
     refusals: list[Answer]
@@ -115,7 +115,7 @@ class BusyHub(LoopbackHub):
 
 
 @pytest.fixture
-def busy_hub(hub: LoopbackHub) -> Iterator[BusyHub]:
+def busy_hub(hub: FaultyHub) -> Iterator[BusyHub]:
     """The files of `hub`, served by one that can be busy."""
     busy = BusyHub(hub.folder)
     busy.refusals = []

@@ -13,7 +13,7 @@ from healing_build import DATASET, build_megatron, build_snapshot, recipe_of
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.sampling import SPLITS
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 TEXTS = ["one", None, "", "again", "low", "with care", " " * 999_999, "🧿 token in parts", "long " * 40, "behind"]
 IDS = ["page-0", "page-3", "page-4", "page-0", "page-5", "page-6", "page-7", "page-8", "page-9", "page-11"]

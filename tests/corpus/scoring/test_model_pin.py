@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from faulty_hub import FaultyHub
 from safetensors.numpy import load_file
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
@@ -39,7 +40,6 @@ from pipeline_assets.corpus.spine.staging import OutputFile
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.systems.registry import SYSTEMS, add_system
-from resources.loopback_hub import LoopbackHub
 
 NAME = "maker/tiny"
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
@@ -121,7 +121,7 @@ def system() -> Iterator[None]:
 
 
 @pytest.fixture
-def run(hub: LoopbackHub, tmp_path: Path) -> Run:
+def run(hub: FaultyHub, tmp_path: Path) -> Run:
     root = tmp_path / "data"
     return Run(root, RunSettings(), HubFiles(root / CACHE_FOLDER, hub.endpoint, tries=2, wait_s=0.01))
 
@@ -135,7 +135,7 @@ def written(folder: Path, **changes: bytes | None) -> Path:
     return folder
 
 
-def published(hub: LoopbackHub, **changes: bytes | None) -> str:
+def published(hub: FaultyHub, **changes: bytes | None) -> str:
     """The model on the hub; its commit."""
     written(hub.folder / "models" / NAME, **changes)
     return hub.commits()[f"models/{NAME}"]
@@ -155,7 +155,7 @@ def built(pin: Target, run: Run) -> tuple[Artifact, dict[str, str]]:
 
 
 def test_a_pin_of_a_hub_lists_what_loading_the_model_takes_and_says_what_the_config_says(
-    hub: LoopbackHub, run: Run
+    hub: FaultyHub, run: Run
 ) -> None:
     commit = published(hub)
     pin = pin_of(name=NAME, revision=commit)
@@ -180,7 +180,7 @@ def test_a_pin_of_a_hub_lists_what_loading_the_model_takes_and_says_what_the_con
 
 
 def test_to_pin_a_model_of_a_hub_its_config_and_its_index_are_fetched_and_nothing_else(
-    hub: LoopbackHub, run: Run
+    hub: FaultyHub, run: Run
 ) -> None:
     pin = pin_of(name=NAME, revision=published(hub))
 
@@ -190,7 +190,7 @@ def test_to_pin_a_model_of_a_hub_its_config_and_its_index_are_fetched_and_nothin
     assert got == {"config.json", "model.safetensors.index.json"}
 
 
-def test_a_build_sees_the_pinned_files_of_a_hub_and_no_others(hub: LoopbackHub, run: Run) -> None:
+def test_a_build_sees_the_pinned_files_of_a_hub_and_no_others(hub: FaultyHub, run: Run) -> None:
     pin = pin_of(name=NAME, revision=published(hub))
 
     _, seen = built(pin, run)
@@ -283,7 +283,7 @@ ITSELF = "and no code of a model is run here; give a model whose architecture tr
 )
 @pytest.mark.parametrize("is_of_hub", [True, False])
 def test_a_model_that_cannot_be_loaded_from_its_files_alone_is_refused_in_one_line(
-    changes: dict[str, bytes | None], line: str, is_of_hub: bool, hub: LoopbackHub, run: Run, tmp_path: Path
+    changes: dict[str, bytes | None], line: str, is_of_hub: bool, hub: FaultyHub, run: Run, tmp_path: Path
 ) -> None:
     commit = published(hub, **changes)
     folder = written(tmp_path / "tiny", **changes)
@@ -350,7 +350,7 @@ def test_a_folder_that_is_not_there_is_refused(run: Run) -> None:
 
 
 def test_the_files_of_a_model_are_known_before_it_is_pinned_and_what_is_missing_before_it_is_loaded(
-    hub: LoopbackHub, run: Run, tmp_path: Path
+    hub: FaultyHub, run: Run, tmp_path: Path
 ) -> None:
     of_hub, of_folder = pin_of(name=NAME, revision=published(hub)), pin_of(path=str(written(tmp_path / "tiny")))
     look = LOOK.target("mine", {}, [of_hub])
@@ -397,7 +397,7 @@ def test_files_that_change_while_they_are_used_stop_the_build(
 
 
 def test_what_a_build_that_was_cut_off_left_is_not_seen_by_the_next(
-    hub: LoopbackHub, run: Run, monkeypatch: pytest.MonkeyPatch
+    hub: FaultyHub, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pin = pin_of(name=NAME, revision=published(hub))
 
@@ -422,7 +422,7 @@ def test_a_sealed_build_holds_no_link_and_the_model_stays_where_it_was(run: Run,
     assert (folder / SHARDS[0]).read_bytes() == TENSOR
 
 
-def test_verification_finds_the_files_of_a_model_in_the_cache_of_models(hub: LoopbackHub, run: Run) -> None:
+def test_verification_finds_the_files_of_a_model_in_the_cache_of_models(hub: FaultyHub, run: Run) -> None:
     pin = pin_of(name=NAME, revision=published(hub))
     artifact, _ = built(pin, run)
     names = [entry["name"] for entry in artifact.manifest.identity.inputs]
@@ -435,9 +435,7 @@ def test_verification_finds_the_files_of_a_model_in_the_cache_of_models(hub: Loo
 
 
 @pytest.mark.parametrize("is_of_hub", [True, False])
-def test_a_rebuild_from_the_manifest_gives_the_same(
-    is_of_hub: bool, hub: LoopbackHub, run: Run, tmp_path: Path
-) -> None:
+def test_a_rebuild_from_the_manifest_gives_the_same(is_of_hub: bool, hub: FaultyHub, run: Run, tmp_path: Path) -> None:
     commit, folder = published(hub), written(tmp_path / "tiny")
     pin = pin_of(name=NAME, revision=commit) if is_of_hub else pin_of(path=str(folder))
     built(pin, run)

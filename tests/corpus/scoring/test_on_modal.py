@@ -22,9 +22,9 @@ from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
-from resources.loopback_hub import LoopbackHub
 from resources.modal_launcher import OnModal
 
 pytestmark = pytest.mark.slow

@@ -31,7 +31,7 @@ from pipeline_assets.corpus.spine.usage import Progress
 from pipeline_assets.corpus.spine.worker import WHOLE, Window
 from pipeline_assets.corpus.trust.result import Sample, Scope
 from pipeline_assets.corpus.trust.verify import proofs
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 Read = Callable[[Artifact], list[dict[str, Any]]]
 Normalized = Callable[..., Artifact]

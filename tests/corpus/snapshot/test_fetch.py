@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from faulty_hub import FaultyHub
 from numbered_pages import large_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -21,14 +22,13 @@ from pipeline_assets.corpus.snapshot.plan import (
 )
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.systems.healing import HealingRecipe
-from resources.loopback_hub import LoopbackHub
 
 
 @dataclass
 class Planned:
     """A plan, and what its bytes cost."""
 
-    hub: LoopbackHub
+    hub: FaultyHub
     files: HubFiles
     recipe: SnapshotRecipe
     plan: SnapshotPlan
@@ -45,7 +45,7 @@ class Planned:
 
 @pytest.fixture
 def planned(
-    publish: Callable[..., str], healing_recipe: Callable[..., HealingRecipe], hub_files: HubFiles, hub: LoopbackHub
+    publish: Callable[..., str], healing_recipe: Callable[..., HealingRecipe], hub_files: HubFiles, hub: FaultyHub
 ) -> Callable[..., Planned]:
     """The plan for four files of 500 rows in groups of 50; the requests that it took are forgotten."""
 

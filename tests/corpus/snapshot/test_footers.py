@@ -6,13 +6,13 @@ from contextlib import closing
 
 import pyarrow as pa
 import pytest
+from faulty_hub import FaultyHub
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot.draw import SnapshotRecipe
 from pipeline_assets.corpus.snapshot.plan import FooterReader, plan_snapshot
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.systems.healing import HealingRecipe
-from resources.loopback_hub import LoopbackHub
 
 Recipe = Callable[..., SnapshotRecipe]
 
@@ -33,14 +33,14 @@ def published(publish: Callable[..., str], healing_recipe: Callable[..., Healing
     return write
 
 
-def sent_of(hub: LoopbackHub) -> list[str]:
+def sent_of(hub: FaultyHub) -> list[str]:
     """Names of the files whose bytes were sent, sorted; twice if sent twice."""
     names = (request.path.rsplit("/", 1)[1] for request in hub.requests if request.bytes_sent)
     return sorted(name for name in names if name.endswith(".parquet"))
 
 
 def test_each_footer_is_read_once_and_by_several_threads_at_a_time(
-    published: Recipe, hub_files: HubFiles, hub: LoopbackHub
+    published: Recipe, hub_files: HubFiles, hub: FaultyHub
 ) -> None:
     recipe = published(files=12, rows=10, rules=["score >= 3"])
     files = hub_files.list_files("maker/pages", recipe.revision)
@@ -58,7 +58,7 @@ def test_each_footer_is_read_once_and_by_several_threads_at_a_time(
 
 @pytest.mark.parametrize("threads", [1, 8])
 def test_a_draw_reads_no_footer_that_it_does_not_need(
-    published: Recipe, hub_files: HubFiles, hub: LoopbackHub, threads: int
+    published: Recipe, hub_files: HubFiles, hub: FaultyHub, threads: int
 ) -> None:
     recipe = published(files=20, rows=20, rows_per_group=10, amount={"documents": 95})
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 import pytest
+from faulty_hub import FaultyHub
 from numbered_pages import large_pages
 
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from resources.loopback_hub import LoopbackHub
 
 Take = Callable[..., Artifact]
 
@@ -38,7 +38,7 @@ def test_the_manifest_says_how_the_sample_lies_over_the_dumps(take: Take) -> Non
     assert sorted((dump["row_groups"], dump["rows"]) for dump in dumps.values()) == [(1, 10), (2, 15), (2, 20)]
 
 
-def test_a_sample_fetches_footers_and_its_own_row_groups_alone(take: Take, hub: LoopbackHub) -> None:
+def test_a_sample_fetches_footers_and_its_own_row_groups_alone(take: Take, hub: FaultyHub) -> None:
     files = {f"{number}.parquet": large_pages(1000 * number, 1000) for number in range(5)}
 
     snapshot = take(files, rows_per_group=100, amount={"documents": 200})
@@ -49,14 +49,14 @@ def test_a_sample_fetches_footers_and_its_own_row_groups_alone(take: Take, hub: 
     assert fetched == 2 * 65_536 + sum(group["stop"] - group["start"] for group in groups)
 
 
-def test_a_whole_file_travels_once_though_its_footer_came_first(take: Take, hub: LoopbackHub) -> None:
+def test_a_whole_file_travels_once_though_its_footer_came_first(take: Take, hub: FaultyHub) -> None:
     take({"a.parquet": large_pages(0, 1000)}, rows_per_group=100)
 
     fetched = sum(request.bytes_sent for request in hub.requests if request.origin == "storage")
     assert fetched == (hub.folder / "datasets/maker/pages/a.parquet").stat().st_size
 
 
-def test_a_rule_on_a_column_that_is_not_there_is_refused_by_the_footer_alone(take: Take, hub: LoopbackHub) -> None:
+def test_a_rule_on_a_column_that_is_not_there_is_refused_by_the_footer_alone(take: Take, hub: FaultyHub) -> None:
     with pytest.raises(InputError) as error:
         take({"a.parquet": large_pages(0, 1000)}, rows_per_group=100, rules=["int_score >= 3"])
 

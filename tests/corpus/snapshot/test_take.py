@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from faulty_hub import FaultyHub
 
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.systems.healing import HealingRecipe
-from resources.loopback_hub import LoopbackHub
 
 Take = Callable[..., Artifact]
 Read = Callable[[Artifact], list[dict[str, object]]]
@@ -135,7 +135,7 @@ def test_workers_have_no_part_in_the_digest(take: Take, engine: RunSettings) -> 
     assert [file.sha256 for file in elsewhere.manifest.storage] == [file.sha256 for file in here.manifest.storage]
 
 
-def test_a_snapshot_that_is_there_is_not_taken_again(take: Take, hub: LoopbackHub) -> None:
+def test_a_snapshot_that_is_there_is_not_taken_again(take: Take, hub: FaultyHub) -> None:
     first = take({"a.parquet": pages(10)})
     hub.requests.clear()
 
@@ -147,7 +147,7 @@ def test_a_snapshot_that_is_there_is_not_taken_again(take: Take, hub: LoopbackHu
 
 def test_a_dataset_that_was_read_once_needs_no_network_to_be_taken_again(
     take: Take,
-    hub: LoopbackHub,
+    hub: FaultyHub,
     build_snapshot: Callable[..., Artifact],
     healing_recipe: Callable[..., HealingRecipe],
     tmp_path: Path,

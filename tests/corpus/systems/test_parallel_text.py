@@ -27,8 +27,8 @@ from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.trust.figures import Planned
 from pipeline_assets.corpus.trust.plan import plan_recipe
 from pipeline_assets.corpus.trust.rebuild import rebuild
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.parallel_text import TOKEN_CACHE, ParallelRecipe, pairs_are_those_of_the_sample
-from resources.loopback_hub import LoopbackHub
 
 pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
 

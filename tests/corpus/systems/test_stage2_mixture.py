@@ -24,8 +24,8 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.trust.rebuild import rebuild
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
-from resources.loopback_hub import LoopbackHub
 
 pytest.importorskip("py3langid", reason="needs the extra `languages`")
 

@@ -18,7 +18,7 @@ from healing_build import DATASET, build_all, recipe_of
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import RunSettings
-from resources.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 sys.path.insert(0, str(Path(__file__).parent))  # of healing_set
 

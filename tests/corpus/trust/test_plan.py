@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from demo_variants import demo_figures
+from faulty_hub import FaultyHub
 from samples import some
 from stage_a_build import INLINE, build, local_source, recipe_of
 
@@ -24,7 +25,6 @@ from pipeline_assets.corpus.trust.plan import DiskUse, RecipePlan, Room, disk_ro
 from pipeline_assets.demo import demo
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import read_recipe
-from resources.loopback_hub import LoopbackHub
 
 Plan = Callable[..., RecipePlan]
 SNAPSHOT, SELECTION, TRAIN, VALID, DATASET = range(5)
@@ -33,8 +33,8 @@ ROWS = [{"text": f"Text number {number} with some words.", "key": str(number)} f
 
 
 @pytest.fixture
-def demo_hub(demo_root: Path) -> Iterator[LoopbackHub]:
-    with LoopbackHub(demo_root / demo.HUB_FOLDER) as running:
+def demo_hub(demo_root: Path) -> Iterator[FaultyHub]:
+    with FaultyHub(demo_root / demo.HUB_FOLDER) as running:
         yield running
 
 
@@ -44,7 +44,7 @@ def recipe(demo_root: Path) -> HealingRecipe:
 
 
 @pytest.fixture
-def plan(demo_hub: LoopbackHub, recipe: HealingRecipe, tmp_path: Path) -> Plan:
+def plan(demo_hub: FaultyHub, recipe: HealingRecipe, tmp_path: Path) -> Plan:
     """The plan of the demo's recipe, below a data root, with a cache of the test's own."""
 
     def made(root: Path, wanted: HealingRecipe = recipe, endpoint: str = demo_hub.endpoint) -> RecipePlan:
@@ -64,7 +64,7 @@ class TestBeforeAnythingWasBuilt:
 
     @demo_figures
     def test_what_is_known_is_what_the_build_came_to(
-        self, plan: Plan, tmp_path: Path, demo_root: Path, demo_hub: LoopbackHub
+        self, plan: Plan, tmp_path: Path, demo_root: Path, demo_hub: FaultyHub
     ) -> None:
         planned = plan(tmp_path)
 

@@ -20,9 +20,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipeline_assets.corpus.spine.recipe import parse_yaml
-from resources.loopback_files import is_folder, open_file, open_folder, regular_file
-from resources.loopback_http import CHUNK_BYTES, Answer, Ask, Refused, json_answer
-from resources.loopback_repos import ATTRIBUTES, EPOCH, LFS_SUFFIXES, Repo, is_lfs
+from pipeline_assets.demo.loopback_files import is_folder, open_file, open_folder, regular_file
+from pipeline_assets.demo.loopback_http import CHUNK_BYTES, Answer, Ask, Refused, json_answer
+from pipeline_assets.demo.loopback_repos import ATTRIBUTES, EPOCH, LFS_SUFFIXES, Repo, is_lfs
 
 USER = "loopback"
 OBJECTS = ".objects"

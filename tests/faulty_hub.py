@@ -1,23 +1,26 @@
-"""Faults of the hub on loopback: damage to an answer.
+"""A hub on loopback for tests, with faults and a list of its requests.
 
-A network, a busy hub, a broken file or an attacker does such damage.
+A fault damages an answer as a network, a busy hub, a broken file or an attacker does.
 """
 
 import itertools
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Self
-from urllib.parse import quote
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote, unquote
 
-from pipeline_assets.corpus.spine.errors import UsageError
-from resources.loopback_http import CHUNK_BYTES, NO_REPLY, SILENCE, Answer, json_answer
+from pipeline_assets.demo.loopback_http import CHUNK_BYTES, Answer, Handler, Origin, OriginServer, json_answer
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 
+NO_REPLY = 0  # status of an answer in whose place the connection is closed
+SILENCE = -1  # status of an answer in whose place nothing comes, on an open connection
 ALWAYS = None
 _DRIP_S = 0.05
 _ENDLESS_BYTES = 1 << 62
@@ -97,24 +100,21 @@ class Fault:
     after: int = 0
     value: str = ""
 
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parse a fault written as KIND[:PATTERN[:COUNT]].
 
-        The pattern is `*` by default, the count 1; `always` sets no limit. A pattern with a colon needs its count.
+@dataclass(frozen=True)
+class AlteredAnswer(Answer):
+    """An answer whose body is changed on its way out, or whose head is delayed.
 
-        Raises:
-            UsageError: the kind is unknown, or the count is neither a number from 1 nor `always`.
-        """
-        name, _, rest = text.partition(":")
-        pattern, _, count = rest.rpartition(":") if ":" in rest else (rest, "", "1")
-        if name not in list(FaultKind):
-            fix = f"write KIND[:PATTERN[:COUNT]] with {', '.join(FaultKind)}"
-            raise UsageError(f"there is no fault {name!r}", f"--fault {text}", fix)
-        is_count = count.isascii() and count.isdecimal() and len(count) <= 18 and int(count) > 0
-        if count != "always" and not is_count:
-            raise UsageError(f"{count!r} is no count", f"--fault {text}", "write a number from 1, or `always`")
-        return cls(FaultKind(name), pattern or "*", int(count) if is_count else ALWAYS)
+    Attributes:
+        altered: what becomes of the body's pieces.
+        head_delay_s: wait before each byte of the head.
+    """
+
+    altered: Callable[[Iterator[bytes]], Iterator[bytes]] = iter
+    head_delay_s: float = 0.0
+
+    def chunks(self) -> Iterator[bytes]:
+        return self.altered(super().chunks())
 
 
 class Faults:
@@ -206,16 +206,16 @@ def _disturbed(fault: Fault, path: str, answer: Answer) -> Answer:
     middle = answer.length // 2
     match kind:
         case FaultKind.CUT_BODY:
-            return replace(answer, altered=partial(_cut, left=middle))
+            return _altered(answer, altered=partial(_cut, left=middle))
         case FaultKind.WRONG_BYTES:
-            return replace(answer, altered=partial(_flipped, at=middle))
+            return _altered(answer, altered=partial(_flipped, at=middle))
         case FaultKind.CHANGED:
             headers = _headers_of_another_file(answer)
-            return replace(answer, altered=partial(_flipped, at=middle), headers=headers)
+            return _altered(answer, altered=partial(_flipped, at=middle), headers=headers)
         case FaultKind.ENDLESS:
-            return replace(answer, altered=_endless, length=_ENDLESS_BYTES)
+            return _altered(answer, altered=_endless, length=_ENDLESS_BYTES)
         case FaultKind.DRIP:
-            return replace(answer, altered=_dripping)
+            return _altered(answer, altered=_dripping)
         case FaultKind.LINK_LOOP:
             return _linking(answer, f"{quote(path)}?recursive=true")
         case FaultKind.LINK_AWAY:
@@ -223,7 +223,7 @@ def _disturbed(fault: Fault, path: str, answer: Answer) -> Answer:
         case FaultKind.SILENT:
             return replace(answer, status=SILENCE)
         case FaultKind.DRIP_HEAD:
-            return replace(answer, head_delay_s=_DRIP_S)
+            return _altered(answer, head_delay_s=_DRIP_S)
         case FaultKind.GZIP:
             return replace(answer, headers={**answer.headers, "Content-Encoding": "gzip"})
         case FaultKind.EMPTY_LIST:
@@ -231,6 +231,10 @@ def _disturbed(fault: Fault, path: str, answer: Answer) -> Answer:
         case FaultKind.VERIFY_AWAY | FaultKind.CHUNK_SIZE | FaultKind.COMMIT_ID:
             return _edited(kind, value, answer)
     return replace(answer, status=NO_REPLY)
+
+
+def _altered(answer: Answer, **changes: Any) -> AlteredAnswer:
+    return AlteredAnswer(**{**vars(answer), **changes})
 
 
 def _edited(kind: FaultKind, value: str, answer: Answer) -> Answer:
@@ -264,3 +268,111 @@ def _headers_of_another_file(answer: Answer) -> dict[str, str]:
         served, _, size = headers["Content-Range"].rpartition("/")
         headers["Content-Range"] = f"{served}/{int(size) + 1}"
     return headers
+
+
+@dataclass(frozen=True)
+class Request:
+    """One answered request, for tests that count bytes on the wire.
+
+    `path` is percent-decoded and without the query; `bytes_sent` is the part of the body that was handed to the socket;
+    `status` is NO_REPLY where the connection was closed instead, or silent.
+    """
+
+    method: str
+    path: str
+    status: int
+    bytes_sent: int
+    origin: Origin
+    has_token: bool = False
+
+
+class _FaultyHandler(Handler):
+    """Puts in faults, and notes requests.
+
+    A request is noted before the last piece of its answer goes out, so that a client which has its answer finds it.
+    """
+
+    head_delay_s = 0.0
+    _is_noted = False
+
+    def send(self, answer: Answer) -> None:
+        server = cast(OriginServer, self.server)
+        hub = cast(FaultyHub, server.hub)
+        answer = hub.faults.disturb(self._path(), answer, self.command == "HEAD")
+        if answer.status in (NO_REPLY, SILENCE):
+            self.close_connection = True
+            self._note(NO_REPLY, 0)
+            if answer.status == SILENCE:
+                hub.closed.wait()
+            return
+        self.head_delay_s = answer.head_delay_s if isinstance(answer, AlteredAnswer) else 0.0
+        self._is_noted = False
+        if self.command == "HEAD" or not answer.length:
+            self._note(answer.status, 0)
+        super().send(AlteredAnswer(**{**vars(answer), "altered": partial(self._counted, answer)}))
+        if not self._is_noted:  # the client hung up before the body
+            self._note(answer.status, 0)
+
+    def flush_headers(self) -> None:
+        if not self.head_delay_s:
+            return super().flush_headers()
+        for byte in b"".join(self._headers_buffer):
+            time.sleep(self.head_delay_s)
+            self.wfile.write(bytes([byte]))
+        self._headers_buffer = []
+
+    def _counted(self, answer: Answer, _: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the body; note the request at its last piece, or where the client hung up."""
+        sent = 0
+        try:
+            for chunk in answer.chunks():
+                sent += len(chunk)
+                if sent == answer.length:
+                    self._note(answer.status, sent)
+                yield chunk
+        finally:
+            if sent < answer.length:
+                self._note(answer.status, sent)
+
+    def _note(self, status: int, bytes_sent: int) -> None:
+        self._is_noted = True
+        server = cast(OriginServer, self.server)
+        has_token = "Authorization" in getattr(self, "headers", {})
+        request = Request(self.command or "", self._path(), status, bytes_sent, server.origin, has_token)
+        cast(FaultyHub, server.hub).requests.append(request)
+
+    def _path(self) -> str:
+        """Return the path, empty where the request line could not be read."""
+        return unquote(getattr(self, "path", "").partition("?")[0])
+
+
+class FaultyHub(LoopbackHub):
+    """The hub on loopback with faults, and with its requests in a list.
+
+    Attributes:
+        faults: those in force, on both origins.
+        requests: in the order of their answers.
+    """
+
+    handler = _FaultyHandler
+
+    def __init__(
+        self, folder: Path, faults: Sequence[Fault] = (), *, writable: bool = False, token: str | None = None
+    ) -> None:
+        super().__init__(folder, writable=writable, token=token)
+        self.faults = Faults(faults)
+        self.requests: list[Request] = []
+        self.closed = threading.Event()
+
+    def stop(self) -> None:
+        self.closed.set()
+        super().stop()
+
+    @property
+    def fired(self) -> list[tuple[FaultKind, str]]:
+        """Kind and path of each answer that a fault in force hit."""
+        return self.faults.fired
+
+    def inject(self, *faults: Fault) -> None:
+        """Put these faults in place of those before; none at all heals the hub."""
+        self.faults = Faults(faults)

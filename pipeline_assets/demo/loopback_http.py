@@ -1,51 +1,30 @@
 """HTTP of the hub on loopback: requests, answers, and a server for one origin."""
 
 import hashlib
-import io
 import json
 import os
 import re
 import secrets
 import socket
 import sys
-import threading
-import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from email.message import Message
 from http.client import HTTP_PORT
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, Protocol, cast
 from urllib.parse import parse_qs, unquote
 
-from resources.loopback_files import FileBelow, open_file, open_folder
+from pipeline_assets.demo.loopback_files import FileBelow, open_file, open_folder
 
 Origin = Literal["hub", "storage"]
-NO_REPLY = 0  # status of an answer in whose place the connection is closed
-SILENCE = -1  # status of an answer in whose place nothing comes, on an open connection
 BODY_LIMIT_BYTES = 1 << 26  # of a writer; parsed JSON takes several times as much memory
 READER_BODY_BYTES = 1 << 20
 UPLOAD_LIMIT_BYTES = 1 << 33
 CHUNK_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class Request:
-    """One answered request, for tests that count bytes on the wire.
-
-    `path` is percent-decoded and without the query; `bytes_sent` is the part of the body that was handed to the socket;
-    `status` is NO_REPLY where the connection was closed instead, or silent.
-    """
-
-    method: str
-    path: str
-    status: int
-    bytes_sent: int
-    origin: Origin
-    has_token: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,26 +63,16 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answer:
-    """Status, headers, and `length` bytes of body: bytes, or a file below the hub's folder, read from `start`.
-
-    Attributes:
-        altered: what becomes of the body's pieces on their way out.
-        head_delay_s: wait before each byte of the head.
-    """
+    """Status, headers, and `length` bytes of body: bytes, or a file below the hub's folder, read from `start`."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | FileBelow = b""
     start: int = 0
     length: int = 0
-    altered: Callable[[Iterator[bytes]], Iterator[bytes]] = iter
-    head_delay_s: float = 0.0
 
     def chunks(self) -> Iterator[bytes]:
-        """The body in pieces; less than `length` in all if the file has shrunk meanwhile."""
-        return self.altered(self._chunks())
-
-    def _chunks(self) -> Iterator[bytes]:
+        """Yield the body in pieces; less than `length` in all if the file has shrunk meanwhile."""
         if isinstance(self.body, bytes):
             yield self.body
             return
@@ -137,30 +106,27 @@ def json_answer(content: object, status: int = 200, headers: Mapping[str, str] |
     return Answer(status, {"Content-Type": "application/json; charset=utf-8", **(headers or {})}, body, 0, len(body))
 
 
+class Hub(Protocol):
+    """What both origins ask: answers, who may write, and the folder that holds uploads."""
+
+    @property
+    def uploads(self) -> Path: ...
+
+    def answer(self, origin: Origin, ask: Ask) -> Answer: ...
+
+    def may_write(self, ask: Ask) -> bool: ...
+
+
 class OriginServer(ThreadingHTTPServer):
     """One origin. Knows its open connections, because a kept-alive one would go on being answered after the end."""
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(
-        self,
-        origin: Origin,
-        port: int,
-        answer: Callable[[Origin, Ask], Answer],
-        log: list[Request],
-        disturb: Callable[[str, Answer, bool], Answer],
-        may_write: Callable[[Ask], bool],
-        uploads: Path,
-    ) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
+    def __init__(self, origin: Origin, port: int, hub: Hub, handler: "type[Handler]") -> None:
+        super().__init__(("127.0.0.1", port), handler)
         self.origin: Origin = origin
-        self.answer = answer
-        self.disturb = disturb
-        self.log = log
-        self.may_write = may_write
-        self.uploads = uploads
-        self.closed = threading.Event()
+        self.hub = hub
         self._open: set[socket.socket] = set()
 
     def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
@@ -178,7 +144,6 @@ class OriginServer(ThreadingHTTPServer):
             traceback.print_exc()
 
     def close(self) -> None:
-        self.closed.set()
         self.shutdown()
         self.server_close()
         for connection in list(self._open):
@@ -186,7 +151,7 @@ class OriginServer(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     """HTTP/1.1 on one connection: reads requests, sends what the hub answers."""
 
     protocol_version = "HTTP/1.1"
@@ -197,7 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not is_loopback_host(self.headers, server.server_port):
             return self.send_error(421, f"The Host header must be 127.0.0.1:{server.server_port}")
         ask = self._ask()
-        may_write = server.may_write(ask)
+        may_write = server.hub.may_write(ask)
         is_upload = may_write and self.command == "PUT" and server.origin == "storage"
         length = self._body_bytes(
             UPLOAD_LIMIT_BYTES if is_upload else BODY_LIMIT_BYTES if may_write else READER_BODY_BYTES
@@ -205,12 +170,13 @@ class _Handler(BaseHTTPRequestHandler):
         if length is None:
             return None
         if not is_upload:
-            return self._send(server.answer(server.origin, replace(ask, body=self.rfile.read(length))))
-        with open_folder(server.uploads.parent, server.uploads.name) as folder:
+            return self.send(server.hub.answer(server.origin, replace(ask, body=self.rfile.read(length))))
+        uploads = server.hub.uploads
+        with open_folder(uploads.parent, uploads.name) as folder:
             name = f".{secrets.token_hex(8)}.part"
             try:
                 upload = self._upload(folder, name, length)
-                self._send(server.answer(server.origin, replace(ask, upload=upload)))
+                self.send(server.hub.answer(server.origin, replace(ask, upload=upload)))
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=folder)
@@ -250,56 +216,23 @@ class _Handler(BaseHTTPRequestHandler):
         """What http.server finds wrong before there is a request: answered as JSON, and the connection closed."""
         self.close_connection = True
         self.request_version = self.protocol_version  # unset as yet if the request line is what is wrong
-        self._send(json_answer({"error": message or self.responses[code][0]}, code, {"Connection": "close"}))
+        self.send(json_answer({"error": message or self.responses[code][0]}, code, {"Connection": "close"}))
 
     def log_message(self, format: str, *args: object) -> None:
-        """No access log: `requests` has what tests need."""
+        """Keep no access log."""
 
-    def _send(self, answer: Answer) -> None:
-        """The one way out for every answer of both origins: where faults are put in, and where bytes are counted.
-
-        Noted before the last piece goes out, so that a client which has its answer finds it noted.
-        """
-        answer = cast(OriginServer, self.server).disturb(self._path(), answer, self.command == "HEAD")
-        if answer.status in (NO_REPLY, SILENCE):
-            self.close_connection = True
-            self._note(NO_REPLY, 0)
-            if answer.status == SILENCE:
-                cast(OriginServer, self.server).closed.wait()
-            return
+    def send(self, answer: Answer) -> None:
+        """Send an answer: the one way out of both origins."""
         self.send_response_only(answer.status)
         for name, value in {**answer.headers, "Content-Length": str(answer.length)}.items():
             self.send_header(name, value)
         owed, sent = 0 if self.command == "HEAD" else answer.length, 0
-        if not owed:
-            self._note(answer.status, 0)
         try:
-            self._end_head(answer.head_delay_s)
+            self.end_headers()
             for chunk in answer.chunks() if owed else ():
-                sent += len(chunk)
-                if sent == owed:
-                    self._note(answer.status, sent)
                 self.wfile.write(chunk)
+                sent += len(chunk)
         except OSError:  # the client hung up, or the file went away
             self.close_connection = True
         if sent < owed:
             self.close_connection = True
-            self._note(answer.status, sent)
-
-    def _end_head(self, delay_s: float) -> None:
-        connection, head = self.wfile, io.BytesIO()
-        self.wfile = head
-        self.end_headers()
-        self.wfile = connection
-        for part in map(bytes, zip(head.getvalue())) if delay_s else [head.getvalue()]:
-            time.sleep(delay_s)
-            connection.write(part)
-
-    def _note(self, status: int, bytes_sent: int) -> None:
-        server = cast(OriginServer, self.server)
-        has_token = "Authorization" in getattr(self, "headers", {})
-        server.log.append(Request(self.command or "", self._path(), status, bytes_sent, server.origin, has_token))
-
-    def _path(self) -> str:
-        """Empty where the request line could not be read."""
-        return unquote(getattr(self, "path", "").partition("?")[0])

@@ -1,4 +1,4 @@
-"""A small Hugging Face hub on loopback that the real clients read from, and write to: for the demo and for tests.
+"""A small Hugging Face hub on loopback that the real clients read from and write to.
 
 Clients find it by `HF_ENDPOINT=http://127.0.0.1:<port>`, which they read when imported. Like the real hub it has two
 origins: the hub answers the API and small files, and redirects to a storage origin for large ones (LFS). The two must
@@ -11,19 +11,19 @@ import re
 import secrets
 import signal
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Annotated, Self
 from urllib.parse import parse_qs, quote, urlencode
+
+import typer
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.visible import in_one_line
-from resources.loopback_faults import Fault, FaultKind, Faults
-from resources.loopback_files import is_folder
-from resources.loopback_http import Answer, Ask, Origin, OriginServer, Refused, Request, json_answer
-from resources.loopback_repos import Repo, RepoFile, RepoReader
-from resources.loopback_writes import OBJECTS, REPO_NAME, USER, HubWrites, check_card
+from pipeline_assets.demo.loopback_files import is_folder
+from pipeline_assets.demo.loopback_http import Answer, Ask, Handler, Origin, OriginServer, Refused, json_answer
+from pipeline_assets.demo.loopback_repos import Repo, RepoFile, RepoReader
+from pipeline_assets.demo.loopback_writes import OBJECTS, REPO_NAME, USER, HubWrites, check_card
 
 BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
@@ -38,18 +38,21 @@ class LoopbackHub:
     Args:
         folder: holds the repos; read anew at each request.
         port: of the hub, 0 for a free one; the storage origin always takes a free one.
-        page_size: items on one page of a tree, at most.
-        faults: what goes wrong from the start, on both origins.
         writable: whether datasets may be made and changed.
         token: the token that may write; by default a new one.
+
+    Attributes:
+        page_size: items on one page of a tree, at most.
+        handler: what reads requests and sends answers.
     """
+
+    page_size = 1000
+    handler: type[Handler] = Handler
 
     def __init__(
         self,
         folder: Path,
         port: int = 0,
-        page_size: int = 1000,
-        faults: Sequence[Fault] = (),
         *,
         writable: bool = False,
         token: str | None = None,
@@ -57,11 +60,8 @@ class LoopbackHub:
         self.folder = folder
         self.token = token or f"hf_{secrets.token_hex(16)}"
         self.port = port
-        self.page_size = page_size
         self.endpoint = ""
-        self.requests: list[Request] = []
         self._storage = ""
-        self._faults = Faults(faults)
         self._reader = RepoReader()
         self._writes = HubWrites(folder, self._reader.read, self.token) if writable else None
         self._servers: list[OriginServer] = []
@@ -72,27 +72,17 @@ class LoopbackHub:
             what = "this is a file" if self.folder.exists() else "there is no such folder"
             raise UsageError(what, self.folder, "give a folder with datasets/<owner>/<name>/… inside")
 
-        uploads, writes = self.folder / OBJECTS, self._writes
-        if writes is not None:
-            uploads.mkdir(exist_ok=True)
+        if self._writes is not None:
+            self.uploads.mkdir(exist_ok=True)
             if not is_folder(self.folder, OBJECTS):
-                raise UsageError("uploads would be stored behind a link", uploads, "remove it")
-
-        def may_write(ask: Ask) -> bool:
-            return writes is not None and writes.may_write(ask)
-
-        def disturb(path: str, answer: Answer, is_head: bool) -> Answer:
-            return self._faults.disturb(path, answer, is_head)  # those in force when it is asked
-
+                raise UsageError("uploads would be stored behind a link", self.uploads, "remove it")
         try:
-            self._servers.append(
-                OriginServer("hub", self.port, self.answer, self.requests, disturb, may_write, uploads)
-            )
+            self._servers.append(OriginServer("hub", self.port, self, self.handler))
         except (OSError, OverflowError) as error:
             is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
             what = "the port is taken" if is_taken else f"the port can't be had ({error})"
             raise InputError(what, f"127.0.0.1:{self.port}", "give another one with --port") from error
-        self._servers.append(OriginServer("storage", 0, self.answer, self.requests, disturb, may_write, uploads))
+        self._servers.append(OriginServer("storage", 0, self, self.handler))
         hub, storage = self._servers
         self.endpoint = f"http://127.0.0.1:{hub.server_port}"
         self._storage = f"http://localhost:{storage.server_port}"
@@ -105,13 +95,13 @@ class LoopbackHub:
             self._servers.pop().close()
 
     @property
-    def fired(self) -> list[tuple[FaultKind, str]]:
-        """Kind and path of each answer that a fault in force hit."""
-        return self._faults.fired
+    def uploads(self) -> Path:
+        """Folder of large files that no commit names yet."""
+        return self.folder / OBJECTS
 
-    def inject(self, *faults: Fault) -> None:
-        """From now on these faults in place of those before; none at all heals the hub."""
-        self._faults = Faults(faults)
+    def may_write(self, ask: Ask) -> bool:
+        """Check whether datasets may be changed here, and a request may change them."""
+        return self._writes is not None and self._writes.may_write(ask)
 
     def __enter__(self) -> Self:
         self.start()
@@ -205,8 +195,7 @@ class LoopbackHub:
     def _whoami(self, ask: Ask) -> Answer:
         owners = [USER] if self._writes is None else self._writes.owners()
         orgs = [{"type": "org", "name": owner} for owner in owners if owner != USER]
-        may_write = self._writes is not None and self._writes.may_write(ask)
-        token = {"displayName": "token", "role": "write" if may_write else "read"}
+        token = {"displayName": "token", "role": "write" if self.may_write(ask) else "read"}
         auth = {"type": "access_token", "accessToken": token}
         return json_answer({"type": "user", "name": USER, "orgs": orgs, "auth": auth})
 
@@ -306,16 +295,19 @@ def _paths_info(ask: Ask, repo: Repo) -> Answer:
     return json_answer([item for item in items if item is not None])
 
 
-def serve(folder: Path, port: int, faults: Sequence[Fault] = (), *, writable: bool = False) -> None:
-    """Serves a folder until SIGINT or SIGTERM; says on stdout where it is, which commits it has, how to use it.
-
-    Raises:
-        UsageError: it holds no dataset and no model, and no dataset can be put there.
-    """
+def serve(
+    folder: Annotated[Path, typer.Argument(help="Holds datasets/<owner>/<name>/… and models/<owner>/<name>/…")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 0,
+    writable: Annotated[bool, typer.Option("--writable", help="Datasets can be made, and written to.")] = False,
+    fault: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Example: corpusmill hub serve ./hub --port 8123"""
+    if fault:
+        raise UsageError("hub serve has no faults", "--fault", "use FaultyHub of tests/faulty_hub.py, which has them")
     is_over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: is_over.set())
-    with LoopbackHub(folder, port, faults=faults, writable=writable) as hub:
+    with LoopbackHub(folder, port, writable=writable) as hub:
         commits = hub.commits()
         if not commits and not writable:
             fix = "give a folder that holds datasets/<owner>/<name>/… or models/<owner>/<name>/…"

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from resources.loopback_files import FileBelow, open_folder, regular_file
-from resources.loopback_http import CHUNK_BYTES
+from pipeline_assets.demo.loopback_files import FileBelow, open_folder, regular_file
+from pipeline_assets.demo.loopback_http import CHUNK_BYTES
 
 LFS_SUFFIXES = frozenset({".parquet", ".zst", ".gz", ".7z", ".bin", ".arrow", ".safetensors"})
 LFS_ABOVE_BYTES = 1 << 20
