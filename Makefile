@@ -59,8 +59,7 @@ $(BIN)/pip: $(if $(wildcard .venv/.half),anew)
 
 $(BIN)/.demo: pyproject.toml constraints.txt | $(BIN)/pip
 	$(INSTALL) -e ".[languages,tokenizers]" && rm .venv/.half
-	$(BIN)/corpusmill smoke --out-dir .venv/smoke > /dev/null  # compiles the kernels, once
-	touch $@
+	$(BIN)/corpusmill smoke --out-dir .venv/smoke > /dev/null && touch $@  # compiles the kernels, once
 
 $(BIN)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
 	$(INSTALL) -e ".[dev,scoring]" && rm .venv/.half

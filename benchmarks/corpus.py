@@ -1,14 +1,14 @@
-"""The input of the benchmarks: the demo corpus again and again under new ids, as sealed Document shards."""
+"""The input of the benchmarks: pages of docstrings again and again under new ids, as sealed Document shards."""
 
 import hashlib
 from pathlib import Path
 
 import msgspec
 import pyarrow.parquet as pq
+from pages import write_pages
 
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.compression import JsonlZstWriter, read_line_blocks
-from pipeline_assets.demo.library import write_fineweb_edu
 
 _SHARD_BYTES = 32 << 20
 _encoder = msgspec.json.Encoder()
@@ -17,7 +17,7 @@ _encoder = msgspec.json.Encoder()
 def write_shards(folder: Path, text_mb: int) -> tuple[list[Path], int, str]:
     """About `text_mb` of text as `.jsonl.zst` shards of 32 MiB: the paths, the bytes of their lines, their sha256."""
     source = folder / "source"
-    write_fineweb_edu(source)
+    write_pages(source)
     rows = [
         row for row in pq.ParquetDataset(source / "data").read().to_pylist() if row["text"] and "\0" not in row["text"]
     ]

@@ -28,11 +28,11 @@ from measure import Measured, machine_line, measure
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from healing_build import build_all
+from pages import write_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.demo.demo import DATASET
-from pipeline_assets.demo.library import write_fineweb_edu
+from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import read_recipe
@@ -45,7 +45,7 @@ _SHARD_BYTES = 4 << 20
 
 def write_files(folder: Path, text_mb: int) -> None:
     """The corpus as Parquet files of about 10 MB of text, in which no text or id comes twice."""
-    text_bytes = write_fineweb_edu(folder / "once")
+    text_bytes = write_pages(folder / "once")
     once = pq.ParquetDataset(folder / "once" / "data").read()
     once = once.filter(pc.greater(pc.utf8_length(once["text"]), 0)).combine_chunks()
     copies_a_file = -(-_FILE_BYTES // text_bytes)
@@ -60,7 +60,7 @@ def link_files(files: Sequence[Path], hub: Path, text_mb: int) -> float:
     linked_bytes = 0
     for file in files:
         if linked_bytes < text_mb * 1_000_000:
-            path = hub / "datasets" / DATASET / "data" / f"CC-MAIN-{file.stem}" / "train.parquet"
+            path = hub / "datasets" / EDU_DATASET / "data" / f"CC-MAIN-{file.stem}" / "train.parquet"
             path.parent.mkdir(parents=True)
             os.link(file, path)
             linked_bytes += _text_bytes(path)
@@ -86,7 +86,7 @@ def build(root: Path, endpoint: str, workers: int) -> str:
     files = HubFiles(root / "cache", endpoint)
     recipe = read_recipe(RECIPE).model_dump(mode="json")
     amount = {"amount": {"text_bytes": 10**15}, "shard_text_bytes": _SHARD_BYTES}
-    recipe["snapshot"] |= {"revision": files.resolve(DATASET), **amount}
+    recipe["snapshot"] |= {"revision": files.resolve(EDU_DATASET), **amount}
     recipe["megatron"]["token_budget"] = 10**12
     artifacts = build_all(HealingRecipe.model_validate(recipe), root, files, RunSettings(workers))
     return artifacts[-1].manifest.digest

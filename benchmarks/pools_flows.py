@@ -16,6 +16,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pages import write_pages
 
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.schema import RULES, SCHEMA, PoolsRecipe, capability_pool
@@ -23,7 +24,6 @@ from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.demo.library import write_fineweb_edu
 from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, DEDUPLICATED
 
 SPLIT = DEDUPLICATED.target("benchmark", {}, partition="made/train")
@@ -40,7 +40,7 @@ def write_rows(folder: Path, rows: int, characters: int, file_bytes: int = 128 <
     Args:
         file_bytes: of text that become a file; the default is that of normalising.
     """
-    write_fineweb_edu(folder / "source")
+    write_pages(folder / "source")
     corpus = "\n".join(pq.ParquetDataset(folder / "source" / "data").read(["text"])["text"].to_pylist())
     seeded = random.Random(7)
 

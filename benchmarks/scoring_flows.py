@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pages import write_pages
 
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.score_shard import Scorer
@@ -24,7 +25,6 @@ from pipeline_assets.corpus.scoring.token_rows import EncodedRow, encode_row
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.staging import open_building
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
-from pipeline_assets.demo.library import write_fineweb_edu
 
 # (prompt, completion) tokens of 36 rows of Nemotron, three of each split.
 REAL_LENGTHS = [
@@ -47,7 +47,7 @@ _CHARACTERS = 4.2  # of a token
 
 def write_rows(path: Path, rows: int, shrink: int) -> None:
     """Rows of the real lengths, each `shrink` times as short, of passages of the demo corpus."""
-    write_fineweb_edu(path.parent / "source")
+    write_pages(path.parent / "source")
     corpus = "\n".join(pq.ParquetDataset(path.parent / "source" / "data").read(["text"])["text"].to_pylist())
     seeded = random.Random(7)
 

@@ -34,9 +34,9 @@ def passed_by_a_run() -> dict[Path, set[int]]:
     """Lines of the functions that run, by file of the package, while the demo's healing set is built and checked."""
     from pipeline_assets.corpus.recipes import drive
     from pipeline_assets.corpus.recipes.run import Run
-    from pipeline_assets.demo.demo import made_healing, write_hub
-    from pipeline_assets.demo.library import HUB_FOLDER
+    from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
     from pipeline_assets.demo.loopback_hub import LoopbackHub
+    from pipeline_assets.demo.recipes import made_healing
 
     passed: dict[CodeType, None] = {}
 
@@ -46,7 +46,7 @@ def passed_by_a_run() -> dict[Path, set[int]]:
 
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        write_hub(root)
+        write_inputs(root, "healing")
         with LoopbackHub(root / HUB_FOLDER) as hub:
             recipe = made_healing(root, hub.commits())
             environment = os.environ | hub.variables()

@@ -15,12 +15,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from corpus import write_shards
 from measure import machine_line, measure, ratios, table
+from pages import write_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot.draw import SnapshotRecipe
 from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot
-from pipeline_assets.demo.demo import DATASET
-from pipeline_assets.demo.library import write_fineweb_edu
+from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.registry import read_recipe
 
@@ -30,20 +30,20 @@ RECIPE = Path(__file__).parents[1] / "manifests" / "recipes" / "healing_text_v1.
 def write_hub(folder: Path, text_mb: int) -> None:
     """The demo corpus under new ids as a hub's Parquet files; fetched into the cache, and the recipe that reads it."""
     source = folder / "source"
-    text_bytes = write_fineweb_edu(source)
+    text_bytes = write_pages(source)
     table_of_all = pq.ParquetDataset(source / "data").read()
     once = {
         row["id"]: row for row in table_of_all.to_pylist() if row["text"]
     }  # without the repeats that the demo plants
     for copy in range(text_mb * 1_000_000 // text_bytes + 1):
         rows = [row | {"id": f"{row['id']}-{copy}"} for row in once.values()]
-        path = folder / "hub" / "datasets" / DATASET / "data" / f"CC-MAIN-{copy:04d}" / "train.parquet"
+        path = folder / "hub" / "datasets" / EDU_DATASET / "data" / f"CC-MAIN-{copy:04d}" / "train.parquet"
         path.parent.mkdir(parents=True)
         pq.write_table(
             table_of_all.from_pylist(rows, table_of_all.schema), path, compression="zstd", row_group_size=1000
         )
     with LoopbackHub(folder / "hub") as hub:
-        changes = {"revision": hub.commits()[DATASET], "amount": {"text_bytes": 10**12}}
+        changes = {"revision": hub.commits()[EDU_DATASET], "amount": {"text_bytes": 10**12}}
         recipe = SnapshotRecipe.model_validate(read_recipe(RECIPE).snapshot.model_dump() | changes)
         files = HubFiles(folder / "cache", endpoint=hub.endpoint)
         fetch_pieces(files, recipe, plan_snapshot(files, recipe, threads=8, log_every_s=60), threads=8, log_every_s=60)

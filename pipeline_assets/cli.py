@@ -55,10 +55,8 @@ COMMANDS = {
     "commands.build": {
         "run": "Build what a recipe asks for. Warnings of checks come last, again when nothing was to be built."
     },
-    "demo.demo": {
-        "demo": "Build small corpora of every system, offline.",
-        "stage2 smoke": "Make the shipped mixture, small, up to verified token shards, offline.",
-    },
+    "demo.demo": {"demo": "Build small corpora of every system, offline."},
+    "demo.mixture": {"stage2 smoke": "Make the shipped mixture, small, up to verified token shards, offline."},
     "demo.stage_a": {"smoke": "Run stage A on five small sources, offline."},
     "demo.nemotron": {"nemotron smoke": "Make six small datasets, their pools, and publish these, offline."},
     "demo.loopback_hub": {"hub serve": "Serve a folder as a hub on loopback, for the real clients."},

@@ -100,7 +100,7 @@ def _hub_of(root: Path) -> Iterator[dict[str, str]]:
     """A demo's data root holds the hub that its recipe reads from: it is served as long as the UI runs, which finds it
     by these variables.
     """
-    from pipeline_assets.demo.library import HUB_FOLDER
+    from pipeline_assets.demo.corpora import HUB_FOLDER
     from pipeline_assets.demo.loopback_hub import LoopbackHub
 
     if not (root / HUB_FOLDER).is_dir():

@@ -1,11 +1,9 @@
 """Variants of the demo's data root, for the tests of commands that look at what lies there."""
 
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
 import yaml
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -14,8 +12,6 @@ from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.systems.registry import KINDS, read_recipe
 
 INLINE = RunSettings(workers=0)
-# The demo's texts are the documentation of the Python that runs it: its figures are those of one version.
-demo_figures = pytest.mark.skipif(sys.version_info[:3] != (3, 11, 7), reason="figures of the demo on CPython 3.11.7")
 V1 = Path("megatron", "healing_text_v1")
 V2 = Path("megatron", "healing_text_v2")
 

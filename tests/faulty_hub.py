@@ -357,9 +357,15 @@ class FaultyHub(LoopbackHub):
     handler = _FaultyHandler
 
     def __init__(
-        self, folder: Path, faults: Sequence[Fault] = (), *, writable: bool = False, token: str | None = None
+        self,
+        folder: Path,
+        port: int = 0,
+        *,
+        faults: Sequence[Fault] = (),
+        writable: bool = False,
+        token: str | None = None,
     ) -> None:
-        super().__init__(folder, writable=writable, token=token)
+        super().__init__(folder, port, writable=writable, token=token)
         self.faults = Faults(faults)
         self.requests: list[Request] = []
         self.closed = threading.Event()

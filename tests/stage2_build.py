@@ -16,7 +16,7 @@ from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.demo.stage_a import paragraphs
+from pipeline_assets.demo.texts import paragraphs
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 
 INLINE = RunSettings(workers=0)

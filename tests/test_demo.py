@@ -1,4 +1,4 @@
-"""`corpusmill demo`: stage A beside healing, in one data root, from raw to packed, and once more."""
+"""`corpusmill demo`: stage A from raw files to packed rows and a report, and once more."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from pipeline_assets.instance import open_instance
 from pipeline_assets.systems.registry import recipes_of
 
 pytestmark = pytest.mark.slow
-SOURCES = {"python_help", "wikipedia_en", "coffee.stackexchange.com", "notes", "papers"}
+SOURCES = {"handbook", "wikipedia_en", "coffee.stackexchange.com", "notes", "papers"}
 KINDS = ("raw", "normalized", "filtered", "deduplicated", "evaluation", "decontaminated", "packed", "report")
 
 
@@ -24,34 +24,36 @@ def demo(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> tu
     return root, result
 
 
-def test_every_step_of_five_sources_is_built_and_no_check_fails(demo: tuple[Path, Typed]) -> None:
+def test_every_step_of_five_sources_is_built_again_and_no_check_fails(demo: tuple[Path, Typed]) -> None:
+    [line] = [line for line in demo[1].stdout.splitlines() if line.startswith("stage_a ")]
+
+    built, rebuilt, report = line.split("; ")
+    assert built.split()[1:3] == ["20", "artifacts"]
+    assert rebuilt == "rebuilt, 1 worker: all 20 identical"
+    assert report.startswith("stage_a/report sha256:")
+    assert not demo[1].stderr and "FAILED" not in demo[1].stdout
+
+
+def test_real_shares_stand_beside_the_asked_ones(demo: tuple[Path, Typed]) -> None:
     lines = [line.split() for line in demo[1].stdout.splitlines()]
 
-    built = [line[2:4] for line in lines if line[:1] == ["built"]]
-    assert [kind for kind, _ in built] == [
-        *[f"stage_a/{kind}" for _ in SOURCES for kind in KINDS[:3]],
-        *[f"stage_a/{kind}" for kind in KINDS[3:]],
-    ]
-    assert {name for kind, name in built if kind == "stage_a/raw"} == {f"stage_a_v1/{source}" for source in SOURCES}
-    assert "FAILED" not in demo[1].stdout
+    first = lines.index(["source", "asked", "real", "tokens", "epochs"])
+    shares = {name: (asked, real) for name, asked, real, _, _ in lines[first + 1 : first + 6]}
+    assert {name: asked for name, (asked, _) in shares.items()} == {
+        "handbook": "60.0%",
+        "wikipedia_en": "13.0%",
+        "coffee.stackexchange.com": "8.0%",
+        "notes": "7.0%",
+        "papers": "12.0%",
+    }
+    assert all(abs(float(asked[:-1]) - float(real[:-1])) < 1 for asked, real in shares.values())
 
 
 def test_it_fits_a_screen_and_ends_with_what_to_do_next(demo: tuple[Path, Typed]) -> None:
     root, result = demo
 
-    assert len((result.stdout + result.stderr).splitlines()) <= 40  # with healing fifty
+    assert len((result.stdout + result.stderr).splitlines()) <= 15  # of all systems, with those of make, forty
     assert result.stdout.splitlines()[-1] == f"look at it:  make ui DATA={root}   (or: corpusmill ui --data {root})"
-
-
-def test_all_of_it_comes_out_the_same_again(demo: tuple[Path, Typed]) -> None:
-    root, result = demo
-
-    folder = root / "stage_a" / "stage_a_v1"
-    rebuilt = [line for line in result.stdout.splitlines() if line.startswith("rebuild ")]
-    assert rebuilt == [
-        f"rebuild {folder / 'packed/stage_a_v1'} --upstream --workers 0: all 19 artifacts identical",
-        f"rebuild {folder / 'report/stage_a_v1'} --workers 0: it is identical",
-    ]
 
 
 def test_the_ui_has_partitions_of_the_sources_and_all_is_materialized(demo: tuple[Path, Typed]) -> None:
@@ -66,12 +68,11 @@ def test_the_ui_has_partitions_of_the_sources_and_all_is_materialized(demo: tupl
 def test_a_demo_that_was_killed_while_it_rebuilt_shows_that_once_more(
     demo: tuple[Path, Typed], corpusmill: Corpusmill
 ) -> None:
-    shown = demo[0] / ".rebuilt"
-    packed, _ = shown.read_text().splitlines()
-    shown.write_text(packed)
+    again = corpusmill("demo", "--data", demo[0], "--only", "stage_a")
+    (demo[0] / ".rebuilt").write_text("")
 
     result = corpusmill("demo", "--data", demo[0], "--only", "stage_a")
 
-    assert result.returncode == 0, result.stderr
-    [line] = [line for line in result.stdout.splitlines() if line.startswith("rebuild ")]
-    assert line.endswith("report/stage_a_v1 --workers 0: it is identical")
+    assert (again.returncode, result.returncode) == (0, 0), result.stderr
+    assert "all 20 artifacts are current" in again.stdout and "; rebuilt before; " in again.stdout
+    assert "all 20 artifacts are current" in result.stdout and "all 20 identical" in result.stdout

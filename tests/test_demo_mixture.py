@@ -1,6 +1,4 @@
-"""The made datasets of a mixture: the same bytes each time, read by what reads the real ones, and with what filters
-and deduplication should find.
-"""
+"""The made datasets of a mixture, read by what reads the real ones, with what filters and deduplication should find."""
 
 import gzip
 import io
@@ -17,7 +15,7 @@ import zstandard
 from samples import some
 
 from pipeline_assets.corpus.licences import licence_table
-from pipeline_assets.demo.demo import TEXT_BYTES, write_mixture
+from pipeline_assets.demo.corpora import FILES
 
 Rows = dict[str, list[dict[str, Any]]]
 FINEWEB, WIKIPEDIA, C4 = "HuggingFaceFW/fineweb", "wikimedia/wikipedia", "allenai/c4"
@@ -27,10 +25,9 @@ DOCUMENTATION = (FINEWEB, WIKIPEDIA, C4, REDPAJAMA, SLIMPAJAMA)
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("hub")
-    write_mixture(folder)
-    return folder
+def hub() -> dict[str, bytes]:
+    """Files by path below `datasets`."""
+    return {path.removeprefix("hub/datasets/"): data for path, data in FILES["stage2"]()}
 
 
 def json_lines(data: bytes) -> list[dict[str, Any]]:
@@ -51,10 +48,10 @@ READERS: dict[str, Callable[[bytes], list[dict[str, Any]]]] = {
 
 
 @pytest.fixture(scope="module")
-def files(hub: Path) -> Rows:
+def files(hub: dict[str, bytes]) -> Rows:
     """Rows by the file's path below `datasets`."""
-    paths = sorted(path for path in hub.rglob("*") if path.suffix in READERS)
-    return {str(path.relative_to(hub / "datasets")): READERS[path.suffix](path.read_bytes()) for path in paths}
+    suffixes = {path: Path(path).suffix for path in sorted(hub)}
+    return {path: READERS[suffix](hub[path]) for path, suffix in suffixes.items() if suffix in READERS}
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +65,6 @@ def rows(files: Rows) -> Rows:
 
 def texts(rows: list[dict[str, Any]]) -> list[str]:
     return [row["content"] if "content" in row else row["text"] for row in rows]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.mark.slow
-def test_the_same_bytes_are_written_elsewhere(hub: Path, tmp_path: Path) -> None:
-    write_mixture(tmp_path)
-
-    assert contents(tmp_path) == contents(hub)
 
 
 def test_files_lie_where_the_real_datasets_have_them(files: Rows) -> None:
@@ -113,8 +99,8 @@ def test_columns_are_those_of_the_real_datasets(rows: Rows) -> None:
     }
 
 
-def test_parquet_of_the_web_has_several_row_groups(hub: Path) -> None:
-    assert pq.read_metadata(hub / "datasets" / FINEWEB / "sample/10BT/000_00000.parquet").num_row_groups >= 2
+def test_parquet_of_the_web_has_several_row_groups(hub: dict[str, bytes]) -> None:
+    assert pq.read_metadata(io.BytesIO(hub[f"{FINEWEB}/sample/10BT/000_00000.parquet"])).num_row_groups >= 2
 
 
 def test_metadata_is_an_object_for_papers_and_its_json_for_crawled_pages(files: Rows) -> None:
@@ -132,7 +118,7 @@ def test_slimpajama_names_the_set_of_each_text(rows: Rows) -> None:
 
 def test_each_dataset_has_text_enough_and_not_too_much(rows: Rows) -> None:
     for name, of_dataset in some(rows.items()):
-        assert TEXT_BYTES < sum(len(text.encode()) for text in texts(of_dataset)) < 250_000, name
+        assert 120_000 < sum(len(text.encode()) for text in texts(of_dataset)) < 250_000, name
 
 
 @pytest.mark.parametrize("name", DOCUMENTATION)
@@ -182,11 +168,7 @@ def test_one_module_is_in_two_repositories(rows: Rows) -> None:
 def test_modules_say_their_licence_and_their_figures(rows: Rows) -> None:
     licences = [row["license"] for row in rows[CODEPARROT]]
 
-    assert {one: licences.count(one) for one in licences if one != "psf-2.0"} == {
-        "mit": 1,
-        "apache-2.0": 1,
-        "gpl-3.0": 1,
-    }
+    assert {one: licences.count(one) for one in licences} == {"mit": 76, "apache-2.0": 1, "gpl-3.0": 1}
     assert all(tag in licence_table() for tag in licences)
     for row in rows[CODEPARROT]:
         lines = row["content"].splitlines()
@@ -194,12 +176,8 @@ def test_modules_say_their_licence_and_their_figures(rows: Rows) -> None:
         assert row["line_mean"] == pytest.approx(sum(map(len, lines)) / len(lines)) and 0 < row["alpha_frac"] < 1
 
 
-def test_cards_say_that_they_are_stand_ins_under_the_head_of_the_real_ones(hub: Path, rows: Rows) -> None:
-    heads = {}
-    for name in rows:
-        _, head, text = (hub / "datasets" / name / "README.md").read_text(encoding="utf-8").split("---\n")
-        heads[name] = yaml.safe_load(head)
-        assert f"This is not {name} and holds none of its text." in text and "PSF-2.0" in text
+def test_heads_of_cards_are_those_of_the_real_ones(hub: dict[str, bytes], rows: Rows) -> None:
+    heads = {name: yaml.safe_load(hub[f"{name}/README.md"].decode().split("---\n")[1]) for name in rows}
 
     said = {name: head["license"] for name, head in heads.items() if "license" in head}
     assert said == {FINEWEB: "odc-by", WIKIPEDIA: ["cc-by-sa-3.0", "gfdl"], C4: "odc-by", STARCODER: "other"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from answers import Corpusmill, Typed, refused
-from demo_variants import V1, V2, demo_figures, snapshot_of
+from demo_variants import V1, V2, snapshot_of
 from demo_variants import build as build_healing
 from demo_variants import write_recipe as write_healing_recipe
 from stage_a_build import build, notes_recipe, only, recipe_with, step
@@ -69,7 +69,6 @@ def test_another_valid_fraction_moves_documents_between_the_splits(corpusmill: C
         assert told == [{"documents": len(ids), "examples": ids[:5]} for ids in by_hand]
 
 
-@demo_figures
 def test_a_stricter_rule_keeps_fewer_documents_of_the_same_rows(
     corpusmill: Corpusmill, demo_root: Path, stricter: Path
 ) -> None:
@@ -80,7 +79,7 @@ def test_a_stricter_rule_keeps_fewer_documents_of_the_same_rows(
     assert lines[2:5] == ["different", "recipe", "  rules: ['int_score >= 3'] → ['int_score >= 4']"]
     assert lines[5:7] == ["read from the hub", f"  commit: HuggingFaceFW/fineweb-edu@{snapshot_of(demo_root).name}"]
     assert lines[7] == "  the same files and row groups"
-    assert any(line.split() == ["rows", "read", "1,037", "1,037"] for line in lines)
+    assert any(line.split() == ["rows", "read", "1,050", "1,050"] for line in lines)
     assert any(line.startswith("  0 documents only in B") for line in lines)
     assert lines[-1] == "  0 documents in both, but with another text"
 

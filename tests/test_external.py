@@ -12,7 +12,7 @@ from materialized import NOWHERE, external_look
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from pipeline_assets.definitions import definitions_of
-from pipeline_assets.demo.demo import DATASET
+from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 Seen = dict[str, dict[str, object]]
@@ -109,14 +109,14 @@ def test_a_folder_is_one_node_however_recipes_write_it(notes: Path) -> None:
 def test_where_a_head_moved_its_node_says_so(root: Path) -> None:
     look = looker(root)
     with LoopbackHub(root / "hub") as hub:
-        before, commit = look(hub.endpoint), hub.commits()[DATASET]
+        before, commit = look(hub.endpoint), hub.commits()[EDU_DATASET]
     [name] = [name for name, seen in before.items() if seen.get("commit") == commit]
-    card = root / "hub" / "datasets" / DATASET / "README.md"
+    card = root / "hub" / "datasets" / EDU_DATASET / "README.md"
     card.chmod(0o644)
     card.write_text(card.read_text() + "\nAnother line.\n")
 
     with LoopbackHub(root / "hub") as hub:
-        after, head = look(hub.endpoint), hub.commits()[DATASET]
+        after, head = look(hub.endpoint), hub.commits()[EDU_DATASET]
 
     assert (before[name]["head of main"], before[name]["is at the head"]) == (commit, True)
     assert (after[name]["commit"], after[name]["head of main"], after[name]["is at the head"]) == (commit, head, False)

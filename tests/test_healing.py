@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from answers import Corpusmill, RecipeIn
 from dagster._core.errors import DagsterAssetCheckFailedError
-from demo_variants import demo_figures
 from faulty_hub import Fault, FaultKind, FaultyHub
 from forged import overwrite
 from materialized import Materialized, has_materialized, materialization
@@ -64,13 +63,12 @@ def run(root: Path, hub: FaultyHub) -> Materialized:
     return Materialized(root, hub.endpoint)
 
 
-@demo_figures
 def test_a_materialisation_shows_digest_ledger_size_and_preview(made: Made) -> None:
     event = materialization(made.results["first"], "fineweb_edu_snapshot")
 
     shown = {name: value.value for name, value in event.metadata.items()}
     assert shown["digest"].startswith("sha256:")
-    assert shown["documents"] == shown["dagster/row_count"] == 860
+    assert shown["documents"] == shown["dagster/row_count"] == 882
     assert Path(shown["path"]).name == json.loads(Path(shown["manifest"]).read_text())["name"].removeprefix(
         "fineweb_edu_"
     )
@@ -78,9 +76,9 @@ def test_a_materialisation_shows_digest_ledger_size_and_preview(made: Made) -> N
     assert shown["preview"].count("\n") == 6
     assert shown["built"] is True
     assert shown["mb_per_second"] > 0
-    assert shown["fetched_mb"] == 0.536
+    assert shown["fetched_mb"] == 0.169
     assert min(shown[name] for name in ("peak_disk_mb", "peak_memory_mb", "fetch_seconds", "build_seconds")) > 0
-    assert "\n| bytes_fetched | 535,879 | less what the cache has | 535,879 |\n" in shown["planned"]
+    assert "\n| bytes_fetched | 169,043 | less what the cache has | 169,043 |\n" in shown["planned"]
 
 
 def test_the_data_version_is_the_digest_so_that_an_unchanged_rebuild_marks_nothing_stale(made: Made) -> None:
@@ -263,7 +261,7 @@ def test_the_dataset_names_both_digests_the_budget_and_what_was_reached(demo_roo
     selection = read_manifest(demo_root / "selections" / "healing_text_v1")
     assert selection is not None and members[None] == selection.digest
     assert manifest.identity.tokenizer == {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256}
-    assert manifest.identity.decisions["token_budget"] == 247_000
+    assert manifest.identity.decisions["token_budget"] == 244_500
     assert manifest.identity.decisions["tokens_reached"] == sum(manifest.identity.counts["tokens"].values())
     assert "git_sha" in manifest.provenance
     assert len(json.loads((folder / "manifest.json").read_text())["identity"]["recipe_sha256"]) == 64

@@ -21,9 +21,9 @@ from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.demo import demo
+from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.demo.stage_a import made_stage_a
+from pipeline_assets.demo.recipes import made_stage_a
 from pipeline_assets.systems.registry import KINDS
 
 Row = dict[str, Any]
@@ -120,8 +120,8 @@ def orders(sources: Mapping[str, Sequence[Path]]) -> Iterator[list[Path]]:
 def demo_corpora(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Corpora:
     """Every corpus of Documents that the demo makes."""
     root = tmp_path_factory.mktemp("demo_stage_a")
-    demo.write_stage_a_inputs(root)
-    with LoopbackHub(root / demo.HUB_FOLDER) as hub:
+    write_inputs(root, "stage_a")
+    with LoopbackHub(root / HUB_FOLDER) as hub:
         recipe = made_stage_a(root, hub.commits())
         built = build(recipe, root, HubFiles(root / CACHE_FOLDER, endpoint=hub.endpoint))
     [snapshot] = (demo_root / "corpora").glob("*/[!.]*")

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from parallel_build import write_set
 
-from pipeline_assets.demo.demo import PAIRS_DATASET, write_pairs
+from pipeline_assets.demo.corpora import PAIRS_DATASET, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.registry import PROJECT_RECIPES
 
@@ -39,7 +39,7 @@ def test_both_write_the_recipe_that_they_run(out: Path, corpusmill: Corpusmill) 
 
 
 def test_without_options_it_is_wmt14(tmp_path: Path, corpusmill: Corpusmill) -> None:
-    write_pairs(tmp_path / "hub")
+    write_inputs(tmp_path, "parallel_text")
     with LoopbackHub(tmp_path / "hub") as hub:
         done = corpusmill("parallel", "sample", "--data", tmp_path, env=hub.variables())
 

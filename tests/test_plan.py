@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from answers import Corpusmill
-from demo_variants import demo_figures
 from faulty_hub import FaultyHub
 
 from pipeline_assets.commands.plan import _plan_lines
@@ -15,7 +14,7 @@ from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.trust.figures import Planned, Size, TrackRecord
 from pipeline_assets.corpus.trust.plan import ArtifactPlan, RecipePlan
-from pipeline_assets.demo.demo import DATASET
+from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT
 from pipeline_assets.systems.stage_a import PACKED
 
@@ -29,7 +28,6 @@ def fresh(demo_root: Path, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-@demo_figures
 def test_it_tells_what_will_be_fetched_and_what_is_not_known(
     corpusmill: Corpusmill, fresh: Path, hub: FaultyHub
 ) -> None:
@@ -37,7 +35,7 @@ def test_it_tells_what_will_be_fetched_and_what_is_not_known(
 
     lines = [line.strip() for line in result.stdout.splitlines()]
     sent = sum(request.bytes_sent for request in hub.requests)
-    files = list((hub.folder / "datasets" / DATASET / "data").rglob("*.parquet"))
+    files = list((hub.folder / "datasets" / EDU_DATASET / "data").rglob("*.parquet"))
     rest = sum(path.stat().st_size - 65_536 for path in files)
     assert (result.returncode, result.stderr) == (0, "")
     assert lines[0] == f"healing_text_v1  {fresh}/recipes/healing_text_v1.yaml"
@@ -46,15 +44,15 @@ def test_it_tells_what_will_be_fetched_and_what_is_not_known(
     assert [line.split()[:2] for line in lines if line.startswith("missing")] == [
         ["missing", line] for line in folders(fresh)
     ]
-    assert "reads 8 of 8 files, 28 row groups, 1,037 rows" in lines
+    assert "reads 8 of 8 files, 21 row groups, 1,050 rows" in lines
     told = " ".join(lines)
     assert (
-        "535,879 bytes to fetch (less what the cache has); "
-        "881.2 kB of files, 1,037 rows read (the listing and footers); "
-        "0.5 s to fetch it (8 Mbit/s, as stated) healing/healing_text_manifest: 1 missing"
+        "169,043 bytes to fetch (less what the cache has); "
+        "523.4 kB of files, 1,050 rows read (the listing and footers); "
+        "0.2 s to fetch it (8 Mbit/s, as stated) healing/healing_text_manifest: 1 missing"
     ) in told
     assert "in all, with 2 workers" in lines
-    assert "to fetch: 535,879 bytes; 0.5 s: 8 Mbit/s, as stated" in lines
+    assert "to fetch: 169,043 bytes; 0.2 s: 8 Mbit/s, as stated" in lines
     assert told.count("unknown") == 1
     assert told.endswith(
         "unknown before a first build here with 2 workers: time to build, memory and disk of "
@@ -88,10 +86,9 @@ def test_as_json_every_figure_has_a_basis(corpusmill: Corpusmill, fresh: Path, d
     assert (report["build_seconds"], report["cpu_seconds"], report["warnings"]) == (None, None, [])
 
 
-@demo_figures
 def test_a_corpus_too_small_for_its_budget_is_a_no(corpusmill: Corpusmill, fresh: Path, hub: FaultyHub) -> None:
     path = fresh / "recipes" / "healing_text_v1.yaml"
-    path.write_text(path.read_text().replace("token_budget: 247000", "token_budget: 999000000"))
+    path.write_text(path.read_text().replace("token_budget: 244500", "token_budget: 999000000"))
 
     result = corpusmill("plan", "healing_text_v1", "--data", fresh, env={"HF_ENDPOINT": hub.endpoint})
 
@@ -99,18 +96,17 @@ def test_a_corpus_too_small_for_its_budget_is_a_no(corpusmill: Corpusmill, fresh
     assert result.returncode == 1
     assert [line.split(":")[0] for line in warnings] == ["WARNING train", "WARNING valid"]
     assert warnings[0].endswith(
-        "of 899,100,000 tokens; the dataset has only 2,587,240 text_bytes or so in all: lower `megatron.token_budget`"
+        "of 899,100,000 tokens; the dataset has only 3,173,920 text_bytes or so in all: lower `megatron.token_budget`"
     )
 
 
-@demo_figures
 def test_planned_stands_beside_real(corpusmill: Corpusmill, demo_root: Path) -> None:
     result = corpusmill("plan", "healing_text_v1", "--data", demo_root, env=NOWHERE)
 
     lines = [line.strip() for line in result.stdout.splitlines()]
     assert (result.returncode, result.stderr) == (0, "")
     assert sum(line.startswith("current  ") for line in lines) == 5
-    exact = "535,879 bytes to fetch (as planned), 881.2 kB of files (as planned), 1,037 rows read (as planned)"
+    exact = "169,043 bytes to fetch (as planned), 523.4 kB of files (as planned), 1,050 rows read (as planned)"
     assert exact in lines
     assert any("tokens (planned +" in line for line in lines)
     assert "in all" not in result.stdout
@@ -155,7 +151,7 @@ def test_a_hub_that_is_down_says_how_to_go_on(corpusmill: Corpusmill, fresh: Pat
     result = corpusmill("plan", "healing_text_v1", "--data", fresh, env=NOWHERE)
 
     assert result.returncode == 1
-    assert f"{DATASET} can't be reached" in result.stderr.splitlines()[0]
+    assert f"{EDU_DATASET} can't be reached" in result.stderr.splitlines()[0]
     assert result.stderr.splitlines()[1] == f"to go on: corpusmill plan healing_text_v1 --data {fresh}"
 
 

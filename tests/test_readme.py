@@ -185,4 +185,4 @@ def test_python_of_the_readme_reads_a_split(demo_root: Path) -> None:
         check=False,
     )
 
-    assert result.stdout.strip() == "549", result.stderr
+    assert result.stdout.strip() == "572", result.stderr

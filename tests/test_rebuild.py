@@ -82,7 +82,7 @@ def test_another_token_is_shown_with_what_was_other_then_and_diff_goes_on(corpus
     assert lines[0] == f"DIFFERENT   {train}"
     assert lines[1] == f"sealed   {digest_of(train)}"
     assert lines[3:5] == [
-        "tokens.bin: other content; 1 of 549 sequences differ",
+        "tokens.bin: other content; 1 of 572 sequences differ",
         f"sequence 0: token 3: {before} »7« {after} … → {before} »{then}« {after} …",
     ]
     assert f"gigatoken: 0.1 → {libraries['gigatoken']}" in lines

@@ -15,7 +15,7 @@ from stage2_build import write_datasets
 from stage_a_commands.conftest import CARD, write_dataset
 from stage_a_sources import write_notes, write_site, write_wikipedia
 
-from pipeline_assets.demo.demo import write_pairs
+from pipeline_assets.demo.corpora import write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 PAGE = (DOCS / "seeds.md").read_text(encoding="utf-8")
@@ -64,7 +64,7 @@ SEEDS: dict[str, tuple[Callable[[Path], object], Callable[[Path, LoopbackHub], N
     "Seed 002: stage A": (_write_stage_a, _stage_a),
     "Healing": (write_pages, _healing),
     "Seed 004: Nemotron": (write_nemotron, _nothing),
-    "Parallel text": (write_pairs, _nothing),
+    "Parallel text": (lambda hub: write_inputs(hub.parent, "parallel_text"), _nothing),
 }
 SLOW = ("Seed 001: stage-2 mixture", "Seed 004: Nemotron")
 

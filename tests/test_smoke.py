@@ -21,7 +21,7 @@ from pipeline_assets.corpus.formats.memmap import Segment, open_packed
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 
-SOURCES = {"python_help", "wikipedia_en", "coffee.stackexchange.com", "notes", "papers"}
+SOURCES = {"handbook", "wikipedia_en", "coffee.stackexchange.com", "notes", "papers"}
 ASKED = (
     "dedup/deduped.jsonl.zst",
     "dedup/decisions.jsonl.zst",
@@ -119,7 +119,7 @@ def test_every_source_loses_rows_for_a_reason(out: Path) -> None:
     for ledger in report["ledgers"]:
         reasons[ledger["source"]].update(ledger["dropped"])
         reasons[ledger["source"]].update(ledger["rejected"])
-    assert set(reasons["python_help"]) == {"int_score >= 3", "few_words", "duplicate_doc_id"}
+    assert set(reasons["handbook"]) == {"int_score >= 3", "few_words", "duplicate_doc_id"}
     assert reasons["wikipedia_en"] == {"title_only": 4, "few_characters": 4}
     assert reasons["coffee.stackexchange.com"] == {"low_question_score": 24, "no_question": 2}
     assert reasons["notes"] == {"not_json": 1, "empty_text": 1, "refused_licence": 2}
@@ -171,7 +171,7 @@ def words_at(out: Path, source: str, row: dict[str, Any]) -> list[str]:
     """The words of a source row, read without this project's readers."""
     number = row["row"]
     match source:
-        case "python_help":
+        case "handbook":
             path = out / "hub" / "datasets" / row["dataset"] / row["path"]
             text = pq.read_table(path)["text"][number].as_py()
         case "papers":
@@ -179,6 +179,8 @@ def words_at(out: Path, source: str, row: dict[str, Any]) -> list[str]:
         case "wikipedia_en":
             page = bz2.decompress((out / "sources/wikipedia/AA" / Path(row["path"]).name).read_bytes())[number:]
             text = page.decode().split("\n", 1)[1]
+        case "notes" if row["path"].endswith(".txt"):
+            text = (out / "sources/notes/texts" / Path(row["path"]).name).read_text()
         case "notes":
             line = (out / "sources/notes/notes.jsonl").read_bytes()[number:].split(b"\n", 1)[0]
             text = json.loads(line)["text"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from answers import Corpusmill
-from demo_variants import V1, demo_figures, snapshot_of, write_recipe
+from demo_variants import V1, snapshot_of, write_recipe
 
 from pipeline_assets.corpus.spine.lock import locked
 from pipeline_assets.demo.loopback_hub import LoopbackHub
@@ -24,7 +24,6 @@ def everything_in(root: Path) -> dict[str, tuple[int, int, int]]:
     }
 
 
-@demo_figures
 def test_a_root_where_all_is_current_is_a_yes(corpusmill: Corpusmill, demo_root: Path) -> None:
     result = corpusmill("status", "--data", demo_root)
 
@@ -32,11 +31,11 @@ def test_a_root_where_all_is_current_is_a_yes(corpusmill: Corpusmill, demo_root:
     assert (result.returncode, result.stderr) == (0, "")
     assert lines[0] == f"healing_text_v1  {demo_root}/recipes/healing_text_v1.yaml"
     assert [line.split()[:4] for line in lines[1:]] == [
-        ["current", f"corpora/fineweb_edu/{snapshot_of(demo_root).name}", "860", "documents"],
-        ["current", "selections/healing_text_v1", "860", "documents"],
-        ["current", "megatron/healing_text_v1/train", "549", "documents"],
-        ["current", "megatron/healing_text_v1/valid", "52", "documents"],
-        ["current", "megatron/healing_text_v1", "601", "documents"],
+        ["current", f"corpora/fineweb_edu/{snapshot_of(demo_root).name}", "882", "documents"],
+        ["current", "selections/healing_text_v1", "882", "documents"],
+        ["current", "megatron/healing_text_v1/train", "572", "documents"],
+        ["current", "megatron/healing_text_v1/valid", "65", "documents"],
+        ["current", "megatron/healing_text_v1", "637", "documents"],
     ]
     assert len({line.index(" documents") for line in lines[1:]}) == 1
 

@@ -46,7 +46,7 @@ def test_a_token_is_traced_to_a_row_and_the_row_back_to_the_token(
     text = source["text"][there["source"]["row"]].as_py().encode()
     own = bytes.fromhex(there["token"]["hex"])
     assert (there["doc_id"], there["shard"], there["shard_row"]) == (row["doc_id"], row["source_shard"], row["row"])
-    assert there["license_tag"] == "psf-2.0"
+    assert there["license_tag"] == "cc0-1.0"
     assert there["token"]["position"] == position
     assert own and text[there["token"]["byte_offset"] :].startswith(own)
     [fate] = json.loads(back.stdout)["snapshots"]
@@ -65,7 +65,7 @@ def test_the_answer_reads_well(corpusmill: Corpusmill, train: Path, commit: str)
     assert lines[1] == f"sequence  0: {last + 1:,} tokens, 0 to {last:,} of tokens.bin"
     assert [line.split()[0] for line in lines[2:5]] == ["document", "shard", "source"]
     assert lines[4].startswith(f"source    HuggingFaceFW/fineweb-edu@{commit}:data/")
-    assert lines[6] == "licence   psf-2.0 (recipe)"
+    assert lines[6] == "licence   cc0-1.0 (recipe)"
     assert lines[7].endswith("»<|endoftext|>«")
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from answers import Corpusmill, Typed, refused
-from demo_variants import demo_figures
 from forged import flip
 from stage_a_build import build, notes_recipe, step
 from stage_a_sources import write_notes
@@ -62,7 +61,6 @@ def stopped(number: signal.Signals, note: int, cache: Path, *words: object) -> T
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
 
-@demo_figures
 def test_the_chain_is_walked_down_to_the_hub(corpusmill: Corpusmill, demo_root: Path) -> None:
     result = corpusmill("verify", demo_root / SET, "--upstream")
 
@@ -134,7 +132,6 @@ def test_where_only_upstream_is_missing_nothing_is_called_damaged(corpusmill: Co
     assert lines[-2].endswith("; 1 upstream artifacts are missing, and what they were made from")
 
 
-@demo_figures
 def test_a_sample_says_how_much_it_is_and_proves_documents(corpusmill: Corpusmill, demo_root: Path) -> None:
     result = corpusmill("verify", demo_root / TRAIN, "--upstream", "--sample", "20%")
     again = corpusmill("verify", demo_root / TRAIN, "--upstream", "--sample", "0.2")
@@ -145,7 +142,7 @@ def test_a_sample_says_how_much_it_is_and_proves_documents(corpusmill: Corpusmil
     assert again.stdout == result.stdout != other.stdout
     assert any(
         line.startswith("documents of healing_text_v1/train: ")
-        and " of 549 (" in line
+        and " of 572 (" in line
         and line.endswith(" %) encoded again, from 3 of 5 shards: as they should be")
         for line in lines
     )
@@ -193,7 +190,6 @@ def test_the_report_is_what_json_prints(corpusmill: Corpusmill, demo_root: Path,
     assert {"corpusmill", "host", "platform", "python", "libraries", "git_sha"} == set(printed["program"])
 
 
-@demo_figures
 @pytest.mark.parametrize("files", [1, 7, 18])
 def test_killed_in_the_middle_the_same_command_goes_on_and_the_next_one_reads_everything(
     corpusmill: Corpusmill, demo_root: Path, cache: Path, files: int
@@ -214,7 +210,6 @@ def test_killed_in_the_middle_the_same_command_goes_on_and_the_next_one_reads_ev
     assert list((cache / "corpusmill" / "verify").iterdir()) == []
 
 
-@demo_figures
 def test_killed_among_the_documents_the_same_command_goes_on(
     corpusmill: Corpusmill, demo_root: Path, cache: Path
 ) -> None:
@@ -225,7 +220,7 @@ def test_killed_among_the_documents_the_same_command_goes_on(
 
     assert result.returncode == 0
     [line] = [line for line in result.stdout.splitlines() if line.startswith("of this, ")]
-    assert " bytes (29 whole files) and 217 documents were read before an interruption, the first " in line
+    assert " bytes (29 whole files) and 242 documents were read before an interruption, the first " in line
     assert line.endswith(" s ago; --fresh reads all again")
 
 

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.readers.columns import another_column
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, THE_RECIPE, InputError, RetryableError, UsageError, bare, key
 from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
-from pipeline_assets.demo import demo
+from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 NOBODY = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
@@ -189,14 +189,14 @@ def test_a_tokenizer_of_another_hash_is_a_no(corpusmill: Corpusmill) -> None:
         (
             {"snapshot.revision": "0" * 40},
             2,
-            f"{demo.DATASET} on {{hub}}: it has no revision {'0' * 40}; "
-            f"run `corpusmill pin {demo.DATASET}` for its head, with --recipe NAME to move the pin of a recipe",
+            f"{EDU_DATASET} on {{hub}}: it has no revision {'0' * 40}; "
+            f"run `corpusmill pin {EDU_DATASET}` for its head, with --recipe NAME to move the pin of a recipe",
         ),
         (
             {},
             1,
-            f"{demo.DATASET} on {{hub}}: the dataset is gated; "
-            f"accept its terms on {{hub}}/datasets/{demo.DATASET}, then set HF_TOKEN to your token",
+            f"{EDU_DATASET} on {{hub}}: the dataset is gated; "
+            f"accept its terms on {{hub}}/datasets/{EDU_DATASET}, then set HF_TOKEN to your token",
         ),
     ],
     ids=["no dataset", "no commit", "gated"],
@@ -212,7 +212,7 @@ def test_what_a_hub_does_not_give_is_told_and_how_to_go_on_where_one_can(
 ) -> None:
     shutil.copytree(demo_root / "hub", tmp_path / "hub")
     if not change:
-        (tmp_path / "hub" / "datasets" / demo.DATASET / ".gated").touch()
+        (tmp_path / "hub" / "datasets" / EDU_DATASET / ".gated").touch()
 
     with LoopbackHub(tmp_path / "hub") as hub:
         result = corpusmill("run", recipe_in(change), "--data", tmp_path / "data", env={"HF_ENDPOINT": hub.endpoint})
@@ -222,7 +222,7 @@ def test_what_a_hub_does_not_give_is_told_and_how_to_go_on_where_one_can(
 
 
 def test_two_runs_at_once(corpusmill: Corpusmill, recipe_in: RecipeIn, hub: LoopbackHub, tmp_path: Path) -> None:
-    target = tmp_path / "data" / "corpora" / "fineweb_edu" / hub.commits()[demo.DATASET]
+    target = tmp_path / "data" / "corpora" / "fineweb_edu" / hub.commits()[EDU_DATASET]
 
     with locked(target):
         result = corpusmill("run", recipe_in(), "--data", tmp_path / "data", env={"HF_ENDPOINT": hub.endpoint})

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.demo.library import write_fineweb_edu
+from pipeline_assets.demo.corpora import write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.healing import HealingRecipe
 
@@ -80,8 +80,8 @@ def test_both_programs_write_the_same_documents_and_the_same_tokens(
 ) -> None:
     # The recipe that ships, but for what must be smaller here: several shards, a limit inside a row group, a budget
     # that train exceeds.
+    write_inputs(hub.folder.parent, "healing")
     dataset = hub.folder / "datasets" / DATASET
-    write_fineweb_edu(dataset)
     shipped = HealingRecipe.read(Path(__file__).parents[2] / "manifests" / "recipes" / "healing_text_v1.yaml")
     values = json.loads(shipped.model_dump_json())
     values["snapshot"] |= {"revision": hub.commits()[DATASET], "amount": {"documents": SOURCE_ROWS}}

@@ -22,9 +22,9 @@ from pipeline_assets.corpus.rows.source_row import SourceRow, record_of
 from pipeline_assets.corpus.rows.trace import open_rows, trace_row
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.lineage import Lineage
+from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_http import Answer, Ask, Origin
 from pipeline_assets.demo.loopback_writes import OBJECTS
-from pipeline_assets.demo.nemotron import write_datasets
 
 pytestmark = pytest.mark.slow
 
@@ -53,8 +53,9 @@ class KillingHub(FaultyHub):
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillingHub]:
-    folder = tmp_path_factory.mktemp("hub")
-    write_datasets(folder)
+    root = tmp_path_factory.mktemp("root")
+    write_inputs(root, "nemotron")
+    folder = root / HUB_FOLDER
     (folder / "datasets" / "me").mkdir()
     with KillingHub(folder, writable=True) as hub:
         yield hub
@@ -221,7 +222,7 @@ def test_heads_are_looked_up_once(hub: KillingHub, env: dict[str, str], corpusmi
 
 
 def test_reports_cover_the_datasets_that_worked(env: dict[str, str], corpusmill: Corpusmill, tmp_path: Path) -> None:
-    write_datasets(tmp_path / "hub")
+    write_inputs(tmp_path, "nemotron")
     (tmp_path / "hub/datasets/nvidia/Nemotron-Science-v1/.gated").touch()
     words = ("nemotron", "run-all", "--max_records", "2", "--out_dir", tmp_path / "out")
     with FaultyHub(tmp_path / "hub") as served:

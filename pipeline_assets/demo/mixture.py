@@ -1,0 +1,54 @@
+"""Stage 2's smoke run: the shipped mixture over seven made datasets, small, up to verified token shards."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline_assets.commands.terminal import Workers, aligned, counted, log_to_stderr, tell
+from pipeline_assets.corpus.recipes.drive import run_targets
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
+from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.demo.recipes import made_mixture
+from pipeline_assets.demo.stage_a import closing_lines
+from pipeline_assets.systems.stage2_mixture import Stage2Recipe
+
+
+def smoke(
+    out_dir: Annotated[Path, typer.Option("--out-dir", help="Data root of what is made.")] = Path("out_stage2"),
+    workers: Workers = 0,
+) -> None:
+    """Example: corpusmill stage2 smoke --out-dir out_stage2"""
+    run = Run.of(out_dir, os.environ, workers=workers, replace=True)
+    log_to_stderr()
+    write_inputs(out_dir, "stage2")
+    with LoopbackHub(out_dir / HUB_FOLDER) as hub:
+        os.environ.update(hub.variables())
+        recipe = made_mixture(out_dir, hub.commits())
+        built = sum(not outcome.was_current for outcome in run_targets(recipe, run))
+    done = f"{counted(built, 'artifact')} built" if built else "all was there, nothing built"
+    shards, name = out_dir / recipe.target("stage2/token_shards", "refinedweb").folder, recipe.name
+    look: list[tuple[object, ...]] = [("stage2", verb, name, "--data", out_dir) for verb in ("verify", "train-config")]
+    look += [("trace", shards, "--token", 0), ("peek", shards, "--row", 0), ("ui", "--data", out_dir)]
+    tell([*mixture_lines(recipe, out_dir), *closing_lines(done, look)])
+
+
+def mixture_lines(recipe: Stage2Recipe, root: Path) -> Iterator[str]:
+    """Yield what became of the documents of each source, its shards, and the tokenizer."""
+    assert recipe.shards is not None
+    table: list[tuple[str, ...]] = [("source", "rows", "documents", "filtered", "tokens", "sequences")]
+    for name in recipe.shards.sources:
+        raw, left, shards = (
+            open_artifact(root / recipe.target(f"stage2/{kind}", name).folder).manifest.identity
+            for kind in ("raw_corpus", "filtered", "token_shards")
+        )
+        of_shards = (shards.counts["tokens"], shards.counts["sequences"])
+        numbers = (raw.ledger.rows_in, raw.ledger.out, left.ledger.out, *of_shards)
+        table.append((name, *(f"{number:,}" for number in numbers)))
+    trained = open_artifact(root / recipe.target("stage2/tokenizer").folder).manifest.identity.decisions
+    yield from aligned(table, numbers={1, 2, 3, 4, 5})
+    yield f"tokenizer {trained['model']}, sha256 {trained['sha256'][:16]}"
