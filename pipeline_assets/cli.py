@@ -1,24 +1,26 @@
 """`corpusmill`: the commands. Results on stdout, progress on stderr; exit 0 yes, 1 no, 2 wrong use.
 
 Each is a function of its name, in a module that is imported when the command, or its help, is asked for: what others
-need, the hub's client or Dagster, costs it nothing. What is typed is put in order before the parser sees it: short
-names, settings that go with every command, values without their option.
+need, the hub's client or Dagster, costs it nothing.
 """
 
 import functools
 import gc
 import importlib
+import inspect
 import io
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
+from pipeline_assets.commands.settings import PANEL, Settings, apply, parameters_of
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 
 if TYPE_CHECKING:
@@ -122,19 +124,15 @@ COMMANDS = {
         "nemotron publish": "Make a sealed folder a dataset of a hub, or bring it up to date; needs HF_TOKEN.",
     },
 }
-# Settings of a run that every command takes, before its name or after it: it is the variable of the same setting.
-_SETTINGS = {
-    "--workers": "CORPUSMILL_WORKERS",
-    "--cpu-threads": "CORPUSMILL_WORKERS",
-    "--faiss-gpu": "CORPUSMILL_FAISS_GPU",
-    "--log-every": "CORPUSMILL_LOG_EVERY",
-    "--verbose": "CORPUSMILL_VERBOSE",
-    "--launcher": "CORPUSMILL_LAUNCHER",
-    "--cost-limit": "CORPUSMILL_MODAL_COST_LIMIT",
-    "--split-cost-limit": "CORPUSMILL_MODAL_SPLIT_COST_LIMIT",
-}
-_NO_NUMBERS = ("--launcher", "--cost-limit", "--split-cost-limit")
-_OTHER_NAMES = {"--similarity": "--threshold"}
+
+
+class Program(TyperGroup):
+    """The commands, each also by its own name without its group's."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        commands = [words for helps in COMMANDS.values() for words in helps]
+        return super().resolve_command(ctx, in_full(args, _GROUPS, commands))
+
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -143,7 +141,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="LLM training data whose every token traces to a row at a hub commit.",
     epilog="Example: corpusmill run healing_text_v1 --workers 2",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda name: name.replace("_", "-"),  # `--out_dir` is `--out-dir`
+    },
+    cls=Program,
 )
 
 
@@ -161,12 +163,19 @@ def command(group: typer.Typer, name: str, help: str, load: Callable[[], Callabl
 
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             parameters = self.get_params(ctx)
-            own = {option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
-            several = [one for one in parameters if getattr(one, "multiple", False)]
-            args = without_settings(args, own)
+            several = {option for one in parameters if getattr(one, "multiple", False) for option in one.opts}
             if all(parameter.param_type_name == "option" for parameter in parameters):
-                args = each_with_its_option(args, {option for one in several for option in one.opts})
+                args = each_with_its_option(args, several)
             return super().parse_args(ctx, args)
+
+        def format_options(self, ctx: Any, formatter: Any) -> None:
+            shown = self.params
+            also = [one.opts[0] for one in shown if getattr(one, "rich_help_panel", None) == PANEL]
+            self.params = [one for one in shown if getattr(one, "rich_help_panel", None) != PANEL]
+            super().format_options(ctx, formatter)
+            self.params = shown
+            with formatter.section(PANEL):
+                formatter.write_text(f"{', '.join(also)}: see corpusmill --help")
 
     group.command(name, cls=Lazy, help=help, short_help=None if group is app else help)(lambda: None)
 
@@ -198,13 +207,23 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def options(
+@dataclass(frozen=True)
+class _Leading(Settings):
+    """Options before the command."""
+
+    data: Annotated[str | None, typer.Option(metavar="FOLDER", help="Data root of the command.")] = None
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
+    ] = False
+
+
+def _options(**given: Any) -> None:
     """LLM training data whose every token traces to a row at a hub commit."""
+    apply({name: value for name, value in given.items() if name != "version"})
+
+
+_options.__signature__ = inspect.Signature([*parameters_of(_Leading)])  # type: ignore[attr-defined]
+app.callback()(_options)
 
 
 def main() -> None:
@@ -219,9 +238,7 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         _refuse_other_encodings()
-        commands = [words for helps in COMMANDS.values() for words in helps]
-        typed = in_full(without_settings(sys.argv[1:], leading=True), _GROUPS, commands)
-        status = app(typed, prog_name="corpusmill", standalone_mode=False)
+        status = app(prog_name="corpusmill", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
         sys.exit(status)
@@ -270,7 +287,7 @@ def _refused(error: TyperException) -> UsageError:
     ):
         complaint = cause.errors(include_url=False)[0]
         source = context.get_parameter_source(error.param.name) if context is not None else None
-        where = error.param.envvar if getattr(source, "name", "") == "ENVIRONMENT" else error.param.opts[-1]
+        where = error.param.envvar if getattr(source, "name", "") == "ENVIRONMENT" else error.param.opts[0]
         return UsageError(f"it is {complaint['input']!r}", where, _wanted(complaint))
     what = error.format_message().rstrip(".")
     where = command.partition(" ")[2] or "command line"
@@ -291,49 +308,12 @@ def _wanted(complaint: "ErrorDetails") -> str:
 
 
 def _fail(error: InputError) -> None:
-    lines = [f"corpusmill: {one}" for one in (error, *error.others)]
     from pipeline_assets.commands.terminal import tell
+
+    lines = [(("corpusmill", "red"), f": {one}") for one in (error, *error.others)]
 
     tell([*lines, *getattr(error, "__notes__", [])], err=True)
     sys.exit(2 if isinstance(error, UsageError) else 1)
-
-
-def without_settings(words: Iterable[str], own: Collection[str] = (), leading: bool = False) -> list[str]:
-    """The words but for settings, which become variables, and options by the names that the command knows, also where
-    they are typed with underscores, `--out_dir`.
-
-    Args:
-        own: options that the command has itself: they stay.
-        leading: whether only those are meant that stand before everything else, a data root among them.
-    Raises:
-        UsageError: a setting that is no number.
-    """
-    rest: list[str] = []
-    waiting = iter(words)
-    for word in waiting:
-        name, separator, value = word.partition("=")
-        hyphenated = name.replace("_", "-")
-        if name.startswith("--") and name not in own and hyphenated in {*own, *_SETTINGS, *_OTHER_NAMES}:
-            name, word = hyphenated, hyphenated + separator + value
-        if name not in own and _OTHER_NAMES.get(name) in own:
-            name = _OTHER_NAMES[name]
-            word = name + separator + value
-        if word == "--" or (leading and rest):
-            return [*rest, word, *waiting]
-        if leading and name == "--data":
-            os.environ["CORPUSMILL_DATA"] = value if separator else next(waiting, "")
-        elif name in own or name not in _SETTINGS:
-            rest.append(word)
-        elif name == "--verbose":
-            os.environ[_SETTINGS[name]] = "1"
-        else:
-            value = value if separator else next(waiting, "")
-            if not value or value.startswith("--"):
-                raise UsageError("it has no value", name, f"write {name} and what it is to be")
-            if name not in _NO_NUMBERS and not value.isdecimal():
-                raise UsageError(f"it is {value!r}", name, "give a whole number")
-            os.environ[_SETTINGS[name]] = value
-    return rest
 
 
 def in_full(words: list[str], groups: Collection[str], commands: Collection[str]) -> list[str]:

@@ -1,11 +1,13 @@
 """What a terminal gets beside the words: colours, and tables that fit it."""
 
 import io
+import logging
 import sys
 
 import pytest
 
-from pipeline_assets.commands.terminal import aligned, painted, tell
+from pipeline_assets.commands.terminal import aligned, log_to_stderr, tell
+from pipeline_assets.corpus.spine.usage import Progress, end_bars
 
 
 class Terminal(io.StringIO):
@@ -41,9 +43,45 @@ def test_without_a_terminal_there_is_no_colour(capsys: pytest.CaptureFixture[str
 
 
 def test_who_wants_no_colour_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = terminal(monkeypatch)
     monkeypatch.setenv("NO_COLOR", "1")
 
-    assert painted("built    data/notes") == "built    data/notes"
+    tell(["built    data/notes"])
+
+    assert shown.getvalue() == "built    data/notes\n"
+
+
+def test_a_command_to_paste_is_not_red_as_an_error_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = terminal(monkeypatch)
+
+    tell(["  corpusmill nemotron publish OWNER/NAME out", "to go on: corpusmill run notes"])
+
+    assert "\x1b" not in shown.getvalue()
+
+
+def test_a_long_line_is_left_to_the_terminal_to_wrap_and_markup_in_it_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", "40")
+
+    tell([f"stale  [red]{'a long name ' * 9}:smile: https://example.org 12[/]"])
+
+    assert shown.getvalue() == f"\x1b[33mstale\x1b[0m  [red]{'a long name ' * 9}:smile: https://example.org 12[/]\n"
+
+
+def test_a_log_line_goes_above_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    logger = logging.getLogger("corpusmill")
+    monkeypatch.setattr(logger, "handlers", [])
+    monkeypatch.setattr(logger, "propagate", True)
+    log_to_stderr()
+    Progress("fetch", 2, "files", every_s=0).add(1)
+
+    logger.info("rate limited")
+    end_bars()
+
+    logged, bar = shown.getvalue().split("rate limited")
+    assert "fetch" in logged and "fetch" in bar and logged.rstrip("0123456789: ").endswith("\x1b[2K")
 
 
 def test_a_table_fits_the_window(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Lines as people type them: without the group, with patterns that the shell has read, settings before or after."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -8,12 +9,11 @@ from pathlib import Path
 
 import pytest
 from answers import Corpusmill, Typed, refused
-from refusals import refusal
 from stage_a_sources import DATASET, write_hub
 
-from pipeline_assets.cli import _GROUPS, COMMANDS, each_with_its_option, in_full, without_settings
+from pipeline_assets.cli import _GROUPS, COMMANDS, app, each_with_its_option, in_full
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.usage import Stopwatch
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 PROJECT = Path(__file__).parents[1]
@@ -119,33 +119,36 @@ def test_what_a_shell_made_of_a_pattern_is_given_value_by_value(typed: str, told
     assert each_with_its_option(typed.split(), {"--input"}) == told.split()
 
 
-def test_settings_become_variables_wherever_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "--cpu-threads 16 --faiss-gpu 1 --verbose --log-every 300 --data D --cost-limit 2.5 dedup explain",
+        "--data=D dedup explain --workers=16 --faiss_gpu 1 --verbose --log_every 300 --cost-limit=2.5",
+        "--workers 2 --verbose --data D dedup explain --cpu-threads 16 --faiss-gpu 1 --log-every 300 --cost-limit 2.5",
+    ],
+    ids=["before", "after", "both"],
+)
+def test_settings_become_variables_wherever_they_stand(monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
+    monkeypatch.setattr(Stopwatch, "command", None)
     monkeypatch.setattr(os, "environ", {})
-    assert without_settings(["--cpu-threads", "16", "--verbose", "verify", "--workers", "2"], leading=True) == [
-        "verify",
-        "--workers",
-        "2",
-    ]
-    assert os.environ == {"CORPUSMILL_WORKERS": "16", "CORPUSMILL_VERBOSE": "1"}
-    assert without_settings(["a", "--log-every=300", "--workers", "2", "--", "--verbose"], {"--workers"}) == [
-        "a",
-        "--workers",
-        "2",
-        "--",
-        "--verbose",
-    ]
-    assert os.environ["CORPUSMILL_LOG_EVERY"] == "300"
+
+    assert app(typed.split(), standalone_mode=False) == 0
+
+    assert os.environ == {
+        "CORPUSMILL_WORKERS": "16",
+        "CORPUSMILL_FAISS_GPU": "1",
+        "CORPUSMILL_VERBOSE": "1",
+        "CORPUSMILL_LOG_EVERY": "300",
+        "CORPUSMILL_DATA": "D",
+        "CORPUSMILL_MODAL_COST_LIMIT": "2.5",
+    }
 
 
-@pytest.mark.parametrize("place", ["before", "after"])
-def test_a_wrong_setting_is_one_line_on_any_command(place: str, corpusmill: Corpusmill, demo_root: Path) -> None:
-    words, setting = ["run", "healing_text_v1", "--data", str(demo_root)], ["--log-every", "often"]
+def test_of_a_setting_that_a_command_has_itself_there_is_one_option(corpusmill: Corpusmill) -> None:
+    answers = {name: corpusmill(*name.split(), "--help").stdout for name in ("verify", "dedup explain")}
 
-    result = corpusmill(*(setting + words if place == "before" else words + setting))
-
-    assert refused(result) == "--log-every: it is 'often'; give a whole number"
+    assert [text.count("--workers") for text in answers.values()] == [1, 1]
+    assert "  --workers, --log-every, --verbose," in answers["dedup explain"].partition("Also:")[2]
 
 
 def test_a_data_root_may_stand_before_the_command(corpusmill: Corpusmill, demo_root: Path) -> None:
@@ -173,10 +176,3 @@ def test_help_is_h_too_and_pack_without_input_says_so(corpusmill: Corpusmill, tm
     assert refused(corpusmill("pack", "--manifest", tmp_path / "m.yaml", "--out-dir", tmp_path / "p")).startswith(
         f"{tmp_path / 'm.yaml'}: nothing to pack is given; give --input"
     )
-
-
-@pytest.mark.parametrize("words", [["run", "mine", "--cost-limit"], ["run", "--cost-limit", "--launcher", "modal"]])
-def test_a_setting_without_its_value_is_refused_and_not_taken_for_none(words: list[str]) -> None:
-    line = refusal(lambda: without_settings(words), UsageError)
-
-    assert line == "--cost-limit: it has no value; write --cost-limit and what it is to be"

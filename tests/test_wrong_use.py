@@ -100,13 +100,17 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
             "run: no such option: --wrokers (Possible options: --workers); see corpusmill run --help",
         ),
         ("run x --workers -1", "--workers: it is '-1'; give 0 or more"),
+        ("run mine --cost-limit", "command line: option '--cost-limit' requires an argument; see corpusmill --help"),
+        ("run --cost-limit --launcher modal", "--cost-limit: it is '--launcher'; give a number"),
+        ("--log-every often run x", "--log-every: it is 'often'; give a whole number"),
+        ("run x --log-every often", "--log-every: it is 'often'; give a whole number"),
         ("ui --port 70000", "--port: it is '70000'; give 65535 at most"),
         ("dedup explain --bands many", "--bands: it is 'many'; give a whole number"),
         ("dedup explain --recall most", "--recall: it is 'most'; give a number"),
         (
             "demo --only heeling",
-            "--only: it is 'heeling'; 'heeling' is not one of 'healing', 'stage_a', 'nemotron', 'stage2', "
-            "'parallel_text'",
+            "--only: it is 'heeling'; 'heeling' is not one of 'healing', 'stage-a', 'nemotron', 'stage2', "
+            "'parallel-text'",
         ),
         ("stage-a why ''", "DOC_ID: the id is empty; give the id of a document: `trace` and `peek` show ids"),
         ("status --data README.md", "README.md: a file lies where a folder belongs; give the data root with --data"),
@@ -285,13 +289,13 @@ def test_the_same_command_is_told_only_where_it_could_end_otherwise(error: Excep
     assert getattr(raised.value, "__notes__", []) == ["to go on: corpusmill run notes"] * is_told
 
 
-def test_a_value_of_the_environment_is_told_by_its_variable(corpusmill: Corpusmill) -> None:
-    result = corpusmill("run", "x", env={"CORPUSMILL_WORKERS": "few"})
+@pytest.mark.parametrize(
+    ("command", "fix"), [("run", "set a whole number of 0 or more"), ("plan", "give a whole number")]
+)
+def test_a_value_of_the_environment_is_told_by_its_variable(corpusmill: Corpusmill, command: str, fix: str) -> None:
+    result = corpusmill(command, "x", env={"CORPUSMILL_WORKERS": "few"})
 
-    assert (result.returncode, result.stderr) == (
-        2,
-        "corpusmill: CORPUSMILL_WORKERS: it is 'few'; give a whole number\n",
-    )
+    assert (result.returncode, result.stderr) == (2, f"corpusmill: CORPUSMILL_WORKERS: it is 'few'; {fix}\n")
 
 
 def test_a_group_without_a_command_shows_its_help(corpusmill: Corpusmill) -> None:

@@ -22,6 +22,7 @@ from pipeline_assets.corpus.spine.lineage import root_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.spine.usage import named_step
 from pipeline_assets.systems.registry import read_recipe, recipe_path
 from resources.launchers import elsewhere_of
 
@@ -32,10 +33,8 @@ OutDir = Annotated[
 ]
 OutFolder = Annotated[Path, typer.Option("--out-dir", help="Folder of what is made."), Sets("name", "data")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a check warns.")]
-MemoryMib = Annotated[
-    int,
-    typer.Option(min=1, envvar="CORPUSMILL_MEMORY_MIB", help="What data may take, of all processes; the rest spills."),
-]
+# Of commands that build what is named on them, where neither an option nor the environment says otherwise.
+_OF_BUILDS = {"CORPUSMILL_WORKERS": str(min(16, os.cpu_count() or 1)), "CORPUSMILL_LOG_EVERY": "300"}
 Lines = Callable[[Artifact], Iterable[str]]
 
 
@@ -43,32 +42,17 @@ Lines = Callable[[Artifact], Iterable[str]]
 class Flags:
     """Options of every command that builds what is named on it."""
 
-    cpu_threads: Annotated[
-        int, typer.Option("--cpu-threads", min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none.")
-    ] = min(16, os.cpu_count() or 1)
-    log_every: Annotated[int, typer.Option("--log-every", min=1, envvar="CORPUSMILL_LOG_EVERY", help="Seconds.")] = 300
-    verbose: Annotated[
-        bool, typer.Option("--verbose", envvar=terminal.VERBOSE, show_envvar=False, help="Log more.")
-    ] = False
     replace: Annotated[bool, typer.Option("--replace", help="Replace what other settings made.")] = False
 
-    def run(self, root: Path, memory_mib: int | None = None, faiss_gpu: int | None = None) -> Run:
-        """The settings of a build below a root, of options and, for what is none, of the environment; logs as they say.
+    def run(self, root: Path) -> Run:
+        """The settings of a build below a root, of this and of the environment; logs as they say.
 
         Raises:
             UsageError: a variable that can't be used.
         """
-        run = Run.of(
-            root,
-            os.environ,
-            workers=self.cpu_threads,
-            log_every_s=self.log_every,
-            memory_mib=memory_mib,
-            faiss_gpu=faiss_gpu,
-            replace=self.replace,
-            elsewhere=elsewhere_of(os.environ),
-        )
-        terminal.log_to_stderr(self.verbose)
+        variables = _OF_BUILDS | {name: value for name, value in os.environ.items() if value}
+        run = Run.of(root, variables, replace=self.replace, elsewhere=elsewhere_of(variables))
+        terminal.log_to_stderr()
         return run
 
 
@@ -82,7 +66,6 @@ class StrictFlags(Flags):
 def run(
     recipe: terminal.RecipeName,
     partition: Annotated[str | None, typer.Option(help="Only this partition, such as train.")] = None,
-    workers: terminal.Workers = 2,
     replace: Annotated[bool, typer.Option("--replace", help="Replace artifacts of another recipe.")] = False,
     strict: Strict = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait while another process builds the same artifact.")] = False,
@@ -92,7 +75,7 @@ def run(
     """Example: corpusmill run healing_text_v1 --partition valid --workers 2"""
     wait_s = math.inf if wait else 0
     elsewhere = elsewhere_of(os.environ)
-    settings = Run.of(data, os.environ, workers=workers, replace=replace, wait_s=wait_s, elsewhere=elsewhere)
+    settings = Run.of(data, os.environ, replace=replace, wait_s=wait_s, elsewhere=elsewhere)
     path = recipe_path(recipe, data)
     wanted = read_recipe(path, data)
     build_recipe(wanted, path, settings, partition=partition, strict=strict, as_json=as_json)
@@ -211,8 +194,9 @@ def build_targets(targets: Sequence[Target], run: Run, strict: bool = False, lin
         typer.Exit: with 1, if a check warned and it is `strict`.
     """
     with warning_last(targets, run.root, strict):
-        for target in targets:
-            built = drive.build(target, run)
+        for number, target in enumerate(targets, 1):
+            with named_step(number, len(targets)):
+                built = drive.build(target, run)
             target.refuse_failed(run.root)
             terminal.tell(lines(built.artifact))
     return built.artifact

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pipeline_assets.commands import options
-from pipeline_assets.commands.build import Flags, MemoryMib, OutFolder, Place, StrictFlags, build_targets, warning_last
+from pipeline_assets.commands.build import Flags, OutFolder, Place, StrictFlags, build_targets, warning_last
 from pipeline_assets.commands.terminal import AsJson, answer, as_command, echo, naming
 from pipeline_assets.corpus.decontamination.recipe import (
     DecontaminationRecipe,
@@ -69,19 +69,14 @@ def dedup(
     capped: Annotated[options.Content, options.Section(RemovalCaps)],
     *,
     proposer: Proposer = "minhash",
-    faiss_gpu: Annotated[
-        int | None,
-        typer.Option(min=0, envvar="CORPUSMILL_FAISS_GPU", help="GPU to search on; else the first, else CPU."),
-    ] = None,
     seen: Annotated[
         list[str] | None, typer.Option(help="A signature store of what was seen before; repeatable.")
     ] = None,
-    memory_mib: MemoryMib = 2048,
     flags: Flags,
 ) -> bool:
     """Example: corpusmill stage-a dedup --input 'out/stage_a/filtered/*' --out-dir out/stage_a/deduplicated/all"""
     place = Place.at(out_dir)
-    run = flags.run(place.root, memory_mib, faiss_gpu)
+    run = flags.run(place.root)
     near = said.pop("near")
     if said["mode"] != "exact":
         _, asked = _ways(near, proposer, RECALL)
@@ -110,7 +105,6 @@ def signatures(
     input: Annotated[Path, typer.Option(help="A deduplicated corpus.")],
     out_dir: Annotated[Path, typer.Option(help="Folder of the store that is made."), options.Sets("name", "data")],
     *,
-    memory_mib: MemoryMib = 2048,
     flags: Flags,
 ) -> None:
     """Later corpora are deduplicated against this one.
@@ -119,7 +113,7 @@ def signatures(
     --out-dir out/stage_a/signatures/all
     """
     place = Place.at(out_dir)
-    run = flags.run(place.root, memory_mib)
+    run = flags.run(place.root)
     manifest = open_artifact(input).manifest
     if manifest.kind != stage_a.DEDUPLICATED.name:
         raise UsageError(f"this is a {manifest.kind}", input, "give what stage-a dedup made")

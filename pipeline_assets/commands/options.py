@@ -20,6 +20,7 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
+from pipeline_assets.commands.settings import Settings, apply, parameters_of
 from pipeline_assets.commands.terminal import as_typed, echo, naming, resume_hint
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers import hub_configs
@@ -32,7 +33,7 @@ from pipeline_assets.corpus.spine.errors import key as recipe_key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Option, sections_in
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.spine.usage import Stopwatch
+from pipeline_assets.corpus.spine.usage import Stopwatch, end_bars
 
 Content = dict[str, Any]
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
@@ -291,20 +292,26 @@ def made(function: Callable[..., bool | None]) -> TyperCommand:
             options |= {key.path: _option(key.parameter.name) for key in keys}
             parts[name] = functools.partial(_content, keys)
         elif dataclasses.is_dataclass(hints[name]):
-            flat |= {one.name: one for one in _parameters(hints[name])}
+            flat |= {one.name: one for one in parameters_of(hints[name])}
             parts[name] = functools.partial(_filled, hints[name])
-            for parameter in _parameters(hints[name]):
+            for parameter in parameters_of(hints[name]):
                 names |= _names_set(parameter.name, parameter.annotation)
         else:
             names |= _names_set(name, hints[name])
             flat[name] = _parameter(name, hints[name], parameter.default)
             parts[name] = operator.itemgetter(name)
     option_of = option_finder(options, names)
+    settings = {one.name: one for one in parameters_of(Settings) if one.name not in flat}
+    flat |= settings
 
     def run(**given: Any) -> None:
+        apply({name: given[name] for name in settings})
         Stopwatch.name_command(as_typed())
-        with resume_hint(as_typed()), naming(option_of=option_of), explaining(_root(given)):
-            is_yes = function(**{name: part(given) for name, part in parts.items()})
+        try:
+            with resume_hint(as_typed()), naming(option_of=option_of), explaining(_root(given)):
+                is_yes = function(**{name: part(given) for name, part in parts.items()})
+        finally:
+            end_bars()
         raise typer.Exit(int(is_yes is False))
 
     run.__signature__ = inspect.Signature(list(flat.values()))  # type: ignore[attr-defined]
@@ -368,13 +375,6 @@ def _parameter(name: str, annotation: Any, default: object) -> inspect.Parameter
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-def _parameters(fields_of: type[Any]) -> Iterator[inspect.Parameter]:
-    hints = get_type_hints(fields_of, include_extras=True)
-    for field in dataclasses.fields(fields_of):
-        default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-        yield _parameter(field.name, hints[field.name], default)
-
-
 def _keys(of: Section) -> Iterator[_Key]:
     for path, field, option in _fields(of.section):
         if of.keys is None or path in of.keys:
@@ -382,7 +382,7 @@ def _keys(of: Section) -> Iterator[_Key]:
             kind, low, high = _type(field.annotation, of.is_repeated), *_bounds(field)
             default = _default(field, option, kind, of.is_repeated)
             annotation = kind | None if default is None else kind
-            made = typer.Option(f"--{word}", help=option.help, min=low, max=high)
+            made = typer.Option(f"--{word}", *option.other_names, help=option.help, min=low, max=high)
             parameter = _parameter(word.replace("-", "_"), Annotated[annotation, made], default)
             has_null = type(None) in get_args(field.annotation)
             empty = None if has_null and (field.is_required() or field.default is None) else ...

@@ -259,7 +259,7 @@ def _seen_json(store: "RowStore", seen: "Row") -> dict[str, Any]:
     return {"folder": folder, "row": seen.number, "first_token": seen.first_token, **own, **loss}
 
 
-def _seen_lines(store: "RowStore", seen: "Row") -> Iterator[str]:
+def _seen_lines(store: "RowStore", seen: "Row") -> Iterator[terminal.Line]:
     if store.holds_several:
         yield f"row {seen.number:,}: {len(seen.parts):,} segments, {seen.padding:,} tokens of padding"
     for part in seen.parts:
@@ -272,7 +272,7 @@ def _seen_lines(store: "RowStore", seen: "Row") -> Iterator[str]:
         messages = store.messages(part)
         if messages:
             yield f"{MARK}counts in the loss\n"
-            yield "\n".join(conversation_lines(part.text, messages, _SHOWN_CHARACTERS))  # no line of it is a state
+            yield from conversation_lines(part.text, messages, _SHOWN_CHARACTERS)
             continue
         yield part.text[:_SHOWN_CHARACTERS].translate(VISIBLE)
         if len(part.text) > _SHOWN_CHARACTERS:
@@ -412,9 +412,9 @@ def _decided(lineage: Lineage, member: "Member", document: "Document") -> str:
 
 def conversation_lines(
     text: str, messages: Sequence[tuple[ParsedMessage, bool]], most_characters: int
-) -> Iterator[str]:
+) -> Iterator[terminal.Line]:
     """The lines of each body between those of its control tokens: the mark stands before all of a body that counts in
-    the loss, and before nothing else. An empty body has no line.
+    the loss, and before nothing else. An empty body has no line. No word of them is taken for a state: they are parts.
 
     Args:
         messages: of the text, each with whether its body counts.
@@ -425,6 +425,6 @@ def conversation_lines(
         shown = said[:most_characters].translate(VISIBLE).split("\n") if said else []
         if len(said) > most_characters:
             shown.append(f"… {len(said) - most_characters:,} more characters; --json gives all")
-        yield _MARGIN + terminal.styled(text[span.start : body.start].translate(VISIBLE), colour)
-        yield from (terminal.styled(MARK + line, "green") if counts else _MARGIN + line for line in shown)
-        yield _MARGIN + terminal.styled(text[body.stop : span.stop], colour)
+        yield _MARGIN, (text[span.start : body.start].translate(VISIBLE), colour)
+        yield from (((MARK + line, "green"),) if counts else (_MARGIN, line) for line in shown)
+        yield _MARGIN, (text[body.stop : span.stop], colour)

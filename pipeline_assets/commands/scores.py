@@ -1,12 +1,11 @@
 """nemotron score, percentiles, subsets: how likely a model finds completions, and what is chosen by that."""
 
-import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -31,7 +30,6 @@ from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, made_of_scores, scored_splits, work_of
-from resources.launchers import LAUNCHER, elsewhere_of
 
 Model = Annotated[str, typer.Option("--model", help="A folder here, or a name on the hub.")]
 Against = Annotated[str | None, typer.Option("--against", help="Another model: tells the gap in bits per byte.")]
@@ -50,7 +48,6 @@ def score(
     pool_revision: Annotated[str | None, typer.Option(help="That of pools on the hub.")] = None,
     pool_subdir: Annotated[str | None, typer.Option(help="Only this folder of the pools.")] = None,
     against: Against = None,
-    launcher: Annotated[Literal["local", "modal"], typer.Option(envvar=LAUNCHER, help="Where shards run.")] = "local",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what it would take.")] = False,
     flags: StrictFlags,
 ) -> None:
@@ -59,8 +56,8 @@ def score(
         what = f"must be at least {FEWEST_BATCH_TOKENS}, got {scoring['batch_tokens']}: it counts tokens, not rows"
         fix = f"for {scoring['batch_tokens']} rows a batch, give their number times the tokens of a row (--max-length)"
         raise UsageError(what, "--batch-tokens", fix)
-    elsewhere = elsewhere_of(os.environ, launcher)
-    run = replace(flags.run(Place.at(out_dir).folder), elsewhere=elsewhere)
+    run = flags.run(Place.at(out_dir).folder)
+    elsewhere = run.elsewhere
     scoring = {**scoring, "device": scoring.get("device") or ("cuda" if elsewhere else device_here())}
     models = [_model(model, "--model", revision, run)]
     models += [] if against is None else [_model(against, "--against", None, run)]

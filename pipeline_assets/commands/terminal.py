@@ -14,7 +14,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, TextIO, TypeAlias
 
 import typer
 
@@ -36,19 +36,21 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OptionalRoot = Annotated[
     Path | None, typer.Option("--data", help="Data root; default: that of FOLDER, else CORPUSMILL_DATA, else data.")
 ]
-Workers = Annotated[int, typer.Option(min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none.")]
+Workers = Annotated[
+    int,
+    typer.Option(
+        "--workers", "--cpu-threads", min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none."
+    ),
+]
 VERBOSE = "CORPUSMILL_VERBOSE"
 _STOPS = (signal.SIGTERM, signal.SIGHUP)
 _LEAST_SHOWN = 16  # characters of a cell
 _FIRST_WORD = re.compile(r"(\s*)(\w+)((?s:.*))")
 _COLOURS = dict.fromkeys(("built", "current", "sealed", "identical", "passed"), "green")
 _COLOURS |= dict.fromkeys(("stale", "missing", "building", "interrupted", "unfinished", "warning"), "yellow")
-_COLOURS |= dict.fromkeys(("failed", "FAILED", "damaged", "differs", "corpusmill"), "red")
-
-# Marks of private use around coloured text: echo makes all real escape sequences visible.
-_HUES = ("red", "green", "yellow", "blue", "magenta", "cyan")
-_HUE_START, _HUE_STOP = 0xE010, "\ue01f"
-_COLOURED = re.compile(f"([{chr(_HUE_START)}-{chr(_HUE_START + len(_HUES) - 1)}])([^{_HUE_STOP}]*){_HUE_STOP}")
+_COLOURS |= dict.fromkeys(("failed", "FAILED", "damaged", "differs"), "red")
+# A line to print: a text, or its parts, those with a colour as (text, colour).
+Line: TypeAlias = str | tuple[str | tuple[str, str], ...]
 
 
 def data_root(folder: Path | None, typed: Path | None) -> Path:
@@ -81,33 +83,35 @@ def existing_root(root: Path) -> Path:
     raise UsageError(what, root, "give the data root with --data")
 
 
-def tell(lines: Iterable[str], err: bool = False) -> None:
+def tell(lines: Iterable[Line], err: bool = False) -> None:
     """Prints them, each once it is there; on a terminal what they begin with is coloured, if it is a state."""
     for line in lines:
-        echo(painted(line), err=err)
+        echo(painted(line) if isinstance(line, str) else line, err=err)
 
 
-def echo(text: str, err: bool = False) -> None:
-    """Print a text with visible control characters, and in the colours of `styled` if the output is a terminal."""
-    shown = _COLOURED.sub(
-        lambda match: typer.style(match[2], fg=_HUES[ord(match[1]) - _HUE_START]), text.translate(VISIBLE)
-    )
-    typer.echo(shown, err=err)
+def echo(line: Line, err: bool = False) -> None:
+    """Print a line with visible control characters, and in its colours if the output is a terminal."""
+    parts = [line] if isinstance(line, str) else line
+    shown = [(part, "") if isinstance(part, str) else part for part in parts]
+    shown = [(text.translate(VISIBLE), colour) for text, colour in shown]
+    stream = sys.stderr if err else sys.stdout
+    if not stream.isatty() or not any(colour for _, colour in shown):
+        typer.echo("".join(text for text, _ in shown), err=err)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(file=stream).print(Text.assemble(*shown), soft_wrap=True)  # a Text: rich reads no markup in it
 
 
-def painted(line: str) -> str:
+def painted(line: str) -> Line:
     """The line, its first word in the colour of what it says."""
     found = _FIRST_WORD.match(line)
     colour = _COLOURS.get(found[2]) if found is not None else None
-    return line if found is None or colour is None else f"{found[1]}{styled(found[2], colour)}{found[3]}"
+    return line if found is None or colour is None else (found[1], (found[2], colour), found[3])
 
 
-def styled(text: str, colour: str) -> str:
-    """The text in a colour; plain where NO_COLOR is set (no-color.org)."""
-    return text if os.environ.get("NO_COLOR") else f"{chr(_HUE_START + _HUES.index(colour))}{text}{_HUE_STOP}"
-
-
-def answer(as_json: bool, content: object, lines: Iterable[str]) -> None:
+def answer(as_json: bool, content: object, lines: Iterable[Line]) -> None:
     """Prints an answer, as JSON or line by line.
 
     Args:
@@ -248,13 +252,21 @@ def naming(file: object = None, option_of: OptionOf = no_option, within: str = "
         raise
 
 
-def log_to_stderr(verbose: bool = False) -> None:
+class _StderrHandler(logging.StreamHandler[TextIO]):
+    """Write to what stderr is then: above a progress bar where one is shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+def log_to_stderr() -> None:
     """Progress of the kernels, on stderr."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _StderrHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # each of its tries is said by ours
     logger = logging.getLogger("corpusmill")
     to_files = [one for one in logger.handlers if isinstance(one, logging.FileHandler)]
     logger.handlers = [handler, *to_files]
-    logger.setLevel(logging.DEBUG if verbose or os.environ.get(VERBOSE) else logging.INFO)
+    logger.setLevel(logging.DEBUG if os.environ.get(VERBOSE) else logging.INFO)
     logger.propagate = False

@@ -36,7 +36,7 @@ def verify(
     content: Annotated[bool, typer.Option("--content", help="Work out what compressed files say, too.")] = False,
     sample: Annotated[str | None, typer.Option(help="Read a share of the bytes: 5% or 0.05.")] = None,
     seed: Annotated[str, typer.Option(help="Another one draws another sample.")] = "0",
-    workers: Annotated[int, typer.Option(min=0, envvar="CORPUSMILL_WORKERS", help="Files read at a time.")] = 2,
+    workers: terminal.Workers = 2,
     fresh: Annotated[bool, typer.Option("--fresh", help="Don't go on from where the last one was stopped.")] = False,
     report: Annotated[Path | None, typer.Option(help="File to write a report to, as JSON.")] = None,
     data: terminal.OptionalRoot = None,

@@ -96,7 +96,9 @@ class NearRecipe(RecipePart):
     minhash: MinHashRecipe | None = None
     faiss: BinarySketchRecipe | None = None
     threshold: Annotated[
-        Decimal, above_zero("a similarity"), Option("Jaccard similarity from which on two are duplicates.")
+        Decimal,
+        above_zero("a similarity"),
+        Option("Jaccard similarity from which on two are duplicates.", other_names=("--similarity",)),
     ] = "0.7"
     max_compared: Annotated[int, Option("In a bucket each is compared to so many.")] = pydantic.Field(100, ge=1)
 

@@ -16,6 +16,7 @@ from pipeline_assets.corpus.spine.lock import BuilderBusy
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.spine.usage import named_step
 from pipeline_assets.systems.registry import KINDS
 
 logger = logging.getLogger("corpusmill")
@@ -119,7 +120,8 @@ def run_targets(
         was_current, is_settled = target.is_sealed(root), target.is_settled(root)
         try:
             if not is_settled:
-                build(target, run)
+                with named_step(number + 1, len(asked)):
+                    build(target, run)
             target.refuse_failed(root)
         except InputError as failure:
             failed.add(target.role)

@@ -190,11 +190,13 @@ class Option:
         help: what `--help` says of it.
         name: of the option, without `--`; None for that of the key, with hyphens.
         default: what it is where it isn't given: None leaves it to the command, ... is the key's own, or asks for it.
+        other_names: more names of the option, with `--`.
     """
 
     help: str
     name: str | None = None
     default: object = ...
+    other_names: tuple[str, ...] = ()
 
 
 RejectShare = Annotated[Share, Option("More bad rows than this stop it.")]

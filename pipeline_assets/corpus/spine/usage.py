@@ -1,9 +1,10 @@
 """What a build tells of itself: how far it is, what it takes of its machine, and how its artifact came about.
 
-Progress goes by the clock: a log line every few seconds with rate and time left, or one that redraws on a terminal.
+Progress goes by the clock: a log line every few seconds with rate and time left, or a bar on a terminal.
 Provenance is true, useful, and no part of any digest.
 """
 
+import atexit
 import contextlib
 import datetime
 import functools
@@ -13,22 +14,27 @@ import logging
 import os
 import platform
 import resource
-import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipeline_assets.corpus.spine.visible import in_one_line
 
+if TYPE_CHECKING:
+    import rich.progress
+
 logger = logging.getLogger("corpusmill")
-_BAR_PARTS = 20
+_BAR_WIDTH = 20
+_REDRAW_S = 0.1
+_STEP: ContextVar[tuple[str, ...]] = ContextVar("step", default=())
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
@@ -49,7 +55,7 @@ class Progress:
         self._speaks_from = self._started + quiet_s
         self._done = self._done_before = 0
         self._counts, self._counts_before = Counter[str](), Counter[str]()
-        self._on_terminal = sys.stderr.isatty()
+        self._bar: _Bar | None = None
 
     def add_done_before(self, done: int, counts: Mapping[str, int] = _NOTHING) -> None:
         """`done` units that took no time now, with what they counted: no part of a rate."""
@@ -61,31 +67,29 @@ class Progress:
         """`done` more units, with what they counted: `documents`, `tokens`, `bytes`."""
         self._done += done
         self._counts.update(counts)
-        now = time.monotonic()
+        now, is_over = time.monotonic(), self._done >= self._total
         if now < self._speaks_from:
             return
-        if self._on_terminal:
-            is_over, width = self._done >= self._total, shutil.get_terminal_size().columns - 1
-            line = self.line() if is_over else f"{self.bar()} {self.line()}"
-            sys.stderr.write(f"\r{in_one_line(line)[:width]}\x1b[K" + "\n" * is_over)  # what wraps can't be drawn again
-            sys.stderr.flush()
-        elif now - self._spoke >= self._every_s or self._done >= self._total:
+        if sys.stderr.isatty():
+            if self._bar is None or not self._bar.is_shown:
+                self._bar = _Bar(self._title)
+            self._bar.draw(self._done, self._total, self._words())
+        elif now - self._spoke >= self._every_s or is_over:
             self._spoke = now
             logger.info(self.line())
 
-    def bar(self) -> str:
-        """How far it is, in twenty parts."""
-        filled = _BAR_PARTS * self._done // self._total if self._total else _BAR_PARTS
-        return "█" * min(filled, _BAR_PARTS) + "░" * max(0, _BAR_PARTS - filled)
-
     def line(self) -> str:
+        """What is done, its counts, their rates and the time left."""
+        return f"{self._title}: {self._words()}"
+
+    def _words(self) -> str:
         """Done of total, counts, their rates and the time left; no rate of what nothing was worked on."""
         seconds = max(time.monotonic() - self._started, 1e-9)
         done_now = self._done - self._done_before
-        parts = [f"{self._title}: {self._done}/{self._total} {self._unit}"]
+        parts = [f"{self._done}/{self._total} {self._unit}"]
         if self._unit == "bytes":
             rate = _rate("bytes", done_now, seconds)
-            parts = [f"{self._title}: {self._done / 1e6:,.1f} of {self._total / 1e6:,.1f} MB{rate}"]
+            parts = [f"{self._done / 1e6:,.1f} of {self._total / 1e6:,.1f} MB{rate}"]
         for name, count in self._counts.items():
             rate = _rate(name, count - self._counts_before[name], seconds)
             parts.append((f"{count / 1e6:,.1f} MB" if name == "bytes" else f"{count:,} {name}") + rate)
@@ -98,6 +102,63 @@ def _rate(name: str, count: int, seconds: float) -> str:
     if count == 0:
         return ""
     return f", {count / seconds / 1e6:,.1f} MB/s" if name == "bytes" else f", {count / seconds:,.0f}/s"
+
+
+class _Bar:
+    """A line on a terminal that is drawn again as work goes on. Bars are shown together, until `end_bars`."""
+
+    shown: "ClassVar[rich.progress.Progress | None]" = None
+
+    def __init__(self, title: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(_BAR_WIDTH),
+            TextColumn("{task.fields[words]}", markup=False),
+        )
+        if _Bar.shown is None:
+            # Drawn by what counts, not by a thread: workers may be forks of this process. Results stay on stdout.
+            console = Console(stderr=True)
+            _Bar.shown = Progress(*columns, console=console, auto_refresh=False, redirect_stdout=False)
+            _Bar.shown.start()
+            atexit.register(end_bars)
+        self._bars = _Bar.shown
+        self._task = self._bars.add_task(in_one_line(" ".join([*_STEP.get(), title])), words="")
+        self._drawn = -_REDRAW_S
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether no other work has ended the bars meanwhile."""
+        return self._bars is _Bar.shown
+
+    def draw(self, done: int, total: int, words: str) -> None:
+        self._bars.update(self._task, completed=done, total=total, words=in_one_line(words))
+        now = time.monotonic()
+        if now - self._drawn >= _REDRAW_S:
+            self._drawn = now
+            self._bars.refresh()
+        if self._bars.finished:
+            end_bars()
+
+
+def end_bars() -> None:
+    """Leave the bars as they are, and give the terminal back; nothing where none is shown."""
+    if _Bar.shown is not None:
+        bars, _Bar.shown = _Bar.shown, None
+        bars.stop()
+
+
+@contextlib.contextmanager
+def named_step(number: int, steps: int) -> Iterator[None]:
+    """Bars of the block say which step of how many it is; they end with it."""
+    token = _STEP.set((f"step {number} of {steps}:",))
+    try:
+        yield
+    finally:
+        _STEP.reset(token)
+        end_bars()
 
 
 _PROCESSES = Path("/proc")

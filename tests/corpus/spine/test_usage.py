@@ -1,5 +1,6 @@
 """What a build takes of its machine, and what it says: memory, disk, seconds, provenance, progress by the clock."""
 
+import contextlib
 import datetime
 import gc
 import io
@@ -7,8 +8,10 @@ import itertools
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,9 +20,11 @@ from pipeline_assets.corpus.spine.usage import (
     Progress,
     StepTimer,
     Stopwatch,
+    end_bars,
     folder_bytes,
     git_sha,
     library_versions,
+    named_step,
     no_cycles,
 )
 
@@ -108,6 +113,11 @@ class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
+    def lines(self) -> list[str]:
+        """Return what was drawn, line by line, without escape sequences."""
+        drawn = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", self.getvalue()).replace("\r", "\n")
+        return [line.rstrip() for line in drawn.splitlines() if line.strip()]
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> list[float]:
@@ -158,32 +168,56 @@ def test_a_log_line_comes_when_its_time_has_come_and_not_before(
     ]
 
 
-def test_a_terminal_gets_one_line_redrawn_and_ended_by_the_last_unit(
+@contextlib.contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    """Standard error, 60 columns wide and without colours."""
+    shown = Terminal()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", shown)
+        patch.setenv("COLUMNS", "60")
+        patch.setenv("NO_COLOR", "1")
+        yield shown
+        end_bars()
+
+
+def test_a_terminal_gets_a_bar_with_its_step_its_rate_and_the_time_left(
     monkeypatch: pytest.MonkeyPatch, clock: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    progress = Progress("fetch", 2, "files", every_s=0)
+    with terminal(monkeypatch) as shown, named_step(3, 12):
+        progress = Progress("fetch", 4, "files", every_s=0)
+        clock[0] += 1
+        progress.add(2, {})
+        half = shown.lines()
+        progress.add(2, {})
 
-    clock[0] += 1
-    progress.add(1, {})
-    progress.add(1, {})
-
-    half = "█" * 10 + "░" * 10
-    assert terminal.getvalue() == f"\r{half} fetch: 1/2 files; 1 s left\x1b[K\rfetch: 2/2 files\x1b[K\n"
+    assert half[-1:] == [f"step 3 of 12: fetch {'━' * 10}{' ' * 10} 2/4 files; 1 s left"]
+    assert shown.lines()[-1] == f"step 3 of 12: fetch {'━' * 20} 4/4 files"
+    assert shown.getvalue().endswith("\x1b[?25h"), "the cursor is back"
     assert caplog.messages == []
 
 
-def test_a_line_is_cut_where_it_would_wrap_and_could_not_be_redrawn(
+def test_a_bar_that_is_not_finished_ends_with_its_step(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    results = sys.stdout
+    with terminal(monkeypatch) as shown:
+        first, second = Progress("fetch", 4, "files", every_s=0), Progress("hash", 4, "files", every_s=0)
+        with named_step(1, 2):
+            first.add(1)
+            assert sys.stdout is results
+        with named_step(2, 2):
+            second.add(1)
+
+    assert shown.getvalue().count("\x1b[?25h") == shown.getvalue().count("\x1b[?25l") == 2
+    assert shown.lines()[-1].startswith("step 2 of 2: hash ")
+
+
+def test_a_bar_keeps_to_one_line_and_reads_no_markup_in_names(
     monkeypatch: pytest.MonkeyPatch, clock: list[float]
 ) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("COLUMNS", "40")
+    with terminal(monkeypatch) as shown:
+        Progress("fetch [red]notes[/]\n" + "of a long name " * 9, 2, "files", every_s=0).add(1)
+        line = shown.lines()[-1]
 
-    Progress("fetch " + "of a long name " * 9, 2, "files", every_s=0).add(1)
-
-    assert len(terminal.getvalue().removeprefix("\r").removesuffix("\x1b[K")) == 39
+    assert line.startswith("fetch [red]notes[/]⏎of a long") and len(line) <= 60
 
 
 def test_what_was_done_before_is_no_part_of_the_rate(clock: list[float]) -> None:

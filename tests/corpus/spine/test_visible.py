@@ -10,7 +10,7 @@ import unicodedata
 
 import pytest
 
-from pipeline_assets.commands.terminal import echo, styled, tell
+from pipeline_assets.commands.terminal import echo, tell
 from pipeline_assets.corpus.spine.errors import InputError, one_line
 from pipeline_assets.corpus.spine.visible import VISIBLE, in_one_line
 
@@ -58,9 +58,9 @@ def test_only_own_colours_reach_a_terminal(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
 
-    echo(styled("notes\x1b[31m\x1b]0;title\x07", "green"))
+    echo((("notes\x1b[31m\x1b]0;title\x07 [red]", "green"),))
 
-    assert capsys.readouterr().out == "\x1b[32mnotes␛[31m␛]0;title␇\x1b[0m\n"
+    assert capsys.readouterr().out == "\x1b[32mnotes␛[31m␛]0;title␇ [red]\x1b[0m\n"
 
 
 def test_json_keeps_its_meaning() -> None:
