@@ -1,5 +1,6 @@
 """What commands that are typed answer, and which ones the docs have a user type."""
 
+import itertools
 import re
 import shlex
 import subprocess
@@ -27,6 +28,14 @@ def refused(result: Typed, status: int = 2) -> str:
     assert (result.returncode, result.stdout) == (status, "")
     assert result.stderr.count("\n") == 1, result.stderr
     return only_line(result)
+
+
+def table_of(answer: Typed, title: str) -> dict[str, dict[str, str]]:
+    """A table of counts that a command printed, by the names of its rows; columns of zeros alone aren't in it."""
+    lines = [re.split(" {2,}", line.strip()) for line in answer.stdout.splitlines()]
+    head = next(number for number, cells in enumerate(lines) if cells[0] == title)
+    rows = itertools.takewhile(lambda cells: len(cells) == len(lines[head]), lines[head + 1 :])
+    return {name: dict(zip(lines[head][1:], cells, strict=True)) for name, *cells in rows}
 
 
 def blocks_of(page: Path, language: str = "") -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from answers import DOCS, Corpusmill, Typed, Wrong, blocks_of, only_line, type_page
+from answers import DOCS, Corpusmill, Typed, Wrong, blocks_of, only_line, table_of, type_page
 from made_corpus import numbered
 from stage_a_build import build, local_source, recipe_of
 from stage_a_sources import recipe_content
@@ -64,11 +64,15 @@ def test_the_section_of_the_page_is_read_as_a_recipe_has_it() -> None:
 
 
 def test_lines_say_what_each_set_found_and_what_is_left_of_each_source(typed: dict[str, Typed]) -> None:
-    assert typed["decontaminate"].stdout.splitlines()[2:] == [
-        "  quiz  2 items, 1 of them too short: 1 documents = 1 dropped + 0 cut",
-        "  notes  10 documents = 10 kept (0 of them cut) + 0 dropped",
-        "  pages  2 documents = 1 kept (0 of them cut) + 1 dropped",
-    ]
+    quiz = table_of(typed["decontaminate"], "evaluation")["quiz"]
+    told = table_of(typed["decontaminate"], "by source")
+
+    columns = ("items", "too short", "contaminated documents", "dropped documents")
+    assert [quiz[column] for column in columns] == ["2", "1", "1", "1"]
+    assert {name: (one["in"], one["out"], one["dropped"]) for name, one in told.items()} == {
+        "notes": ("10", "10", "0"),
+        "pages": ("2", "1", "1"),
+    }
 
 
 def test_why_names_the_item_and_where_it_stands(typed: dict[str, Typed]) -> None:
@@ -145,19 +149,16 @@ QUIZ = ("--evaluation", "quiz=evaluation/quiz", "--text-column", "question")
         (("--evaluation", "quiz=nowhere"), 2, "nowhere: no file matches"),
         (("--evaluation", "evaluation/quiz"), 2, "--evaluation: it is 'evaluation/quiz'; give NAME=PATH"),
         (("--evaluation", "Quiz=evaluation/quiz"), 2, "--evaluation: it is 'Quiz': a name has lower-case letters"),
-        ((*QUIZ, *QUIZ), 2, "two evaluation sets are called quiz: give each a name of its own"),
         (
             (*QUIZ[:2], "--text-column", "query"),
             2,
             "set quiz has no column `query`; its first row has id, question, choices; set --text-column to the column",
         ),
-        ((*QUIZ, "--min-item-overlap", "2"), 2, "an overlap of 2: it is above 0, and 1 at most"),
         ((*QUIZ, "--min-item-overlap", "abc"), 2, "--min-item-overlap: it is 'abc': write it as a decimal number"),
         ((*QUIZ, "--min-item-words", "20"), 2, "--min-item-words is 20, and --ngram-words 13"),
         ((*QUIZ, "--item", "cell"), 2, "--item: it is 'cell': Input should be 'row' or 'column'"),
         ((*QUIZ, "--id-column", "id", "--id-column", "question"), 2, "--id-column: it is given 2 times for one set"),
         ((*QUIZ, "--input", "out/stage_a/report/mixed"), 2, "this is a stage_a/report; give normalised or filtered"),
-        (("--evaluation", "quiz=evaluation/none.jsonl"), 1, "evaluation set quiz: it has no items"),
         (
             ("--evaluation", "quiz=evaluation/short.jsonl", *QUIZ[2:]),
             1,
@@ -189,8 +190,9 @@ def test_sets_of_other_columns_have_options_of_their_own(corpusmill: Corpusmill,
 
     result = corpusmill("stage-a", "decontaminate", *out, *options, *columns, "--cpu-threads", "0", cwd=work)
 
-    assert result.stdout.splitlines()[2:5] == [
-        "  facts  1 items: 1 documents = 1 dropped + 0 cut",
-        "  poems  2 items: 2 documents = 2 dropped + 0 cut",
-        "  quiz   2 items, 1 of them too short: 1 documents = 1 dropped + 0 cut",
-    ]
+    told = table_of(result, "evaluation")
+    assert {name: (one["items"], one["too short"], one["dropped documents"]) for name, one in told.items()} == {
+        "facts": ("1", "0", "1"),
+        "poems": ("2", "0", "2"),
+        "quiz": ("2", "1", "1"),
+    }

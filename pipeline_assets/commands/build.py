@@ -2,25 +2,27 @@
 
 import contextlib
 import difflib
+import functools
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 import typer
 
 from pipeline_assets.commands import terminal
 from pipeline_assets.commands.options import Sets
 from pipeline_assets.corpus.recipes import drive
+from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, open_artifact, read_manifest
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, key
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, key
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.lineage import root_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.corpus.spine.recipe import Recipe
+from pipeline_assets.corpus.spine.recipe import Recipe, upstream_first
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.spine.usage import named_step
 from pipeline_assets.systems.registry import read_recipe, recipe_path
@@ -35,7 +37,9 @@ OutFolder = Annotated[Path, typer.Option("--out-dir", help="Folder of what is ma
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a check warns.")]
 # Of commands that build what is named on them, where neither an option nor the environment says otherwise.
 _OF_BUILDS = {"CORPUSMILL_WORKERS": str(min(16, os.cpu_count() or 1)), "CORPUSMILL_LOG_EVERY": "300"}
+_GROUP_OF = {"stage_a": "stage-a", "parallel_text": "parallel"}  # of commands, by system
 Lines = Callable[[Artifact], Iterable[str]]
+R = TypeVar("R", bound=Recipe)
 
 
 @dataclass(frozen=True)
@@ -43,24 +47,60 @@ class Flags:
     """Options of every command that builds what is named on it."""
 
     replace: Annotated[bool, typer.Option("--replace", help="Replace what other settings made.")] = False
+    strict: Strict = False
 
-    def run(self, root: Path) -> Run:
-        """The settings of a build below a root, of this and of the environment; logs as they say.
+    def run_below(self, root: Path, replaces: bool = False) -> Run:
+        """The settings of a build below a root, of these options and of the environment; logs as they say.
 
+        Args:
+            replaces: whether it replaces without the option, too.
         Raises:
             UsageError: a variable that can't be used.
         """
         variables = _OF_BUILDS | {name: value for name, value in os.environ.items() if value}
-        run = Run.of(root, variables, replace=self.replace, elsewhere=elsewhere_of(variables))
+        run = Run.of(root, variables, replace=self.replace or replaces, elsewhere=elsewhere_of(variables))
         terminal.log_to_stderr()
         return run
 
 
 @dataclass(frozen=True)
-class StrictFlags(Flags):
-    """The same, where warnings of checks may matter."""
+class Build(Flags):
+    """Options of the commands that build below a data root, and how all of them do: what is typed becomes a recipe, or
+    targets of what is sealed; these are built, and lines say what is there then.
+    """
 
-    strict: Strict = False
+    out_dir: OutDir = Path("data")
+
+    @functools.cached_property
+    def run(self) -> Run:
+        """The settings; errors as `run_below`."""
+        return self.run_below(self.out_dir)
+
+    def write(self, kind: type[R], content: Mapping[str, Any]) -> tuple[R, Path]:
+        """Writes a recipe of options among those of the data root, and says where.
+
+        Raises:
+            UsageError: from `write_recipe_of`.
+        """
+        group = _GROUP_OF.get(content["system"], content["system"])
+        recipe, path = write_recipe_of(kind, content, self.out_dir, group, self.replace)
+        terminal.tell([f"recipe {path}"], err=True)
+        return recipe, path
+
+    def recipe(
+        self,
+        kind: type[Recipe],
+        content: Mapping[str, Any],
+        lines: Lines | None = None,
+        kinds: Collection[str] | None = None,
+    ) -> None:
+        """Writes a recipe of options, and builds it: arguments and errors as `write`, `build_recipe`."""
+        recipe, path = self.write(kind, content)
+        build_recipe(recipe, path, self.run, kinds=kinds, strict=self.strict, lines=lines)
+
+    def targets(self, goals: Iterable[Target], lines: Lines = lambda _: ()) -> Artifact:
+        """Builds them and what they need: arguments and errors as `build_targets`."""
+        return build_targets(upstream_first(goals), self.run, self.strict, lines)
 
 
 def run(
@@ -87,13 +127,18 @@ def build_recipe(
     settings: Run,
     *,
     partition: str | None = None,
+    kinds: Collection[str] | None = None,
     strict: bool = False,
     as_json: bool = False,
+    lines: Lines | None = None,
 ) -> None:
     """Builds what is missing of a recipe, and says what is there then, a line an artifact.
 
     Args:
         path: of its file.
+        kinds: only artifacts of these; None for all.
+        lines: what is said of each artifact when it is there, in place of a line of each in the end; the recipe is of
+            options then, and errors name these, not the keys of its file.
     Raises:
         UsageError: there is no such partition.
         InputError: which artifacts failed.
@@ -106,16 +151,32 @@ def build_recipe(
         nearest = difflib.get_close_matches(partition, partitions, n=1)
         fix = f"did you mean {nearest[0]}?" if nearest else f"give one of {', '.join(partitions)}"
         raise UsageError(f"there is no partition {partition!r}", wanted.name, fix)
-    asked = [target for target in targets if partition is None or target.partition in (None, partition)]
+    asked = [
+        target
+        for target in targets
+        if (partition is None or target.partition in (None, partition)) and (kinds is None or target.kind in kinds)
+    ]
     built: set[str] = set()
     with warning_last(asked, data, strict):
+        if lines is not None:
+            _build(wanted, path, settings, len(asked), partition, kinds, lines)
+            return
         if not all(target.is_settled(data) for target in asked):
-            built = _build(wanted, path, partition, len(asked), settings)
+            with terminal.naming(path):
+                built = _build(wanted, path, settings, len(asked), partition, kinds)
         rows = [_row(target, built, data) for target in asked]
         terminal.answer(as_json, rows, map(_row_line, rows))
 
 
-def _build(recipe: Recipe, path: Path, partition: str | None, artifacts: int, settings: Run) -> set[str]:
+def _build(
+    recipe: Recipe,
+    path: Path,
+    settings: Run,
+    artifacts: int,
+    partition: str | None,
+    kinds: Collection[str] | None,
+    lines: Lines | None = None,
+) -> set[str]:
     """Runs what is missing and says what its checks found; the roles of what was built.
 
     Raises:
@@ -125,22 +186,24 @@ def _build(recipe: Recipe, path: Path, partition: str | None, artifacts: int, se
     terminal.log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}
-    with terminal.naming(path):
-        recipe.check_local_files(settings.root)
-        for outcome in drive.run_targets(recipe, settings, partition, goes_on=True):
-            if outcome.failure is not None:
-                outcome.failure.name_keys(path)
-                failures[outcome.target.role] = outcome.failure
-                terminal.tell([f"FAILED {outcome.target.role}: {outcome.failure}"], err=True)
-            elif not outcome.was_current:
-                built.add(outcome.target.role)
-            told = (
-                outcome.checks
-                if os.environ.get(terminal.VERBOSE)
-                else [one for one in outcome.checks if not one.passed]
-            )
-            terminal.tell((_check_line(outcome.target, check) for check in told), err=True)
-        _refuse_failures(failures, f"{artifacts} artifacts", path, "what isn't made from them is built")
+    recipe.check_local_files(settings.root)
+    for outcome in drive.run_targets(recipe, settings, partition, kinds, goes_on=True):
+        target = outcome.target
+        if outcome.failure is not None:
+            outcome.failure.name_keys(None if lines else path)
+            failures[target.role] = outcome.failure
+            terminal.tell([f"FAILED {target.role}: {outcome.failure}"], err=True)
+        elif not outcome.was_current:
+            built.add(target.role)
+        if lines is not None and outcome.manifest is not None:
+            terminal.tell(lines(open_artifact(settings.root / target.folder)))
+        told = outcome.checks if os.environ.get(terminal.VERBOSE) else [one for one in outcome.checks if not one.passed]
+        terminal.tell((_check_line(target, check) for check in told), err=True)
+    if failures:
+        what = f"{len(failures)} of {artifacts} artifacts failed: {', '.join(failures)}"
+        is_usage = all(isinstance(error, UsageError) for error in failures.values())
+        fix = "the lines that begin with FAILED say why; what isn't made from them is built"
+        raise (UsageError if is_usage else InputError)(what, path, fix)
     return built
 
 
@@ -185,10 +248,14 @@ def _number(count: object) -> str:
     return str(count)
 
 
-def build_targets(targets: Sequence[Target], run: Run, strict: bool = False, lines: Lines = lambda _: ()) -> Artifact:
+def build_targets(
+    targets: Sequence[Target], run: Run, strict: bool = False, lines: Lines = lambda _: (), refuses: bool = True
+) -> Artifact:
     """Builds one after the other, upstream first, and says what came of each; the last of them. What checks warned of
     is said in the end.
 
+    Args:
+        refuses: whether what a check holds back ends it, after its lines.
     Raises:
         InputError: as `drive.build`; or a check holds one back.
         typer.Exit: with 1, if a check warned and it is `strict`.
@@ -197,8 +264,9 @@ def build_targets(targets: Sequence[Target], run: Run, strict: bool = False, lin
         for number, target in enumerate(targets, 1):
             with named_step(number, len(targets)):
                 built = drive.build(target, run)
-            target.refuse_failed(run.root)
             terminal.tell(lines(built.artifact))
+            if refuses:
+                target.refuse_failed(run.root)
     return built.artifact
 
 
@@ -234,19 +302,12 @@ class Place:
         """Its folder below that."""
         return self.folder.relative_to(self.root)
 
-    def build(self, target: Target, run: Run, lines: Lines = lambda _: (), refuses: bool = True) -> Artifact:
-        """What is made, or is there as asked.
-
-        Args:
-            lines: what is said of it.
-        Raises:
-            InputError: as `drive.build`; or, where it `refuses` that, a check holds it back, which is said last.
+    def build(self, target: Target, flags: Flags, lines: Lines, refuses: bool = True) -> Artifact:
+        """What is made in the folder, which no recipe asks for: no copy of its manifest is kept. Arguments and errors
+        as `build_targets`.
         """
-        built = drive.build(target, run)
-        terminal.tell(lines(built.artifact))
-        if refuses:
-            target.refuse_failed(self.root)
-        return built.artifact
+        here = replace(target, folder=self.below, export_as=None)
+        return build_targets([here], flags.run_below(self.root), flags.strict, lines, refuses)
 
     def warn_of_other_roots(self, folders: Sequence[Path]) -> None:
         """Says which inputs lie outside the data root of what is made of them: there, lineage ends."""
@@ -256,61 +317,6 @@ class Place:
                 what = f"warning: {folder} lies outside {root}: trace, report and verify --upstream of what is made of"
                 fix = "give --out-dir a folder below stage_a/ of its data root"
                 terminal.echo(f"{what} it will miss it; {fix}", err=True)
-
-
-def build_parts(
-    recipe: Recipe,
-    path: Path,
-    run: Run,
-    parts: Mapping[str, str],
-    noun: str,
-    kinds: Collection[str],
-    lines: Lines,
-    of_all: Collection[str] = (),
-) -> None:
-    """Builds part after part; one that fails keeps none of the others from it.
-
-    Args:
-        parts: their partitions, by name.
-        noun: what parts are, several of them.
-        kinds: what is built of each.
-        of_all: what is built of all of them in the end.
-    Raises:
-        RetryableError: at once, since every part would meet it.
-        InputError, UsageError: which of several parts failed, after the others were built; of the only one, why.
-    """
-
-    def build(partition: str | None, asked: Collection[str]) -> None:
-        for outcome in drive.run_targets(recipe, run, partition, asked):
-            terminal.tell(lines(open_artifact(run.root / outcome.target.folder)))
-
-    failures: dict[str, InputError] = {}
-    for part, partition in parts.items():
-        try:
-            build(partition, kinds)
-        except InputError as error:
-            if isinstance(error, RetryableError) or len(parts) == 1:
-                raise
-            terminal.tell([f"FAILED {part}: {error}"], err=True)
-            failures[part] = error
-    _refuse_failures(failures, f"{len(parts)} {noun}", path, "the others are built")
-    build(None, of_all)
-
-
-def _refuse_failures(failures: Mapping[str, InputError], parts: str, where: Path, others: str) -> None:
-    """
-    Args:
-        failures: by part; each was told in a line.
-        parts: how many there are of what.
-        others: what became of them.
-    Raises:
-        InputError, UsageError: there are any.
-    """
-    if failures:
-        what = f"{len(failures)} of {parts} failed: {', '.join(failures)}"
-        is_usage = all(isinstance(error, UsageError) for error in failures.values())
-        fix = f"the lines that begin with FAILED say why; {others}"
-        raise (UsageError if is_usage else InputError)(what, where, fix)
 
 
 def _check_line(target: Target, result: CheckResult) -> str:

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pipeline_assets.commands import options
-from pipeline_assets.commands.build import Flags, OutFolder, Place, StrictFlags, build_targets, warning_last
+from pipeline_assets.commands.build import Flags, OutFolder, Place, build_targets
+from pipeline_assets.commands.lines import lines_of
 from pipeline_assets.commands.terminal import AsJson, answer, as_command, echo, naming
 from pipeline_assets.corpus.decontamination.recipe import (
     DecontaminationRecipe,
@@ -28,8 +29,6 @@ from pipeline_assets.corpus.dedup.recipe import (
     recommended,
     smallest_distance,
 )
-from pipeline_assets.corpus.document_shards import REJECTS_FILE
-from pipeline_assets.corpus.packing.plan_files import summary_of
 from pipeline_assets.corpus.packing.recipe import PackSection
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine import durable
@@ -38,6 +37,7 @@ from pipeline_assets.corpus.spine.errors import InputError, RetryableError, Usag
 from pipeline_assets.corpus.spine.lineage import Lineage, root_of
 from pipeline_assets.corpus.spine.recipe import read_yaml, upstream_first
 from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.tokens.losses import read_lost_text
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.evaluation import evaluation_targets
@@ -76,7 +76,6 @@ def dedup(
 ) -> bool:
     """Example: corpusmill stage-a dedup --input 'out/stage_a/filtered/*' --out-dir out/stage_a/deduplicated/all"""
     place = Place.at(out_dir)
-    run = flags.run(place.root)
     near = said.pop("near")
     if said["mode"] != "exact":
         _, asked = _ways(near, proposer, RECALL)
@@ -89,12 +88,11 @@ def dedup(
     seen_before = [stage_a.seen_store(folder.absolute()) for folder in stores]
     _refuse_one_name(seen_before, stores)
     content = {"dedup": recipe.content(), "sources": [source.partition for source in sources]}
-    target = _named(stage_a.DEDUPLICATED.target(place.below.name, content, (*sources, *seen_before)), place.below)
+    target = stage_a.DEDUPLICATED.target(place.below.name, content, (*sources, *seen_before))
     place.warn_of_other_roots(folders)
+    corpus = place.build(replace(target, demand=caps) if caps else target, flags, lines_of, refuses=caps is None)
     if caps is None:
-        place.build(target, run, _dedup_lines)
         return True
-    corpus = place.build(replace(target, demand=caps), run, _dedup_lines, refuses=False)
     verdict = caps.judge(corpus.manifest)
     lines = [f"removals within the cap: yes: {verdict.because}"] if verdict.holds else _above(corpus, caps, out_dir)
     echo("\n".join(lines), err=True)
@@ -113,20 +111,12 @@ def signatures(
     --out-dir out/stage_a/signatures/all
     """
     place = Place.at(out_dir)
-    run = flags.run(place.root)
     manifest = open_artifact(input).manifest
     if manifest.kind != stage_a.DEDUPLICATED.name:
         raise UsageError(f"this is a {manifest.kind}", input, "give what stage-a dedup made")
     content = {"signatures": DedupRecipe.from_content(manifest.identity.recipe["dedup"]).signatures()}
     corpus = options.as_sealed(input.absolute(), stage_a.DEDUPLICATED)
-    target = _named(stage_a.SIGNATURES.target(place.below.name, content, [corpus]), place.below)
-    place.build(
-        target, run, lambda store: [*_head(store), f"  {store.manifest.identity.counts['documents']:,} documents"]
-    )
-
-
-def _head(made: Artifact) -> list[str]:
-    return [str(made.folder), f"  {made.manifest.digest}"]
+    place.build(stage_a.SIGNATURES.target(place.below.name, content, [corpus]), flags, lines_of)
 
 
 def _ways(near: options.Content, proposer: str, recall: float) -> tuple[Banding | Distance, Banding | Distance]:
@@ -160,19 +150,6 @@ def _similarity_of(threshold: str) -> float:
     if not 0 < similarity <= 1:
         raise UsageError(f"it is {threshold!r}", "--threshold", "give a number above 0, and 1 at most")
     return similarity
-
-
-def _dedup_lines(corpus: Artifact) -> Iterator[str]:
-    counts = corpus.manifest.identity.counts
-    yield from _head(corpus)
-    for source, one in _aligned(counts["by_source"]):
-        gone = f"{one['exact_duplicate']:,} exact, {one['near_duplicate']:,} near duplicates"
-        seen = f" ({one['of_seen']:,} of them seen before)" if one["of_seen"] else ""
-        rejected = f", {one['rejected']:,} rejected" if one["rejected"] else ""
-        yield f"  {source}  {one['in']:,} documents = {one['out']:,} kept + {gone}{seen}{rejected}"
-    for what in ("buckets", "documents"):
-        if capped := counts["comparisons"].get(f"capped_{what}"):
-            yield f"  {capped:,} {what} had too many to compare all (--max-compared)"
 
 
 def _above(corpus: Artifact, caps: RemovalCaps, out_dir: Path) -> Iterator[str]:
@@ -226,7 +203,6 @@ def decontaminate(
     --out-dir out/stage_a/decontaminated/all --evaluation mmlu=evaluation/mmlu --text-column question
     """
     place = Place.at(out_dir)
-    run = flags.run(place.root)
     least = {"min_item_words": min(_LEAST_ITEM_WORDS, said["ngram_words"])}
     cut = said["cut"] if said["action"] == "cut" else None
     evaluation = {"evaluation": _evaluation_sets(sets)}
@@ -235,11 +211,10 @@ def decontaminate(
     target = decontaminated_target(folders, place.below, section)
     place.warn_of_other_roots(folders)
     is_new = target.state(place.root)[0] == "missing"  # then no corpus loses what its evaluation sets were
-    for listed in target.upstream:
-        if not listed.is_given:
-            place.build(listed, replace(run, replace=flags.replace or is_new))
+    listed = [upstream for upstream in target.upstream if not upstream.is_given]
+    build_targets(listed, flags.run_below(place.root, replaces=is_new))
     try:
-        place.build(target, run, _decontaminated_lines)
+        place.build(target, flags, lines_of)
     except InputError as error:
         if is_new and not isinstance(error, RetryableError) and not target.is_sealed(place.root):
             durable.remove(_evaluation_folder(place.folder))
@@ -279,29 +254,11 @@ def _only(option: str, values: Sequence[str]) -> str | None:
     return values[0] if values else None
 
 
-def _decontaminated_lines(corpus: Artifact) -> Iterator[str]:
-    counts = corpus.manifest.identity.counts
-    yield from _head(corpus)
-    for name, one in _aligned(counts["evaluation"]):
-        skipped = f", {one['too_short']:,} of them too short" if one["too_short"] else ""
-        fate = f"{one['dropped_documents']:,} dropped + {one['cut_documents']:,} cut"
-        yield f"  {name}  {one['items']:,} items{skipped}: {one['contaminated_documents']:,} documents = {fate}"
-    for name, one in _aligned(counts["by_source"]):
-        rejected = f" + {one['rejected']:,} rejected" if one["rejected"] else ""
-        kept = f"{one['out']:,} kept ({one['cut']:,} of them cut)"
-        yield f"  {name}  {one['in']:,} documents = {kept} + {one['dropped']:,} dropped{rejected}"
-
-
-def _aligned(counts: Mapping[str, Any]) -> Sequence[tuple[str, Any]]:
-    width = max(map(len, counts))
-    return [(name.ljust(width), one) for name, one in counts.items()]
-
-
 def pack(
     manifest: Annotated[str, typer.Option(help="Recipe, whose own corpus is packed; or YAML of a section `pack`.")],
     out_dir: OutFolder,
     said: Annotated[options.Content, options.Section(PackSection)],
-    flags: StrictFlags,
+    flags: Flags,
     input: Annotated[
         list[str] | None,
         typer.Option(help="Folder of a source, or quoted pattern; repeatable. Default: `input` of the manifest."),
@@ -311,7 +268,6 @@ def pack(
     --out-dir out/stage_a/packed/all
     """
     place = Place.at(out_dir)
-    run = flags.run(place.root)
     said = {key: value for key, value in said.items() if value is not None}
     names = {"name": "--out-dir", "data": "--out-dir", "": "manifest"}
     typed = options.option_finder({key: f"--{key.replace('_', '-')}" for key in said}, names)
@@ -326,16 +282,14 @@ def pack(
             section = section.model_copy(update={"tokenizer_path": str(lies_at)})
         if is_recipe and not input:
             folders, corpora = [], _own_corpora(file, section, place.root)
-            build_targets(upstream_first(corpora), run, flags.strict)
+            build_targets(upstream_first(corpora), flags.run_below(place.root), flags.strict)
         elif not input and not named:
             raise UsageError("nothing to pack is given", file, "give --input, or write `input` in it")
         else:
             folders = options.sealed_folders(input or named)
             corpora = _given_corpora(folders, _OF_SEVERAL)
-        target = _named(packed_target(section, place.below.name, place.below, corpora), place.below)
         place.warn_of_other_roots(folders)
-        with warning_last([target], place.root, flags.strict):
-            place.build(target, run, _packed_lines)
+        place.build(packed_target(section, place.below.name, place.below, corpora), flags, _packed_lines)
 
 
 def _own_corpora(file: Path, section: PackSection, root: Path) -> Sequence[Target]:
@@ -361,22 +315,8 @@ def _content(manifest: Path) -> tuple[dict[str, Any], list[str], bool]:
 
 
 def _packed_lines(packed: Artifact) -> Iterator[str]:
-    told = summary_of(packed)
-    yield from _head(packed)
-    padding = f"{told.padding_tokens:,} padding ({1 - float(told.packing_efficiency):.2%})"
-    yield f"  {told.rows:,} rows: {told.tokens:,} tokens of {told.documents:,} documents, {padding}"
-    longer = sum(one["longer_than_a_row"] for one in told.by_source.values())
-    cut = f"{told.cut_documents:,} of the documents ({float(told.cut_share):.2%}) are cut: no row holds all of one"
-    yield f"  {cut}; {longer:,} are longer than a row"
-    for source, one in _aligned(told.by_source):
-        shares = f"asked {float(one['asked_share']):.2%}, reached {float(one['share']):.2%}"
-        drawn = f"{one['packed_tokens']:,} tokens, {float(one['epochs']):.2f} epochs"
-        yield f"  {source}  {shares}: {drawn}, {float(one['cut_share']):.2%} of documents cut"
-    for source, losses in told.lost_text.items():
-        yield f"  {source}: {losses}"
-    if told.rejected:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in told.rejected.items())
-        yield f"  texts that can't be encoded: {reasons}; {packed.path(REJECTS_FILE)} has them"
+    yield from lines_of(packed)
+    yield from (f"  {source}: {losses}" for source, losses in (read_lost_text(packed.manifest) or {}).items())
 
 
 def report(
@@ -393,7 +333,6 @@ def report(
     if link is not None and link.exists() and not link.is_symlink():
         raise UsageError("a file is there", link, "give another name, or move it away")
     place = Place.at(out)
-    run = flags.run(place.root)
     corpora = _given_corpora(options.sealed_folders(input), _OF_SEVERAL | {PACKED.name: PACKED})
     if corpora[0].partition is None:  # the sources are reported on too, and what was made of them in between
         kinds = {folder: open_artifact(folder).manifest.kind for folder in _made_of(corpora[0].folder)}
@@ -402,16 +341,8 @@ def report(
             options.as_sealed(folder, _OF_SEVERAL[kind]) for folder, kind in kinds.items() if kind in _OF_SEVERAL
         ]
         corpora = (*_given_sources(sources), *between, *corpora)
-    target = _named(
-        stage_a.REPORT.target(place.below.name, {}, corpora, tokenizer=TokenizerRecipe().content()), place.below
-    )
-
-    def lines(made: Artifact) -> Iterator[str]:
-        counts, sources = made.manifest.identity.counts, sum(one.partition is not None for one in corpora)
-        yield f"{sources} sources: {counts['documents']:,} documents, {counts['tokens']:,} tokens"
-        yield from (str(out / file.path) for file in made.manifest.storage)
-
-    place.build(target, run, lines)
+    tokenizer = TokenizerRecipe().content()
+    place.build(stage_a.REPORT.target(place.below.name, {}, corpora, tokenizer=tokenizer), flags, lines_of)
     if link is not None:
         link.unlink(missing_ok=True)
         link.symlink_to(Path(out.name, "report.json"))
@@ -449,11 +380,6 @@ def decontaminated_target(folders: Sequence[Path], place: Path, section: Deconta
 def _evaluation_folder(place: Path) -> Path:
     """The folder of what lists the evaluation files of a corpus, beside it."""
     return place.with_name(f"{place.name}.evaluation")
-
-
-def _named(target: Target, place: Path) -> Target:
-    """In the folder that was named for it; no recipe has it, so no copy of its manifest is kept."""
-    return replace(target, folder=place, export_as=None)
 
 
 def _given_corpora(folders: Sequence[Path], of_several: Mapping[str, Kind]) -> tuple[Target, ...]:

@@ -1,18 +1,18 @@
 """nemotron: what the rows of the Nemotron datasets are, their texts, and others of their layout."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 
-from pipeline_assets.commands import build, options
-from pipeline_assets.commands.terminal import as_command, counted, echo, tell
-from pipeline_assets.corpus.document_shards import REJECTS_FILE
+from pipeline_assets.commands import options
+from pipeline_assets.commands.build import Build, Place, build_recipe, build_targets
+from pipeline_assets.commands.lines import lines_of
+from pipeline_assets.commands.terminal import as_command, echo, tell
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
-from pipeline_assets.corpus.nemotron.inventory import COVERAGE_MD, INVENTORY_JSON, read_inventory
-from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, PoolsRecipe
+from pipeline_assets.corpus.nemotron.schema import PoolsRecipe
 from pipeline_assets.corpus.nemotron.sections import (
     DOMAINS,
     EFFORTS,
@@ -26,15 +26,14 @@ from pipeline_assets.corpus.nemotron.sections import (
     known_domain,
 )
 from pipeline_assets.corpus.nemotron.split_pin import splits_of_folder, splits_on_hub
-from pipeline_assets.corpus.nemotron.splits import dataset_key, no_such_split, partition_key
+from pipeline_assets.corpus.nemotron.splits import dataset_key, no_such_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import DeniedError, InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage, root_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.corpus.spine.recipe import UNPINNED, read_yaml, upstream_first
+from pipeline_assets.corpus.spine.recipe import UNPINNED, read_yaml
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.systems.nemotron import (
@@ -56,18 +55,16 @@ Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, 
 
 def inventory(
     dataset: Dataset,
-    out_dir: build.OutDir,
     said: Annotated[options.Content, options.Section(DatasetSection, ("revision", "splits"))],
     scan: Annotated[options.Content, options.Section(Scan)],
-    flags: build.StrictFlags,
+    build: Build,
 ) -> None:
     """Example: corpusmill nemotron inventory --dataset my/folder --out-dir out"""
-    _build("inventory", dataset, out_dir, said, {"scan": scan}, flags)
+    _build("inventory", dataset, said, {"scan": scan}, build)
 
 
 def normalize(
     dataset: Dataset,
-    out_dir: build.OutDir,
     said: Annotated[options.Content, options.Section(DatasetSection)],
     rows: Annotated[options.Content, options.Section(RowsRecipe)],
     layout: Annotated[options.Content, options.Section(HubLayout)],
@@ -76,7 +73,7 @@ def normalize(
     hf_layout: Annotated[
         bool, typer.Option("--hf-layout", help="All splits in one folder, as a hub has them.")
     ] = False,
-    flags: build.StrictFlags,
+    build: Build,
 ) -> None:
     """Example: corpusmill nemotron normalize --dataset my/folder --domain math --out-dir out"""
     if layout["readme"] and not hf_layout:
@@ -93,48 +90,44 @@ def normalize(
         "shard_bytes": SHARD_BYTES,
         "tokenizer": TokenizerRecipe().content(),
     }
-    _build("normalize", dataset, out_dir, said, {"rows": whole} | ({"hf_layout": layout} if hf_layout else {}), flags)
+    _build("normalize", dataset, said, {"rows": whole} | ({"hf_layout": layout} if hf_layout else {}), build)
 
 
 def pools(
     in_dir: Annotated[Path, typer.Option("--in-dir", help="Folder of rows, or around some.")],
-    out_dir: build.OutDir,
-    flags: build.StrictFlags,
+    build: Build,
 ) -> None:
     """Example: corpusmill nemotron pools --in-dir out/nemotron/mine/normalized_shards --out-dir out"""
-    run = flags.run(_root_beside(out_dir, ""))
+    build = _beside(build)
     deduplicated, normalised = given_rows(in_dir)
     left = [*deduplicated, *rows_that_stay("pools", normalised, DeduplicateRecipe.model_validate({}))]
-    targets = upstream_first(pools_of("pools", left, PoolsRecipe.model_validate({}), None))
+    targets = pools_of("pools", left, PoolsRecipe.model_validate({}), None)
 
-    def lines(made: Artifact) -> list[str]:
-        told = made.manifest.kind in (DEDUPLICATED.name, CANDIDATE_POOLS.name)
-        return [f"{made.folder}  {made.manifest.identity.ledger}"] if told else []
-
-    build.build_targets(targets, run, flags.strict, lines)
+    build.targets(targets, lines_of)
     of_datasets = [target for target in targets if target.kind == CANDIDATE_POOLS.name]
-    words = (as_command("nemotron", "publish", f"OWNER/{one.partition}", run.root / one.folder) for one in of_datasets)
+    words = (
+        as_command("nemotron", "publish", f"OWNER/{one.partition}", build.out_dir / one.folder) for one in of_datasets
+    )
     tell(["to publish them, with HF_TOKEN set:", *(f"  {line}" for line in words)])
 
 
 def run_all(
-    out_dir: build.OutDir,
     max_records: Annotated[int | None, typer.Option(min=1, help="Rows of a split at most, from all over it.")] = None,
     *,
-    flags: build.StrictFlags,
+    build: Build,
 ) -> None:
     """Example: corpusmill nemotron run-all --max-records 1000 --out-dir out"""
-    run = flags.run(_root_beside(out_dir, ""))
+    build = _beside(build)
     content: dict[str, Any] = read_yaml(PROJECT_RECIPES / "nemotron_v1.yaml")
-    place = run.root / "recipes" / f"{_ALL}.yaml"
-    known = NemotronRecipe.read(place).datasets if place.exists() and not flags.replace else ()
+    place = build.out_dir / "recipes" / f"{_ALL}.yaml"
+    known = NemotronRecipe.read(place).datasets if place.exists() and not build.replace else ()
     pinned = {one.dataset: one for one in known if one.revision != UNPINNED}
     for section in content["datasets"]:
         earlier = pinned.get(section["dataset"])
         if earlier is not None:
             section |= {"revision": earlier.revision, "splits": list(earlier.splits)}
         else:
-            section |= _at_head(section, run.hub_for("a dataset"))
+            section |= _at_head(section, build.run.hub_for("a dataset"))
         efforts = set(EFFORTS.get(section["dataset"], {}).values())
         section["reasoning_effort"] = {
             split: effort for split in section["splits"] for effort in efforts if split.startswith(effort)
@@ -142,12 +135,12 @@ def run_all(
         echo(f"{section['dataset']} at {section['revision']}", err=True)
     content["scan"] |= {"max_rows": max_records}
     content["rows"] |= {"max_rows": max_records}
-    recipe, path = write_recipe_of(NemotronRecipe, content | {"name": _ALL}, run.root, "nemotron", run.replace)
+    recipe, path = build.write(NemotronRecipe, content | {"name": _ALL})
     try:
-        build.build_recipe(recipe, path, run, strict=flags.strict)
+        build_recipe(recipe, path, build.run, strict=build.strict)
     except InputError as error:
         if _spares_others(error):
-            _report_on_built(recipe, run)
+            _report_on_built(recipe, build.run)
         raise
 
 
@@ -182,7 +175,7 @@ def _report_on_built(recipe: NemotronRecipe, run: Run) -> None:
     pools = [target for target in sealed if target.kind == CANDIDATE_POOLS.name]
     if pools:
         report = POOL_REPORT.target(f"{recipe.name}_partial", {}, pools)
-        made = build.build_targets([report], replace(run, replace=True))
+        made = build_targets([report], replace(run, replace=True))
         tell([f"{made.folder}  without {', '.join(sorted(missing))}"])
 
 
@@ -215,19 +208,17 @@ def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
     return [*deduplicated.values()], [one for name, one in normalised.items() if name not in deduplicated]
 
 
-def _build(
-    verb: str, dataset: str, out_dir: Path, said: options.Content, sections: Mapping[str, Any], flags: build.StrictFlags
-) -> None:
-    """Writes the recipe of the dataset; builds split after split, then what is made of all of them.
+def _build(verb: str, dataset: str, said: options.Content, sections: Mapping[str, Any], build: Build) -> None:
+    """Writes the recipe of the dataset, and builds it.
 
     Args:
         said: of the dataset, beside what is found.
         sections: of the recipe.
     Raises:
-        UsageError, InputError: from `_dataset_section`, `build_parts`; or what came out is not as it should be.
+        UsageError, InputError: from `_dataset_section`, `build_recipe`.
     """
-    run = flags.run(_root_beside(out_dir, dataset))
-    section = _dataset_section(dataset, said["revision"], said["splits"], run.hub_for("a dataset"))
+    build = _beside(build, dataset)
+    section = _dataset_section(dataset, said["revision"], said["splits"], build.run.hub_for("a dataset"))
     section |= {"domain": said["domain"]} if said.get("domain") is not None else {}
     if "rows" in sections and not (said.get("domain") or known_domain(section["dataset"])):
         domains = ", ".join(get_args(Domain))
@@ -240,28 +231,21 @@ def _build(
         [verb, options.name_of(section["dataset"].rpartition("/")[2]), *map(options.name_of, said["splits"])]
     )
     content = {"system": "nemotron", "name": name, **sections, "datasets": [section]}
-    recipe, path = write_recipe_of(NemotronRecipe, content, run.root, "nemotron", run.replace)
-    tell([f"recipe {path}", *recipe.remarks()], err=True)
-    parts = {split: partition_key(section["dataset"], split) for split in section["splits"]}
-    targets = recipe.targets()
-    of_splits = {target.kind for target in targets if target.partition in parts.values()}
-    of_all = {target.kind for target in targets} - of_splits
-    with build.warning_last(targets, run.root, flags.strict):
-        build.build_parts(recipe, path, run, parts, "splits", of_splits, _lines, of_all)
+    build.recipe(NemotronRecipe, content, lines_of)
 
 
-def _root_beside(out_dir: Path, dataset: str) -> Path:
-    """The data root of what is made.
+def _beside(build: Build, dataset: str = "") -> Build:
+    """Options with the data root, absolute, that lies beside a dataset.
 
     Raises:
         UsageError: it is a file, lies in what is sealed, or in the dataset, whose files it would become.
     """
-    root, folder = build.Place.at(out_dir).folder, Path(dataset).absolute()
+    root, folder = Place.at(build.out_dir).folder, Path(dataset).absolute()
     if (root / FILE_NAME).is_file():
-        raise UsageError("an artifact is sealed there", out_dir, "give --out-dir another folder")
+        raise UsageError("an artifact is sealed there", build.out_dir, "give --out-dir another folder")
     if dataset and folder.is_dir() and root.resolve().is_relative_to(folder.resolve()):
-        raise UsageError(f"it lies in the dataset {dataset}", out_dir, "give --out-dir a folder outside of it")
-    return root
+        raise UsageError(f"it lies in the dataset {dataset}", build.out_dir, "give --out-dir a folder outside of it")
+    return replace(build, out_dir=root)
 
 
 def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], hub: HubFiles) -> dict[str, Any]:
@@ -286,73 +270,3 @@ def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], 
     if unknown is not None:
         raise no_such_split(unknown, there, dataset)
     return section | {"splits": list(dict.fromkeys(splits)) or there}
-
-
-def _lines(made: Artifact) -> Iterator[str]:
-    """Its folder, its digest, what is in it; of a pin, which holds no files, what it leaves out."""
-    step, decisions = made.manifest.kind.partition("/")[2], made.manifest.identity.decisions
-    if step == "raw":
-        if decisions["left_out"]:
-            left_out = ", ".join(decisions["left_out"])
-            yield f"not read, beside {decisions['format']} files of the same split: {left_out}"
-        return
-    yield f"{made.folder}\n  {made.manifest.digest}"
-    match step:
-        case "inventory":
-            yield from _of_inventory(made)
-        case "normalized_shards":
-            yield from _of_rows(made)
-        case "hf_layout":
-            counts, files = made.manifest.identity.counts, len(made.manifest.storage)
-            parts = counted(files, "file"), counted(counts["splits"], "split"), counted(counts["documents"], "row")
-            yield f"  {', '.join(parts)}, {counts['tokens']:,} tokens"
-        case _:
-            for file in made.manifest.identity.files:
-                yield f"  {made.path(file.path)}"
-
-
-def _of_inventory(made: Artifact) -> Iterator[str]:
-    found = read_inventory(made)
-    scan = "all rows" if found["scan"]["kind"] == "full" else "a sample"
-    optional = f", {len(found['optional_columns'])} of them optional" * bool(found["optional_columns"])
-    parts = (
-        counted(len(found["files"]), "file"),
-        counted(found["rows_counted"], "row"),
-        counted(len(found["columns"]), "column"),
-    )
-    yield f"  {parts[0]}, {parts[1]} ({scan}), {parts[2]}{optional}"
-    yield from _kept_aside("rows that can't be read", found["rejected"], made.path(REJECTS_FILE))
-    yield from (f"  {made.path(name)}" for name in (INVENTORY_JSON, COVERAGE_MD))
-
-
-def _of_rows(made: Artifact) -> Iterator[str]:
-    identity = made.manifest.identity
-    counts, ledger = identity.counts, identity.ledger
-    yield (
-        f"  {counted(ledger.out, 'row')} of {ledger.rows_in:,}, {counts['tokens']:,} tokens, "
-        f"{counts['completion_tokens']:,} of them completion"
-    )
-    if counts["analysis_given"] != counts["analysis_rendered"]:
-        yield f"  analysis: {counts['analysis_rendered']:,} of {counts['analysis_given']:,} messages are in the texts"
-    if counts["empty_messages"]:
-        yield f"  empty: {counted(counts['empty_messages'], 'message')} before the last of a conversation"
-    if counts.get("messages_as_json"):
-        yield f"  as JSON: {counted(counts['messages_as_json'], 'message')} whose content is no text"
-    yield from _by_name("no Harmony, rows by reason", counts.get("invalid_harmony", {}))
-    yield from _by_name("message keys that are not read", counts.get("unread_message_keys", {}))
-    yield from _by_name("messages with <think> tags", counts.get("think_tags", {}))
-    flags = {name.replace("_", " "): counts[name] for name in _FLAGS if counts.get(name)}
-    yield from _by_name("flagged, but kept", flags)
-    yield from _kept_aside("rows that give no text", ledger.rejected, made.path(REJECTS_FILE))
-    yield from _kept_aside("rows that are left out", ledger.dropped, made.path(DROPPED_FILE))
-
-
-def _by_name(what: str, counts: Mapping[str, int]) -> Iterator[str]:
-    if counts:
-        yield f"  {what}: {', '.join(f'{count:,} {name}' for name, count in counts.items())}"
-
-
-def _kept_aside(what: str, by_reason: Mapping[str, int], file: Path) -> Iterator[str]:
-    if by_reason:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in by_reason.items())
-        yield f"  {what}: {reasons}; {file} has them"

@@ -5,13 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline_assets.commands.build import OutDir, StrictFlags, build_recipe
+from pipeline_assets.commands.build import Build
 from pipeline_assets.commands.options import Content, Section, commit_of, folder_named, name_of
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, counted, tell
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe
 from pipeline_assets.corpus.parallel_text.token_cache import NO_MODEL, EncodeRecipe, EncodeSection, load_model
-from pipeline_assets.corpus.recipes.files import write_recipe_of
-from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError, not_installed
@@ -33,14 +31,13 @@ def sample(
     split: Annotated[list[str], typer.Option(help="Split that is read; repeatable, in order.")] = _SPLITS,
     revision: Annotated[str, typer.Option(help="Branch, tag or commit; its commit is written down.")] = "main",
     *,
-    out_dir: OutDir = Path("data"),
-    flags: StrictFlags,
+    build: Build,
 ) -> None:
     """By default 120 pairs of WMT14 fr-en.
 
     Example: corpusmill parallel sample --dataset my/pairs --src de --tgt en --split train --files '{split}-*'
     """
-    run = flags.run(out_dir)
+    run = build.run
     folder = folder_named(dataset, "--dataset")
     source: Content = {"splits": split, "files": files}
     if folder is not None and revision != "main":
@@ -56,17 +53,15 @@ def sample(
     there: Content = read_yaml(path) if path.exists() else {}
     if there == content | {"encode": there.get("encode")}:  # the same sample, whose tokens were asked for since
         content = there
-    _build(content, run, flags.strict)
+    _build(content, build)
 
 
-def _build(content: Content, run: Run, strict: bool) -> None:
+def _build(content: Content, build: Build) -> None:
     """What a recipe of this content asks for. Where that can't be, the recipe's file is as it was."""
-    path = run.root / "recipes" / f"{content['name']}.yaml"
+    path = build.out_dir / "recipes" / f"{content['name']}.yaml"
     before = path.read_bytes() if path.exists() else None
-    recipe, path = write_recipe_of(ParallelRecipe, content, run.root, "parallel", run.replace)
-    tell([f"recipe {path}"], err=True)
     try:
-        build_recipe(recipe, path, run, strict=strict)
+        build.recipe(ParallelRecipe, content)
     except UsageError:
         if before is None:
             durable.remove(path)
@@ -80,11 +75,10 @@ def encode(
     said: Annotated[Content, Section(EncodeSection)],
     spm_model: Annotated[Path | None, typer.Option(help="A SentencePiece model; default: one is trained.")] = None,
     *,
-    out_dir: OutDir = Path("data"),
-    flags: StrictFlags,
+    build: Build,
 ) -> None:
     """Example: corpusmill parallel encode wmt14-fr-en --seq-len 128 --out-dir out"""
-    run = flags.run(out_dir)
+    run = build.run
     content: dict[str, Any] = read_yaml(recipe_path(recipe, run.root))
     if spm_model is not None:
         if not spm_model.is_file():
@@ -93,7 +87,7 @@ def encode(
             raise UsageError("a model that is given has its pieces", "--vocab-size", "leave it out")
         load_model(spm_model.read_bytes(), spm_model)
         said |= {"model": str(spm_model.absolute()), "model_sha256": file_sha256(spm_model)}
-    _build(content | {"encode": said}, run, flags.strict)
+    _build(content | {"encode": said}, build)
 
 
 def inspect(recipe: RecipeOf, data: Root = Path("data"), as_json: AsJson = False) -> None:

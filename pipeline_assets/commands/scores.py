@@ -10,13 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from pipeline_assets.commands import options
-from pipeline_assets.commands.build import OutDir, Place, StrictFlags, build_targets
+from pipeline_assets.commands.build import Build, Place, build_targets
 from pipeline_assets.commands.terminal import aligned, as_command, tell
 from pipeline_assets.corpus.nemotron.pools import POOLS, pooled_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import has_files, list_files
 from pipeline_assets.corpus.recipes import drive
-from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring.model_pin import ModelFolder, ScoringSection
 from pipeline_assets.corpus.scoring.recipe import FEWEST_BATCH_TOKENS, ScoringRecipe, SubsetsRecipe, device_here
@@ -39,7 +38,6 @@ Scores = Annotated[Path, typer.Option("--in-dir", help="Folder of scores, or aro
 def score(
     pool: Annotated[str, typer.Option("--pool", help="Folder of pools, or owner/name on the hub.")],
     model: Model,
-    out_dir: OutDir,
     scoring: Annotated[
         options.Content, options.Section(ScoringSection, (*ScoringRecipe.model_fields, "max_unknown_fraction"))
     ],
@@ -49,15 +47,15 @@ def score(
     pool_subdir: Annotated[str | None, typer.Option(help="Only this folder of the pools.")] = None,
     against: Against = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what it would take.")] = False,
-    flags: StrictFlags,
+    build: Build,
 ) -> None:
     """Example: corpusmill nemotron score --pool out/nemotron/mine/candidate_pools --model models/mine --out-dir out"""
     if scoring["batch_tokens"] < FEWEST_BATCH_TOKENS:
         what = f"must be at least {FEWEST_BATCH_TOKENS}, got {scoring['batch_tokens']}: it counts tokens, not rows"
         fix = f"for {scoring['batch_tokens']} rows a batch, give their number times the tokens of a row (--max-length)"
         raise UsageError(what, "--batch-tokens", fix)
-    run = flags.run(Place.at(out_dir).folder)
-    elsewhere = run.elsewhere
+    build = replace(build, out_dir=Place.at(build.out_dir).folder)
+    run, elsewhere = build.run, build.run.elsewhere
     scoring = {**scoring, "device": scoring.get("device") or ("cuda" if elsewhere else device_here())}
     models = [_model(model, "--model", revision, run)]
     models += [] if against is None else [_model(against, "--against", None, run)]
@@ -69,7 +67,7 @@ def score(
         names[-1] += "-against"
     pools = Pools(pool, pool_revision, pool_subdir)
     goals = [
-        goals_of_pools(pools, {**scoring, "model": one}, name, run) for one, name in zip(models, names, strict=True)
+        goals_of_pools(pools, {**scoring, "model": one}, name, build) for one, name in zip(models, names, strict=True)
     ]
     scored = [[target for target in targets if target.kind == NLL_SCORES.name] for targets in goals]
     if dry_run or elsewhere is not None:  # a limit on costs covers all models and splits: compare before the first call
@@ -77,7 +75,7 @@ def score(
     if dry_run:
         return
     for targets in goals:
-        _build_report(targets, run, flags.strict)
+        build.targets(targets, _lines)
     if against is not None:
         tell(["", f"{against} beside {model}, in bits a byte:", *_gap(scored[0], scored[1], run)])
     folders = " ".join(sorted({str(Path(*one.folder.parts[:3])) for one in scored[0]}))
@@ -85,28 +83,27 @@ def score(
           "--out-dir", run.root)])  # fmt: skip
 
 
-def percentiles(in_dir: Scores, out_dir: OutDir, flags: StrictFlags) -> None:
+def percentiles(in_dir: Scores, build: Build) -> None:
     """Example: corpusmill nemotron percentiles --in-dir out/nemotron/mine/nll_scores --out-dir out"""
-    run = flags.run(Place.at(out_dir).folder)
     scores = given_scores(in_dir)
-    _build_report(made_of_scores(_recipe_of(scores), scores, None), run, flags.strict)
+    build = replace(build, out_dir=Place.at(build.out_dir).folder)
+    build.targets(made_of_scores(_recipe_of(scores), scores, None), _lines)
 
 
 def subsets(
     in_dir: Scores,
-    out_dir: OutDir,
     rules: Annotated[
         Path | None, typer.Option(help="YAML: what `subsets` of a recipe says. Default: four rules.")
     ] = None,
     *,
-    flags: StrictFlags,
+    build: Build,
 ) -> None:
     """Example: corpusmill nemotron subsets --in-dir out/nemotron/mine/nll_scores --out-dir out"""
-    run = flags.run(Place.at(out_dir).folder)
     recipe = SubsetsRecipe.of({} if rules is None else read_yaml(rules), rules or "the default rules")
     scores = given_scores(in_dir)
     [_, target] = made_of_scores(_recipe_of(scores), scores, recipe)
-    made = build_targets([target], run, flags.strict, _subset_lines)
+    build = replace(build, out_dir=Place.at(build.out_dir).folder)
+    made = build_targets([target], build.run, build.strict, _subset_lines)
     tell(["to publish them, with HF_TOKEN set:", "  " + as_command("nemotron", "publish", "OWNER/NAME", made.folder)])
 
 
@@ -172,7 +169,7 @@ class Pools:
     subdir: str | None = None
 
 
-def goals_of_pools(pools: Pools, scoring: options.Content, model: str, run: Run) -> list[Target]:
+def goals_of_pools(pools: Pools, scoring: options.Content, model: str, build: Build) -> list[Target]:
     """Return the targets of the scores of all splits of the pools, and of the report on them.
 
     Sealed pools of the data root are upstream; other pools are pinned file by file, like those of a hub.
@@ -180,7 +177,7 @@ def goals_of_pools(pools: Pools, scoring: options.Content, model: str, run: Run)
     Args:
         model: The model's part of the recipe's name.
     """
-    pool, revision = pools.pool, pools.revision
+    pool, revision, run = pools.pool, pools.revision, build.run
     ScoringSection.of(scoring, "the command")  # refuses an option before anything is read
     folder = options.folder_named(pool, "--pool")
     there = [] if folder is None or pools.subdir else options.sealed_below(folder)
@@ -196,8 +193,8 @@ def goals_of_pools(pools: Pools, scoring: options.Content, model: str, run: Run)
         named = [Path(pool).absolute().name, *([pools.subdir] if pools.subdir else []), model]
         name = "-".join(["score", *map(options.name_of, named)])
         content = {"system": "nemotron", "name": name, "scoring": scoring, "datasets": sections}
-    recipe, path = write_recipe_of(NemotronRecipe, content, run.root, "nemotron", run.replace)
-    tell([f"recipe {path}", *recipe.remarks()], err=True)
+    recipe, _ = build.write(NemotronRecipe, content)
+    tell(recipe.remarks(), err=True)
     return recipe.goals()
 
 
@@ -220,20 +217,16 @@ def _tell_work(scores: Sequence[Target], run: Run) -> None:
             tell([line])
 
 
-def _build_report(goals: Sequence[Target], run: Run, strict: bool) -> None:
-    """Builds targets with what they are made from; tells of each split's scores, and where the report is."""
-
-    def lines(made: Artifact) -> Iterator[str]:
-        if made.manifest.kind == NLL_SCORES.name:
-            yield f"{made.folder}  {scored_words(made.manifest.identity.counts)}"
-        elif made.manifest.kind == SCORE_REPORT.name:
-            shown = KINDS[SCORE_REPORT.name].preview
-            assert shown is not None
-            rows = shown(made)
-            yield from aligned([tuple(rows[0]), *(tuple(row.values()) for row in rows)]) if rows else []
-            yield f"{made.folder / 'report.html'}"
-
-    build_targets(upstream_first(goals), run, strict, lines)
+def _lines(made: Artifact) -> Iterator[str]:
+    """What each split's scores are, and where the report is."""
+    if made.manifest.kind == NLL_SCORES.name:
+        yield f"{made.folder}  {scored_words(made.manifest.identity.counts)}"
+    elif made.manifest.kind == SCORE_REPORT.name:
+        shown = KINDS[SCORE_REPORT.name].preview
+        assert shown is not None
+        rows = shown(made)
+        yield from aligned([tuple(rows[0]), *(tuple(row.values()) for row in rows)]) if rows else []
+        yield f"{made.folder / 'report.html'}"
 
 
 def _given_pools(places: Sequence[Path]) -> dict[str, Target]:

@@ -10,13 +10,13 @@ from typing import Annotated, Literal
 import typer
 
 from pipeline_assets.commands import admin
-from pipeline_assets.commands.build import OutDir, StrictFlags, build_recipe, build_targets
+from pipeline_assets.commands.build import Build, build_recipe, build_targets
 from pipeline_assets.commands.options import Content, Sets, hub_source, name_of
 from pipeline_assets.commands.terminal import Root, counted, log_to_stderr, naming, tell
 from pipeline_assets.corpus.formats.compression import plain_stem
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.publishing.export import refuse_folder, write_ndjsonl, write_txt
-from pipeline_assets.corpus.recipes.files import keep_recipe, pin_recipe, write_recipe_of
+from pipeline_assets.corpus.recipes.files import keep_recipe, pin_recipe
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.shards.inventory import take_inventory
 from pipeline_assets.corpus.shards.mixture_views import mixture_page, mixture_statistics
@@ -79,14 +79,12 @@ def raw(
         Path | None, typer.Option(help="FILE.ndjsonl or .jsonl.gz of the rows; names the source.")
     ] = None,
     *,
-    out_dir: OutDir = Path("data"),
-    flags: StrictFlags,
+    build: Build,
 ) -> None:
     """Example: corpusmill stage2 raw --dataset allenai/c4 --subset en --limit 1000 --output data/raw/c4.ndjsonl"""
     if output is not None:
         refuse_folder(output)
-    run = flags.run(out_dir)
-    made = _build_source(run, "raw", rows.section(run, output), RAW_CORPUS.name, flags)
+    made = _build_source(build, "raw", rows.section(build.run, output), RAW_CORPUS.name)
     tell([str(made.folder), *(f"  {made.folder / name}" for name in ("README.md", "DATASET_CARD.md", "LICENSES.md"))])
     if output is not None:
         tell([f"{output}: {counted(write_ndjsonl(made, output), 'document')}"])
@@ -111,37 +109,29 @@ def filter(
         Sets("sources.0.filters.language.threshold"),
     ] = None,
     *,
-    out_dir: OutDir = Path("data"),
-    flags: StrictFlags,
+    build: Build,
 ) -> None:
     """Example: corpusmill stage2 filter --dataset allenai/c4 --subset en --limit 1000 --output-path c4.txt"""
     refuse_folder(output_path)
     if min_chars > max_chars:
         raise UsageError(f"it is {min_chars:,}, more than --max-chars", "--min-chars", "lower it")
-    run = flags.run(out_dir)
     language = {} if lang_threshold is None else {"threshold": lang_threshold}
     length = {"min_characters": min_chars, "max_characters": max_chars}
     filters = {"windows": {}, "length": length, "language": language}
-    section = rows.section(run, output_path) | {"filters": filters}
-    made = _build_source(run, "filter", section, FILTERED.name, flags)
+    section = rows.section(build.run, output_path) | {"filters": filters}
+    made = _build_source(build, "filter", section, FILTERED.name)
     tell([str(made.folder), f"  {made.manifest.identity.ledger}"])
     tell([f"{output_path}: {counted(write_txt(made, output_path), 'document')}"])
     tell([f"  a recipe reads it by {{kind: local, files: [{output_path.name}], text_unit: line}}"])
 
 
-def _build_source(run: Run, step: str, section: Content, kind: str, flags: StrictFlags) -> Artifact:
+def _build_source(build: Build, step: str, section: Content, kind: str) -> Artifact:
     """What a recipe of one source, which is written, makes of it."""
     name = f"{step}-{section['source']}"
     content = {"system": "stage2", "name": name, "shard_text_bytes": SHARD_TEXT_BYTES, "sources": [section]}
-    recipe, path = write_recipe_of(Stage2Recipe, content, run.root, "stage2", run.replace)
-    tell([f"recipe {path}"], err=True)
-    return _build(path, run, recipe.target(kind, section["source"]), flags)
-
-
-def _build(path: Path, run: Run, goal: Target, flags: StrictFlags) -> Artifact:
-    """What a recipe asks for, up to one artifact, and nothing beside."""
+    recipe, path = build.write(Stage2Recipe, content)
     with naming(path):
-        return build_targets(upstream_first([goal]), run, flags.strict)
+        return build.targets([recipe.target(kind, section["source"])])
 
 
 def train(
@@ -150,11 +140,10 @@ def train(
     output_dir: Annotated[Path | None, typer.Option(help="Folder of copies of the model and its checksum.")] = None,
     log_file: LogFile = None,
     *,
-    out_dir: OutDir = Path("data"),
-    flags: StrictFlags,
+    build: Build,
 ) -> None:
     """Example: corpusmill stage2 tokenizer train --manifest refinedweb_mixture --vocab-size 32000"""
-    run = flags.run(out_dir)
+    run = build.run
     _log_to(log_file)
     recipe, path = _pinned(manifest, run)
     if recipe.tokenizer is None or recipe.tokenizer.kind != "trained":
@@ -162,8 +151,9 @@ def train(
     if vocab_size not in (None, recipe.tokenizer.vocab_size):
         changes = {"vocab_size": vocab_size, "expected_sha256": None}
         run = replace(run, earlier=recipe)
-        recipe, path = _derived(path, f"{recipe.name}-{vocab_size}", changes, run)
-    made = _build(path, run, recipe.target(TOKENIZER.name), flags)
+        recipe, path = _derived(path, f"{recipe.name}-{vocab_size}", changes, build)
+    with naming(path):
+        made = build_targets(upstream_first([recipe.target(TOKENIZER.name)]), run, build.strict)
     decisions = made.manifest.identity.decisions
     tell([str(made.path(decisions["model"])), f"  sha256 {decisions['sha256']}"])
     if output_dir is not None:
@@ -193,11 +183,10 @@ def process(
     ] = None,
     log_file: LogFile = None,
     *,
-    out_dir: OutDir = Path("data"),
-    flags: StrictFlags,
+    build: Build,
 ) -> None:
     """Example: corpusmill stage2 process refinedweb_mixture --out-dir out"""
-    run = flags.run(out_dir)
+    run = build.run
     _log_to(log_file)
     recipe, path = _pinned(manifest, run)
     if tokenizer_path is not None:
@@ -211,8 +200,8 @@ def process(
         }
         load_tokenizer(TokenizerFile(GivenTokenizer.of(given, tokenizer_path).file(), tokenizer_path))
         run = replace(run, earlier=recipe)
-        recipe, path = _derived(path, f"{recipe.name}-{sha256[:8]}", given, run)
-    build_recipe(recipe, path, run, strict=flags.strict)
+        recipe, path = _derived(path, f"{recipe.name}-{sha256[:8]}", given, build)
+    build_recipe(recipe, path, run, strict=build.strict)
     _write_statistics(log_file, mixture_statistics(run.root / "stage2" / recipe.name))
 
 
@@ -257,7 +246,7 @@ def _pinned(manifest: str, run: Run) -> tuple[Stage2Recipe, Path]:
     return _read(str(path), run.root)
 
 
-def _derived(path: Path, name: str, changes: Content, run: Run) -> tuple[Stage2Recipe, Path]:
+def _derived(path: Path, name: str, changes: Content, build: Build) -> tuple[Stage2Recipe, Path]:
     """A recipe like another with another tokenizer, or keys of its own changed; written."""
     content: Content = read_yaml(path)
     tokenizer = content["tokenizer"] if changes.get("kind", "trained") == "trained" else {}
@@ -265,9 +254,7 @@ def _derived(path: Path, name: str, changes: Content, run: Run) -> tuple[Stage2R
     if not tokenizer:  # a given one needs no corpora
         sharded = section_at(content, "shards", "sources")
         content["sources"] = [one for one in content["sources"] if one["source"] in sharded]
-    made, place = write_recipe_of(Stage2Recipe, content, run.root, "stage2", run.replace)
-    tell([f"recipe {place}"], err=True)
-    return made, place
+    return build.write(Stage2Recipe, content)
 
 
 def _log_to(file: Path | None) -> None:

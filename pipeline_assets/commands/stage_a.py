@@ -3,11 +3,12 @@
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from pipeline_assets.commands.build import OutDir, StrictFlags, build_parts, warning_last
+from pipeline_assets.commands.build import Build, OutDir, build_recipe
+from pipeline_assets.commands.lines import lines_of
 from pipeline_assets.commands.options import Content, Inputs, Section, Sets, folder_and_patterns, hub_source, name_of
 from pipeline_assets.commands.terminal import AsJson, answer, echo, first_of, log_to_stderr, tell
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
@@ -17,8 +18,8 @@ from pipeline_assets.corpus.normalize.sources import HubSource, LocalSource, Sta
 from pipeline_assets.corpus.readers.hub_configs import matching, read_configs
 from pipeline_assets.corpus.readers.source_folder import list_files
 from pipeline_assets.corpus.readers.stackexchange.archive import site_of
-from pipeline_assets.corpus.recipes.files import keep_recipe, write_recipe_of
-from pipeline_assets.corpus.recipes.run import Run, hub_of
+from pipeline_assets.corpus.recipes.files import keep_recipe
+from pipeline_assets.corpus.recipes.run import hub_of
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
@@ -77,11 +78,10 @@ def hf_stream(
         list[str], typer.Option(help="owner/name, fineweb-edu or fineweb-2; repeatable."), Sets("sources.0.source")
     ],
     said: Annotated[Content, Section(HubSource, ("config", "revision", "amount.documents", "rules", "seed", _LIMIT))],
-    flags: StrictFlags,
-    out_dir: OutDir = Path("data"),
+    build: Build,
 ) -> None:
     """Example: corpusmill stage-a hf-stream --source fineweb-2 --config-name deu_Latn --out-dir out"""
-    hub, config = hub_of(out_dir.absolute(), os.environ), said.get("config")
+    hub, config = hub_of(build.out_dir.absolute(), os.environ), said.get("config")
     sections = []
     for name in source:
         repo, default = _known(name, "--source")
@@ -90,7 +90,7 @@ def hf_stream(
         section = hub_source(hub, repo, config or default, commit, said["amount"], said["rules"], said["seed"])
         sections.append(section | {key: said[key] for key in said if key == _LIMIT})
     name = "-".join([*(one.rpartition("/")[2] for one in source), *([config] if config else [])])
-    _build_sources(out_dir, name, sections, flags)
+    _build_sources(build, name, sections)
 
 
 def _known(name: str, option: str) -> tuple[str, str]:
@@ -102,22 +102,20 @@ def _known(name: str, option: str) -> tuple[str, str]:
 
 def ingest_manifest(
     manifest: Annotated[str, typer.Option(help="Name or path of a stage A recipe.")],
-    flags: StrictFlags,
-    out_dir: Annotated[Path, typer.Option(help="Data root of what is made.")] = Path("data"),
+    build: Build,
 ) -> None:
     """Example: corpusmill stage-a ingest-manifest --manifest stage_a_v1 --out-dir out"""
-    run, path = flags.run(out_dir), recipe_path(manifest, out_dir)
+    path = recipe_path(manifest, build.out_dir)
     recipe = StageARecipe.read(path)
-    path = keep_recipe(path, recipe.name, run.root, run.replace)
-    tell([f"recipe {path}", *recipe.remarks()], err=True)
-    _build(recipe, path, "normalized", run, flags)
+    path = keep_recipe(path, recipe.name, build.out_dir, build.replace)
+    tell([f"recipe {path}"], err=True)
+    build_recipe(recipe, path, build.run, kinds=_KINDS["normalized"], strict=build.strict, lines=_lines)
 
 
 def ingest_wikipedia(
     input: Inputs,
     said: Annotated[Content, Section(WikipediaSource)],
-    flags: StrictFlags,
-    out_dir: OutDir = Path("data"),
+    build: Build,
 ) -> None:
     """Example: corpusmill stage-a ingest-wikipedia --input extracted --dump-date 2026-11-01 --out-dir out"""
     if said["dump_date"] is not None and said["license_tag"] is not None:
@@ -126,14 +124,13 @@ def ingest_wikipedia(
     if said["dump_date"] is None and said["license_tag"] is None:
         said["license_tag"] = UNKNOWN
         tell(["warning: the licence is unknown: neither --dump-date nor --license is given"], err=True)
-    _build_sources(out_dir, said["source"], [_files_section("wikipedia", input, "**/wiki_*") | said], flags)
+    _build_sources(build, said["source"], [_files_section("wikipedia", input, "**/wiki_*") | said])
 
 
 def ingest_stackexchange(
     input: Inputs,
     said: Annotated[Content, Section(StackExchangeSource)],
-    flags: StrictFlags,
-    out_dir: OutDir = Path("data"),
+    build: Build,
 ) -> None:
     """Example: corpusmill stage-a ingest-stackexchange --input 'dumps/*.7z' --out-dir out"""
     sections = []
@@ -141,20 +138,18 @@ def ingest_stackexchange(
         host = site_of(file.path)
         section = {"kind": "stackexchange", "path": str(file.path.parent), "files": [file.path.name]}
         sections.append(section | {"source": host, "host": host} | said)
-    _build_sources(out_dir, "stackexchange", sections, flags)
+    _build_sources(build, "stackexchange", sections)
 
 
-def normalize(
-    input: Inputs, said: Annotated[Content, Section(LocalSource)], flags: StrictFlags, out_dir: OutDir = Path("data")
-) -> None:
+def normalize(input: Inputs, said: Annotated[Content, Section(LocalSource)], build: Build) -> None:
     """Example: corpusmill stage-a normalize --input 'notes/*.jsonl' --out-dir out --domain books --source notes"""
     section = _files_section("local", input, "**/*") | said
     section["license_tag"] = licence_table().tag_named(said["license_tag"], "--license")
-    normalized = out_dir.absolute() / NORMALIZED_DIR / said["source"]
+    normalized = build.out_dir.absolute() / NORMALIZED_DIR / said["source"]
     if Path(section["path"]).resolve().is_relative_to(normalized.resolve()):
         _tell_normalized(open_artifact(normalized), section)
         return
-    _build_sources(out_dir, said["source"], [section], flags)
+    _build_sources(build, said["source"], [section])
 
 
 def _tell_normalized(source: Artifact, section: Content) -> None:
@@ -175,12 +170,11 @@ def _tell_normalized(source: Artifact, section: Content) -> None:
 def filter(
     filters: Annotated[Path, typer.Option(help="YAML: the `filters` of a recipe's source.")],
     said: Annotated[Content, Section(StageARecipe, ("refuse_licences",))],
-    flags: StrictFlags,
+    build: Build,
     source: Annotated[list[str] | None, typer.Option(help="Only this one; repeatable.")] = None,
-    out_dir: OutDir = Path("data"),
 ) -> None:
     """Example: corpusmill stage-a filter --filters web.yaml --out-dir out"""
-    normalized = out_dir / NORMALIZED_DIR
+    normalized = build.out_dir / NORMALIZED_DIR
     there = sorted(path.parent.name for path in normalized.glob(f"*/{FILE_NAME}"))
     unknown = sorted(set(source or ()) - set(there))
     if not there:
@@ -191,38 +185,18 @@ def filter(
     content = read_yaml(filters, "filter file")
     FilterRecipe.of(content, filters)
     sections = [{"kind": "normalized", "source": name, "filters": content} for name in source or there]
-    _build_sources(out_dir, f"filter-{filters.stem}", sections, flags, "filtered", said["refuse_licences"])
+    _build_sources(build, f"filter-{filters.stem}", sections, "filtered", said["refuse_licences"])
 
 
 def _build_sources(
-    out_dir: Path,
-    name: str,
-    sections: Sequence[Content],
-    flags: StrictFlags,
-    up_to: Step = "normalized",
-    refused: Sequence[str] = (),
+    build: Build, name: str, sections: Sequence[Content], up_to: Step = "normalized", refused: Sequence[str] = ()
 ) -> None:
-    """Writes the recipe of sources, named as recipes are, and builds them up to a step."""
-    run = flags.run(out_dir)
-    recipe, path = write_recipe(out_dir, name_of(name), sections, up_to, refused, flags.replace)
-    echo(f"recipe {path}", err=True)
-    _build(recipe, path, up_to, run, flags)
-
-
-def _build(recipe: StageARecipe, path: Path, up_to: Step, run: Run, flags: StrictFlags) -> None:
-    """Builds what a step asks of every source. Errors as `build_parts`, or `warning_last`."""
-    kinds, sources = _KINDS[up_to], [source.source for source in recipe.sources]
-    with warning_last([target for target in recipe.targets() if target.kind in kinds], run.root, flags.strict):
-        build_parts(recipe, path, run, dict(zip(sources, sources, strict=True)), "sources", kinds, _lines)
+    """Builds sources up to a step, by a recipe that is written."""
+    build.recipe(StageARecipe, recipe_of_sources(name_of(name), sections, up_to, refused), _lines, _KINDS[up_to])
 
 
 def _lines(made: Artifact) -> Iterator[str]:
-    """What became of the rows; of the files of a source, nothing."""
-    if "ledger" in made.manifest.identity.counts:
-        ledger = made.manifest.identity.ledger
-        yield f"{made.folder}\n  {made.manifest.digest}"
-        others = (f"{count:,} {fate}" + f" ({reason})" * bool(reason) for fate, reason, count in ledger.fates())
-        yield " + ".join([f"  {ledger.rows_in:,} rows in = {ledger.out:,} documents", *others])
+    yield from lines_of(made)
     if made.manifest.kind == NORMALIZED.name:
         yield f"  {group_manifest(made.folder)}"
 
@@ -233,23 +207,15 @@ def _files_section(kind: str, inputs: Sequence[str], in_folder: str) -> Content:
     return {"kind": kind, "path": str(folder), "files": patterns}
 
 
-def write_recipe(
-    root: Path,
-    name: str,
-    sources: Sequence[dict[str, Any]],
-    up_to: Step,
-    refuse_licences: Sequence[str] = (),
-    replace: bool = False,
-) -> tuple[StageARecipe, Path]:
-    """The recipe of these sources, among those of the data root; not written where it can't be built.
+def recipe_of_sources(
+    name: str, sources: Sequence[Content], up_to: Step, refuse_licences: Sequence[str] = ()
+) -> Content:
+    """The recipe of these sources.
 
     Args:
         up_to: the last step that will be built: what nobody asked for isn't missing.
-        replace: whether what another recipe made may be replaced.
-    Raises:
-        UsageError: from `write_recipe_of`.
     """
-    content = {
+    return {
         "system": "stage_a",
         "name": name,
         "outputs": {"normalized_dir": NORMALIZED_DIR, "up_to": up_to},
@@ -258,4 +224,3 @@ def write_recipe(
         "shard_text_bytes": SHARD_TEXT_BYTES,
         "sources": list(sources),
     }
-    return write_recipe_of(StageARecipe, content, root, "stage-a", replace)

@@ -95,13 +95,19 @@ def echo(line: Line, err: bool = False) -> None:
     shown = [(part, "") if isinstance(part, str) else part for part in parts]
     shown = [(text.translate(VISIBLE), colour) for text, colour in shown]
     stream = sys.stderr if err else sys.stdout
-    if not stream.isatty() or not any(colour for _, colour in shown):
-        typer.echo("".join(text for text, _ in shown), err=err)
-        return
-    from rich.console import Console
-    from rich.text import Text
+    if stream.isatty() and any(colour for _, colour in shown):
+        from rich.color import ColorSystem
+        from rich.console import Console
+        from rich.style import Style
 
-    Console(file=stream).print(Text.assemble(*shown), soft_wrap=True)  # a Text: rich reads no markup in it
+        console = Console(file=stream)  # which knows NO_COLOR and terminals without colours
+        if console.color_system is not None and not console.no_color:
+            # Not a Text, which would make spaces of the tabs of a row.
+            shown = [
+                (Style(color=colour or None).render(text, color_system=ColorSystem.STANDARD), colour)
+                for text, colour in shown
+            ]
+    typer.echo("".join(text for text, _ in shown), err=err)
 
 
 def painted(line: str) -> Line:

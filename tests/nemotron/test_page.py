@@ -29,14 +29,14 @@ def test_the_command_tells_what_it_built_and_comes_to_the_digests_of_the_assets(
     folder = work / "out" / "nemotron" / "inventory-nemotron-agentic-v1" / "inventory" / "nemotron-agentic-v1"
     assert lines[0] == str(folder / "interactive_agent")
     assert lines[1].strip() == undisturbed["nemotron/inventory/nemotron-agentic-v1/interactive_agent"]
-    assert lines[6].strip() == undisturbed["nemotron/inventory/nemotron-agentic-v1/tool_calling"]
-    assert "1 file, 3 rows (all rows)" in lines[2]
+    assert lines[7].strip() == undisturbed["nemotron/inventory/nemotron-agentic-v1/tool_calling"]
+    assert "3 rows in = 3 documents" in lines[2]
     assert lines[-1].strip() == str(folder / "tool_calling" / "metadata_coverage.md")
     assert f"{AGENTIC} at {nemotron_hub.commits()[AGENTIC]}" in typed[0].stderr
 
 
 def test_a_sample_of_one_split_is_told_as_one(typed: list[Typed], work: Path) -> None:
-    assert "1 file, 2 rows (a sample)" in typed[1].stdout
+    assert "2 rows in = 2 documents" in typed[1].stdout
 
     found = json.loads(Path(typed[1].stdout.splitlines()[-2].strip()).read_bytes())
     [(dataset, of_dataset)] = found.items()
@@ -100,7 +100,7 @@ def test_the_folder_for_a_hub_has_all_splits_without_copying_a_byte(typed: list[
 def test_a_sample_of_rows_names_their_places_in_the_whole_file(
     typed: list[Typed], nemotron_hub: LoopbackHub, work: Path
 ) -> None:
-    assert "  2 rows of 2, " in typed[6].stdout
+    assert "  2 rows in = 2 documents\n" in typed[6].stdout
 
     folder = Path(typed[6].stdout.splitlines()[0])
     rows = pq.read_table(folder / "data" / "RQA-00000-of-00001.parquet").to_pylist()
@@ -119,7 +119,7 @@ def test_text_that_is_harmony_already_stays_as_it_is(typed: list[Typed], work: P
     assert [*read_line_blocks(folder / "rejects.jsonl.zst")] == []
     [block] = read_line_blocks(folder / "dropped.jsonl.zst")
     assert json.loads(block)["detail"].startswith("text_outside_messages")
-    assert "rows that are left out: 1 invalid_harmony" in typed[7].stdout
+    assert "1 dropped (invalid_harmony)" in typed[7].stdout
 
 
 def test_a_row_that_was_left_out_says_why(typed: list[Typed], corpusmill: Corpusmill, work: Path) -> None:

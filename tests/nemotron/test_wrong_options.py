@@ -89,20 +89,23 @@ def test_a_split_that_fails_does_not_keep_the_others_from_being_built(corpusmill
     result = corpusmill("nemotron", "inventory", "--dataset", folder, "--out-dir", tmp_path / "out", "--cpu-threads", 0)
 
     assert result.returncode == 1
-    assert "FAILED bad: " in result.stderr and "its Parquet footer can't be read" in result.stderr
-    assert only_line(result).endswith(
-        "1 of 2 splits failed: bad; the lines that begin with FAILED say why; the others are built"
+    assert (
+        "FAILED nemotron/inventory/chats/bad: " in result.stderr and "its Parquet footer can't be read" in result.stderr
     )
-    assert "1 file, 1 row (all rows)" in result.stdout
+    assert only_line(result).endswith(
+        "1 of 4 artifacts failed: nemotron/inventory/chats/bad; the lines that begin with FAILED say why; "
+        "what isn't made from them is built"
+    )
+    assert "inventory/chats/good\n" in result.stdout and "1 rows in = 1 documents" in result.stdout
 
 
 @pytest.mark.parametrize(
     ("command", "dataset", "choice", "told"),
     [
-        ("inventory", AGENTIC, ("--max-records", "2"), "2 rows (a sample)"),
+        ("inventory", AGENTIC, ("--max-records", "2"), "2 rows in = 2 documents"),
         pytest.param(
             *("normalize", "nvidia/Nemotron-Science-v1", ("--analysis", "drop")),
-            "analysis: 0 of 3 messages are in the texts",
+            "analysis given 3",
             marks=pytest.mark.slow,
         ),
     ],

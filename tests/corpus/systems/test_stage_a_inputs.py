@@ -11,10 +11,12 @@ import yaml
 from healing_build import DATASET
 
 from pipeline_assets.commands.options import folder_and_patterns, hub_source, recipe_patterns
-from pipeline_assets.commands.stage_a import write_recipe
+from pipeline_assets.commands.stage_a import recipe_of_sources
 from pipeline_assets.corpus.readers.hub_configs import files_of_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.systems.stage_a import StageARecipe
 
 NOTES = {
     "kind": "local",
@@ -62,7 +64,9 @@ def test_an_input_that_matches_nothing_is_named(here: Path) -> None:
 
 
 def test_the_recipe_is_written_and_reads_back(tmp_path: Path) -> None:
-    recipe, path = write_recipe(tmp_path, "notes", [NOTES], "normalized", refuse_licences=["gpl-3.0"])
+    content = recipe_of_sources("notes", [NOTES], "normalized", refuse_licences=["gpl-3.0"])
+
+    recipe, path = write_recipe_of(StageARecipe, content, tmp_path, "stage-a", False)
 
     assert path == tmp_path / "recipes" / "notes.yaml"
     assert recipe.refuse_licences == ("gpl-3.0",)
@@ -70,8 +74,10 @@ def test_the_recipe_is_written_and_reads_back(tmp_path: Path) -> None:
 
 
 def test_a_recipe_that_its_class_refuses_is_not_written(tmp_path: Path) -> None:
+    content = recipe_of_sources("notes", [NOTES | {"text_unit": "page"}], "normalized")
+
     with pytest.raises(UsageError, match=r"sources.*text_unit"):
-        write_recipe(tmp_path, "notes", [NOTES | {"text_unit": "page"}], "normalized")
+        write_recipe_of(StageARecipe, content, tmp_path, "stage-a", False)
 
     assert not (tmp_path / "recipes").exists()
 
