@@ -75,7 +75,7 @@ def test_lines_say_what_each_source_was_asked_for_and_gives(typed: list[Typed]) 
         "notes": ("0.75", "0.7"),
         "pages": ("0.25", "0.2"),
     }
-    assert {"cut", "epochs", "packed tokens", "unused documents"} <= set(told["notes"])
+    assert {"longer than a row", "epochs", "packed tokens", "unused documents"} <= set(told["notes"])
     assert "not deduplicated" not in typed[0].stderr
     assert "not deduplicated: a text may be in it more often than its epochs say" in typed[1].stderr
 

@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from pipeline_assets.cli import command
-from pipeline_assets.commands.build import StrictFlags
+from pipeline_assets.commands.build import Flags
 from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.corpus.decontamination.recipe import EvaluationSource
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
@@ -25,7 +25,7 @@ def typed(section: Section, *words: str) -> tuple[str, Any]:
     app, given = typer.Typer(rich_markup_mode=None), []
     app.callback()(lambda: None)
 
-    def make(said: Annotated[Content, section], flags: StrictFlags) -> None:
+    def make(said: Annotated[Content, section], flags: Flags) -> None:
         given.append(said)
 
     command(app, "make", "Makes it.", lambda: make)
@@ -40,7 +40,7 @@ def test_help_says_what_the_section_says_of_its_keys() -> None:
     assert "--near-selection <str> Which stays: first, longest or quality. [default: first]" in said
     assert "--permutations <int range> Numbers in a signature: bands times rows. [default: 112; 1<=x<=4096]" in said
     assert said.count("--shingle-words") == said.count("--seed") == 1, "both proposers have them"
-    assert said.count("--cpu-threads") == said.count("--strict") == 1
+    assert said.count("--workers") == said.count("--strict") == 1
 
 
 @pytest.mark.parametrize(

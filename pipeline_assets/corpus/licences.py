@@ -243,8 +243,13 @@ def licence_of_text(text: str, evidence: str) -> Licensed:
     """
     stated = [licence_table().licensed(identifier, evidence) for identifier in _SPDX.findall(text)]
     prose = _HOLDER.sub("", _LINES_WITHOUT_WORDS.sub("\n", _SPDX.sub("", text)))
-    found = {tag for words in (prose, _TITLE.sub("", prose)) if (tag := _TAGS.get(_words_sha256(words)))}
-    if not found and _WORD.search(prose.lower()):
+    untitled = _TITLE.sub("", prose)
+    found = {tag for words in (prose, untitled) if (tag := _TAGS.get(_words_sha256(words)))}
+    heading = set(_WORD.findall(prose.lower()))
+    is_heading_of_stated = not _WORD.search(untitled.lower()) and all(
+        heading.issuperset(_WORD.findall(one.tag)) for one in stated
+    )
+    if heading and not found and not is_heading_of_stated:
         stated += [Licensed(UNKNOWN, evidence)]
     tags = found | {one.tag for one in stated}
     if len(tags) == 1:

@@ -253,6 +253,8 @@ def test_what_is_no_licence_of_the_table_is_unknown(text: str) -> None:
         ("SPDX-License-Identifier: MIT OR Apache-2.0", "unknown", "file: LICENSE is 'MIT OR Apache-2.0'"),
         ("SPDX-License-Identifier: LicenseRef-Ours", "unknown", "file: LICENSE is 'LicenseRef-Ours'"),
         (f"SPDX-License-Identifier: MIT\n\n{MIT}", "mit", "file: LICENSE"),
+        ("MIT License\n\nSPDX-License-Identifier: MIT", "mit", "file: LICENSE"),
+        ("Apache License\n\nSPDX-License-Identifier: MIT", "unknown", "file: LICENSE"),
         (f"SPDX-License-Identifier: Apache-2.0\n\n{MIT}", "unknown", "file: LICENSE"),
         (f"SPDX-License-Identifier: MIT\n\n{BSD.format('').replace('binary', 'object')}", "unknown", "file: LICENSE"),
     ],
