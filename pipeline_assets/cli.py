@@ -117,7 +117,6 @@ COMMANDS = {
         "parallel sample": "Draw sentence pairs of a translation set in one pass, and split them once.",
         "parallel encode": "Turn the pairs of a sample into tokens, by a model of theirs or a given one.",
         "parallel inspect": "Show a sample, its tokens, and what padding its batches have.",
-        "parallel overfit": "Let a tiny transformer learn one batch by heart; exit 1 where it can't.",
     },
     "commands.publish": {
         "export": "Write documents or rows as Parquet or JSON lines, with a dataset card.",
@@ -125,11 +124,15 @@ COMMANDS = {
     },
 }
 
+_REMOVED = {"parallel overfit": "train on batches of PairLoader, see docs/parallel_text.md"}
+
 
 class Program(TyperGroup):
     """The commands, each also by its own name without its group's."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if (fix := _REMOVED.get(" ".join(args[:2]))) is not None:
+            raise UsageError("this command was removed", " ".join(args[:2]), fix)
         commands = [words for helps in COMMANDS.values() for words in helps]
         return super().resolve_command(ctx, in_full(args, _GROUPS, commands))
 

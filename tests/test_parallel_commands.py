@@ -61,12 +61,14 @@ def test_inspect_shows_pairs_tokens_and_padding(out: Path, corpusmill: Corpusmil
     assert told["cache"]["seq_len"] == 64
 
 
-@pytest.mark.slow
-def test_overfit_learns_a_batch_by_heart_or_says_that_it_did_not(out: Path, corpusmill: Corpusmill) -> None:
-    pytest.importorskip("torch")
-    learnt = corpusmill("parallel", "overfit", "set-fr-en", "--data", out)
-    assert learnt.returncode == 0, learnt.stdout + learnt.stderr
-    assert corpusmill("parallel", "overfit", "set-fr-en", "--steps", 1, "--data", out).returncode == 1
+def test_overfit_is_refused_with_what_replaces_it(out: Path, corpusmill: Corpusmill) -> None:
+    refused = corpusmill("parallel", "overfit", "set-fr-en", "--data", out)
+
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "corpusmill: parallel overfit: this command was removed; "
+        "train on batches of PairLoader, see docs/parallel_text.md\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,16 +123,6 @@ def test_an_encoding_that_cannot_be_leaves_the_recipe_as_it_was(
 
     assert refused.returncode in (1, 2) and said in refused.stderr, refused.stderr
     assert path.read_bytes() == before
-
-
-def test_nothing_is_learnt_where_the_recipe_makes_no_tokens(out: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
-    pytest.importorskip("torch")
-    typed = ("parallel", "sample", "--dataset", out / "set", "--src", "fr", "--tgt", "en", "--split", "train")
-    assert corpusmill(*typed, "--files", "{split}-0.jsonl", "--k", 20, "--out-dir", tmp_path).returncode == 0
-    refused = corpusmill("parallel", "overfit", "set-fr-en", "--data", tmp_path)
-
-    assert refused.returncode == 2 and "corpusmill parallel encode set-fr-en" in refused.stderr
-    assert "Traceback" not in refused.stderr
 
 
 def test_encode_leaves_a_recipe_that_was_written_by_hand(out: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:

@@ -7,12 +7,12 @@ import typer
 
 from pipeline_assets.commands.build import Build
 from pipeline_assets.commands.options import Content, Section, commit_of, folder_named, name_of
-from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, counted, tell
+from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe
 from pipeline_assets.corpus.parallel_text.token_cache import NO_MODEL, EncodeRecipe, EncodeSection, load_model
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import UsageError, not_installed
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.recipe import read_yaml
 from pipeline_assets.corpus.tokens.losses import lost_text, read_lost_text
@@ -21,7 +21,7 @@ from pipeline_assets.systems.registry import recipe_path
 
 RecipeOf = Annotated[str, typer.Argument(metavar="RECIPE", help="Name or path of a recipe of parallel text.")]
 _FILES, _SPLITS = ["fr-en/{split}-*.parquet"], ["train", "validation"]
-_LOSS, _PIECES = 0.05, EncodeRecipe.model_fields["vocab_size"].default
+_PIECES = EncodeRecipe.model_fields["vocab_size"].default
 
 
 def sample(
@@ -116,32 +116,3 @@ def inspect(recipe: RecipeOf, data: Root = Path("data"), as_json: AsJson = False
             *(f"{side}: {lost}" for side, lost in losses.items()),
         ]
     answer(as_json, told, lines)
-
-
-def overfit(
-    recipe: RecipeOf,
-    steps: Annotated[int, typer.Option(min=1, help="Steps at most.")] = 400,
-    batch: Annotated[int, typer.Option(min=1, help="Pairs.")] = 8,
-    data: Root = Path("data"),
-) -> bool:
-    """Example: corpusmill parallel overfit wmt14-fr-en --data out"""
-    try:
-        from pipeline_assets.corpus.batching import PairDataset, PairLoader
-        from pipeline_assets.corpus.batching import overfit as learn
-        from pipeline_assets.corpus.parallel_text.batches import Order
-    except ImportError as error:
-        raise not_installed(error, "scoring") from None
-    path = recipe_path(recipe, data)
-    wanted = ParallelRecipe.read(path)
-    if wanted.encode is None:
-        raise UsageError("the recipe makes no tokens", path, f"run `corpusmill parallel encode {wanted.name}` on it")
-    dataset = PairDataset(data / wanted.target(TOKEN_CACHE.name).folder)
-    first = next(iter(PairLoader(dataset, Order(batch=batch))))
-    loss, step = float("inf"), 0
-    for step, loss in enumerate(learn(first, dataset.cache.meta.vocab_size, steps), 1):
-        if step % 50 == 0:
-            tell([f"step {step:4}  loss {loss:.4f}"], err=True)
-        if loss < _LOSS:
-            break
-    tell([f"loss {loss:.4f} after {counted(step, 'step')} on {counted(len(first['places']), 'pair')}, asked: {_LOSS}"])
-    return loss < _LOSS

@@ -1,6 +1,6 @@
 """What trainers load, in torch: packed sets and mixtures of token shards, as rows over ranks and epochs, with masks and
-labels within a document; and padded batches of sentence pairs, which go on in the middle of an epoch, with a tiny
-transformer that learns one of them by heart. `parallel_text.batches` says which pairs come when.
+labels within a document; and padded batches of sentence pairs, which go on in the middle of an epoch.
+`parallel_text.batches` says which pairs come when.
 """
 
 import logging
@@ -13,7 +13,6 @@ from typing import Any, Literal, TypedDict, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from pipeline_assets.corpus.formats.memmap import open_packed
@@ -175,7 +174,6 @@ def labels(tokens: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
 
 
 Mask = Literal["causal", "padding"]
-_WIDTH, _HEADS, _LAYERS = 64, 4, 2
 
 
 class EncodedPair(TypedDict):
@@ -339,42 +337,3 @@ class PairLoader:
         """What the batches depend on."""
         data = {"experiment_id": self._dataset.cache.meta.experiment_id, "split": self._dataset.split}
         return data | {"side": self._dataset.side} | asdict(self._order)
-
-
-class TinyTransformer(nn.Module):
-    """Ids (B, T) to logits (B, T, vocabulary), each token seeing those that its mask allows."""
-
-    def __init__(self, vocabulary: int, seq_len: int) -> None:
-        super().__init__()
-        self.tokens, self.places = nn.Embedding(vocabulary, _WIDTH), nn.Embedding(seq_len, _WIDTH)
-        layer = nn.TransformerEncoderLayer(_WIDTH, _HEADS, 4 * _WIDTH, dropout=0.0, batch_first=True)
-        self.layers = nn.TransformerEncoder(layer, _LAYERS, enable_nested_tensor=False)
-        self.out = nn.Linear(_WIDTH, vocabulary)
-
-    def forward(self, tokens: torch.Tensor, attn_mask: torch.Tensor) -> torch.Tensor:
-        """
-        Args:
-            attn_mask: bool (B, T, T), True where a token may look.
-        """
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        blocked = ~attn_mask.repeat_interleave(_HEADS, dim=0)
-        logits: torch.Tensor = self.out(self.layers(self.tokens(tokens) + self.places(places), mask=blocked))
-        return logits
-
-
-def overfit(batch: Batch, vocabulary: int, steps: int, seed: int = 0) -> Iterator[float]:
-    """The loss of each step of a tiny transformer that learns one batch by heart, whose mask is causal: cross entropy
-    in nats, a token on average. It is the plainest proof that tokens, targets and masks fit together.
-    """
-    torch.manual_seed(seed)
-    model = TinyTransformer(vocabulary, batch["tokens"].shape[1])
-    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
-    for _ in range(steps):
-        logits = model(batch["tokens"], batch["attn_mask"])
-        loss = nn.functional.cross_entropy(
-            logits.flatten(0, 1), batch["targets"].flatten(), ignore_index=token_cache.IGNORED
-        )
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        yield loss.item()

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.parallel_text.sample import (
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_STAGE, EncodeRecipe, EncodeSection, open_cache
 from pipeline_assets.corpus.readers import raw_pin
 from pipeline_assets.corpus.readers.hub_files import HubFile
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_while_read, folder_of, format_of
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_while_read, folder_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.token_rows import EncodedPairs, PairRows
@@ -34,7 +34,7 @@ from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.recipe import Misfit, Recipe, section_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.losses import LossLimit, unknown_tokens_within_limit
-from pipeline_assets.corpus.trust.figures import Listing, Planned
+from pipeline_assets.corpus.trust.figures import Listing
 
 
 class ParallelRecipe(Recipe):
@@ -100,22 +100,6 @@ def _meant(target: Target, run: Run) -> list[HubFile]:
     return sorted(found, key=lambda file: file.path)
 
 
-def _rows(pin: Target, run: Run) -> int | None:
-    """Rows of all files, as the footers of Parquet tell; None where a file has none. Errors as `_meant`."""
-    from pipeline_assets.corpus.readers.parquet import read_footer, read_local_footer
-
-    outside, recipe = pin.outside, pin.recipe
-    if isinstance(outside, SourceFolder):
-        here = outside.below(run.root).files()
-        is_known = all(format_of(file.name) == "parquet" for file in here)
-        return sum(read_local_footer(file).num_rows for file in here) if is_known else None
-    files = _meant(pin, run)
-    if not all(format_of(file.path) == "parquet" for file in files):
-        return None
-    hub, where = run.hub_for("this translation set"), (recipe["dataset"], recipe["revision"])
-    return sum(int(read_footer(hub, *where, file).metadata.num_rows) for file in files)
-
-
 def _list(target: Target, run: Run) -> Listing:
     if isinstance(target.outside, SourceFolder):
         return Listing.of_files(target.outside.below(run.root).files())
@@ -138,8 +122,8 @@ def _sample(job: Job) -> BuildResult:
     from pipeline_assets.corpus.parallel_text.draw import write_sample
 
     [listed], [pin], run = job.target.upstream, job.upstream, job.run
-    recipe, identity = SampleRecipe.from_content(job.recipe["sample"]), pin.manifest.identity
-    splits, patterns, now = tuple(job.recipe["splits"]), identity.recipe["files"], datetime.datetime.now(datetime.UTC)
+    recipe, splits = SampleRecipe.from_content(job.recipe["sample"]), tuple(job.recipe["splits"])
+    patterns, now = pin.manifest.identity.recipe["files"], datetime.datetime.now(datetime.UTC)
     with contextlib.ExitStack() as reading:
         if isinstance(listed.outside, SourceFolder):
             here = reading.enter_context(files_while_read(listed.outside.below(run.root).path, pin.manifest))
@@ -155,7 +139,7 @@ def _sample(job: Job) -> BuildResult:
             files = [TranslationFile(file.path, functools.partial(fetched, file)) for file in there]
             source = SampleSource(dataset=dataset, revision=revision, splits=splits)
         files.sort(key=lambda file: (_place_in(patterns, file.name), file.name))
-        return write_sample(job.building, files, recipe, source, now, _rows(listed, run), settings=run.settings)
+        return write_sample(job.building, files, recipe, source, now, run.settings)
 
 
 def _place_in(patterns: Sequence[str], name: str) -> int:
@@ -169,15 +153,6 @@ def _list_fetched(target: Target, run: Run) -> Listing:
     if isinstance(pin.outside, SourceFolder):
         return Listing()
     return Listing.of_fetched(run.hub_for("this translation set"), pin.recipe["dataset"], _meant(pin, run))
-
-
-def _memory(target: Target, run: Run) -> Planned | None:
-    """Of the hashes of all pairs, where each is looked at once."""
-    from pipeline_assets.corpus.parallel_text.draw import stream_set_bytes
-
-    if target.recipe["sample"]["duplicates"] != "stream" or (rows := _rows(target.upstream[0], run)) is None:
-        return None
-    return Planned(stream_set_bytes(rows), f"64-bit hashes of {rows:,} rows")
 
 
 def no_text_in_two_splits(sample: Artifact) -> Verdict:
@@ -205,7 +180,6 @@ SAMPLE = Kind(
     formats=frozenset({"jsonl"}),
     labels=(MANIFEST_META,),
     listing=_list_fetched,
-    memory=_memory,
     rows=PairRows,
     preview=_preview_pairs,
     checks=(FILES, LEDGER, check(no_text_in_two_splits)),

@@ -3,9 +3,7 @@
 Text is compared, measured and tokenised in one form, `canonical`: NFKC (Unicode Standard Annex 15) without blanks
 around it. What is kept is the text as it came.
 
-A set has a column `translation`, which holds {language: text}, in Parquet or JSON lines. A file is a sequence of
-blocks, each of which knows how many rows it has before one of them is decoded: rows that nobody wants are passed over
-at the cost of counting lines, or of reading a footer.
+A set has a column `translation`, which holds {language: text}, in Parquet or JSON lines.
 """
 
 import hashlib
@@ -18,14 +16,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pydantic
 
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.lines import line_blocks, read_row, refuse_document
-from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, read_local_footer, row_group_runs
-from pipeline_assets.corpus.readers.source_folder import SourceFile
+from pipeline_assets.corpus.readers.lines import json_rows, lines
+from pipeline_assets.corpus.readers.parquet import parquet_rows, read_local_footer, row_group_runs
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Option, RecipePart
 
@@ -35,6 +32,7 @@ Code = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 _UID_DIGITS = 32
 _LETTER = re.compile(r"[^\W_]")
 TRANSLATION, _HEAD_ROWS, _RUN_BYTES = "translation", 100, 1 << 23
+Rows = Iterator[tuple[int, dict[str, Any] | Fault]]
 _FIX = "name what is there, or another set or file"
 
 
@@ -149,154 +147,64 @@ class TranslationFile:
 
 
 class Sides(NamedTuple):
-    """What a row has, of whatever type: two texts and a weight; None for what it lacks."""
+    """Texts and weight of a row, of whatever type; None for what it lacks."""
 
     src: Any
     tgt: Any
     weight: Any
 
 
-class _Lines:
-    """JSON lines, the first of which begins at `first` of the file; blank ones are no rows. Of a line as it should be,
-    which nearly all are, nothing is made but what is asked for.
+def read_pairs(
+    file: TranslationFile, languages: Languages, weight_column: str | None = None
+) -> Iterator[tuple[int, Sides | Fault]]:
+    """Read the place and the sides of each row of a file, or why a row cannot be read.
+
+    A place is the row's number in a Parquet file, in others the bytes before it, uncompressed.
+
+    Raises:
+        InputError: The file cannot be read.
+        UsageError: Translations, a language or the weights are missing in its schema, or in all of its first rows.
     """
-
-    def __init__(self, first: int, data: bytes, decode: Callable[[bytes], Any]) -> None:
-        self._decode = decode
-        text = np.frombuffer(data, np.uint8)
-        starts = np.append(0, np.flatnonzero(text == ord("\n")) + 1)
-        starts = starts[starts < len(text)]
-        self._first, self._data, self._starts = first, data, starts.tolist()
-        may_be_blank: list[int] = np.flatnonzero(text[starts] <= ord(" ")).tolist()
-        if blank := [number for number in may_be_blank if self.line(number).isspace()]:
-            self._starts = np.delete(starts, blank).tolist()
-        self.rows = len(self._starts)
-
-    def line(self, number: int) -> bytes:
-        """Up to the newline, which may be missing in the last."""
-        start = self._starts[number]
-        return self._data[start : self._data.find(b"\n", start) + 1 or None]
-
-    def row(self, number: int) -> Sides | dict[str, Any] | Fault:
-        line = self.line(number)
-        try:
-            row = self._decode(line)
-        except (ValueError, RecursionError):  # it isn't as it should be
-            return read_row(line)
-        return Sides(row.sides.src, row.sides.tgt, row.weight)
-
-    def place(self, number: int) -> int:
-        start: int = self._starts[number]
-        return self._first + start
+    path = file.local()
+    source = SourceFile(path, file.name, path.stat().st_size)
+    rows, columns, codes = _parquet(source) if file.name.endswith(".parquet") else _json_lines(source)
+    missing = [code for code in (languages.src, languages.tgt) if code not in codes]
+    if not columns or not (missing or weight_column not in (None, *columns)):  # an empty file lacks nothing
+        return ((place, _sides(row, languages, weight_column)) for place, row in rows)
+    what, there = f"there is no column `{weight_column}` to weigh rows by", columns
+    if not codes:
+        what = f"there is no column `{TRANSLATION}` of texts by language"
+    elif missing:
+        what, there = f"its translations have no {' and no '.join(missing)}", codes
+    raise UsageError(f"{what}; there is {', '.join(sorted(there))}", source.name, _FIX)
 
 
-class _RowGroups:
-    """Row groups of Parquet; rows are asked for in their order."""
-
-    def __init__(self, run: RowGroupRun) -> None:
-        self.rows, self._first, self._coming = run.rows, run.first_row, parquet_rows(run)
-
-    def row(self, number: int) -> dict[str, Any] | Fault:
-        return next(row for place, row in self._coming if place == self.place(number))
-
-    def place(self, number: int) -> int:
-        return self._first + number
+def _sides(row: dict[str, Any] | Fault, languages: Languages, weight_column: str | None) -> Sides | Fault:
+    if isinstance(row, Fault):
+        return row
+    sides = row.get(TRANSLATION) or {}
+    if not isinstance(sides, dict):
+        return Fault("wrong_type", f"its translation is {type(sides).__name__}")
+    return Sides(sides.get(languages.src), sides.get(languages.tgt), row.get(weight_column or ""))
 
 
-class Rows:
-    """Rows of a file, in order; some can be passed over unread. Raises InputError where it can't be read, UsageError
-    where none of its first rows has a translation, the languages or the weight (names what is there).
-    """
+def _parquet(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
+    """Return the rows of a Parquet file, its columns, and the languages of its translations."""
+    schema = read_local_footer(source).schema.to_arrow_schema()
+    sides = schema.field(TRANSLATION).type if TRANSLATION in schema.names else pa.null()
+    codes = {field.name for field in sides} if pa.types.is_struct(sides) else set[str]()
+    rows = itertools.chain.from_iterable(map(parquet_rows, row_group_runs(source, None, _RUN_BYTES)))
+    return rows, set(schema.names), codes
 
-    def __init__(self, file: TranslationFile, languages: Languages, weight_column: str | None = None) -> None:
-        path = file.local()
-        source = SourceFile(path, file.name, path.stat().st_size)
-        self._languages, self._weight_column = languages, weight_column
-        read = self._parquet if file.name.endswith(".parquet") else self._lines
-        self._blocks: Iterator[_Lines | _RowGroups] = read(source)
-        self._block: _Lines | _RowGroups | None = None
-        self._at = 0
-        self._next_block()
 
-    def __iter__(self) -> Iterator[Sides | Fault]:
-        return self
-
-    def __next__(self) -> Sides | Fault:
-        if self._block is not None and self._at == self._block.rows:
-            self._next_block()
-        if self._block is None:
-            raise StopIteration
-        row = self._block.row(self._at)
-        self._at += 1
-        if isinstance(row, Sides | Fault):
-            return row
-        sides = row.get(TRANSLATION) or {}
-        if not isinstance(sides, dict):
-            return Fault("wrong_type", f"its translation is {type(sides).__name__}")
-        weight = None if self._weight_column is None else row.get(self._weight_column)
-        return Sides(sides.get(self._languages.src), sides.get(self._languages.tgt), weight)
-
-    def skip(self, rows: int) -> int:
-        """Passes over so many rows; how many of them there were."""
-        left = rows
-        while self._block is not None and left > self._block.rows - self._at:
-            left -= self._block.rows - self._at
-            self._next_block()
-        if self._block is not None:
-            self._at, left = self._at + left, 0
-        return rows - left
-
-    @property
-    def place(self) -> int:
-        """Of the row that came last: its number in a Parquet file, in others the bytes before it, uncompressed."""
-        assert self._block is not None
-        return self._block.place(self._at - 1)
-
-    def _next_block(self) -> None:
-        self._at, self._block = 0, next((block for block in self._blocks if block.rows), None)
-
-    def _parquet(self, source: SourceFile) -> Iterator[_RowGroups]:
-        schema = read_local_footer(source).schema.to_arrow_schema()
-        sides = schema.field(TRANSLATION).type if TRANSLATION in schema.names else pa.null()
-        codes = {field.name for field in sides} if pa.types.is_struct(sides) else set[str]()
-        self._check(set(schema.names), codes, source.name)
-        yield from map(_RowGroups, row_group_runs(source, None, _RUN_BYTES))
-
-    def _lines(self, source: SourceFile) -> Iterator[_Lines]:
-        decode = msgspec.json.Decoder(self._row_type()).decode
-        blocks = (_Lines(first, block, decode) for first, block in line_blocks(source))
-        for first in itertools.islice((block for block in blocks if block.rows), 1):
-            read = [read_row(first.line(number)) for number in range(min(first.rows, _HEAD_ROWS))]
-            head = [row for row in read if isinstance(row, dict)]
-            if isinstance(read[0], Fault):
-                refuse_document(first.line(0), source.name)
-                if not head:
-                    what = f"none of its first rows can be read; the first: {read[0].reason} ({read[0].detail})"
-                    raise InputError(what, source.name, "look at the file, or leave it out")
-            codes = {code for row in head if isinstance(row.get(TRANSLATION), dict) for code in row[TRANSLATION]}
-            self._check({name for row in head for name in row}, codes, source.name)
-            yield first
-        yield from blocks
-
-    def _row_type(self) -> type[msgspec.Struct]:
-        """What of a line is read."""
-        codes = {"src": self._languages.src, "tgt": self._languages.tgt}
-        sides = msgspec.defstruct("_Sides", [("src", str), ("tgt", str)], rename=codes)
-        if self._weight_column is None:
-            return msgspec.defstruct(
-                "_Row", [("sides", sides)], rename={"sides": TRANSLATION}, namespace={"weight": None}
-            )
-        names = {"sides": TRANSLATION, "weight": self._weight_column}
-        return msgspec.defstruct("_Row", [("sides", sides), ("weight", Any, None)], rename=names)
-
-    def _check(self, columns: set[str], codes: set[str], where: str) -> None:
-        missing = [code for code in (self._languages.src, self._languages.tgt) if code not in codes]
-        if not codes:
-            what, there = f"there is no column `{TRANSLATION}` of texts by language", columns
-        elif missing:
-            what, there = f"its translations have no {' and no '.join(missing)}", codes
-        elif self._weight_column not in (None, *columns):
-            what, there = f"there is no column `{self._weight_column}` to weigh rows by", columns
-        else:
-            return
-        raise UsageError(f"{what}; there is {', '.join(sorted(there)) or 'none'}", where, _FIX)
+def _json_lines(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
+    """Return the rows of a file of JSON lines, and the columns and languages of the first ones."""
+    rows = json_rows(ByteRange(source), lines(ByteRange(source)))
+    first = list(itertools.islice(rows, _HEAD_ROWS))
+    objects = [row for _, row in first if isinstance(row, dict)]
+    if first and not objects:
+        [fault, *_] = [row for _, row in first if isinstance(row, Fault)]
+        what = f"none of its first rows can be read; the first: {fault.reason} ({fault.detail})"
+        raise InputError(what, source.name, "look at the file, or leave it out")
+    translations = [row[TRANSLATION] for row in objects if isinstance(row.get(TRANSLATION), dict)]
+    return itertools.chain(first, rows), set().union(*objects), set().union(*translations)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 import pydantic
 
-from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Languages, Pair, PairFilters, Split, canonical
+from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Languages, Pair, PairFilters, Sides, Split, canonical
 from pipeline_assets.corpus.sampling import Algorithm, largest_remainders
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import OwnFile, rank
@@ -26,8 +26,10 @@ from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import StageVersion, sha256_of
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart, RejectShare
 
-SAMPLE_STAGE = StageVersion("parallel_sample", 2)
+SAMPLE_STAGE = StageVersion("parallel_sample", 3)
 MANIFEST, MANIFEST_META = "manifest.jsonl", "MANIFEST.meta.json"
+_REPLACED_BY = {"l": "classic", "stream": "within"}
+_MIN_WEIGHT, _MAX_WEIGHT = 1e-9, 1e9
 _DRAW_AGAIN = "draw the sample: `corpusmill parallel sample`"
 
 
@@ -75,9 +77,8 @@ class SampleRecipe(RecipePart):
 
     Attributes:
         filters: None draws of all rows that have both languages.
-        duplicates: what becomes of pairs whose canonical texts are equal. `within` keeps one of them in the reservoir,
-            so that what comes often has more chances; `stream` looks at the first alone, by a set of
-            `stream_set_bytes`; `keep` looks at all.
+        duplicates: what becomes of pairs whose canonical texts are equal: `within` keeps one of them in the reservoir,
+            `keep` all.
         weight: of a row, for `es_weighted`: `chars`, those of both sides, or `column:NAME`.
         splits: how the sample is split: see above.
         max_reject_fraction: more bad rows than this stop the build.
@@ -86,12 +87,19 @@ class SampleRecipe(RecipePart):
     languages: Languages = Languages()
     k: Annotated[int, Option("Pairs to draw.")] = pydantic.Field(default=120, ge=1)
     seed: Annotated[int, Option("Of the draw and of the split.")] = pydantic.Field(default=42, ge=0)
-    algorithm: Algorithm = "l"
+    algorithm: Algorithm = "classic"
     weight: str | None = pydantic.Field(default=None, pattern="^(chars|column:.+)$")
     filters: PairFilters | None = PairFilters()
-    duplicates: Literal["within", "stream", "keep"] = "within"
+    duplicates: Literal["within", "keep"] = "within"
     splits: SplitShares = SplitShares()
     max_reject_fraction: RejectShare = "0.001"
+
+    @pydantic.field_validator("algorithm", "duplicates", mode="before")
+    @classmethod
+    def _is_not_removed(cls, value: object) -> object:
+        if isinstance(value, str) and value in _REPLACED_BY:
+            raise ValueError(f"{value} is no longer drawn; write {_REPLACED_BY[value]}")
+        return value
 
     @pydantic.model_validator(mode="after")
     def _has_its_weight(self) -> Self:
@@ -103,6 +111,19 @@ class SampleRecipe(RecipePart):
     def weight_column(self) -> str | None:
         """Name of the column with the weights; None if weights are not a column."""
         return self.weight.partition(":")[2] or None if self.weight else None
+
+    def weigh(self, row: Sides) -> float | str:
+        """Return the weight of a row in the draw, or the reason why it cannot be drawn."""
+        if not (isinstance(row.src, str) and isinstance(row.tgt, str)):
+            return "missing_language"
+        src, tgt = canonical(row.src), canonical(row.tgt)
+        if self.filters is not None and (reason := self.filters.refuses(src, tgt)):
+            return reason
+        if self.weight is None:
+            return 1.0
+        weight = len(src) + len(tgt) if self.weight == "chars" else row.weight
+        is_weight = isinstance(weight, int | float) and _MIN_WEIGHT <= weight <= _MAX_WEIGHT
+        return weight if is_weight else "no_weight"
 
     @property
     def filters_sha256(self) -> str:
@@ -133,7 +154,7 @@ class SampleMeta(SampleSource, frozen=True, kw_only=True):
 
     Attributes:
         src, tgt, k, …: values of the `SampleRecipe`.
-        rows_seen: rows of the dataset, read or skipped; the ledger counts their fates.
+        rows_seen: rows of the dataset; the ledger counts their fates.
         split_sizes: number of pairs in each split of the sample.
         manifest_sha256: sha256 of manifest.jsonl.
     """

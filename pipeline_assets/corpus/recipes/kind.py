@@ -141,7 +141,6 @@ class Kind:
         listing: the files outside of the data root that one is made from, known before it is built; None where it is
             made of other artifacts alone.
         limit: the most that a recipe asks of one; None where it is all there is.
-        memory: bytes that a build holds at least, where its recipe and the files say so beforehand.
         is_worked_on: whether what is made from one takes time in proportion to it.
         pool: of Dagster, in which its steps wait for each other; those that ask a hub wait in `hub`.
     """
@@ -159,7 +158,6 @@ class Kind:
     beside: Callable[[Artifact], object] | None = None
     listing: Callable[[Target, Run], Listing] | None = None
     limit: Callable[[Mapping[str, Any]], Limit] | None = None
-    memory: Callable[[Target, Run], Planned | None] | None = None
     is_worked_on: bool = True
     pool: str = "cpu"
 

@@ -266,9 +266,6 @@ class _Walk:
             worked = [one for one, made in zip(upstream, target.upstream, strict=True) if KINDS[made.kind].is_worked_on]
             size, most = total_size(one.size for one in worked), total_size(one.most for one in worked)
         figures = forecast(target, size, limit, self._run) | self._fetching(listing)
-        held = None if kind.memory is None else kind.memory(target, self._run)
-        if held is not None and ("peak_memory_bytes" not in figures or held.value > figures["peak_memory_bytes"].value):
-            figures["peak_memory_bytes"] = held
         sample = _sample(target.recipe, listing.inputs, listing.text_bytes)
         known = _Known(_held(figures, size), most, sample or _sample_of(upstream))
         self._known[target.role] = known

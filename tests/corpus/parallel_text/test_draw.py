@@ -3,11 +3,8 @@ splits.
 """
 
 import hashlib
-import itertools
 import json
-import tempfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,15 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pairs_data import NOON, SOURCE, lines_file, made_row, real_or_made_rows, translation_lines, translation_parquet
+from pairs_data import NOON, SOURCE, lines_file, real_or_made_rows, translation_lines, translation_parquet
 from refusals import refusal
 
-from pipeline_assets.corpus.parallel_text.draw import SeenUids, materialize, stream_set_bytes, write_sample
+from pipeline_assets.corpus.parallel_text.draw import materialize, write_sample
 from pipeline_assets.corpus.parallel_text.pairs import (
     Languages,
     Pair,
-    Rows,
-    Sides,
     TranslationFile,
     canonical,
     pair_uid,
@@ -37,11 +32,9 @@ from pipeline_assets.corpus.parallel_text.sample import (
     read_sample,
 )
 from pipeline_assets.corpus.rows.store import read_rejects
-from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.staging import open_building
-from pipeline_assets.corpus.spine.target import BuildResult
 
 FR_EN = Languages(src="fr", tgt="en")
 ANY_REJECTS = {"max_reject_fraction": "1"}
@@ -86,112 +79,6 @@ def test_a_sample_is_k_rows_as_they_stand_in_their_files(files: list[Translation
     assert order == sorted(order)
     assert drawn.meta.ledger.adds_up
     assert (drawn.meta.rows_seen, drawn.meta.ledger.out) == (300, 120)
-
-
-RECIPES = [
-    {"algorithm": "l"},
-    {"algorithm": "l", "filters": None},
-    {"algorithm": "l", "duplicates": "stream"},
-    {"algorithm": "classic"},
-    {"algorithm": "es_weighted", "weight": "chars"},
-]
-
-
-class Killed(BaseException):
-    """What no code catches."""
-
-
-def written(files: list[TranslationFile], target: Path, asked: dict[str, object], chunk_rows: int) -> bytes:
-    recipe = SampleRecipe.of({"languages": {"src": "fr", "tgt": "en"}, "k": 20, **asked}, "test")
-    with open_building(target, recipe.content()) as building:
-        content: BuildResult = write_sample(building, files, recipe, SOURCE, NOON, chunk_rows=chunk_rows)
-        return b"".join(building.path(file.path).read_bytes() for file in (*content.files, *content.labels))
-
-
-@pytest.mark.parametrize("asked", RECIPES, ids=lambda asked: "-".join(map(str, asked.values())))
-def test_neither_chunks_nor_kills_change_a_byte(
-    asked: dict[str, object], files: list[TranslationFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = written(files, tmp_path / "whole", asked, 10**6)
-    assert written(files, tmp_path / "chunks", asked, 7) == expected
-
-    def kill_before(point: int) -> Callable[[durable.Step, Path], None]:
-        steps = iter(range(1, point + 1))
-
-        def step(kind: durable.Step, path: Path) -> None:
-            if next(steps, None) in (None, point):
-                raise Killed
-
-        return step
-
-    kills = 0
-    for point in range(3, 200, 17):
-        with monkeypatch.context() as patched:
-            patched.setattr(durable, "failpoint", kill_before(point))
-            try:
-                written(files, tmp_path / "killed", asked, 60)
-            except Killed:
-                kills += 1
-    assert kills > 2
-    assert written(files, tmp_path / "killed", asked, 60) == expected
-
-
-def test_a_pass_that_was_cut_reads_no_file_again_that_it_had_left(files: list[TranslationFile], tmp_path: Path) -> None:
-    asked, read = {"duplicates": "stream"}, list[str]()
-
-    def fetch(file: TranslationFile, is_cut: bool) -> Path:
-        read.append(file.name)
-        if is_cut and file.name == "c.jsonl":
-            raise ConnectionError
-        return file.local()
-
-    cut, again = (
-        [TranslationFile(file.name, lambda file=file, is_cut=is_cut: fetch(file, is_cut)) for file in files]
-        for is_cut in (True, False)
-    )
-    with pytest.raises(ConnectionError):
-        written(cut, tmp_path / "cut", asked, 1000)
-    after = written(again, tmp_path / "cut", asked, 1000)
-
-    assert read == ["a.jsonl", "b.parquet", "c.jsonl", "c.jsonl"]
-    assert after == written(files, tmp_path / "whole", asked, 1000)
-
-
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=20), st.integers(1, 60))
-def test_skipped_rows_are_those_between(steps: list[tuple[bool, int]], size: int) -> None:
-    pairs = [made_row(number) for number in range(size)]
-    with tempfile.TemporaryDirectory() as folder:
-        lines = Path(folder, "a.jsonl")
-        blanks = ["\n" * (1 + number % 3) for number in range(size)]
-        lines.write_text(
-            "".join(json.dumps({"translation": pair}) + blank for pair, blank in zip(pairs, blanks, strict=True))
-        )
-        for file in (
-            translation_parquet(Path(folder, "a.parquet"), pairs, 7),
-            TranslationFile("a.jsonl", lambda: lines),
-        ):
-            rows, at = Rows(file, FR_EN), 0
-            for is_skipped, count in steps:
-                expected = pairs[at : at + count]
-                if is_skipped:
-                    assert rows.skip(count) == len(expected)
-                else:
-                    taken = [(row, rows.place) for row in itertools.islice(rows, count)]
-                    assert [row for row, _ in taken] == [Sides(pair["fr"], pair["en"], None) for pair in expected]
-                    assert [row_at(file.local(), place) for _, place in taken] == expected
-                at += len(expected)
-
-
-def test_unfiltered_rows_that_pass_by_are_not_decoded(tmp_path: Path) -> None:
-    """Else those that are no JSON would be rejected."""
-    good = [json.dumps({"translation": made_row(number)}) for number in range(5_000)]
-    path = tmp_path / "a.jsonl"
-    path.write_text("\n{broken\n".join(good) + "\n")
-
-    drawn = sample([TranslationFile("a.jsonl", lambda: path)], tmp_path / "s", filters=None, k=5, **ANY_REJECTS)
-
-    assert drawn.meta.rows_seen == 9_999
-    assert 0 < sum(drawn.meta.ledger.rejected.values()) < 50
 
 
 def pair_of(fr: object, en: object) -> dict[str, object]:
@@ -265,36 +152,12 @@ def test_rejects_are_kept_with_their_places(tmp_path: Path) -> None:
     assert content.counts["ledger"]["rejected"] == {"wrong_type": 1}
 
 
-def test_a_pair_that_comes_often_comes_no_oftener_where_the_stream_is_looked_at(tmp_path: Path) -> None:
+def test_equal_pairs_are_kept_where_the_recipe_says_so(tmp_path: Path) -> None:
     rows = [pair_of(f"phrase {number % 50}", f"sentence {number % 50}") for number in range(500)]
-    file = lines_file(tmp_path / "a.jsonl", rows)
 
-    stream = sample([file], tmp_path / "stream", duplicates="stream", k=30)
-    kept = sample([file], tmp_path / "keep", duplicates="keep", k=120)
+    kept = sample([lines_file(tmp_path / "a.jsonl", rows)], tmp_path / "keep", duplicates="keep", k=120)
 
-    assert stream.meta.ledger.dropped["duplicate"] == 450
-    of_first_50 = len("".join(file.local().read_text().splitlines(keepends=True)[:50]).encode())
-    assert max(pair.row for pair in stream.pairs) < of_first_50
     assert len({pair.uid for pair in kept.pairs}) < 120 == len(kept.pairs)
-
-
-@given(st.lists(st.integers(0, 2**64 - 1), max_size=300))
-def test_a_set_of_uids_is_a_set(numbers: list[int]) -> None:
-    numbers, seen = numbers + numbers[::2], SeenUids()
-    plain = set[int]()
-
-    for bits in numbers:
-        assert seen.add(bits or 1) == ((bits or 1) not in plain)
-        plain.add(bits or 1)
-
-
-def test_a_set_of_uids_takes_what_was_told_and_grows() -> None:
-    assert stream_set_bytes(40_000_000) == 1 << 30
-    assert stream_set_bytes(0) == 8192
-
-    seen = SeenUids()
-    assert all(seen.add(number << 40) for number in range(1, 5000))
-    assert not any(seen.add(number << 40) for number in range(1, 5000))
 
 
 def test_a_weight_may_be_a_column(tmp_path: Path) -> None:
@@ -352,6 +215,14 @@ def test_splits_have_their_shares_by_largest_remainder(pairs: int, sizes: tuple[
         (
             {"weight": "chars"},
             "materialize: `weight` is given for `es_weighted`, and for no other algorithm; correct the recipe",
+        ),
+        (
+            {"algorithm": "l"},
+            "materialize: `algorithm` is 'l': l is no longer drawn; write classic; correct the value",
+        ),
+        (
+            {"duplicates": "stream"},
+            "materialize: `duplicates` is 'stream': stream is no longer drawn; write within; correct the value",
         ),
     ],
 )

@@ -26,7 +26,7 @@ OTHERS: Mapping[str, tuple[dict[str, object], str]] = {
         {"source": msgspec.structs.replace(SOURCE, revision="b" * 40)},
         f"revision is {'a' * 40}, not {'b' * 40}",
     ),
-    "algorithm": ({"algorithm": "classic"}, "algorithm is l, not classic"),
+    "algorithm": ({"algorithm": "es_weighted", "weight": "chars"}, "algorithm is classic, not es_weighted"),
     "duplicates": ({"duplicates": "keep"}, "duplicates is within, not keep"),
     "files": ({"files": [TranslationFile("b.jsonl", lambda: Path("b.jsonl"))]}, "files contain a.jsonl"),
 }
