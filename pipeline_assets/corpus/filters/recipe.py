@@ -3,7 +3,8 @@
 An English ratio of ASCII characters would empty a Japanese source, and so would any count of words that blanks part.
 """
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Self
 
 import pydantic
 
@@ -167,33 +168,28 @@ class MaskingRecipe(RecipePart):
     public_ips: bool
 
 
-Repair = Literal["keep", "repair", "drop"]
+_REMOVED_KEYS = ("emptied_brackets", "tags", "templates", "tables", "choices", "links", "placeholders")
 
 
 class WikipediaFilterRecipe(RecipePart):
-    """What becomes of the markup that wikiextractor leaves in pages: it stays, is taken out, or the page goes.
+    """Markup that wikiextractor leaves in pages is taken out: tags, templates, and brackets that templates emptied.
 
     Attributes:
-        emptied_brackets: parentheses, and the quotes and title marks of Chinese and Japanese, in which nothing is left
-            but separators, blanks and labels: `（）`, `( ; , )`, `（學名：）`, `《》`. Of `（，或譯）` the separator.
-        tags: `<ref …>`, `<br>`, `<nowiki>` and others that MediaWiki knows; a footnote with its text.
-        templates: `{{…}}`, `__NOTOC__`.
-        tables: lines that are rows of tables or parameters of templates: `! colspan="13" style="…" | Goalkeepers`.
-        choices: of `-{zh-hans:…;zh-tw:…}-`, which Chinese pages have, the first is kept.
-        links: `[[target|words]]`, of which the words are kept, none of categories and files.
-        placeholders: `formula_1`, `codice_1`, where a formula or code was.
         min_running_lines: lines that read as sentences, in what is left; redirects, disambiguations and lists of links
             have none. None asks for none.
     """
 
-    emptied_brackets: Repair = "repair"
-    tags: Repair = "repair"
-    templates: Repair = "repair"
-    tables: Repair = "repair"
-    choices: Repair = "repair"
-    links: Repair = "repair"
-    placeholders: Repair = "repair"
     min_running_lines: Natural | None = 1
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _has_no_removed_key(cls, content: object) -> object:
+        removed = [key for key in _REMOVED_KEYS if isinstance(content, Mapping) and key in content]
+        if removed:
+            keys = ", ".join(f"`{key}`" for key in removed)
+            done = "`wikipedia: {}` takes out tags, templates and emptied brackets, and leaves other markup"
+            raise ValueError(f"{keys} is no longer a key: {done}")
+        return content
 
 
 class FilterRecipe(RecipePart):

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.spine.manifest import StageVersion
 if TYPE_CHECKING:
     from pipeline_assets.corpus.filters.recipe import FilterRecipe
 
-FILTER_STAGE = StageVersion("filter", 2)
+FILTER_STAGE = StageVersion("filter", 3)
 DROPPED_FILE = f"dropped{SUFFIX}"
 OTHER_LANGUAGE = "other_language"
 _CHARACTER_BYTES = 4  # at most

