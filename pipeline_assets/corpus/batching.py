@@ -1,22 +1,22 @@
-"""What trainers load, in torch: packed sets and mixtures of token shards, as rows over ranks and epochs, with masks and
-labels within a document; and padded batches of sentence pairs, which go on in the middle of an epoch.
-`parallel_text.batches` says which pairs come when.
+"""What trainers load, in torch: rows of packed sets and of mixtures of token shards, with masks and labels within a
+document; and padded batches of sentence pairs. Batches of both are dealt to ranks, read ahead by workers, and go on in
+the middle of an epoch.
 """
 
+import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Generic, Literal, TypedDict, TypeVar, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset
 
-from pipeline_assets.corpus.formats.memmap import open_packed
-from pipeline_assets.corpus.formats.row_batches import RowReader, open_rows
+from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
+from pipeline_assets.corpus.formats.row_batches import open_rows
 from pipeline_assets.corpus.parallel_text import token_cache
 from pipeline_assets.corpus.parallel_text.batches import Order
 from pipeline_assets.corpus.parallel_text.pairs import Split
@@ -25,72 +25,109 @@ from pipeline_assets.corpus.spine.errors import InputError
 
 logger = logging.getLogger("corpusmill")
 _IGNORED = -100  # what torch's losses pass over
+B = TypeVar("B")
+Batches = Sequence[NDArray[np.int64]]
 
 
-class PackedRows(Dataset[tuple[torch.Tensor, torch.Tensor, int]]):
-    """Of each row its tokens, int64 (seq_len,), the number of each token's document in it, int32 (seq_len,), -1 for
-    padding, and the row's own number, by which `corpusmill trace --row` finds its files. Workers of a loader, forked or
-    spawned, map the file for themselves.
+class RankLoader(Generic[B]):
+    """Batches of one rank: each pass is an epoch, or the rest of one after a break or `load_state_dict`.
 
     Args:
-        rows: of the set, in the order in which they come; None for all as they lie.
+        plan: Numbers in the dataset of each batch of an epoch, for this rank.
+        made_by: All that plans depend on but the rank, as JSON has it.
+        collate, finish: Make a batch of rows, in a worker and then in this process, which knows their numbers too.
+        epoch, step: Where the first pass starts.
     """
 
-    def __init__(self, folder: Path | str, rows: Sequence[int] | NDArray[np.int64] | None = None) -> None:
-        self.packed = open_packed(folder)
-        self.rows = np.arange(len(self.packed)) if rows is None else np.asarray(rows)
-        _ = self._reader  # before workers are forked, which share its arrays
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        plan: Callable[[int], Batches],
+        made_by: Mapping[str, Any],
+        collate: Callable[[Any], Any],
+        finish: Callable[[Any, torch.Tensor], B],
+        workers: int,
+        epoch: int = 0,
+        step: int = 0,
+    ) -> None:
+        self._dataset, self._plan, self._made_by = dataset, functools.lru_cache(1)(plan), made_by
+        self._collate, self._finish, self._workers = collate, finish, workers
+        self._epoch, self._step = epoch, step
 
-    @cached_property
-    def _reader(self) -> RowReader:
-        return open_rows(self.packed)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"packed": self.packed, "rows": self.rows}
+    def batches(self) -> Batches:
+        """Return the numbers in the dataset of each batch of this epoch."""
+        return self._plan(self._epoch)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return max(0, len(self.batches()) - self._step)
 
-    def __getitem__(self, place: int) -> tuple[torch.Tensor, torch.Tensor, int]:
-        row = int(self.rows[place])
-        tokens, documents = self._reader.read(np.array([row]))
-        return torch.from_numpy(tokens[0]), torch.from_numpy(documents[0]), row
+    def __iter__(self) -> Iterator[B]:
+        remaining = self.batches()[self._step :]
+        loader = DataLoader(
+            self._dataset,
+            batch_sampler=remaining,  # type: ignore[arg-type]
+            collate_fn=self._collate,
+            num_workers=self._workers,
+            generator=torch.Generator(),  # its own, so that no random number of the caller's is used up
+        )
+        for numbers, sent in zip(remaining, loader, strict=True):
+            self._step += 1
+            yield self._finish(sent, torch.from_numpy(numbers))
+        self._epoch, self._step = self._epoch + 1, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where this rank is, after the batch that came last: equal for all ranks at one step."""
+        return {"epoch": self._epoch, "step": self._step, "of": self._made_by}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue after the batch that came last. Raises ValueError if the state is of other batches."""
+        if self._made_by != (other := state.get("of")):
+            what = f"the state is of {other}, this loader of {self._made_by}"
+            raise ValueError(f"{what}: give it what it was saved with")
+        epoch, step = state["epoch"], state["step"]
+        if epoch < 0 or not 0 <= step <= len(self._plan(epoch)):
+            raise ValueError(f"there is no step {step} of epoch {epoch}: give a state as it was saved")
+        self._epoch, self._step = epoch, step
 
 
-class _Batches(PackedRows):
-    """Rows that a loader reads by the batch."""
+class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
+    """Rows of a packed set by their numbers, or of a mixture of token shards by their places.
 
-    def __getitems__(self, places: Sequence[int]) -> "list[torch.Tensor] | _SentBatch":
-        rows = self.rows[places].astype(np.int64)
-        if get_worker_info() is None:
-            return _batch(rows, self._reader, rows)
-        return _SentBatch(rows, self._reader.part(rows))
-
-
-@dataclass(frozen=True)
-class _SentBatch:
-    """Rows that a worker read, a batch in the process that receives them.
-
-    Tokens of 4 bytes and boundaries in a pipe take less time than three tensors with a file descriptor each.
+    A row is its tokens, int64 (seq_len,), and its number, which `corpusmill trace --row` traces, or place, at which
+    `reader[place]` has corpus and row. Between them, a packed row has the number of each token's document in it, int32
+    (seq_len,), -1 for padding. Workers of a loader, forked or spawned, map the files for themselves.
     """
 
-    rows: NDArray[np.int64]
-    part: RowReader
+    def __init__(self, source: Path | str | MixtureReader) -> None:
+        self.source = source if isinstance(source, MixtureReader) else open_packed(source)
+        _ = self._read  # before workers are forked, which share its arrays
 
-    def __reduce__(self) -> tuple[Callable[..., list[torch.Tensor]], tuple[Any, ...]]:
-        return _batch, (self.rows, self.part, np.arange(len(self.rows)))
+    @functools.cached_property
+    def _read(self) -> Callable[[NDArray[np.int64]], tuple[NDArray[Any], ...]]:
+        return open_rows(self.source).read if isinstance(self.source, PackedSet) else self.source.read
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"source": self.source}
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, ...]:
+        return tuple(part[0] for part in _row_batch(self.__getitems__([row]), torch.tensor([row])))
+
+    def __getitems__(self, rows: Sequence[int] | NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
+        return self._read(np.asarray(rows, np.int64))
 
 
-def _batch(numbers: NDArray[np.int64], reader: RowReader, rows: NDArray[np.int64]) -> list[torch.Tensor]:
-    return [torch.from_numpy(array) for array in (*reader.read(rows), numbers)]
-
-
-def _as_read(batch: list[torch.Tensor] | _SentBatch) -> list[torch.Tensor] | _SentBatch:
-    return batch
+def _row_batch(sent: tuple[NDArray[Any], ...], rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Make a batch of what a worker sent: half the bytes of its tensors, so a pipe takes less time."""
+    tokens, *runs = sent
+    documents = [torch.from_numpy(np.repeat(*runs).reshape(tokens.shape))] if runs else []
+    return torch.from_numpy(tokens.astype(np.int64)), *documents, rows
 
 
 def loader(
-    folder: Path | str,
+    folder: Path | str | MixtureReader,
     batch: int,
     seed: int,
     epoch: int = 0,
@@ -100,47 +137,40 @@ def loader(
     workers: int = 0,
     drop_last: bool = False,
     padding: bool = False,
-) -> DataLoader[tuple[torch.Tensor, torch.Tensor, int]]:
-    """Batches of one rank from a step on. Over all ranks and steps a row comes once at most, in an order of seed and
-    epoch; every rank has as many batches, and at each step as many rows. The last of the order, which can't be dealt
-    so, are left over in this epoch, and logged by rank 0: fewer than `ranks`, none of one rank.
+) -> RankLoader[tuple[torch.Tensor, ...]]:
+    """Load a packed set: batches of tokens, documents and rows, see `TokenRows`, for one rank from a step on.
+
+    Over all ranks and steps a row comes once at most, in an order of seed and epoch; every rank has as many batches,
+    and at each step as many rows. The last of the order, which can't be dealt so, are left over in this epoch, and
+    logged by rank 0: fewer than `ranks`, none of one rank.
 
     Args:
-        workers: processes that read ahead; they change no batch.
-        drop_last: every batch is full: fewer than ranks × batch rows are left over. Else the last batch may be smaller.
-        padding: no row is left over: the first rows of the order come a second time, fewer than `ranks`.
+        workers: Processes that read ahead; they change no batch.
+        drop_last: Every batch is full: fewer than ranks × batch rows are left over. Else the last batch may be smaller.
+        padding: No row is left over: the first rows of the order come a second time, fewer than `ranks`.
     Raises:
-        ValueError: a rank that isn't one of `ranks`, or a step or batch that is none; too few rows for one batch;
-            both `drop_last` and `padding`; a seed or epoch below 0.
+        ValueError: From `places_of_rank`; a seed or epoch below 0.
     """
     if seed < 0 or epoch < 0:
         raise ValueError(f"seed and epoch must be 0 or more, got {seed} and {epoch}")
-    order = np.random.default_rng([seed, epoch]).permutation(len(open_packed(folder)))
-    places = places_of_rank(len(order), batch, rank, ranks, step, drop_last, padding)
-    if rank == 0:
-        log_remainder(f"epoch {epoch}", len(order), places.stop, ranks)
-        if places.stop < len(order):
-            logger.info("epoch %d: rows left out: %s", epoch, ", ".join(map(str, order[places.stop :])))
-    dataset = _Batches(folder, order[np.arange(places.start, places.stop, places.step) % len(order)])
-    return DataLoader(dataset, batch_size=batch, num_workers=workers, collate_fn=_as_read)
+    rows = TokenRows(folder)
+    source, size = rows.source, len(rows)
+    places_of_rank(size, batch, rank, ranks, step, drop_last, padding)  # its errors come before any row is read
 
+    def plan(epoch: int) -> Batches:
+        is_packed = isinstance(source, PackedSet)
+        order = np.random.default_rng([seed, epoch]).permutation(size) if is_packed else np.arange(size)
+        places = places_of_rank(size, batch, rank, ranks, 0, drop_last, padding)
+        if rank == 0:
+            log_remainder(f"epoch {epoch}" if is_packed else "the order", size, places.stop, ranks)
+            if places.stop < size:
+                logger.info("epoch %d: rows left out: %s", epoch, ", ".join(map(str, order[places.stop :])))
+        own = order[np.arange(places.start, places.stop, places.step) % size]
+        return [own[first : first + batch] for first in range(0, len(own), batch)]
 
-class MixtureBatches(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
-    """The batches of places of a mixture: tokens, int64 (batch, seq_len), and the places, int64 (batch,), at which
-    `reader[place]` tells corpus and row. Workers of a loader, forked or spawned, take batches in turn.
-    """
-
-    def __init__(self, reader: MixtureReader, places: range, batch: int) -> None:
-        self.reader, self.places, self.batch = reader, places, batch
-
-    def __len__(self) -> int:
-        return -(-len(self.places) // self.batch)
-
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        worker = get_worker_info()
-        turn = (worker.id, worker.num_workers) if worker is not None else (0, 1)
-        for one in self.reader.read(self.places, self.batch, *turn):
-            yield torch.from_numpy(one.tokens.astype(np.int64)), torch.from_numpy(one.places)
+    made_by = {"digest": source.digest, "seed": seed, "batch": batch, "ranks": ranks}
+    made_by |= {"drop_last": drop_last, "padding": padding}
+    return RankLoader(rows, plan, made_by, tuple, _row_batch, workers, epoch, step)
 
 
 def mixture_loader(
@@ -152,12 +182,9 @@ def mixture_loader(
     workers: int = 0,
     drop_last: bool = False,
     padding: bool = False,
-) -> DataLoader[tuple[torch.Tensor, torch.Tensor]]:
-    """Batches of one rank of a mixture from a step on: those of `MixtureReader.batches`. Arguments and errors as there,
-    `workers` as of `loader`.
-    """
-    places = reader.places_of(batch, rank, ranks, step, drop_last, padding)
-    return DataLoader(MixtureBatches(reader, places, batch), batch_size=None, num_workers=workers)
+) -> RankLoader[tuple[torch.Tensor, ...]]:
+    """Load a mixture: batches of tokens and places, those of `MixtureReader.batches`, with its arguments and errors."""
+    return loader(reader, batch, 0, 0, rank, ranks, step, workers, drop_last, padding)
 
 
 def attention_mask(documents: torch.Tensor) -> torch.Tensor:
@@ -254,8 +281,8 @@ class Collate:
         return [torch.from_numpy(array) for array in (batch.tokens, targets, mask)]
 
 
-class PairLoader:
-    """One rank's batches: each pass over it is an epoch, or what is left of one after `load_state_dict` or a break.
+class PairLoader(RankLoader[Batch]):
+    """One rank's batches of pairs, in the order of `order`.
 
     Args:
         seq_len: of every batch; None pads each to its longest.
@@ -279,61 +306,27 @@ class PairLoader:
         longest, meta = int(dataset.lengths.max(initial=1)) - 1, dataset.cache.meta
         if seq_len is not None and longest > seq_len:
             what = f"its longest pair has {longest:,} tokens, and seq_len is {seq_len:,}"
-            raise InputError(
-                what, dataset.cache.folder, f"{token_cache.ENCODE_FIX} --seq-len {seq_len}, which cuts pairs"
-            )
+            fix = f"{token_cache.ENCODE_FIX} --seq-len {seq_len}, which cuts pairs"
+            raise InputError(what, dataset.cache.folder, fix)
         if mask not in get_args(Mask):
             raise ValueError(f"mask is {mask!r}: give {' or '.join(get_args(Mask))}")
         if not 0 <= rank < order.ranks:
             raise ValueError(f"rank is {rank}, of {order.ranks} ranks: give 0 to ranks - 1")
         if ignore_source and dataset.side != "pair":
             raise ValueError(f"the side is {dataset.side}, which has no source to ignore: give a dataset of pairs")
-        self._dataset, self._order, self._rank, self._workers = dataset, order, rank, workers
-        self._collate = Collate(meta.pad_id, meta.eos_id, seq_len, ignore_source, mask)
-        self._epoch = self._step = 0
 
-    def batches(self) -> list[NDArray[np.int64]]:
-        """Places in the dataset of each batch of this epoch."""
-        steps = self._order.steps(self._dataset.lengths, self._epoch)
-        return [step[self._rank] for step in steps if len(step[self._rank])]
+        def plan(epoch: int) -> Batches:
+            steps = [step for step in order.steps(dataset.lengths, epoch) if len(step[rank])]
+            dealt, pairs = sum(len(part) for step in steps for part in step), len(dataset)
+            if order.drop_last and rank == 0 and dealt < pairs:
+                logger.warning("epoch %d: drop_last leaves out %d of %d pairs", epoch, pairs - dealt, pairs)
+            return [step[rank] for step in steps]
 
-    def __len__(self) -> int:
-        return len(self.batches())
+        made_by = {"experiment_id": meta.experiment_id, "split": dataset.split, "side": dataset.side, **asdict(order)}
+        collate = Collate(meta.pad_id, meta.eos_id, seq_len, ignore_source, mask)
+        super().__init__(dataset, plan, made_by, collate, _pair_batch, workers)
 
-    def __iter__(self) -> Iterator[Batch]:
-        batches = [places.tolist() for places in self.batches()]
-        pairs, dealt = len(self._dataset), sum(map(len, batches)) * self._order.ranks
-        if self._order.drop_last and self._rank == self._step == 0 and dealt < pairs:
-            logger.warning("epoch %d: drop_last leaves out %d of %d pairs", self._epoch, pairs - dealt, pairs)
-        left = batches[self._step :]
-        loader = DataLoader(
-            self._dataset,
-            batch_sampler=left,
-            collate_fn=self._collate,
-            num_workers=self._workers,
-            generator=torch.Generator(),  # its own, so that no random number of the caller's is used up
-        )
-        for places, (tokens, targets, attn_mask) in zip(left, loader, strict=True):
-            self._step += 1
-            yield {"tokens": tokens, "targets": targets, "attn_mask": attn_mask, "places": torch.tensor(places)}
-        self._epoch, self._step = self._epoch + 1, 0
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where this rank is: after the batch that came last. The same for all ranks at one step."""
-        return {"epoch": self._epoch, "step": self._step, "of": self._of()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on behind the batch that came last. Raises ValueError where that was of other batches, or of none."""
-        if (own := self._of()) != state.get("of"):
-            raise ValueError(f"the state is of {state.get('of')}, this loader of {own}: give it what it was saved with")
-        before, (self._epoch, self._step) = (self._epoch, self._step), (state["epoch"], state["step"])
-        if self._epoch < 0 or not 0 <= self._step <= len(self):
-            self._epoch, self._step = before
-            raise ValueError(
-                f"there is no step {state['step']} of epoch {state['epoch']}: give a state as it was saved"
-            )
-
-    def _of(self) -> dict[str, Any]:
-        """What the batches depend on."""
-        data = {"experiment_id": self._dataset.cache.meta.experiment_id, "split": self._dataset.split}
-        return data | {"side": self._dataset.side} | asdict(self._order)
+def _pair_batch(sent: list[torch.Tensor], places: torch.Tensor) -> Batch:
+    tokens, targets, attn_mask = sent
+    return {"tokens": tokens, "targets": targets, "attn_mask": attn_mask, "places": places}

@@ -9,16 +9,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled
-from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, PackedSet
+from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, PADDING, PackedSet
 from pipeline_assets.corpus.spine.errors import InputError
 
 
 @dataclass(frozen=True)
 class RowReader:
-    """Rows and their boundaries as plain arrays.
-
-    The arrays are plain because numba takes 30 times as long to recognize a memmap.
+    """Rows and their boundaries.
 
     Attributes:
         input_ids: Tokens, int32 (rows, seq_len).
@@ -32,41 +29,38 @@ class RowReader:
     offsets: NDArray[np.int64]
     path: Path
 
-    def read(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Read the tokens of rows, and number their documents.
+    def read(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
+        """Read a batch of rows, small enough for a pipe.
 
-        The tokens are int64 (batch, seq_len); the documents are numbered as `document_numbers` does it.
+        Returns:
+            Tokens (batch, seq_len); for each run of tokens of one document the document's number in its row, -1 for
+            padding, and the length of the run: `np.repeat` of both numbers every token, row after row.
 
         Raises:
             IndexError: A row is missing; negative rows count from the end.
             InputError: The boundaries of a row are damaged.
         """
-        rows = self._places(rows)
-        shape = len(rows), self.input_ids.shape[1]
-        tokens, documents = np.empty(shape, np.int64), np.empty(shape, np.int32)
-        copied = copy_rows(rows, self.input_ids, self.segments, self.offsets, tokens, documents)
-        if copied < len(rows):
-            raise _damage(f"segments of row {rows[copied]:,} do not fit into {shape[1]:,} tokens", self.path)
-        return tokens, documents
-
-    def part(self, rows: NDArray[np.int64]) -> "RowReader":
-        """Copy some rows with their boundaries, for another process.
-
-        Raises:
-            IndexError: A row is missing.
-        """
-        rows = self._places(rows)
-        first, last = self.offsets[rows], self.offsets[rows + 1]
-        segments = [self.segments[start:stop] for start, stop in zip(first.tolist(), last.tolist(), strict=True)]
-        offsets = np.concatenate(([0], np.cumsum(last - first)))
-        return RowReader(self.input_ids[rows], np.concatenate(segments), offsets, self.path)
-
-    def _places(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        places = np.where(rows < 0, rows + len(self.input_ids), rows)
-        missing = rows[(places < 0) | (places >= len(self.input_ids))]
-        if len(missing):
-            raise IndexError(f"row must be below {len(self.input_ids):,}, got {missing[0]:,}")
-        return places
+        size, seq_len = self.input_ids.shape
+        places = np.where(rows < 0, rows + size, rows)
+        if (missing := (places < 0) | (places >= size)).any():
+            raise IndexError(f"row must be below {size:,}, got {rows[missing][0]:,}")
+        first, last = self.offsets[places], self.offsets[places + 1]
+        is_damaged = (first < 0) | (last < first) | (last > len(self.segments))
+        if not is_damaged.any():
+            # A row of segments 4 and 5 has the runs 0, 1 and padding, of which the last may be empty.
+            runs = last - first + 1
+            stops = np.cumsum(runs)
+            numbers = np.arange(stops[-1]) - np.repeat(stops - runs, runs)
+            is_padding = np.zeros(len(numbers), bool)
+            is_padding[stops - 1] = True
+            lengths = np.zeros(len(numbers), np.int64)
+            lengths[~is_padding] = self.segments[(np.repeat(first, runs) + numbers)[~is_padding], 1]
+            lengths[is_padding] = seq_len - np.add.reduceat(lengths, stops - runs)
+            is_damaged = np.minimum.reduceat(lengths, stops - runs) < 0
+        if is_damaged.any():
+            raise _damage(f"segments of row {places[is_damaged][0]:,} do not fit into {seq_len:,} tokens", self.path)
+        numbers[is_padding] = PADDING
+        return self.input_ids[places], numbers.astype(np.int32), lengths
 
 
 def open_rows(packed: PackedSet) -> RowReader:
@@ -114,42 +108,6 @@ def decode_boundaries(frames: Iterable[list[bytes]]) -> tuple[NDArray[np.int32],
     starts = np.concatenate(([0], np.cumsum(segments[:, 1], dtype=np.int64)))
     segments[:, 0] = starts[:-1] - np.repeat(starts[offsets[:-1]], np.diff(offsets))
     return segments, offsets
-
-
-@compiled
-def copy_rows(
-    rows: NDArray[np.int64],
-    input_ids: NDArray[np.int32],
-    segments: NDArray[np.int32],
-    offsets: NDArray[np.int64],
-    tokens: NDArray[np.int64],
-    documents: NDArray[np.int32],
-) -> int:
-    """Copy rows of `RowReader` and number their documents; -1 is padding.
-
-    Returns:
-        Number of copied rows: below the batch size if the segments of the next row do not fit into it.
-    """
-    seq_len = input_ids.shape[1]
-    for place in range(len(rows)):
-        row = rows[place]
-        first, last = offsets[row], offsets[row + 1]
-        # Files may be damaged, and numba checks no bounds.
-        if first < 0 or last < first or last > len(segments):
-            return place
-        start = 0
-        for segment in range(first, last):
-            stop = start + int(segments[segment, 1])
-            if stop < start or stop > seq_len:
-                return place
-            for token in range(start, stop):
-                documents[place, token] = segment - first
-            start = stop
-        for token in range(start, seq_len):
-            documents[place, token] = -1
-        for token in range(seq_len):
-            tokens[place, token] = input_ids[row, token]
-    return len(rows)
 
 
 def _damage(reason: str, path: Path) -> InputError:

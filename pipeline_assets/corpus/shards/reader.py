@@ -10,6 +10,7 @@ numbers: there is no rounding.
 Within a corpus rows come in the hashed order of the seed, the corpus' name and its epoch: see `packing.mixture`.
 """
 
+import hashlib
 import itertools
 import logging
 import math
@@ -166,13 +167,6 @@ class MixtureRow(NamedTuple):
     row: int
 
 
-class Batch(NamedTuple):
-    """Rows, shape (batch, seq_len), and their places in the order, shape (batch,)."""
-
-    tokens: NDArray[Any]
-    places: NDArray[np.int64]
-
-
 def refuse_unlike(corpora: Mapping[str, TokenShards]) -> None:
     """Raises ValueError where rows of corpora aren't of one length, dtype and tokenizer, or there is no corpus."""
     if not corpora:
@@ -238,6 +232,14 @@ class MixtureReader:
         digests = {name: shards.digest for name, shards in self.shards.items()}
         return MixtureReader, (folders, *self._arguments, digests)
 
+    @property
+    def digest(self) -> str:
+        """The sha256 of all that the rows and their order depend on."""
+        _, seed, rows, _ = self._arguments
+        digests = {name: shards.digest for name, shards in self.shards.items()}
+        shares = [(name, str(self._shares[name]), self.ranges[name]) for name in self.names]
+        return hashlib.sha256(repr((digests, shares, seed, rows)).encode()).hexdigest()
+
     @cached_property
     def order(self) -> MixtureOrder:
         _, seed, rows, _ = self._arguments
@@ -268,7 +270,7 @@ class MixtureReader:
         Raises:
             ValueError: from `places_of_rank`.
         """
-        return (one.tokens for one in self.read(self.places_of(batch, rank, ranks, step, drop_last, padding), batch))
+        return self._read(self.places_of(batch, rank, ranks, step, drop_last, padding), batch)
 
     def places_of(self, batch: int, rank: int, ranks: int, step: int, drop_last: bool, padding: bool = False) -> range:
         """The places of one rank, see `places_of_rank`; rank 0 logs how many rows are left out or repeated."""
@@ -277,19 +279,14 @@ class MixtureReader:
             log_remainder("the order", len(self), places.stop, ranks)
         return places
 
-    def read(self, places: range, batch: int, worker: int = 0, workers: int = 1) -> Iterator[Batch]:
-        """The rows at places, in batches; of `workers` that share them in turn, those of one."""
-        mine = np.arange(worker * batch, len(places), workers * batch)
-        per_group = max(1, _GROUP_BYTES // (batch * self.seq_len * self.dtype.itemsize))
-        for start in range(0, len(mine), per_group):
-            numbers = (mine[start : start + per_group, None] + np.arange(batch)).reshape(-1)
-            at = (places.start + places.step * numbers[numbers < len(places)]) % len(self)
-            tokens = self.rows_at(at)
-            for first in range(0, len(at), batch):
-                yield Batch(tokens[first : first + batch], at[first : first + batch])
+    def _read(self, places: range, batch: int) -> Iterator[NDArray[Any]]:
+        group = max(1, _GROUP_BYTES // (batch * self.seq_len * self.dtype.itemsize)) * batch
+        for start in range(0, len(places), group):
+            [tokens] = self.read(np.array(places[start : start + group]) % len(self))
+            yield from (tokens[first : first + batch] for first in range(0, len(tokens), batch))
 
-    def rows_at(self, places: NDArray[np.int64]) -> NDArray[Any]:
-        """The rows at some places, shape (places, seq_len), copied in the order in which they lie in the files."""
+    def read(self, places: NDArray[np.int64]) -> tuple[NDArray[Any]]:
+        """Read the rows at some places, shape (places, seq_len), copied in the order in which they lie in the files."""
         keys = (self.order.corpora[places].astype(np.int64) << _CORPUS) + self.order.rows[places]
         to = np.argsort(keys)
         keys = keys[to]
@@ -299,7 +296,7 @@ class MixtureReader:
         for start, stop in itertools.pairwise(bounds):
             shards, number = self._files[files[start]]
             tokens[to[start:stop]] = shards.mapped(number)[keys[start:stop] - self._first_keys[files[start]]]
-        return tokens
+        return (tokens,)
 
     @cached_property
     def _files(self) -> list[tuple[TokenShards, int]]:

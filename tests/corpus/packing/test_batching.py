@@ -58,21 +58,23 @@ def test_stored_boundaries_change_no_batch(packed: PackedSet, workers: int) -> N
 
 
 def test_rows_are_counted_from_the_end_too(packed: PackedSet) -> None:
-    rows = batching.PackedRows(packed.folder, [20, -1, 21, -22])
+    rows = batching.TokenRows(packed.folder)
 
-    assert rows[0][0].tolist() == rows[1][0].tolist() == packed[20].tolist()
-    for place, row in ((2, 21), (3, -22)):
+    assert rows[20][0].tolist() == rows[-1][0].tolist() == packed[20].tolist()
+    for row in (21, -22):
         with pytest.raises(IndexError, match=f"^row must be below 21, got {row}$"):
-            rows[place]
+            rows[row]
 
 
 def test_a_pickled_dataset_reads_the_same_rows(packed: PackedSet) -> None:
-    rows = batching.PackedRows(packed.folder, [3, 1])
-
-    content = pickle.dumps(rows)
+    content = pickle.dumps(batching.TokenRows(packed.folder))
 
     assert len(content) < 2000
-    assert pickle.loads(content)[0][0].tolist() == packed[3].tolist()
+    assert [part.tolist() for part in pickle.loads(content)[3]] == [
+        packed[3].tolist(),
+        packed.document_numbers(3).tolist(),
+        3,
+    ]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -84,8 +86,21 @@ def test_damaged_boundaries_are_refused(packed: PackedSet, length: int, workers:
     boundaries[:, 1] = length
     np.save(folder / BOUNDARIES, boundaries)
 
-    with pytest.raises(InputError, match=r"boundaries are damaged: segments of row \d+ do not fit into 8 tokens"):
+    # torch wraps the error of a worker, and keeps its line.
+    with pytest.raises(
+        RuntimeError if workers else InputError,
+        match=r"boundaries are damaged: segments of row \d+ do not fit into 8 tokens",
+    ):
         list(batching.loader(folder, 4, 7, workers=workers))
+
+
+def test_offsets_that_descend_are_refused(packed: PackedSet) -> None:
+    offsets = np.load(packed.folder / BOUNDARY_OFFSETS)
+    folder = without(packed.folder, BOUNDARY_OFFSETS)
+    np.save(folder / BOUNDARY_OFFSETS, offsets[::-1])
+
+    with pytest.raises(InputError, match=r"boundaries are damaged: segments of row \d+ do not fit into 8 tokens"):
+        list(batching.loader(folder, 4, 7))
 
 
 def test_boundaries_of_other_rows_are_refused(packed: PackedSet) -> None:
@@ -194,6 +209,22 @@ def test_a_loader_that_starts_at_a_step_gives_what_comes_from_there_on(packed: P
     for step in range(6):
         resumed = batches(packed, 2, 3, drop_last=drop_last, step=step)
         assert resumed == [steps[step:] for steps in whole]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_leads_on_in_the_middle_of_an_epoch_and_to_the_next(packed: PackedSet, workers: int) -> None:
+    loaders = [batching.loader(packed.folder, 4, 7, rank=1, ranks=2, workers=workers) for _ in range(3)]
+    whole = [[rows.tolist() for _, _, rows in loaders[0]] for _ in range(2)]
+
+    for _, _, rows in loaders[1]:
+        assert rows.tolist() == whole[0][0]
+        break
+    loaders[2].load_state_dict(pickle.loads(pickle.dumps(loaders[1].state_dict())))
+
+    assert len(loaders[2]) == len(whole[0]) - 1
+    assert [[rows.tolist() for _, _, rows in loaders[2]] for _ in range(2)] == [whole[0][1:], whole[1]]
+    with pytest.raises(ValueError, match="give it what it was saved with"):
+        batching.loader(packed.folder, 4, 8).load_state_dict(loaders[1].state_dict())
 
 
 def test_epochs_have_orders_of_their_own(packed: PackedSet) -> None:

@@ -83,11 +83,10 @@ def test_ranges_are_read_alone(folders: dict[str, Path]) -> None:
     batch=st.integers(1, 9),
     step=st.integers(0, 4),
     drop_last=st.booleans(),
-    workers=st.integers(1, 3),
     group_bytes=st.integers(1, 400),
 )
-def test_over_all_ranks_workers_and_resumes_each_row_of_the_order_comes_once(
-    reader: MixtureReader, ranks: int, batch: int, step: int, drop_last: bool, workers: int, group_bytes: int
+def test_over_all_ranks_and_resumes_each_row_of_the_order_comes_once(
+    reader: MixtureReader, ranks: int, batch: int, step: int, drop_last: bool, group_bytes: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader_module, "_GROUP_BYTES", group_bytes)
@@ -95,22 +94,17 @@ def test_over_all_ranks_workers_and_resumes_each_row_of_the_order_comes_once(
             rank: [one[:, 0].tolist() for one in reader.batches(batch, rank, ranks, drop_last=drop_last)]
             for rank in range(ranks)
         }
-        resumed, shared = {}, {}
-        for rank in range(ranks):
-            resumed[rank] = [one[:, 0].tolist() for one in reader.batches(batch, rank, ranks, step, drop_last)]
-            places = reader.places_of(batch, rank, ranks, step, drop_last)
-            by_worker = [[*reader.read(places, batch, worker, workers)] for worker in range(workers)]
-            shared[rank] = [
-                by_worker[number % workers][number // workers].tokens[:, 0].tolist()
-                for number in range(sum(map(len, by_worker)))
-            ]
+        resumed = {
+            rank: [one[:, 0].tolist() for one in reader.batches(batch, rank, ranks, step, drop_last)]
+            for rank in range(ranks)
+        }
 
     order, share = told(reader), ranks * batch if drop_last else ranks
     dealt = order[: len(order) - len(order) % share]
     assert len({len(steps) for steps in before.values()}) == 1
     assert {tuple(map(len, steps)) for steps in before.values()} == {tuple(map(len, before[0]))}
     assert sorted(row for steps in before.values() for rows in steps for row in rows) == sorted(dealt)
-    assert resumed == shared == {rank: steps[step:] for rank, steps in before.items()}
+    assert resumed == {rank: steps[step:] for rank, steps in before.items()}
     at_steps = [sorted(row for rank in range(ranks) for row in before[rank][at]) for at in range(len(before[0]))]
     of_order = [sorted(dealt[at : at + ranks * batch]) for at in range(0, len(dealt), ranks * batch)]
     assert at_steps == of_order
@@ -140,9 +134,9 @@ def test_rows_that_do_not_divide_over_the_ranks_are_logged_once(
 
 
 @settings(deadline=None)
-@given(ranks=st.integers(1, 70), batch=st.integers(1, 9), step=st.integers(0, 3), workers=st.integers(1, 3))
+@given(ranks=st.integers(1, 70), batch=st.integers(1, 9), step=st.integers(0, 3))
 def test_padding_deals_every_row_and_repeats_the_first(
-    reader: MixtureReader, ranks: int, batch: int, step: int, workers: int
+    reader: MixtureReader, ranks: int, batch: int, step: int
 ) -> None:
     by_rank = [
         [one[:, 0].tolist() for one in reader.batches(batch, rank, ranks, padding=True)] for rank in range(ranks)
@@ -152,14 +146,8 @@ def test_padding_deals_every_row_and_repeats_the_first(
     assert {tuple(map(len, steps)) for steps in by_rank} == {tuple(map(len, by_rank[0]))}
     dealt = [row for steps in by_rank for rows in steps for row in rows]
     assert sorted(dealt) == sorted(order + (order * 2)[:repeats])
-    places = reader.places_of(batch, ranks - 1, ranks, step, False, padding=True)
-    shared = [[*reader.read(places, batch, worker, workers)] for worker in range(workers)]
-    resumed = [shared[number % workers][number // workers] for number in range(sum(map(len, shared)))]
-    assert [one.tokens[:, 0].tolist() for one in resumed] == by_rank[-1][step:]
-    places_read = [place for one in resumed for place in one.places]
-    assert [FIRST[reader[place].corpus] + reader[place].row for place in places_read] == [
-        row for one in resumed for row in one.tokens[:, 0]
-    ]
+    resumed = [one[:, 0].tolist() for one in reader.batches(batch, ranks - 1, ranks, step, padding=True)]
+    assert resumed == by_rank[-1][step:]
 
 
 def test_padding_and_drop_last_exclude_each_other(reader: MixtureReader) -> None:
@@ -206,15 +194,33 @@ def test_corpora_of_other_rows_are_refused(folders: dict[str, Path], tmp_path: P
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_of_torch_gives_the_same_batches(reader: MixtureReader, workers: int) -> None:
+@pytest.mark.parametrize("deal", [{}, {"drop_last": True}, {"padding": True}])
+def test_a_loader_of_torch_gives_the_same_batches(reader: MixtureReader, workers: int, deal: dict[str, bool]) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     from pipeline_assets.corpus.batching import mixture_loader
 
     for rank in range(2):
-        loader = mixture_loader(reader, 4, rank, 2, step=1, workers=workers)
+        loader = mixture_loader(reader, 4, rank, 2, step=1, workers=workers, **deal)
+        state, length = loader.state_dict(), len(loader)
         found = [(tokens.tolist(), places.tolist()) for tokens, places in loader]
-        assert [tokens for tokens, _ in found] == [one.tolist() for one in reader.batches(4, rank, 2, 1)]
-        assert len(loader) == len(found)
+        assert [tokens for tokens, _ in found] == [one.tolist() for one in reader.batches(4, rank, 2, 1, **deal)]
+        assert length == len(found)
         assert [[FIRST[reader[place].corpus] + reader[place].row for place in places] for _, places in found] == [
             [row[0] for row in tokens] for tokens, _ in found
         ]
+        resumed = mixture_loader(reader, 4, rank, 2, **deal)
+        resumed.load_state_dict(state)
+        assert [places.tolist() for _, places in resumed] == [places for _, places in found]
+
+
+def test_a_state_of_another_mixture_is_refused(folders: dict[str, Path], reader: MixtureReader) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    from pipeline_assets.corpus.batching import mixture_loader
+
+    state = mixture_loader(reader, 4).state_dict()
+    mixture_loader(MixtureReader(dict(reversed(folders.items())), WEIGHTS, seed=1), 4).load_state_dict(state)
+    for other in ({"seed": 2}, {"rows": 30}, {"weights": None}):
+        with pytest.raises(ValueError, match="give it what it was saved with"):
+            mixture_loader(
+                MixtureReader(**{"folders": folders, "weights": WEIGHTS, "seed": 1} | other), 4
+            ).load_state_dict(state)
