@@ -5,7 +5,6 @@ Each gets the embedding of what comes nearest to it in the model's own template,
 
 import hashlib
 import importlib.util
-import os
 import subprocess
 import sys
 import zipfile
@@ -48,12 +47,12 @@ def _gguf(folder: Path) -> Path:
 
 
 def _convert(path: Path, folder: Path) -> None:
-    os.environ["HF_HUB_OFFLINE"] = "1"
     import torch
     import transformers
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    quantised: Any = transformers.AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name)
+    here: Any = {"gguf_file": path.name, "local_files_only": True}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, **here)
+    quantised: Any = transformers.AutoModelForCausalLM.from_pretrained(path.parent, **here)
     config = quantised.config
     del config.quantization_config
     model: Any = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)

@@ -17,7 +17,7 @@ from pipeline_assets.demo.loopback_hub import LoopbackHub
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 24 MB, almost full."""
     with mounted(tmp_path / "disk", "size=24m") as disk:
-        (disk / "ballast").write_bytes(b"\0" * (21 << 20))
+        (disk / "ballast").write_bytes(b"\0" * (23 << 20))
         yield disk
 
 

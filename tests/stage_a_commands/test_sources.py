@@ -76,11 +76,12 @@ def test_a_source_that_its_filters_empty_does_not_keep_the_others_from_theirs(
 
     assert result.returncode == 1
     assert only_line(result) == (
-        f"{out}/recipes/filter-long.yaml: 1 of 2 sources failed: notes; "
-        "the lines that begin with FAILED say why; the others are built"
+        f"{out}/recipes/filter-long.yaml: 1 of 2 artifacts failed: stage_a/filtered/notes; "
+        "the lines that begin with FAILED say why; what isn't made from them is built"
     )
     [failed] = [line for line in result.stderr.splitlines() if line.startswith("FAILED ")]
-    assert failed.startswith("FAILED notes: ") and failed.endswith("loosen its filters, or leave the source out")
+    assert failed.startswith("FAILED stage_a/filtered/notes: ")
+    assert failed.endswith("loosen its filters, or leave the source out")
     assert "24 rows in = 24 documents" in result.stdout
     assert "to go on" not in result.stderr
 
