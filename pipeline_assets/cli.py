@@ -124,7 +124,12 @@ COMMANDS = {
     },
 }
 
-_REMOVED = {"parallel overfit": "train on batches of PairLoader, see docs/parallel_text.md"}
+# What is typed of a command or an option that there was, and what to do instead.
+_REMOVED = {
+    "parallel overfit": "train on batches of PairLoader, see docs/parallel_text.md",
+    "plan --mbit": "no time is planned: divide the bytes to fetch by the network's rate",
+    "plan --gpu-price": "set CORPUSMILL_MODAL_GPU_PRICE: `nemotron score --launcher modal` tells the cost",
+}
 
 
 class Program(TyperGroup):
@@ -294,6 +299,9 @@ def _refused(error: TyperException) -> UsageError:
         return UsageError(f"it is {complaint['input']!r}", where, _wanted(complaint))
     what = error.format_message().rstrip(".")
     where = command.partition(" ")[2] or "command line"
+    option = f"{where} {getattr(error, 'option_name', '')}"
+    if option in _REMOVED:
+        return UsageError("this option was removed", option, _REMOVED[option])
     return UsageError(what[:1].lower() + what[1:], where, f"see {command} --help")
 
 

@@ -290,7 +290,7 @@ def test_the_same_command_is_told_only_where_it_could_end_otherwise(error: Excep
 
 
 @pytest.mark.parametrize(
-    ("command", "fix"), [("run", "set a whole number of 0 or more"), ("plan", "give a whole number")]
+    ("command", "fix"), [("run", "set a whole number of 0 or more"), ("rebuild", "give a whole number")]
 )
 def test_a_value_of_the_environment_is_told_by_its_variable(corpusmill: Corpusmill, command: str, fix: str) -> None:
     result = corpusmill(command, "x", env={"CORPUSMILL_WORKERS": "few"})

@@ -1,4 +1,4 @@
-"""plan: what a recipe will fetch, hold and cost, told before it is built; afterwards, planned against real.
+"""plan: what a recipe will fetch, read and write, told before it is built; afterwards, planned against real.
 
 People are told kind by kind, on one screen for any number of artifacts.
 """
@@ -6,75 +6,41 @@ People are told kind by kind, on one screen for any number of artifacts.
 import os
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.inventory import artifact_statuses
-from pipeline_assets.corpus.trust.figures import FigureOutcome, joint_basis, outcomes
+from pipeline_assets.corpus.trust.figures import FigureOutcome, outcomes
 from pipeline_assets.corpus.trust.plan import ArtifactPlan, RecipePlan, plan_recipe
 from pipeline_assets.systems.registry import read_recipe, recipe_path
 
 _GAP, _WIDTH, _SHOWN = "  ", 120, 2
-_WORDS = {
-    "bytes_fetched": "to fetch",
-    "bytes_read": "of files",
-    "rows": "rows read",
-    "documents": "documents",
-    "text_bytes": "of text",
-    "tokens": "tokens",
-    "bytes": "on disk",
-    "peak_disk_bytes": "of disk at the peak",
-    "peak_memory_bytes": "of memory at the peak",
-    "fetch_seconds": "to fetch it",
-    "cpu_seconds": "of CPU",
-    "gpu_seconds": "of GPU",
-    "build_seconds": "to build",
-}
-_TOLD_BY = {
-    "time to build": {"build_seconds"},
-    "memory": {"peak_memory_bytes", "build_seconds"},
-    "disk": {"bytes", "cpu_seconds", "build_seconds"},
-}
-"""What people ask of each kind, and the figures of which one is enough: a kind that was built, and shows no memory or
-files, has none to tell.
-"""
+_WORDS = {"bytes_fetched": "to fetch", "bytes_read": "of files", "rows": "rows read", "tokens": "tokens"}
 
 
 def plan(
     recipe: terminal.RecipeName,
-    workers: terminal.Workers = 2,
-    mbit: Annotated[
-        float | None, typer.Option(min=0.01, help="Mbit a second of the network; else as in earlier fetches.")
-    ] = None,
-    gpu_price: Annotated[
-        float | None, typer.Option(min=0, envvar="CORPUSMILL_GPU_PRICE", help="Of a GPU for an hour; tells the cost.")
-    ] = None,
     data: terminal.Root = Path("data"),
     as_json: terminal.AsJson = False,
 ) -> bool:
-    """Fetches the listing and footers alone. Exit status 1: it does not fit the disk or memory, or the corpus is too
-    small for its budget.
+    """Fetches the listing and footers alone. Exit status 1: it does not fit the disk, or the corpus is too small for
+    its budget.
 
-    Example: corpusmill plan healing_text_v1 --workers 2
+    Example: corpusmill plan healing_text_v1
     """
     terminal.log_to_stderr()
     path = recipe_path(recipe, data)
-    run = Run.of(data.absolute(), os.environ, workers=workers)
+    run = Run.of(data.absolute(), os.environ)
     wanted = read_recipe(path, run.root)
     terminal.tell(wanted.remarks(), err=True)
-    run.record.fetch_rate = None if mbit is None else mbit * 125_000
     with terminal.naming(path):
         wanted.check_local_files(run.root)
         planned = plan_recipe(artifact_statuses(run.root, wanted.targets()), run)
-    asked = {"recipe": recipe, "path": path, "data": data, "workers": workers}
-    cost = None if gpu_price is None else gpu_price * planned.gpu_hours
-    told = asked | _plan_json(planned, data) | {"gpu_cost": cost} if as_json else {}
-    terminal.answer(as_json, told, _plan_lines(planned, f"{recipe}  {path}", workers, cost))
+    told = {"recipe": recipe, "path": path, "data": data} | _plan_json(planned, data) if as_json else {}
+    terminal.answer(as_json, told, _plan_lines(planned, f"{recipe}  {path}"))
     return all(room.fits for room in planned.rooms) and all(budget.is_met for budget in planned.budgets)
 
 
@@ -82,10 +48,6 @@ def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
     return {
         "bytes_fetched_to_plan": planned.fetched_bytes,
         "bytes_to_fetch": planned.missing_bytes,
-        "fetch_seconds": planned.fetch_seconds,
-        "cpu_seconds": planned.seconds("cpu_seconds"),
-        "gpu_hours": planned.gpu_hours,
-        "build_seconds": planned.seconds("build_seconds"),
         "artifacts": [_artifact_json(one, root) for one in planned.artifacts],
         "budgets": planned.budgets,
         "room": [vars(room) | {"fits": room.fits} for room in planned.rooms],
@@ -107,7 +69,7 @@ def _artifact_json(one: ArtifactPlan, root: Path) -> dict[str, Any]:
     }
 
 
-def _plan_lines(plan: RecipePlan, title: str, workers: int, gpu_cost: float | None) -> Iterator[str]:
+def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
     """Kind by kind, then what all of them need, and what speaks against it."""
     yield title
     if plan.fetched_bytes:
@@ -118,22 +80,25 @@ def _plan_lines(plan: RecipePlan, title: str, workers: int, gpu_cost: float | No
     for kind, artifacts in by_kind.items():
         yield from _kind_lines(kind, artifacts)
     if plan.to_build:
-        yield f"in all, with {workers} workers"
-        yield from (f"{_GAP}{line}" for line in _total_lines(plan, gpu_cost))
-        yield from _wrapped(_unknown_words(by_kind, workers))
+        yield "in all"
+        yield f"{_GAP}to fetch: {plan.missing_bytes:,} bytes"
+        for room in plan.rooms:
+            fits = "" if room.fits else ": it does not fit"
+            free = f"{terminal.as_bytes(room.free)} are free"
+            yield f"{_GAP}{room.where}: {terminal.as_bytes(room.needed)} as far as it is known, {free}{fits}"
     yield from (f"WARNING {warning}" for warning in _warnings(plan))
 
 
 def _warnings(plan: RecipePlan) -> list[str]:
     """What speaks against building it, and what helps."""
     tight = [
-        f"{room.where}: needs {terminal.as_bytes(room.needed)} more, {terminal.as_bytes(room.free or 0)} are free: "
-        f"it does not fit; {room.fix}"
+        f"{room.where}: needs {terminal.as_bytes(room.needed)} more, {terminal.as_bytes(room.free)} are free: "
+        "it does not fit; free some, or give another --data"
         for room in plan.rooms
         if not room.fits
     ]
     short = [
-        f"{budget.name}: the corpus has {budget.available or 0:,.0f} of {budget.tokens:,} tokens; {budget.fix}"
+        f"{budget.name}: the corpus has {budget.most or 0:,.0f} at most of {budget.tokens:,} tokens; {budget.fix}"
         for budget in plan.budgets
         if not budget.is_met
     ]
@@ -168,25 +133,14 @@ def _of_built(plan: ArtifactPlan) -> Sequence[FigureOutcome]:
 
 
 def _planned_words(waiting: Sequence[ArtifactPlan]) -> str:
-    """What all of them will take and give, as far as it is known; in brackets, what the figures before them rest on."""
+    """What all of them will take and give; in brackets, what the figures before them rest on."""
     by_basis: dict[str, list[str]] = {}
     for name in _WORDS:
         found = [one.figures[name] for one in waiting if name in one.figures]
         if found:
-            by_basis.setdefault(joint_basis(found), []).append(_figure(name, _sum(name, [one.value for one in found])))
+            basis = " or ".join(dict.fromkeys(one.basis for one in found))
+            by_basis.setdefault(basis, []).append(_figure(name, sum(one.value for one in found)))
     return "; ".join(f"{', '.join(words)} ({basis})" for basis, words in by_basis.items())
-
-
-def _unknown_words(by_kind: Mapping[str, Sequence[ArtifactPlan]], workers: int) -> str:
-    """What no build with as many workers tells yet, with the kinds that it is about; empty where all is told."""
-    kinds: dict[str, list[str]] = {}
-    for kind, artifacts in by_kind.items():
-        waiting = [one.figures.keys() for one in artifacts if not one.status.is_there]
-        asked = [word for word, tell in _TOLD_BY.items() if any(tell.isdisjoint(known) for known in waiting)]
-        if asked:
-            kinds.setdefault(" and ".join(filter(None, [", ".join(asked[:-1]), asked[-1]])), []).append(kind)
-    words = "; ".join(f"{asked} of {', '.join(of)}" for asked, of in kinds.items())
-    return f"unknown before a first build here with {terminal.counted(workers, 'worker')}: {words}" if words else ""
 
 
 def _real_words(found: Sequence[FigureOutcome]) -> str:
@@ -195,47 +149,16 @@ def _real_words(found: Sequence[FigureOutcome]) -> str:
     for name in _WORDS:
         both = [(one.planned.value, one.real) for one in found if one.figure == name and one.planned and one.real]
         if both:
-            planned, real = (_sum(name, column) for column in zip(*both, strict=True))
+            planned, real = map(sum, zip(*both, strict=True))
             verdict = "as planned" if planned == real else f"planned {100 * (planned / real - 1):+.1f} %"
             words.append(f"{_figure(name, real)} ({verdict})")
     return ", ".join(words)
 
 
-def _total_lines(plan: RecipePlan, gpu_cost: float | None) -> Iterator[str]:
-    basis = "how long is unknown yet: --mbit says how fast the network is" if plan.fetch_seconds is None else ""
-    if plan.missing_bytes and plan.fetch_seconds is not None:
-        basis = f"{terminal.as_seconds(plan.fetch_seconds.value)}: {plan.fetch_seconds.basis}"
-    yield f"to fetch: {plan.missing_bytes:,} bytes" + (f"; {basis}" if plan.missing_bytes else "")
-    seconds = [(plan.seconds("build_seconds"), "to build"), (plan.seconds("cpu_seconds"), "of CPU")]
-    known = [f"{terminal.as_seconds(value)} {words}" for value, words in seconds if value is not None]
-    if known:
-        yield f"time: {', '.join(known)}"
-    if plan.gpu_hours:
-        cost = "its price is unknown: --gpu-price says it" if gpu_cost is None else f"which cost {gpu_cost:,.2f}"
-        yield f"GPU: {plan.gpu_hours:,.2f} hours, {cost}"
-    for room in plan.rooms:
-        free = "" if room.free is None else f", {terminal.as_bytes(room.free)} are free"
-        free += "" if room.fits else ": it does not fit"
-        kept = (
-            "" if room.kept is None else f"; {terminal.as_bytes(abs(room.kept))} {'stay' if room.kept >= 0 else 'go'}"
-        )
-        yield f"{room.where}: {terminal.as_bytes(room.needed)} as far as it is known{free}{kept}"
-    for budget in plan.budgets:
-        if budget.available is not None:
-            yield f"{budget.name}: {budget.available:,.0f} tokens for a budget of {budget.tokens:,}"
-
-
 def _figure(name: str, value: float) -> str:
     if name == "bytes_fetched":
         return f"{value:,.0f} bytes {_WORDS[name]}"
-    if name.endswith("seconds"):
-        return f"{terminal.as_seconds(value)} {_WORDS[name]}"
     return f"{terminal.as_bytes(value) if 'bytes' in name else f'{value:,.0f}'} {_WORDS[name]}"
-
-
-def _sum(name: str, values: Sequence[float]) -> float:
-    """Of artifacts that are built one after the other: what is taken at a peak is given back."""
-    return max(values) if name.startswith("peak") else sum(values)
 
 
 def _wrapped(words: str) -> list[str]:

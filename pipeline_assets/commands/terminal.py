@@ -138,14 +138,6 @@ def as_bytes(count: float) -> str:
     return f"{count:,.0f} bytes"
 
 
-def as_seconds(seconds: float) -> str:
-    """`0.4 s`, `12 s`, `3.5 min`, `2.1 h`."""
-    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:,.1f} {unit}"
-    return f"{seconds:,.1f} s" if seconds < 10 else f"{seconds:,.0f} s"
-
-
 def ago(then: datetime.datetime) -> str:
     """How long ago, in the largest unit of which it is two or more."""
     seconds = age_s(then)

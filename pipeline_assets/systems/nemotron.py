@@ -26,7 +26,6 @@ from pipeline_assets.corpus.scoring.model_pin import ScoringSection
 from pipeline_assets.corpus.scoring.recipe import FEWEST_BATCH_TOKENS, SubsetsRecipe
 from pipeline_assets.corpus.spine.recipe import Misfit, Recipe
 from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.trust.figures import Limit
 from pipeline_assets.systems.evaluation import decontaminate, evaluation_targets
 from pipeline_assets.systems.scoring import SCORING_KINDS, scores_of
 
@@ -192,10 +191,6 @@ def _take_inventory(job: Job) -> BuildResult:
         return take_inventory(job.building, files, pin.manifest.identity, max_rows, job.run.settings)
 
 
-def _sample(recipe: Mapping[str, Any]) -> Limit:
-    return Limit("max_rows", rows=recipe.get("rows", recipe)["max_rows"])
-
-
 INVENTORY = Kind(
     "nemotron/inventory",
     INVENTORY_STAGE,
@@ -206,7 +201,6 @@ INVENTORY = Kind(
     checks=(FILES, LEDGER),
     preview=row_checks.preview_columns,
     listing=split_pin.list_rows,
-    limit=_sample,
 )
 
 
@@ -231,7 +225,6 @@ NORMALIZED_SHARDS = Kind(
     formats=frozenset({"parquet"}),
     rows=conversations.ConversationRows,
     listing=split_pin.list_rows,
-    limit=_sample,
     checks=(
         FILES,
         LEDGER,

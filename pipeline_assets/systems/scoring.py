@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pipeline_assets.corpus.nemotron import split_pin
 from pipeline_assets.corpus.nemotron.pools import pooled_split
@@ -26,12 +25,12 @@ from pipeline_assets.corpus.scoring.scores import (
     rows_have_scores,
     scores_are_sure,
 )
-from pipeline_assets.corpus.spine.artifact import open_artifact, read_manifest
+from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.losses import LossLimit, read_lost_text, unknown_tokens_within_limit
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
-from pipeline_assets.corpus.trust.figures import Limit, Listing
+from pipeline_assets.corpus.trust.figures import Listing
 
 _RAW = "nemotron/raw"
 
@@ -72,7 +71,6 @@ MODEL = Kind(
     outside=model_pin.model_folder_of,
     preview=preview_inputs,
     listing=model_pin.list_model,
-    is_worked_on=False,
 )
 
 
@@ -136,18 +134,11 @@ def _pool_files(pools: Target, split: str, run: Run, folder: BuildFolder) -> Ite
 
 
 def _list_pools(target: Target, run: Run) -> Listing:
-    """The files of the split's pools; and what the first scores fetch: the model, and pools of a hub."""
+    """What the first scores fetch: the model, and pools of a hub."""
     pools, missing = target.upstream[0], dict(model_pin.list_weights(target, run).missing or {})
     if pools.kind == _RAW:
         missing |= split_pin.list_rows(replace(target, upstream=(pools,)), run).missing or {}
-        return Listing(split_pin.list_split(pools, run).inputs, missing)
-    sealed, split = read_manifest(run.root / pools.folder), target.recipe["split"]
-    files = [one for one in sealed.storage if pooled_split(one.path) == split] if sealed is not None else []
-    return Listing(tuple({"name": one.path, "bytes": one.bytes} for one in files), missing)
-
-
-def _limit(recipe: Mapping[str, Any]) -> Limit:
-    return Limit("max_rows", rows=recipe["scoring"]["max_rows"])
+    return Listing(missing=missing)
 
 
 NLL_SCORES = Kind(
@@ -167,7 +158,6 @@ NLL_SCORES = Kind(
     ),
     preview=preview_rows,
     listing=_list_pools,
-    limit=_limit,
     pool="scoring",
 )
 

@@ -15,7 +15,6 @@ from pipeline_assets.corpus.spine.artifact import (
     keep_results,
     open_artifact,
     read_manifest,
-    sealed_manifest,
     verify,
 )
 from pipeline_assets.corpus.spine.errors import InputError
@@ -26,7 +25,7 @@ from pipeline_assets.corpus.spine.reuse import link_files
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, ExternalInputs, Target
 from pipeline_assets.corpus.spine.usage import Stopwatch
-from pipeline_assets.corpus.trust.figures import Limit, Listing, Planned, Size, size_of, size_of_inputs, total_size
+from pipeline_assets.corpus.trust.figures import Inputs, Limit, Listing, Planned, size_of_inputs
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.rows.store import RowStore  # which loads NumPy and Arrow
@@ -140,8 +139,7 @@ class Kind:
         beside: writes what lies beside every one.
         listing: the files outside of the data root that one is made from, known before it is built; None where it is
             made of other artifacts alone.
-        limit: the most that a recipe asks of one; None where it is all there is.
-        is_worked_on: whether what is made from one takes time in proportion to it.
+        limit: the tokens that a recipe asks of one; None where it is all there is.
         pool: of Dagster, in which its steps wait for each other; those that ask a hub wait in `hub`.
     """
 
@@ -158,7 +156,6 @@ class Kind:
     beside: Callable[[Artifact], object] | None = None
     listing: Callable[[Target, Run], Listing] | None = None
     limit: Callable[[Mapping[str, Any]], Limit] | None = None
-    is_worked_on: bool = True
     pool: str = "cpu"
 
     @property
@@ -221,7 +218,7 @@ def seals_files(make: Callable[[Job], BuildResult]) -> Build:
 
         def made(building: StagingDir) -> BuildResult:
             taken = None if run.earlier is None else _taken_over(building, target, run.root, run.earlier)
-            return with_plan(make(Job(building, target, named)), target, run) if taken is None else taken
+            return with_plan(make(Job(building, target, named)), target) if taken is None else taken
 
         return target.build(run.root, made, run.replace, run.provenance())
 
@@ -257,7 +254,7 @@ def seals_inputs(describe: Callable[[Target, Run], BuildResult]) -> Build:
         if target.is_sealed(run.root):
             return open_artifact(run.root / target.folder)
         stopwatch = Stopwatch()
-        content = with_plan(describe(target, run.naming(target.partition)), target, run)
+        content = with_plan(describe(target, run.naming(target.partition)), target)
         replace = run.replace or not _is_used(run.root / target.folder, Lineage(run.root))
         return target.seal_members(run.root, content, run.provenance(), stopwatch, replace)
 
@@ -278,41 +275,27 @@ def seals_manifest_only(describe: Callable[[Target, Path], BuildResult]) -> Buil
 
     def build(target: Target, run: Run) -> Artifact:
         with logged():
-            content = with_plan(describe(target, run.root), target, run)
+            content = with_plan(describe(target, run.root), target)
         return target.seal_members(run.root, content, run.provenance())
 
     return build
 
 
-def with_plan(content: BuildResult, target: Target, run: Run) -> BuildResult:
-    """Content with what went into it, and what a plan would have said of it, for its provenance."""
-    from pipeline_assets.systems.registry import KINDS  # which imports this module
-
-    kind, outside = KINDS[target.kind], size_of_inputs(content.outside)
-    worked = [one for one in target.upstream if KINDS[one.kind].is_worked_on]
-    upstream = total_size(size_of(sealed_manifest(run.root / one.folder)) for one in worked)
-    size = outside if content.outside else upstream
-    limit = kind.limit(target.recipe) if kind.limit is not None else None
-    planned = {name: vars(one) for name, one in forecast(target, size, limit, run).items()}
-    told = {
-        "took_in": {"bytes": size.bytes, "rows": content.counts.get("ledger", {}).get("in", size.rows)},
-        **content.provenance,
-        "planned": planned | content.provenance.get("planned", {}),
-    }
+def with_plan(content: BuildResult, target: Target) -> BuildResult:
+    """Content with what a plan would have said of it, for its provenance."""
+    planned = {name: vars(one) for name, one in planned_figures(target, content.outside).items()}
+    told = {**content.provenance, "planned": planned | content.provenance.get("planned", {})}
     return replace(content, provenance=told)
 
 
-def forecast(target: Target, size: Size, limit: Limit | None, run: Run) -> dict[str, Planned]:
-    """Figures of an artifact that so much goes into, as earlier builds in the data root showed them."""
-    record, tokens = run.record, None if limit is None else limit.tokens
-    if limit is not None and limit.rows is not None:
-        size = Size(None, limit.rows)
-    if tokens is not None and (available := record.tokens_within(target.kind, target.partition, size)):
-        read, tokens = min(1.0, tokens / available), min(tokens, round(available))
-        size = Size(None if size.bytes is None else read * size.bytes, None if size.rows is None else read * size.rows)
-    figures = record.forecast(target.kind, target.partition, run.settings.workers, size, tokens)
-    if tokens is not None and limit is not None:
-        figures["tokens"] = Planned(tokens, f"`{limit.key}`" if tokens == limit.tokens else "as in earlier builds here")
-    listed = {"bytes_read": size.bytes, "rows": size.rows} if not target.upstream else {}
-    figures |= {name: Planned(count, "the listing and footers") for name, count in listed.items() if count is not None}
+def planned_figures(target: Target, listed: Inputs) -> dict[str, Planned]:
+    """Figures that are known before a build, by the listed files that an artifact is made from and by its recipe."""
+    from pipeline_assets.systems.registry import KINDS  # which imports this module
+
+    size, limit = size_of_inputs(() if target.upstream else listed), KINDS[target.kind].limit
+    known = {"bytes_read": size.bytes, "rows": size.rows}
+    figures = {name: Planned(count, "the listing and footers") for name, count in known.items() if count is not None}
+    asked = None if limit is None else limit(target.recipe)
+    if asked is not None and asked.tokens is not None:
+        figures["tokens"] = Planned(asked.tokens, f"`{asked.key}`")
     return figures

@@ -4,7 +4,7 @@ Settings come from flags, else from CORPUSMILL_* variables: text with limits.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
@@ -12,7 +12,6 @@ from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.worker import StartMethod, default_start_method
-from pipeline_assets.corpus.trust.figures import TrackRecord
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.launcher import Elsewhere  # which loads more than most runs need
@@ -80,7 +79,6 @@ class Run:
         sends: whether artifacts for a hub are uploaded; a rebuild uploads nothing.
         elsewhere: remote launcher of score shards; None runs them on this machine.
         earlier: recipe whose artifacts are reused if they are up to date; None reuses none.
-        record: time and memory of earlier builds in the data root.
     """
 
     root: Path
@@ -91,10 +89,6 @@ class Run:
     sends: bool = True
     elsewhere: "Elsewhere | None" = None
     earlier: "Recipe | None" = None
-    record: TrackRecord = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "record", TrackRecord(self.root))
 
     @classmethod
     def of(

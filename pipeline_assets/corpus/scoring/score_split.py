@@ -53,11 +53,6 @@ class Selection:
     counts: Mapping[str, int]
 
     @property
-    def distinct(self) -> int:
-        """Rows of all pools, each id once."""
-        return self.counts["rows"] - self.counts.get(dropped_key("repeated_id"), 0)
-
-    @property
     def size(self) -> int:
         return sum(map(len, self.rows.values()))
 
@@ -189,7 +184,6 @@ def score_split(
     unscored = {name.partition("/")[2]: count for name, count in counts.items() if name.startswith("unscored/")}
     # How long GPUs worked, those that a model is spread over added up; nothing of a CPU.
     gpu_seconds = sum(one.notes["gpu_seconds"] for one in [*receipts, *rescored])
-    pool_bytes = sum(path.stat().st_size for path in files.values())
     loaded_as = {"dtype": recipe.dtype_of_device, "device": recipe.device, "threads": recipe.threads}
     told = ("documents", "tokens", "completion_tokens", "truncated", "tokens_lost", "batches", "halved_batches")
     return BuildResult(
@@ -200,7 +194,6 @@ def score_split(
         {"model": {"name": model, **loaded_as, **_only(receipts, "model", building)}, "how_sure": how_sure},
         provenance={
             "scored_by": _only(receipts, "made_by", building),
-            "took_in": {"bytes": round(pool_bytes * selection.size / selection.distinct), "rows": selection.size},
             **({"gpu_seconds": round(gpu_seconds, 3)} if gpu_seconds else {}),
             **launcher.provenance(),
             **lost_text({"rows": Losses.from_counts(counts)}),

@@ -1,11 +1,9 @@
-"""The plan of a recipe: artifacts that are there, what building the others takes and gives, and what speaks against it.
+"""The plan of a recipe: artifacts that are there, what building the others takes, and what speaks against it.
 
-One walk over the targets, upstream first. What goes into an artifact is known exactly where files are listed, or where
-its upstream is sealed; what its build takes and gives is in proportion to that, as earlier builds in the data root
-showed. What a build needs of the disk and of memory is held against what is free.
+One walk over the targets, upstream first. It tells what a listing, footers and the recipe do: files and rows that are
+read, bytes to fetch, tokens to write, and whether disks have room for these.
 """
 
-import contextlib
 import math
 import shutil
 from collections.abc import Mapping, Sequence
@@ -13,77 +11,39 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.recipes.kind import forecast
+from pipeline_assets.corpus.recipes.kind import planned_figures
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.inventory import ArtifactStatus
-from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.manifest import Manifest, total
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.spine.usage import folder_bytes
-from pipeline_assets.corpus.trust.figures import Limit, Listing, Planned, Size, size_of, size_of_inputs, total_size
+from pipeline_assets.corpus.trust.figures import Listing, Planned, Size, size_of_inputs, total_size
 from pipeline_assets.systems.registry import KINDS
 
-_MEMORY = "memory"
-_MEMINFO = Path("/proc/meminfo")
-_MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_TOKEN_BYTES = 4  # at most: ids of a vocabulary of up to 65,536 tokens take 2
 
 
 @dataclass(frozen=True)
 class Room:
-    """What is needed at the peak beyond what is taken already, in bytes, of the disk that a folder lies on or of
-    `memory`; what is free, if the system tells; and what of a disk is kept when all is built.
-    """
+    """Bytes that are needed of the disk that a folder lies on, as far as they are known, and what is free there."""
 
-    where: str
-    needed: float
-    free: int | None
-    kept: float | None = None
+    where: Path
+    needed: int
+    free: int
 
     @property
     def fits(self) -> bool:
-        """As far as one can tell."""
-        return self.free is None or self.needed <= self.free
-
-    @property
-    def fix(self) -> str:
-        """What helps where it doesn't fit."""
-        return "take fewer workers" if self.where == _MEMORY else "free some, or give another --data"
+        return self.needed <= self.free
 
 
-@dataclass(frozen=True)
-class DiskUse:
-    """What building one artifact does to a disk, in bytes.
-
-    Attributes:
-        fetched: into the cache, where it stays.
-        peak: of its building folder, beyond what a crash left of this very artifact.
-        freed: of what it replaces and of what a crash left: at the end, since two versions lie side by side until the
-            new one is sealed.
-    """
-
-    fetched: float
-    peak: float
-    sealed: float
-    freed: int = 0
-
-
-def disk_rooms(uses: Sequence[DiskUse], root: Path, cache: Path) -> list[Room]:
-    """What artifacts that are built one after the other need at the worst moment; of two disks where the cache has its
-    own.
-    """
+def disk_rooms(root: Path, cache: Path, written: int, fetched: int) -> list[Room]:
+    """Room for what is written below a data root and fetched into a cache; of two disks where the cache has its own."""
     (device, free), (cache_device, cache_free) = _disk(root), _disk(cache)
-    is_apart = device != cache_device
-    taken = most = 0.0
-    for use in uses:
-        taken += 0 if is_apart else use.fetched
-        most = max(most, taken + use.peak)
-        taken += use.sealed - use.freed
-    rooms = [Room(str(root), max(most, taken), free, taken)]
-    if is_apart:
-        fetched = sum(use.fetched for use in uses)
-        rooms.append(Room(str(cache), fetched, cache_free, fetched))
-    return rooms
+    if device == cache_device:
+        return [Room(root, written + fetched, free)]
+    return [Room(root, written, free), Room(cache, fetched, cache_free)]
 
 
 def _disk(path: Path) -> tuple[int, int]:
@@ -91,20 +51,6 @@ def _disk(path: Path) -> tuple[int, int]:
     path = path.absolute()
     folder = next(folder for folder in [path, *path.parents] if folder.exists())
     return folder.stat().st_dev, shutil.disk_usage(folder).free
-
-
-def memory_room(needed: float) -> Room:
-    """Against what this machine can give now, and this container may have."""
-    limits = []
-    with contextlib.suppress(OSError, ValueError):
-        [line] = [line for line in _MEMINFO.read_text().splitlines() if line.startswith("MemAvailable:")]
-        limits.append(int(line.split()[1]) * 1024)
-    with contextlib.suppress(OSError, ValueError):  # `max` is no number: no limit
-        limits.append(int(_MEMORY_LIMIT.read_text()))
-    return Room(_MEMORY, needed, min(limits, default=None))
-
-
-_WITH_MARGIN = 1.1  # of a sample that is to be enough: how many tokens a text has is not known exactly
 
 
 @dataclass(frozen=True)
@@ -132,20 +78,19 @@ class Budget:
     """The tokens that a recipe asks for, and whether there is text for them.
 
     Attributes:
-        available: tokens there are, as earlier builds showed; else the most that the text can have, which is one a
-            byte; None where neither is known.
+        most: tokens that the text can have, which is one a byte, if they are too few; else None.
         fix: what helps where they are too few.
     """
 
     name: str
     tokens: int
-    available: float | None
+    most: float | None
     fix: str
 
     @property
     def is_met(self) -> bool:
         """As far as one can tell."""
-        return self.available is None or self.available >= self.tokens
+        return self.most is None
 
 
 @dataclass(frozen=True)
@@ -162,37 +107,26 @@ class ArtifactPlan:
     @property
     def needs_replace(self) -> bool:
         """Whether another artifact is sealed in its place, which only `--replace` gives up."""
-        return self.status.sealed in ("stale", "damaged") and not self._is_of_members
+        is_of_members = any(one.folder.parent == self.status.target.folder for one in self.status.target.upstream)
+        return self.status.sealed in ("stale", "damaged") and not is_of_members
 
     @property
-    def _is_of_members(self) -> bool:
-        return any(other.folder.parent == self.status.target.folder for other in self.status.target.upstream)
-
-    def figure(self, name: str) -> float:
-        """0 where it isn't known."""
-        return self.figures[name].value if name in self.figures else 0
-
-    def disk_use(self, root: Path) -> DiskUse:
-        """What building it does to the disk, as far as it is known."""
-        unfinished, sealed = self.status.unfinished, self.figure("bytes")
-        left = sum(map(folder_bytes, unfinished.folders)) if unfinished else 0
-        is_replaced = self.status.sealed != "missing" and not self._is_of_members
-        replaced = folder_bytes(root / self.status.target.folder) if is_replaced else 0
-        peak = max(self.figure("peak_disk_bytes"), sealed) - left
-        return DiskUse(self.figure("bytes_fetched"), peak, sealed, replaced + left)
+    def bytes_written(self) -> int:
+        """Of its tokens, beyond what a crash left of them."""
+        unfinished, tokens = self.status.unfinished, self.figures.get("tokens")
+        written = 0 if tokens is None else _TOKEN_BYTES * round(tokens.value)
+        return max(0, written - sum(map(folder_bytes, unfinished.folders if unfinished is not None else ())))
 
 
 @dataclass(frozen=True)
 class RecipePlan:
     """The plans of all artifacts, upstream first; the bytes that planning itself fetched, listing and footers, and
-    those that building will; how long these take, None where nobody knows how fast the network is; the rooms of each
-    disk, then of memory, none where all is built.
+    those that building will; the rooms of each disk, none where all is built.
     """
 
     artifacts: Sequence[ArtifactPlan]
     fetched_bytes: int
     missing_bytes: int
-    fetch_seconds: Planned | None
     rooms: Sequence[Room]
 
     @property
@@ -203,16 +137,6 @@ class RecipePlan:
     def budgets(self) -> list[Budget]:
         return [plan.budget for plan in self.artifacts if plan.budget is not None]
 
-    @property
-    def gpu_hours(self) -> float:
-        """Of all that is to be built, as far as it is known; 0 where no GPU is used."""
-        return sum(plan.figure("gpu_seconds") for plan in self.to_build) / 3600
-
-    def seconds(self, name: str) -> float | None:
-        """Of all that is to be built, CPU or wall; None where some are not known, or all is built."""
-        known = [plan.figures[name].value for plan in self.to_build if name in plan.figures]
-        return sum(known) if known and len(known) == len(self.to_build) else None
-
 
 def plan_recipe(held: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     """The plan of a recipe whose artifacts are held as `artifact_statuses` tells; what is there costs nothing. Raises
@@ -222,21 +146,16 @@ def plan_recipe(held: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     hub = run.hub_for("a recipe")
     before, walk = hub.traffic.bytes, _Walk(run)
     artifacts = [walk.planned(status) for status in held]
-    missing = sum(walk.missing.values())
-    to_build = [plan for plan in artifacts if not plan.status.is_there]
-    rooms = disk_rooms([plan.disk_use(run.root) for plan in to_build], run.root, hub.cache) if to_build else []
-    if memory := max((plan.figure("peak_memory_bytes") for plan in to_build), default=0):
-        rooms.append(memory_room(memory))
-    return RecipePlan(artifacts, hub.traffic.bytes - before, missing, run.record.fetch_seconds(missing), rooms)
+    missing, written = sum(walk.missing.values()), sum(plan.bytes_written for plan in artifacts)
+    is_built = all(status.is_there for status in held)
+    rooms = [] if is_built else disk_rooms(run.root, hub.cache, written, missing)
+    return RecipePlan(artifacts, hub.traffic.bytes - before, missing, rooms)
 
 
 @dataclass(frozen=True)
 class _Known:
-    """What an artifact that others are made from is likely to hold, and can hold at most; and the sample of the hub
-    dataset that it is made from, if it is of one.
-    """
+    """The most text that an artifact can hold, and the sample of the hub dataset that it is made from, if of one."""
 
-    size: Size
     most: Size
     sample: HubSample | None
 
@@ -256,20 +175,15 @@ class _Walk:
         if status.is_there and status.manifest is not None:
             self._known[target.role] = _sealed(status.manifest, upstream)
             return ArtifactPlan(status)
-        kind = KINDS[target.kind]
-        listing = kind.listing(target, self._run) if kind.listing is not None else Listing()
-        limit = kind.limit(target.recipe) if kind.limit is not None else None
+        list_files = KINDS[target.kind].listing
+        listing = Listing() if list_files is None else list_files(target, self._run)
+        figures = planned_figures(target, listing.inputs) | self._fetching(listing)
+        most = total_size(one.most for one in upstream)
         if listing.inputs:
-            size = size_of_inputs(listing.inputs)
-            most = Size(listing.text_bytes, size.rows)
-        else:
-            worked = [one for one, made in zip(upstream, target.upstream, strict=True) if KINDS[made.kind].is_worked_on]
-            size, most = total_size(one.size for one in worked), total_size(one.most for one in worked)
-        figures = forecast(target, size, limit, self._run) | self._fetching(listing)
+            most = Size(listing.text_bytes, size_of_inputs(listing.inputs).rows)
         sample = _sample(target.recipe, listing.inputs, listing.text_bytes)
-        known = _Known(_held(figures, size), most, sample or _sample_of(upstream))
-        self._known[target.role] = known
-        return ArtifactPlan(status, figures, sample, self._budget(target, limit, size, known))
+        known = self._known[target.role] = _Known(most, sample or _sample_of(upstream))
+        return ArtifactPlan(status, figures, sample, _budget(target, known))
 
     def _upstream(self, target: Target) -> _Known:
         """Raises UsageError where it should lie there already, and doesn't."""
@@ -286,39 +200,31 @@ class _Walk:
             return {}
         missing = {name: count for name, count in listing.missing.items() if name not in self.missing}
         self.missing |= missing
-        count = sum(missing.values())
-        seconds = self._run.record.fetch_seconds(count) if count else None
-        fetched = {"bytes_fetched": Planned(count, "less what the cache has")}
-        return fetched if seconds is None else fetched | {"fetch_seconds": seconds}
+        return {"bytes_fetched": Planned(sum(missing.values()), "less what the cache has")}
 
-    def _budget(self, target: Target, limit: Limit | None, size: Size, known: _Known) -> Budget | None:
-        if limit is None or limit.tokens is None:
-            return None
-        most, available = known.most, self._run.record.tokens_within(target.kind, target.partition, size)
-        if available is None and most.bytes is not None and most.rows is not None:
-            bound = limit.passes * (most.bytes + most.rows)  # a token has a byte or more, or ends a document
-            available = bound if bound < limit.tokens else None
-        fix = _fix(limit.tokens, available, known.sample, f"lower `{limit.key}`")
-        return Budget(target.partition or target.kind, limit.tokens, available, fix)
+
+def _budget(target: Target, known: _Known) -> Budget | None:
+    limit_of, most = KINDS[target.kind].limit, None
+    limit = None if limit_of is None else limit_of(target.recipe)
+    if limit is None or limit.tokens is None:
+        return None
+    if known.most.bytes is not None and known.most.rows is not None:
+        bound = limit.passes * (known.most.bytes + known.most.rows)  # a token has a byte or more, or ends a document
+        most = bound if bound < limit.tokens else None
+    fix = _fix(limit.tokens, most, known.sample, f"lower `{limit.key}`")
+    return Budget(target.partition or target.kind, limit.tokens, most, fix)
 
 
 def _sealed(manifest: Manifest, upstream: Sequence[_Known]) -> _Known:
-    identity, size = manifest.identity, size_of(manifest)
-    text, read = identity.counts.get("text_bytes"), manifest.provenance.get("source_text_bytes")
-    most = Size(text, size.rows) if isinstance(text, int) else total_size(one.most for one in upstream)
-    return _Known(size, most, _sample(identity.recipe, identity.inputs, read) or _sample_of(upstream))
+    counts, inputs = manifest.identity.counts, manifest.identity.inputs
+    text, read = counts.get("text_bytes"), manifest.provenance.get("source_text_bytes")
+    is_told = isinstance(text, int)
+    most = Size(text, total(counts.get("documents"))) if is_told else total_size(one.most for one in upstream)
+    return _Known(most, _sample(manifest.identity.recipe, inputs, read) or _sample_of(upstream))
 
 
 def _sample_of(upstream: Sequence[_Known]) -> HubSample | None:
     return next((one.sample for one in upstream if one.sample is not None), None)
-
-
-def _held(figures: Mapping[str, Planned], size: Size) -> Size:
-    """What an artifact will hold: text, else files; of one that only lists what goes into it, that."""
-    held = next((figures[name].value for name in ("text_bytes", "bytes") if name in figures), None)
-    if "documents" in figures:
-        return Size(held, figures["documents"].value)
-    return size if held is None else Size(held)
 
 
 def _sample(recipe: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]], text_bytes: int | None) -> HubSample | None:
@@ -337,14 +243,12 @@ def _sample(recipe: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]], text
     return HubSample(len(read), len(inputs), groups, rows, unit, asked, taken, taken if taken < asked else whole)
 
 
-def _fix(tokens: int, available: float | None, sample: HubSample | None, lower: str) -> str:
-    if sample is None or available is None:
+def _fix(tokens: int, most: float | None, sample: HubSample | None, lower: str) -> str:
+    if sample is None or most is None:
         return lower
     if sample.is_all_there_is or sample.whole <= sample.taken:
         return f"the dataset has no more: {lower}"
-    enough = math.ceil(_WITH_MARGIN * sample.taken * tokens / max(available, 1))
-    step = 10 ** max(len(str(enough)) - 2, 0)
-    enough = -(-enough // step) * step
+    enough = math.ceil(sample.taken * tokens / max(most, 1))
     if enough > sample.whole:
         return f"the dataset has only {sample.whole:,} {sample.unit} or so in all: {lower}"
-    return f"raise `amount.{sample.unit}` from {sample.asked:,} to {enough:,}, or {lower}"
+    return f"raise `amount.{sample.unit}` from {sample.asked:,} to at least {enough:,}, or {lower}"
