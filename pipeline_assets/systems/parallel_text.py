@@ -138,14 +138,14 @@ def _sample(job: Job) -> BuildResult:
 
             files = [TranslationFile(file.path, functools.partial(fetched, file)) for file in there]
             source = SampleSource(dataset=dataset, revision=revision, splits=splits)
-        files.sort(key=lambda file: (_place_in(patterns, file.name), file.name))
+
+        def place(file: TranslationFile) -> tuple[int, str]:
+            """Place of the first pattern that matches, then the name."""
+            matching = (number for number, pattern in enumerate(patterns) if fnmatch.fnmatchcase(file.name, pattern))
+            return next(matching, len(patterns)), file.name
+
+        files.sort(key=place)
         return write_sample(job.building, files, recipe, source, now, run.settings)
-
-
-def _place_in(patterns: Sequence[str], name: str) -> int:
-    """That of the first pattern that matches."""
-    matching = (place for place, pattern in enumerate(patterns) if fnmatch.fnmatchcase(name, pattern))
-    return next(matching, len(patterns))
 
 
 def _list_fetched(target: Target, run: Run) -> Listing:
@@ -165,11 +165,6 @@ def no_text_in_two_splits(sample: Artifact) -> Verdict:
     return Verdict(not shared and not empty, words, {"pairs": len(pairs), "shared": shared, "empty": empty})
 
 
-def _preview_pairs(sample: Artifact) -> list[dict[str, str]]:
-    shown = read_sample(sample.path(MANIFEST)).pairs[:10]
-    return [{"split": one.split, "src": one.src_text, "tgt": one.tgt_text} for one in shown]
-
-
 SAMPLE = Kind(
     "parallel_text/sample",
     SAMPLE_STAGE,
@@ -181,7 +176,6 @@ SAMPLE = Kind(
     labels=(MANIFEST_META,),
     listing=_list_fetched,
     rows=PairRows,
-    preview=_preview_pairs,
     checks=(FILES, LEDGER, check(no_text_in_two_splits)),
 )
 

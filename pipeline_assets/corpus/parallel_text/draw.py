@@ -162,22 +162,22 @@ def _describe(
         gone = ", ".join(f"{count:,} {reason}" for _, reason, count in drawn.ledger.fates()) or "none left out"
         what = f"it is {recipe.k:,}, and {rows:,} rows have {len(pairs):,} pairs to draw from ({gone})"
         raise UsageError(what, bare("k"), "ask for fewer, loosen the filters, or give more files")
-    request = {"revision": source.revision, "seed": recipe.seed, "k": recipe.k, "filters_sha256": recipe.filters_sha256}
+    meta = sample.request_meta(recipe, source)
+    request = {name: meta[name] for name in ("revision", "seed", "k", "filters_sha256")}
     lines = [
-        msgspec.convert({**msgspec.structs.asdict(pair), "split": split, **request}, sample.SampledPair)
+        sample.SampledPair(**msgspec.structs.asdict(pair), split=split, **request)
         for pair, split in zip(pairs, sample.assign_splits(pairs, recipe.splits, recipe.seed), strict=True)
     ]
     lines.sort(key=lambda line: (SPLITS.index(line.split), line.uid, line.file, line.row))
     data, sizes = b"".join(msgspec.json.encode(line) + b"\n" for line in lines), Counter(line.split for line in lines)
-    meta = {
-        **sample.request_meta(recipe, source),
-        "rows_seen": rows,
-        "ledger": drawn.ledger.to_json(),
-        "split_sizes": {split: sizes[split] for split in SPLITS},
-        "manifest_sha256": hashlib.sha256(data).hexdigest(),
-        "sampled_at": sampled_at.isoformat(timespec="seconds"),
-    }
-    return data, msgspec.convert(meta, sample.SampleMeta)
+    return data, sample.SampleMeta(
+        **meta,
+        rows_seen=rows,
+        ledger=drawn.ledger,
+        split_sizes={split: sizes[split] for split in SPLITS},
+        manifest_sha256=hashlib.sha256(data).hexdigest(),
+        sampled_at=sampled_at.isoformat(timespec="seconds"),
+    )
 
 
 def _format_reject(reject: Reject) -> str:

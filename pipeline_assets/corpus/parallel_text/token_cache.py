@@ -13,7 +13,7 @@ import hashlib
 import io
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
@@ -74,21 +74,17 @@ class EncodeRecipe(UnigramRecipe):
 
 
 def model_data(lines: Sequence[str], recipe: EncodeRecipe, given: Path | None) -> bytes:
-    """The model file: given, or trained on lines, those of both sides of the train split.
+    """Return the model file: the external one, or one trained on lines, those of both sides of the train split.
 
     Raises:
-        UsageError: a model is given, and none is pinned, or none is given, and one is.
-        InputError: the one that is given isn't the pinned one; or from `train_unigram`.
+        UsageError: There is an external model and no pinned hash, or a hash and no model.
+        InputError: The external model isn't the pinned one; or from `train_unigram`.
     """
-    if given is None and recipe.model_sha256 is None:
-        return _trained(lines, recipe)
-    if given is None or recipe.model_sha256 is None:
-        what = "a model is pinned, and none is given" if given is None else "a model is given, and none is pinned"
-        raise UsageError(what, bare("model_sha256"), "give both the model's file and its sha256, or neither")
-    return read_pinned(given, recipe.model_sha256, "give the path of a SentencePiece .model file")
-
-
-def _trained(lines: Sequence[str], recipe: EncodeRecipe) -> bytes:
+    if (recipe.model_sha256 is None) != (given is None):
+        fix = "give both the model's file and its sha256, or neither"
+        raise UsageError("a model is given or pinned, and not both", bare("model_sha256"), fix)
+    if recipe.model_sha256 is not None and given is not None:
+        return read_pinned(given, recipe.model_sha256, "give the path of a SentencePiece .model file")
     try:
         return train_unigram(lines, recipe).model
     except VocabularyTooLargeError as error:
@@ -106,12 +102,11 @@ def load_model(data: bytes, where: Path) -> SentencePieceModel:
 
 
 def char_coverage(model: SentencePieceModel, texts: Sequence[str]) -> str:
-    """Of all characters that are no blanks the share that have a piece of their own, a decimal string."""
-    characters = Counter("".join(texts))
-    counts = {one: count for one, count in characters.items() if not one.isspace()}
-    library = model.library
-    known = sum(count for one, count in counts.items() if not library.is_unknown(library.piece_to_id(one)))
-    return f"{known / max(sum(counts.values()), 1):.6f}"
+    """Return the share of characters, without blanks, that have a piece of their own, as a decimal string."""
+    counts = Counter(character for text in texts for character in text if not character.isspace())
+    is_unknown, piece_id = model.library.is_unknown, model.library.piece_to_id
+    known = sum(count for character, count in counts.items() if not is_unknown(piece_id(character)))
+    return f"{known / max(counts.total(), 1):.6f}"
 
 
 class EncodeSection(EncodeRecipe):
@@ -209,53 +204,48 @@ _META_FILE: OwnFile[EncodeMeta] = OwnFile("description of a token cache", 1 << 2
 
 
 def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: Path | str | None = None) -> TokenCache:
-    """The cache in a folder; no id is read. Its model must be the one that encoded the ids.
+    """Open the cache in a folder; no id is read. Its model must be the one that encoded the ids.
 
     Args:
-        experiment_id, manifest: what it must have been made by and of; None for any.
+        experiment_id, manifest: What it must have been made by and of; None for any.
     Raises:
-        InputError: there is none, its files don't fit together, or it is another.
-        RetryableError: another cache took its place meanwhile.
+        InputError: There is none, its files don't fit together, or it is another.
+        RetryableError: Another cache took its place meanwhile.
     """
-    with unreplaced(Path(folder)):
-        return _open_cache(Path(folder), experiment_id, manifest)
+    folder = Path(folder)
+    with unreplaced(folder):
+        cache = _read_cache(folder)
+        meta, model = cache.meta, folder / MODEL
+        sha256 = file_sha256(model) if model.is_file() else "missing"
+        if sha256 != meta.sha256:
+            what = f"sha256 of the model is {sha256}, of the one that encoded the ids {meta.sha256}"
+            raise InputError(what, model, _MEND)
+        if experiment_id not in (None, meta.experiment_id):
+            what = f"it is of experiment {meta.experiment_id}, asked for {experiment_id}"
+            raise InputError(what, folder, ENCODE_FIX)
+        if manifest is not None and (found := file_sha256(Path(manifest))) != meta.manifest_sha256:
+            what = f"it was encoded of a manifest of sha256 {meta.manifest_sha256}, that of {manifest} is {found}"
+            raise InputError(what, folder, ENCODE_FIX)
+        return cache
 
 
-def _open_cache(folder: Path, experiment_id: str | None, manifest: Path | str | None) -> TokenCache:
+def _read_cache(folder: Path) -> TokenCache:
     try:
         meta = _META_FILE.read(folder / ENCODE_META)
         ids, offsets = (
             {side: np.load(folder / f"{side}.{kind}.npy", mmap_mode="r") for side in ("src", "tgt")}
             for kind in ("ids", "offsets")
         )
-        cache = TokenCache(
-            folder, meta, ids, offsets, *(np.load(folder / f"{name}.npy") for name in ("splits", "uids"))
-        )
+        splits, uids = (np.load(folder / f"{name}.npy") for name in ("splits", "uids"))
     except (OSError, ValueError) as error:
         if not (folder / ENCODE_META).exists():
             raise InputError("there is no token cache here", folder, ENCODE_FIX) from None
         raise InputError(f"its files are damaged ({error})", folder, _MEND) from None
     pairs = sum(meta.pairs.values())
-    fits = len(cache.splits) == len(cache.uids) == pairs and all(
-        len(offsets[side]) == pairs + 1 and offsets[side][-1] == len(ids[side]) == meta.tokens[side] for side in ids
-    )
-    if not fits:
+    sizes = {pairs, len(splits), len(uids), *(len(offsets[side]) - 1 for side in offsets)}
+    if len(sizes) > 1 or any({len(ids[side]), meta.tokens[side]} != {offsets[side][-1]} for side in ids):
         raise InputError("its files don't fit together", folder, _MEND)
-    model = folder / MODEL
-    sha256 = file_sha256(model) if model.is_file() else "missing"
-    if sha256 != meta.sha256:
-        raise InputError(
-            f"sha256 of the model is {sha256}, of the one that encoded the ids {meta.sha256}", model, _MEND
-        )
-    if experiment_id not in (None, meta.experiment_id):
-        raise InputError(f"it is of experiment {meta.experiment_id}, asked for {experiment_id}", folder, ENCODE_FIX)
-    if (
-        manifest is not None
-        and (found := hashlib.sha256(Path(manifest).read_bytes()).hexdigest()) != meta.manifest_sha256
-    ):
-        what = f"it was encoded of a manifest of sha256 {meta.manifest_sha256}, that of {manifest} is {found}"
-        raise InputError(what, folder, ENCODE_FIX)
-    return cache
+    return TokenCache(folder, meta, ids, offsets, splits, uids)
 
 
 class Padded(NamedTuple):
@@ -290,8 +280,7 @@ def causal(attn_mask: NDArray[Any]) -> NDArray[np.bool_]:
     """May a token attend to another? (batch, seq_len) → (batch, seq_len, seq_len): to itself and to tokens before it.
     Padding attends to the tokens before it, so that no softmax is over nothing.
     """
-    before: NDArray[np.bool_] = np.tri(attn_mask.shape[1], dtype=bool)
-    masks: NDArray[np.bool_] = before & attn_mask[:, None, :]
+    masks: NDArray[np.bool_] = np.tri(attn_mask.shape[1], dtype=bool) & attn_mask[:, None, :]
     return masks
 
 
@@ -335,21 +324,16 @@ def encode(
         known = _META_FILE.read(out_dir / ENCODE_META).sha256 if is_there else file_sha256(spm_model)
         recipe["model_sha256"] = known
     files, _, losses = _encoded(read_sample(Path(manifest_path)), EncodeRecipe.of(recipe, "encode"), spm_model)
-    _check_losses(losses, max_unknown_fraction, out_dir)
+    verdict = LossLimit(max_unknown_fraction).evaluate(losses)
+    if not verdict.holds and not verdict.is_slight:
+        raise InputError(verdict.because, out_dir, "or raise `max_unknown_fraction`")
+    if not verdict.holds:
+        logger.warning("%s: %s", out_dir, verdict.because)
     durable.remove(out_dir / ENCODE_META)  # it comes last: a cache is whole, or none
     for name, data in files.items():
         durable.make_folder((out_dir / name).parent)
         durable.write_durably(out_dir / name, data)
     return out_dir
-
-
-def _check_losses(by_side: Mapping[str, Losses], max_unknown_fraction: str, out_dir: Path) -> None:
-    """Log losses above 0.1 %. Raises InputError if they exceed the limit."""
-    verdict = LossLimit(max_unknown_fraction).evaluate(by_side)
-    if not verdict.holds and not verdict.is_slight:
-        raise InputError(verdict.because, out_dir, "or raise `max_unknown_fraction`")
-    if not verdict.holds:
-        logger.warning("%s: %s", out_dir, verdict.because)
 
 
 def cut_lengths(src: NDArray[Any], tgt: NDArray[Any], seq_len: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -378,10 +362,8 @@ def _encoded(
     sides = []
     for name, run, counts in zip(("src", "tgt"), runs, kept, strict=True):
         sides.append([np.append(ids[: n - 1], eos).astype(dtype) for ids, n in zip(run.each(), counts, strict=True)])
-        arrays |= {
-            f"{name}.ids": np.concatenate(sides[-1]),
-            f"{name}.offsets": np.append(0, np.cumsum(counts, dtype="<i8")),
-        }
+        arrays[f"{name}.ids"] = np.concatenate(sides[-1])
+        arrays[f"{name}.offsets"] = np.append(0, np.cumsum(counts, dtype="<i8"))
     for split in SPLITS if recipe.seq_len is not None else ():
         pairs = [np.append(sides[0][row], sides[1][row]) for row in np.flatnonzero(splits == SPLITS.index(split))]
         tokens, targets, attn_mask = padded(pairs, recipe.seq_len or 0, model.padding)
