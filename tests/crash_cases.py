@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from unittest import mock
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from crash_points import Victim, armed
+from forked_here import forked_here
 from healing_build import INLINE, build_dataset, build_megatron, build_selection, build_snapshot, recipe_of, write_pages
 from nemotron_build import write_nemotron
 from parallel_build import write_pairs
@@ -46,9 +47,8 @@ from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 from pipeline_assets.systems.stage_a import StageARecipe
 
-FORKED = RunSettings(workers=2, start_method="fork")
-SPAWNED = RunSettings(workers=2, start_method="spawn")
-SERVED = RunSettings(workers=2, start_method="forkserver")
+FORKED = RunSettings(2)
+SPAWNED = RunSettings(2, "spawn")
 LEAVES = "maker/leaves"
 
 
@@ -233,7 +233,8 @@ def _model(sources: Sources, root: Path, engine: RunSettings) -> None:
 
 def _scores(sources: Sources, root: Path, engine: RunSettings) -> None:
     """Workers make scores in any case: here they are forks of this process, which has torch already."""
-    nemotron("nll_scores")(sources, root, replace(engine, start_method="fork"))
+    with forked_here():
+        nemotron("nll_scores")(sources, root, engine)
 
 
 def _to_model(sources: Sources, root: Path, engine: RunSettings) -> None:
@@ -250,7 +251,6 @@ def _to_scores(sources: Sources, root: Path, engine: RunSettings) -> None:
 _SCORING = [(Victim.ALL, 1), (Victim.PARENT, 4), (Victim.WORKER, 4)]  # each start of workers loads the model
 CASES = [
     *(Case("words: build", _nothing, _ENGLISH, engine, victim) for engine, victim in _ENGINES),
-    *(Case("words: build", _nothing, _ENGLISH, SERVED, victim, stride=4) for victim in Victim),
     *(Case("words: build", _nothing, _ENGLISH, SPAWNED, victim, stride=8) for victim in Victim),
     *(Case(f"words: {name}", _ENGLISH, _FRENCH, lacks=lacks) for name, lacks in _REPLACEMENTS),
     *(
@@ -259,11 +259,9 @@ CASES = [
     ),
     Case("fetch", _nothing, _fetch),
     *(Case("snapshot", _nothing, _snapshot, engine, victim) for engine, victim in _ENGINES),
-    Case("snapshot", _nothing, _snapshot, SERVED, Victim.PARENT, stride=8),
     Case("snapshot without links", _nothing, _snapshot, lacks="link"),
     Case("selection", _snapshot, _selection),
     *(Case("split train", _TO_SELECTION, _train, engine, victim) for engine, victim in _ENGINES),
-    Case("split train", _TO_SELECTION, _train, SERVED, Victim.PARENT, stride=16),
     Case("split valid", _TO_SELECTION, _valid),
     Case("dataset: seal in place", _TO_SPLITS, _dataset),
     *(Case(f"split train: {name}", _TO_SPLITS, _larger_train, lacks=lacks) for name, lacks in _REPLACEMENTS),

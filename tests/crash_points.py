@@ -15,6 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 from unittest import mock
 
+from forked_here import forked_here
+
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import Shard, Window, Work
@@ -96,7 +98,8 @@ def _in_a_session_of_its_own(death: Death, action: Action) -> int:
         os.setsid()
         durable.failpoint = death
         try:
-            action()
+            with forked_here():  # workers have the failpoint too
+                action()
             os._exit(0)
         except BaseException:
             traceback.print_exc()

@@ -27,10 +27,10 @@ from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import KINDS, labels_of, read_recipe
 
 Build = Callable[[Path, RunSettings], list[str]]
-INLINE = RunSettings(workers=0)
-FORK = RunSettings(workers=2, start_method="fork")
-SPAWN = RunSettings(workers=2, start_method="spawn")
-ONE_SPAWNED = RunSettings(workers=1, start_method="spawn")
+INLINE = RunSettings()
+FORK = RunSettings(2)
+SPAWN = RunSettings(2, "spawn")
+ONE_SPAWNED = RunSettings(1, "spawn")
 
 
 @pytest.fixture(scope="module")

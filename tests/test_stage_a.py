@@ -130,7 +130,7 @@ def test_the_report_counts_what_the_filters_kept(built: dict[str, Artifact]) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_other_workers_come_to_the_same_digests(workers: int, built: dict[str, Artifact], root: Path) -> None:
-    found = build(recipe_in(root), root, offline(root), RunSettings(workers, start_method="fork"))
+    found = build(recipe_in(root), root, offline(root), RunSettings(workers))
 
     assert digests(found) == digests(built)
 

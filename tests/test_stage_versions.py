@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from forked_here import forked_here
 from nemotron_build import quiz_of
 from nemotron_hub import write_dataset
 from parallel_build import build as build_pairs
@@ -126,9 +127,10 @@ def nemotron(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     content["scoring"] = {**scoring, "rescored": 2, "shard_rows": 2}
     content["subsets"] = {"rules": {"easy": {"percentile": [0, 50]}, "hard": {"percentile": [0, 100], "max_rows": 1}}}
     write_made_model(root / "model")
-    run = Run(root, RunSettings(start_method="fork"), sends=False)  # a fork has torch already
+    run = Run(root, RunSettings(), sends=False)
     targets = NemotronRecipe.of(content, "made").targets()
-    return {target.role: KINDS[target.kind].build(target, run) for target in targets}
+    with forked_here():
+        return {target.role: KINDS[target.kind].build(target, run) for target in targets}
 
 
 @pytest.fixture(scope="module")

@@ -267,7 +267,7 @@ def test_an_id_that_a_filter_dropped_from_one_source_is_in_the_other_alone(built
 def test_workers_have_no_part_in_the_report(built: Built) -> None:
     alone = built({"letters": LETTERS, "pages": PAGES})
 
-    found = built({"letters": LETTERS, "pages": PAGES}, RunSettings(2, start_method="fork"), root="workers")
+    found = built({"letters": LETTERS, "pages": PAGES}, RunSettings(2), root="workers")
 
     assert found["stage_a/report"].manifest.digest == alone["stage_a/report"].manifest.digest
 

@@ -186,7 +186,7 @@ def test_workers_and_driver_have_no_part_in_the_digest(split: Callable[..., Arti
     table, asked = pages([10] * 40), {"valid_fraction": "0.1", "token_budget": 300}
 
     here = split(table, **asked)
-    forked = split(table, root="fork", engine=RunSettings(2, start_method="fork"), **asked)
+    forked = split(table, root="fork", engine=RunSettings(2), **asked)
     slow = split(table, root="slow", driver="tiktoken", **asked)
 
     assert here.manifest.digest == forked.manifest.digest == slow.manifest.digest

@@ -48,7 +48,7 @@ def test_the_number_of_workers_and_the_shards_change_no_digest(
 ) -> None:
     monkeypatch.setattr(source_rows, "SHARD_BYTES", 30_000)
 
-    assert build(recipe, tmp_path, offline(cache), RunSettings(workers, "fork")) == undisturbed
+    assert build(recipe, tmp_path, offline(cache), RunSettings(workers)) == undisturbed
 
 
 def test_the_assets_come_to_the_same_digests_by_partition(

@@ -77,7 +77,7 @@ def test_a_variable_that_is_empty_counts_as_unset(name: str, tmp_path: Path, mon
         *(("WORKERS", value, "set a whole number of 0 or more") for value in ("-1", "two", "1e3", " 2", "²")),
         *(("LOG_EVERY", value, "set a whole number of 1 or more") for value in ("0", "0.5", "10s")),
         *(("HUB_TRIES", value, "set a whole number of 1 or more") for value in ("0", "-1", "often")),
-        *(("START_METHOD", value, "set one of spawn, fork, forkserver") for value in ("thread", "Fork", "spawn ")),
+        *(("START_METHOD", value, "set forkserver or spawn") for value in ("fork", "thread", "Spawn", "spawn ")),
     ],
 )
 def test_a_variable_out_of_range_is_named_with_its_value_and_what_it_may_be(

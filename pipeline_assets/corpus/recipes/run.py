@@ -59,7 +59,7 @@ def _start_method(variables: Mapping[str, str]) -> StartMethod:
     wanted, known = variables.get(START_METHOD) or default_start_method(), get_args(StartMethod)
     method: StartMethod | None = next((name for name in known if name == wanted), None)
     if method is None:
-        raise UsageError(f"it is {wanted!r}", START_METHOD, f"set one of {', '.join(known)}")
+        raise UsageError(f"it is {wanted!r}", START_METHOD, f"set {' or '.join(known)}")
     return method
 
 

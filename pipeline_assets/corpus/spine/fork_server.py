@@ -1,9 +1,8 @@
 """How worker processes start.
 
 - `forkserver`: one process a command loads what shards need, and forks a worker whenever one is wanted: what was loaded
-  is loaded once, and its memory is shared. The default on Linux.
-- `spawn`: each worker is started afresh. Safe everywhere; the default elsewhere.
-- `fork`: each worker is a copy of this process. Starts fastest; not safe in a process with threads, as Dagster's are.
+  is loaded once, and its memory is shared. For Linux.
+- `spawn`: each worker is started afresh. For other systems, and where a fork server is killed for its memory.
 
 The fork server runs no thread, so it can fork where the process that wants the workers can't. It starts with the first
 worker of the first stage, and serves all stages of the command: as a fork of the process that wants them, where that
@@ -19,7 +18,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -165,10 +163,9 @@ def _is_alone() -> bool:
     """Check whether this process has no threads but its own and an allocator's, which a fork of it does not miss."""
     if not sys.platform.startswith("linux"):
         return False
-    main = threading.main_thread().native_id
     try:
         return all(
-            int(task.name) == main or (task / "comm").read_text() == _ALLOCATOR
+            int(task.name) == os.getpid() or (task / "comm").read_text() == _ALLOCATOR
             for task in Path("/proc/self/task").iterdir()
         )
     except OSError:  # one ended meanwhile

@@ -95,7 +95,7 @@ def no_warm_up() -> None:
     """For stages that load nothing."""
 
 
-StartMethod = Literal["spawn", "fork", "forkserver"]  # told apart in `fork_server`
+StartMethod = Literal["forkserver", "spawn"]  # told apart in `fork_server`
 
 
 def default_start_method() -> StartMethod:

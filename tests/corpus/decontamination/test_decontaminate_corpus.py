@@ -148,7 +148,7 @@ def test_workers_and_the_size_of_shards_have_no_part_in_the_result(tmp_path: Pat
     sets = [items_set(tmp_path, "quiz", {"a": QUESTION})]
 
     alone = decontaminate(tmp_path / "a", many(tmp_path, 7), sets, rules)
-    forked = decontaminate(tmp_path / "b", many(tmp_path, 7), sets, rules, RunSettings(2, start_method="fork"))
+    forked = decontaminate(tmp_path / "b", many(tmp_path, 7), sets, rules, RunSettings(2))
     spawned = decontaminate(tmp_path / "c", many(tmp_path, 7), sets, rules, RunSettings(2, start_method="spawn"))
     in_one = decontaminate(tmp_path / "d", many(tmp_path, 60), sets, rules)
 

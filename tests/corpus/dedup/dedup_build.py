@@ -18,7 +18,7 @@ from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.target import Target
 
 INLINE = RunSettings()
-SMALL_SHARES = RunSettings(2, "fork", memory_bytes=0)  # see the fixture `small_shares`
+SMALL_SHARES = RunSettings(2, memory_bytes=0)  # see the fixture `small_shares`
 
 
 def recipe(**changes: Any) -> DedupRecipe:

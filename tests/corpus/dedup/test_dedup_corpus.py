@@ -19,6 +19,7 @@ from dedup_build import (
     sign,
     write_corpus,
 )
+from forked_here import forked_here
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from made_corpus import lines_of, numbered
@@ -87,19 +88,11 @@ def _as_written(one: PlainDecision, found: Decision) -> Decision:
 
 
 SKETCHES = {"shingle_words": 5, "bits": 128, "max_distance": 40, "seed": 1}
-FORKSERVER = RunSettings(1, "forkserver", memory_bytes=0)
 
 
-@pytest.mark.parametrize(
-    ("rules", "settings"),
-    [
-        (recipe(), SMALL_SHARES),
-        (recipe(faiss=SKETCHES, max_compared=4), SMALL_SHARES),
-        pytest.param(recipe(), FORKSERVER, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("rules", [recipe(), recipe(faiss=SKETCHES, max_compared=4)])
 def test_workers_memory_and_the_size_of_shards_change_no_decision_and_no_document(
-    tmp_path: Path, rules: DedupRecipe, settings: RunSettings, small_shares: None
+    tmp_path: Path, rules: DedupRecipe, small_shares: None
 ) -> None:
     documents = [
         PlainDocument(f"d{number}", numbered(number * 3 % 40, 30 + number % 2), "ab"[number // 60])
@@ -107,7 +100,7 @@ def test_workers_memory_and_the_size_of_shards_change_no_decision_and_no_documen
     ]
 
     plain = deduplicate(tmp_path / "plain", write_corpus(tmp_path / "one", documents, 1000), rules)
-    other = deduplicate(tmp_path / "other", write_corpus(tmp_path / "many", documents, 7), rules, settings)
+    other = deduplicate(tmp_path / "other", write_corpus(tmp_path / "many", documents, 7), rules, SMALL_SHARES)
 
     where = [(one.doc_id, one.decision, one.duplicate_of, one.similarity) for one in decisions_of(plain)]
     assert {decision for _, decision, *_ in where} == {"kept", "near_duplicate", "exact_duplicate"}
@@ -148,7 +141,8 @@ def test_a_row_that_kills_its_worker_is_rejected_and_nobodys_duplicate(
         return documents
 
     monkeypatch.setattr(sketches, "decoded_documents", deadly)
-    result = deduplicate(tmp_path, sources, rules, RunSettings(1, "fork"))
+    with forked_here():
+        result = deduplicate(tmp_path, sources, rules, RunSettings(1))
 
     assert [one.doc_id for one in decisions_of(result)] == ["d0", "d2", "d3", "d4"]
     assert [row["doc_id"] for row in map(json.loads, lines_of(result))] == ["d0", "d4"]
@@ -167,8 +161,8 @@ def test_a_corpus_with_a_row_that_kills_is_not_signed(tmp_path: Path, monkeypatc
     kept = deduplicate(tmp_path, write_corpus(tmp_path / "c", [PlainDocument("d0", "deadly")], 10), recipe())
     monkeypatch.setattr(sketches, "decoded_documents", lambda lines, shard: os._exit(9) if lines else [])
 
-    with pytest.raises(InputError, match="row 0 kills the process that reads it"):
-        sign(tmp_path, kept, recipe(), RunSettings(1, "fork"))
+    with forked_here(), pytest.raises(InputError, match="row 0 kills the process that reads it"):
+        sign(tmp_path, kept, recipe(), RunSettings(1))
 
 
 def test_each_document_names_the_rule_its_place_and_how_alike_the_two_are(decisions: Decisions) -> None:

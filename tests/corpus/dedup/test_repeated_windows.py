@@ -89,7 +89,7 @@ def test_any_corpus_loses_what_slow_and_simple_code_finds_wherever_it_is_cut(
 
 
 @pytest.mark.parametrize(
-    "engine", [RunSettings(1, "fork"), RunSettings(2, "fork"), TIGHT], ids=["1 worker", "2 workers", "little memory"]
+    "engine", [RunSettings(1), RunSettings(2), TIGHT], ids=["1 worker", "2 workers", "little memory"]
 )
 @pytest.mark.usefixtures("small_shares")
 def test_workers_and_memory_have_no_part_in_it(engine: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_here import forked_here
 from refusals import refusal
 from stage_a_build import INLINE, build, local_source, recipe_of
 
@@ -125,9 +126,7 @@ def test_a_shard_of_which_nothing_is_left_stays_as_an_empty_one(filtered: Filter
 LONG = "This sentence is one of many in a text that is longer than one window of it is, and says little. " * 4
 
 
-@pytest.mark.parametrize(
-    "engine", [INLINE, RunSettings(1, "fork"), RunSettings(2, "fork")], ids=lambda one: one.workers
-)
+@pytest.mark.parametrize("engine", [INLINE, RunSettings(1), RunSettings(2)], ids=lambda one: one.workers)
 @pytest.mark.parametrize("shard_text_bytes", [1 << 30, 300])
 def test_documents_that_repeat_earlier_ones_are_dropped_before_any_filter_is_asked(
     engine: RunSettings, shard_text_bytes: int, filtered: Filtered
@@ -174,7 +173,7 @@ def test_workers_have_no_part_in_which_documents_repeat_earlier_ones(filtered: F
     alone = filtered(*texts, **settings)
 
     found = [
-        filtered(*texts, engine=RunSettings(workers, "fork"), root=f"{workers}", **settings).manifest.digest
+        filtered(*texts, engine=RunSettings(workers), root=f"{workers}", **settings).manifest.digest
         for workers in (1, 2)
     ]
 
@@ -195,7 +194,8 @@ def test_a_row_that_kills_who_looks_for_windows_is_rejected_and_no_filter_reads_
 
     monkeypatch.setattr(repeated_windows, "select_windows", select_or_die)
 
-    found = filtered("one", "deadly", "two", "one", engine=RunSettings(2, "fork"), windows={})
+    with forked_here():
+        found = filtered("one", "deadly", "two", "one", engine=RunSettings(2), windows={})
 
     assert [(reject["row"], reject["reason"]) for reject in rejects_of(found)] == [(1, "killed_worker")]
     assert [line.doc_id for line in read_dropped(found)] == ["note-3"]
@@ -243,9 +243,7 @@ def test_workers_have_no_part_in_the_result(filtered: Filtered) -> None:
     texts = [f"Text of {number} " + "word " * (number % 7) for number in range(200)]
     alone = filtered(*texts, shard_text_bytes=2000, length={"min_words": 5})
 
-    found = filtered(
-        *texts, shard_text_bytes=2000, length={"min_words": 5}, engine=RunSettings(2, start_method="fork"), root="b"
-    )
+    found = filtered(*texts, shard_text_bytes=2000, length={"min_words": 5}, engine=RunSettings(2), root="b")
 
     assert len(shard_rows(alone)) > 4
     assert found.manifest.digest == alone.manifest.digest

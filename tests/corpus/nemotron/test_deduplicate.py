@@ -12,6 +12,7 @@ import datasets
 import msgspec
 import pyarrow.parquet as pq
 import pytest
+from forked_here import forked_here
 from nemotron_build import quiz_of
 from rows_made import ANSWER, LOOKUP, QUESTION, called
 
@@ -52,7 +53,7 @@ def built(
     dataset = {"dataset": "maths", "path": str(folder), "splits": list(splits), "domain": "math"}
     content = {"system": "nemotron", "name": "n", "rows": {"shard_bytes": shard_bytes}, "datasets": [dataset]}
     content |= {"decontamination": asked_of.pop("decontamination", None), "deduplicate": asked_of}
-    run = Run(root, RunSettings(workers, "fork"))
+    run = Run(root, RunSettings(workers))
     targets: Sequence[Target] = NemotronRecipe.of(content, "the test").targets()
     return {target.role: KINDS[target.kind].build(target, run) for target in targets}
 
@@ -196,7 +197,8 @@ def test_each_row_is_told_from_the_others_where_some_go_at_every_step(
     monkeypatch.setattr(corpus_shard, "decoded_documents", deadly)
     quiz = quiz_of(tmp_path / "quiz", ITEM)
     asked_of = {"near": near, "near_duplicates": "drop", "decontamination": quiz}
-    made = built(tmp_path, {"low": rows}, 1, 4_000, **asked_of)
+    with forked_here():
+        made = built(tmp_path, {"low": rows}, 1, 4_000, **asked_of)
 
     left, names = made["nemotron/deduplicated/maths/low"], [row["uuid"] for row in rows]
     reasons = {"short": "no_completion", "leak": "contaminated", "deadly": "killed_worker"}

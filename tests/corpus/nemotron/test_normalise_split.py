@@ -35,7 +35,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_
 
 encoder = functools.cache(lambda: load_encoder(VOCABULARY_SHA256))
 RULES = NormaliseRules(SETTINGS, None, 400, "0.9", VOCABULARY_SHA256)
-INLINE, FORKED = RunSettings(), RunSettings(2, "fork")
+INLINE, FORKED = RunSettings(), RunSettings(2)
 Row = dict[str, Any]
 
 

@@ -187,7 +187,7 @@ def test_workers_have_no_part_in_the_result(workers: int, normalized: Normalized
     files = {"AA/wiki_00": "".join(page(number, f"Text {number}. " * 20) for number in range(60))}
     alone = normalized("wikipedia_en", files)
 
-    found = normalized("wikipedia_en", files, RunSettings(workers, start_method="fork"), root="workers")
+    found = normalized("wikipedia_en", files, RunSettings(workers), root="workers")
 
     assert len(shard_rows(alone)) > 5
     assert found.manifest.digest == alone.manifest.digest

@@ -187,7 +187,7 @@ def test_workers_have_no_part_in_the_result(workers: int, hub_source: Normalized
     tables = {f"data/{number}.parquet": pages(200) for number in range(2)}
     alone = hub_source(tables)
 
-    found = hub_source(tables, RunSettings(workers, start_method="fork"), root="workers")
+    found = hub_source(tables, RunSettings(workers), root="workers")
 
     assert found.manifest.digest == alone.manifest.digest
     assert ledger(found)["rejected"] == {"duplicate_doc_id": 200}

@@ -98,7 +98,7 @@ def test_workers_have_no_part_in_the_result(workers: int, normalized: Normalized
     posts = dump(*(post for number in range(1, 200, 2) for post in (question(number), answer(number + 1, number))))
     alone = normalized(SITE, {"Posts.xml": posts})
 
-    found = normalized(SITE, {"Posts.xml": posts}, RunSettings(workers, start_method="fork"), root="workers")
+    found = normalized(SITE, {"Posts.xml": posts}, RunSettings(workers), root="workers")
 
     assert found.manifest.digest == alone.manifest.digest
     assert sum(shard_rows(found).values()) == 100

@@ -47,10 +47,10 @@ def test_workers_ranges_and_levels_change_no_byte_that_counts(
     rules = recipe(tokenizer, strategy=strategy, num_seqs=20)
 
     here = pack(folder / "here", shards, rules, tokenizer)
-    one = pack(folder / "one", shards, rules, tokenizer, RunSettings(1, "fork", zstd_level=9))
+    one = pack(folder / "one", shards, rules, tokenizer, RunSettings(1, zstd_level=9))
     monkeypatch.setattr(plan_files, "_RANGE_TOKENS", 50)
     monkeypatch.setattr(rows, "_CHUNK_ROWS", 7)
-    two = pack(folder / "two", shards, rules, tokenizer, RunSettings(2, "fork"))
+    two = pack(folder / "two", shards, rules, tokenizer, RunSettings(2))
 
     assert one.manifest.digest == two.manifest.digest == here.manifest.digest
     assert len(open_packed(two.folder).meta.index_frames) > 5

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.spine.artifact import Damage, verify
 from pipeline_assets.corpus.spine.engine import RunSettings
 
 DOCUMENTS = [*documents_of("a", [3, 5, 20, 4]), *documents_of("b", [4, 4, 7])]
-FORKED = RunSettings(2, "fork")
+FORKED = RunSettings(2)
 
 
 @pytest.fixture(autouse=True)

@@ -78,8 +78,7 @@ def runs(pid: int) -> bool:
 
 @contextlib.contextmanager
 def local(folder: BuildFolder) -> Iterator[Place]:
-    settings = RunSettings(start_method="fork")
-    with LocalLauncher(do_as_told, no_warm_up, settings, places=2).at(folder) as launcher:
+    with LocalLauncher(do_as_told, no_warm_up, RunSettings(), places=2).at(folder) as launcher:
         yield Place(launcher, folder, "its worker died (killed by SIGKILL, out of memory perhaps)")
 
 

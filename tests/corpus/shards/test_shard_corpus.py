@@ -206,7 +206,7 @@ def test_workers_and_levels_change_no_byte_that_counts(folder: Path, texts: list
     digests = {
         shard_documents(folder / str(number), documents, tokenizer, settings).manifest.digest
         for number, settings in enumerate(
-            [RunSettings(), RunSettings(1, "fork", zstd_level=9), RunSettings(2, "fork"), RunSettings(2, "spawn")]
+            [RunSettings(), RunSettings(1, zstd_level=9), RunSettings(2), RunSettings(2, "spawn")]
         )
     }
 

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 
 DOCUMENTS = documents_of("a", [3, 5, 20, 4, 9, 2, 7, 8])
-FORKED = RunSettings(2, "fork")
+FORKED = RunSettings(2)
 
 
 @pytest.fixture(autouse=True)

@@ -168,7 +168,7 @@ def test_workers_and_threads_have_no_part_in_the_result(workers: int, hub_source
     }
     alone = hub_source(files, amount={"documents": 250})
 
-    found = hub_source(files, RunSettings(workers, start_method="fork"), root="workers", amount={"documents": 250})
+    found = hub_source(files, RunSettings(workers), root="workers", amount={"documents": 250})
 
     assert found.manifest.digest == alone.manifest.digest
     assert ledger(found)["in"] == 250

@@ -122,7 +122,7 @@ def test_one_shard_or_many_hold_the_same_documents_in_the_same_order(take: Take,
 
 @pytest.mark.parametrize(
     "engine",
-    [RunSettings(1, "fork"), RunSettings(2, "fork"), RunSettings(2, "spawn")],
+    [RunSettings(1), RunSettings(2), RunSettings(2, "spawn")],
     ids=["1 forked", "2 forked", "2 spawned"],
 )
 def test_workers_have_no_part_in_the_digest(take: Take, engine: RunSettings) -> None:

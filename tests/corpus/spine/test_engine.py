@@ -32,7 +32,7 @@ from word_artifact import (
     stumble_over_five,
     write_words,
 )
-from word_stage import INLINE, MANY, ONE, SERVED, SPAWNED, TWO, children, every_way, in_workers, parts_of, run
+from word_stage import INLINE, MANY, ONE, SPAWNED, TWO, children, every_way, in_workers, parts_of, run
 
 from pipeline_assets.corpus.spine import engine
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
@@ -73,7 +73,7 @@ def test_no_shards_give_no_receipts(building: StagingDir, settings: RunSettings)
 def test_more_workers_than_shards_are_not_started(building: StagingDir) -> None:
     shards = ENGLISH[:1]
 
-    run_of = run_stage("write", write_words, shards, building, RunSettings(8, "fork"))
+    run_of = run_stage("write", write_words, shards, building, RunSettings(8))
     next(run_of)
 
     assert len(children()) == 1
@@ -130,7 +130,7 @@ def test_bad_input_met_by_a_stage_arrives_as_it_was_raised(building: StagingDir,
     assert children() == []
 
 
-@pytest.mark.parametrize("settings", [ONE, SPAWNED, SERVED], ids=["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("settings", [ONE, SPAWNED], ids=["forked", "spawned"])
 def test_any_other_error_in_a_worker_carries_its_shard_and_where_it_happened(
     building: StagingDir, settings: RunSettings
 ) -> None:
@@ -144,12 +144,9 @@ def test_any_other_error_in_a_worker_carries_its_shard_and_where_it_happened(
     assert children() == []
 
 
-@pytest.mark.parametrize("settings", [ONE, SERVED], ids=["fork", "forkserver"])
-def test_a_full_disk_in_a_worker_is_one_line_that_names_the_building_folder(
-    building: StagingDir, settings: RunSettings
-) -> None:
+def test_a_full_disk_in_a_worker_is_one_line_that_names_the_building_folder(building: StagingDir) -> None:
     with pytest.raises(RetryableError, match="no space is left on the disk") as failed:
-        run(fill_the_disk, building, settings)
+        run(fill_the_disk, building, ONE)
 
     assert failed.value.where == str(building.folder)
     assert not hasattr(failed.value, "__notes__")
@@ -185,7 +182,7 @@ def test_without_enough_beside_the_largest_shard_there_are_workers_only_where_a_
     assert found == workers
 
 
-@pytest.mark.parametrize("settings", [ONE, TWO, SPAWNED, SERVED], ids=["one", "two", "spawn", "forkserver"])
+@pytest.mark.parametrize("settings", [ONE, TWO, SPAWNED], ids=["one", "two", "spawned"])
 def test_a_shard_whose_worker_was_killed_once_is_run_again(
     building: StagingDir, settings: RunSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -293,8 +290,8 @@ def test_workers_leave_ctrl_c_to_the_parent(building: StagingDir, caplog: pytest
     receipts = run_stage("write", write_words, MANY, building, TWO)
     next(receipts)
 
-    for child in multiprocessing.active_children():
-        os.kill(child.pid or 0, signal.SIGINT)
+    for worker in children():
+        os.kill(worker, signal.SIGINT)
 
     assert len(list(receipts)) == 99
     assert caplog.messages == []
@@ -322,10 +319,7 @@ def test_a_worker_whose_parent_is_gone_commits_its_shard_and_ends_in_silence(
 @pytest.mark.parametrize(
     ("end", "start_method"),
     [
-        (signal.SIGKILL, "fork"),
         (signal.SIGKILL, "spawn"),
-        (signal.SIGTERM, "fork"),
-        (signal.SIGINT, "fork"),
         (signal.SIGKILL, "forkserver"),
         (signal.SIGTERM, "forkserver"),
         (signal.SIGINT, "forkserver"),

@@ -35,7 +35,7 @@ FEW = MANY[:12]
 def run(
     work: Work[Words], building: StagingDir, warm_up: WarmUp, shards: list[Words] = FEW, workers: int = 2
 ) -> list[Receipt]:
-    return list(run_stage("write", work, shards, building, RunSettings(workers, "forkserver"), warm_up))
+    return list(run_stage("write", work, shards, building, RunSettings(workers), warm_up))
 
 
 def noted(receipts: list[Receipt], name: str) -> list[object]:
@@ -72,7 +72,7 @@ def test_it_ends_with_its_parent_though_a_fork_of_that_lives_on(building: Stagin
 
 def test_one_process_serves_all_stages(building: StagingDir) -> None:
     first, second = (
-        list(run_stage(stage, write_where, ENGLISH, building, RunSettings(2, "forkserver"), load))
+        list(run_stage(stage, write_where, ENGLISH, building, RunSettings(2), load))
         for stage in ("write", "write again")
     )
 
@@ -81,7 +81,7 @@ def test_one_process_serves_all_stages(building: StagingDir) -> None:
 
 
 def test_a_stage_keeps_to_its_own_work_while_another_runs(building: StagingDir) -> None:
-    settings = RunSettings(1, "forkserver")
+    settings = RunSettings(1)
     where = run_stage("write", write_where, FEW[:3], building, settings, load)
     plain = run_stage("write again", write_words, FEW[3:6], building, settings)
 

@@ -65,7 +65,7 @@ def build_words(
     language: str,
     work: Work[Words] = write_words,
     workers: int = 0,
-    start_method: StartMethod = "fork",
+    start_method: StartMethod = "forkserver",
 ) -> Artifact:
     """The artifact `words` below a root, in one language, in the place of one in another language."""
 

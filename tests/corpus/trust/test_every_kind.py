@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from crash_cases import open_sources
 from crash_points import steps_of
+from forked_here import forked_here
 from healing_set import contents_of, verify
 
 from pipeline_assets.corpus.recipes.run import Run
@@ -23,10 +24,9 @@ Targets = dict[str, list[Target]]
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Targets]]:
     """The systems of the crash cases, every artifact of them built: targets by their kind."""
     pytest.importorskip("torch", reason="torch is not installed")
-    with open_sources() as sources:
+    with open_sources() as sources, forked_here():
         write_made_model(sources.model)
-        settings = RunSettings(workers=0, start_method="fork")  # scores are made by workers: a fork has torch already
-        run = Run(tmp_path_factory.mktemp("kinds"), settings, sources.offline, sends=False)
+        run = Run(tmp_path_factory.mktemp("kinds"), RunSettings(), sources.offline, sends=False)
         targets: Targets = {}
         recipes = (sources.recipe, sources.stage_a, sources.nemotron, sources.stage2, sources.parallel_text)
         for recipe in recipes:
@@ -67,7 +67,7 @@ def test_made_again_with_any_run_settings_it_is_identical_and_nothing_is_left(
     built: tuple[Run, Targets], kind: str
 ) -> None:
     run, targets = built
-    other = replace(run, settings=RunSettings(2, "fork", zstd_level=19, fetch_threads=1))
+    other = replace(run, settings=RunSettings(2, zstd_level=19, fetch_threads=1))
     before = contents_of(run.root)
 
     for target in targets[kind]:

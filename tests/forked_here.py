@@ -1,0 +1,18 @@
+"""Workers that are forks of a test's own process: they have what the test has patched, and torch if it is loaded."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+from pipeline_assets.corpus.spine import fork_server
+
+
+@contextmanager
+def forked_here() -> Iterator[None]:
+    """Fork the server of workers from this process, whatever threads it has."""
+    fork_server._stop()
+    try:
+        with mock.patch.object(fork_server, "_is_alone", lambda: True):
+            yield
+    finally:
+        fork_server._stop()
