@@ -52,14 +52,11 @@ def by_programs(command: list[str], folder: Path) -> None:
 
 
 def by_verify(folder: Path, threads: int) -> None:
-    from pipeline_assets.corpus.spine.rehash import Journal
     from pipeline_assets.corpus.trust.result import Scope
     from pipeline_assets.corpus.trust.verify import hold, look_at_chain
 
     found = look_at_chain(folder, Scope(threads=threads))
-    with Journal(folder.with_suffix(".jsonl")) as journal:
-        hold(found, journal)
-        journal.forget()
+    hold(found)
     assert found.verdict == "intact"
     print_hashes([str(result.actual) for result in found.results])
 

@@ -128,6 +128,7 @@ COMMANDS = {
 _REMOVED = {
     "parallel overfit": "train on batches of PairLoader, see docs/parallel_text.md",
     "plan --mbit": "no time is planned: divide the bytes to fetch by the network's rate",
+    "verify --fresh": "leave it out: every verification reads all files",
     "plan --gpu-price": "set CORPUSMILL_MODAL_GPU_PRICE: `nemotron score --launcher modal` tells the cost",
 }
 

@@ -22,7 +22,6 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import CheckResult, open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import Recipe
-from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.trust.result import Sample, Scope
 from pipeline_assets.corpus.trust.verify import hold, look_at_chain
@@ -71,7 +70,7 @@ def verify_sample(context: dg.OpExecutionContext, section: Section, keep: int | 
             continue
         scope = Scope(None, sample, False, max(run.settings.workers, 1), run.settings.log_every_s)
         found = look_at_chain(run.root / target.folder, scope)
-        hold(found, Journal(None))
+        hold(found)
         context.log.info(f"{target.name}: {len(found.findings)} findings")
         findings += found.findings
         because = found.findings[0].what if found.findings else f"a sample of {section.sample} is as sealed"

@@ -175,21 +175,6 @@ def test_a_file_whose_name_is_not_utf8_is_named_all_the_same(corpusmill: Corpusm
     assert "stranger\\udcff: the manifest doesn't name this file" in result.stdout
 
 
-@pytest.mark.parametrize("cache", ["a file", "below a file", "relative", "no home"])
-def test_verify_goes_on_where_no_progress_can_be_kept(corpusmill: Corpusmill, root: Path, cache: str) -> None:
-    file = root / "file"
-    file.write_text("")
-    variables = {"a file": str(file), "below a file": str(file / "x"), "relative": "caches", "no home": ""}[cache]
-    home = "~" if cache == "no home" else str(file)
-
-    result = corpusmill("verify", root / V1 / "valid", env={"XDG_CACHE_HOME": variables, "HOME": home}, cwd=root)
-
-    assert result.returncode == 0
-    assert "intact: " in result.stdout
-    assert "progress can't be kept (" in result.stderr and "Traceback" not in result.stderr
-    assert not (root / "caches").exists()
-
-
 def test_a_sample_of_random_damage_ends_clean_or_in_one_line(root: Path, tmp_path: Path) -> None:
     """`benchmarks/fuzz.py` does the same for as long as one likes."""
     leave_unfinished_work(root)

@@ -1,9 +1,6 @@
 """verify: holds an artifact, or all that it was made from too, against the manifests."""
 
-import datetime
-import hashlib
 import json
-import logging
 import os
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
@@ -15,17 +12,16 @@ import typer
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import write_durably
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.corpus.spine.rehash import HashTask, Journal
+from pipeline_assets.corpus.spine.rehash import HashTask
 from pipeline_assets.corpus.spine.usage import Stopwatch
 from pipeline_assets.corpus.spine.visible import IN_ONE_LINE
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.readers.raw_pin import HeldOfFolders
-    from pipeline_assets.corpus.trust.result import Proven, Verification
+    from pipeline_assets.corpus.trust.result import Verification
 
-logger = logging.getLogger("corpusmill")
 _SHOWN_FINDINGS = 50
 _PARTS = ("files of the artifacts", "parts of files in the hub cache", "source files")
 
@@ -37,7 +33,6 @@ def verify(
     sample: Annotated[str | None, typer.Option(help="Read a share of the bytes: 5% or 0.05.")] = None,
     seed: Annotated[str, typer.Option(help="Another one draws another sample.")] = "0",
     workers: terminal.Workers = 2,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Don't go on from where the last one was stopped.")] = False,
     report: Annotated[Path | None, typer.Option(help="File to write a report to, as JSON.")] = None,
     data: terminal.OptionalRoot = None,
     log_every: Annotated[int, typer.Option(min=1, envvar="CORPUSMILL_LOG_EVERY", help="Seconds between lines.")] = 10,
@@ -56,15 +51,13 @@ def verify(
         _check_place(report)
     terminal.log_to_stderr()
     found = look_at_chain(folder, Scope(root, drawn, content, workers, log_every))
-    with _open_journal(found, fresh) as journal:
-        hold(found, journal)
-        provenance = Stopwatch().provenance({})
-        kept = {name: provenance[name] for name in ("host", "platform", "python", "libraries", "git_sha")}
-        program = {"corpusmill": version("corpusmill"), **kept}
-        written = json.dumps(report_of(found, program), indent=1) if report or as_json else ""
-        if report is not None:
-            write_durably(report, written.encode() + b"\n")
-        journal.forget()
+    hold(found)
+    provenance = Stopwatch().provenance({})
+    kept = {name: provenance[name] for name in ("host", "platform", "python", "libraries", "git_sha")}
+    program = {"corpusmill": version("corpusmill"), **kept}
+    written = json.dumps(report_of(found, program), indent=1) if report or as_json else ""
+    if report is not None:
+        write_durably(report, written.encode() + b"\n")
     terminal.tell([written] if as_json else (line.translate(IN_ONE_LINE) for line in _lines(found)))
     return not found.findings
 
@@ -82,23 +75,6 @@ def _check_place(report: Path) -> None:
         raise UsageError("it lies in a sealed artifact, which nothing is added to", report, "give another place")
     if not os.access(folder, os.W_OK):
         raise UsageError(f"the folder {folder} can't be written to", report, "give another place")
-
-
-def _open_journal(found: "Verification", fresh: bool) -> Journal:
-    """Progress on this question, kept in the user's cache: neither what is verified nor its data root is written to."""
-    scope = found.scope
-    question = f"{found.folder.resolve()}\n{scope.root and scope.root.resolve()}\n{scope.sample!r}\n{scope.content}"
-    name = hashlib.sha256(os.fsencode(question)).hexdigest()[:32]
-    try:
-        # The user's folder for what can be made again, as the XDG Base Directory Specification has it.
-        cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-        cache = cache if cache.is_absolute() else Path.home() / ".cache"
-        return Journal(cache / "corpusmill" / "verify" / f"{name}.jsonl", fresh)
-    except BlockingIOError:
-        logger.warning("another process verifies this: if this one is stopped, it starts over")
-    except (OSError, InputError, RuntimeError) as error:  # RuntimeError: the system knows of no home
-        logger.warning("progress can't be kept (%s): if this is stopped, it starts over", error)
-    return Journal(None)
 
 
 def _lines(found: "Verification") -> Iterator[str]:
@@ -119,9 +95,7 @@ def _lines(found: "Verification") -> Iterator[str]:
         )
     if found.sources is not None and found.sources.listed:
         yield _sources_line(found, found.sources)
-    yield from (_proven_line(proven) for proven in found.proofs)
     yield from _left_out_lines(found)
-    yield from _before_lines(found)
     yield from _mending_lines(found)
     yield _summary(found)
     yield found.chain.artifacts[0].manifest.digest
@@ -172,40 +146,13 @@ def _content_words(found: "Verification") -> str:
     return ""
 
 
-def _proven_line(proven: "Proven") -> str:
-    documents = proven.artifact.manifest.identity.counts["documents"]
-    title = f"documents of {proven.artifact.manifest.name}"
-    if proven.why_not is not None:
-        return f"{title}: none looked at: {proven.why_not}"
-    share = 100 * proven.documents / documents if documents else 100.0
-    are_others_wrong = any(shard.complaints for shard in proven.shards)
-    return (
-        f"{title}: {proven.documents:,} of {documents:,} ({share:.1f} %) {proven.how}, from {len(proven.shards):,} of "
-        f"{proven.shards_in_all:,} shards: {'these are ' if are_others_wrong else ''}as they should be"
-        + (f"; of {proven.not_here:,} the source is not here" if proven.not_here else "")
-    )
-
-
-def _before_lines(found: "Verification") -> Iterator[str]:
-    if found.known_since is None:
-        return
-    since = datetime.datetime.fromtimestamp(found.known_since, datetime.UTC)
-    files = sum(result.found_at is not None for result in found.results)
-    documents = f" and {found.documents_before:,} documents" if found.documents_before else ""
-    yield (
-        f"of this, {found.bytes_before:,} bytes ({files:,} whole files){documents} were read before an interruption, "
-        f"the first {terminal.ago(since)} ago; --fresh reads all again"
-    )
-
-
 def _summary(found: "Verification") -> str:
-    as_sealed = sum(found.state_of(task) in ("as_sealed", "read_before") for task in found.tasks)
     files, size = len(found.tasks) + found.out_of_place, found.bytes_held
     word = "intact" if found.verdict.startswith("intact") else found.verdict.upper()
     missing = len(found.chain.missing)
     rest = _content_words(found)
     rest += f"; {missing:,} upstream artifacts are missing, and what they were made from" if missing else ""
-    held = f"{as_sealed:,} of {files:,} files are as they were sealed, {size:,} bytes"
+    held = f"{len(found.as_sealed):,} of {files:,} files are as they were sealed, {size:,} bytes"
     if found.scope.sample is None or not found.unread:
         return f"{word}: {held}{rest}"
     held += "; of all others, names and sizes only"

@@ -85,16 +85,13 @@ def test_a_line_tells_which_item_its_row_went_for(corpusmill: Corpusmill, made: 
 
 
 @pytest.mark.parametrize("step", ["decontaminated", "near_duplicates"])
-def test_what_is_left_leads_to_its_row_and_is_proven(corpusmill: Corpusmill, made: Path, step: str) -> None:
+def test_what_is_left_leads_to_its_row(corpusmill: Corpusmill, made: Path, step: str) -> None:
     folder = made / step / "maths/low"
 
     traced = json.loads(corpusmill("trace", folder, "--doc-id", "maths/low/first", "--json").stdout)
-    proven = corpusmill("verify", folder, "--sample", "100%", "--upstream").stdout
 
     assert traced["made_of"][0]["row"] == 3
     assert traced["license_evidence"] == "row: license"
-    kept = 3 if step == "decontaminated" else 2
-    assert f"documents of mine/maths/low: {kept} of {kept} (100.0 %) held against their lines upstream" in proven
 
 
 def test_a_changed_item_makes_stale_what_was_decontaminated_alone(corpusmill: Corpusmill, tmp_path: Path) -> None:

@@ -100,11 +100,3 @@ def test_rows_at_one_place_of_two_files_of_one_name_are_told_apart(corpusmill: C
         assert f"{folder}/deduplicated/{dataset}/low: kept" in told
         assert f"{folder}/near_duplicates: kept, shards/{dataset}/low-00000.jsonl.zst row 0" in told
         assert f"/{other}/" not in told
-
-
-def test_prompts_that_stay_are_proven_as_other_documents_are(corpusmill: Corpusmill, made: Path) -> None:
-    near = made / "near_duplicates/maths/low"
-
-    proven = corpusmill("verify", near, "--sample", "100%", "--upstream").stdout
-
-    assert "documents of mine/maths/low: 2 of 2 (100.0 %) held against their lines upstream" in proven

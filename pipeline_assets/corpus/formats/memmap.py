@@ -356,23 +356,6 @@ def read_indexed_dataset(prefix: Path) -> IndexedDataset:
     return IndexedDataset(lengths, pointers, document_index, tokens)
 
 
-def read_sequences(index: Path, first: int, count: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Lengths (count,) and pointers (count,) of some sequences of an `.idx`; nothing else of it is read. Raises
-    InputError: this is no index, or it has fewer sequences.
-    """
-    with open(index, "rb") as file:
-        header = file.read(_HEADER.size)
-        if len(header) < _HEADER.size or not header.startswith(MAGIC):
-            raise InputError("this is no Megatron index", index, "give the prefix of a .bin/.idx pair")
-        sequences = _HEADER.unpack(header)[3]
-        if first + count > sequences:
-            raise InputError(f"it has {sequences:,} sequences, not {first + count:,}", index, "rebuild the pair")
-        file.seek(_HEADER.size + 4 * first)
-        lengths = np.frombuffer(file.read(4 * count), "<i4")
-        file.seek(_HEADER.size + 4 * sequences + 8 * first)
-        return lengths, np.frombuffer(file.read(8 * count), "<i8")
-
-
 def _fit(
     lengths: NDArray[np.int32],
     pointers: NDArray[np.int64],

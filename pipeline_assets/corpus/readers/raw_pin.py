@@ -219,16 +219,6 @@ def _look_for(entry: Entry, folder: Path, artifact: str, was_read: bool, held: H
         (held.whole if is_whole else held.in_part if is_here else held.not_here).append(entry["name"])
 
 
-def spans_of(cache: Path, entry: Entry) -> list[hub_files.Span]:
-    """The bytes of a hub file that the cache holds: in order, no byte in two spans."""
-    match = _hub_file(entry)
-    if match is None:
-        return []
-    hub, name = _repo_of(cache, match)
-    folder = hub.bytes_folder(name, entry["digest"])
-    return _apart([span for span in _spans_in(folder) if span.local.stat().st_size == span.stop - span.start])
-
-
 def covers(spans: Sequence[hub_files.Span], start: int, stop: int) -> bool:
     """Check whether spans, in order, cover [start, stop)."""
     for span in spans:

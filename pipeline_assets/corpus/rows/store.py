@@ -1,9 +1,8 @@
-"""What a kind of artifact says of its rows: all that tracing, peeking, comparing, proving and exporting ask of it."""
+"""What a kind of artifact says of its rows: all that tracing, peeking, comparing and exporting ask of it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -138,13 +137,6 @@ class Labels:
     has: str = "documents"
 
 
-class Seen(Enum):
-    """What came of a document that was looked at, where nothing is wrong."""
-
-    RIGHT = auto()
-    NOT_HERE = auto()  # what it was made from isn't here
-
-
 class RowStore(ABC):
     """The rows of one artifact. A kind says how they are stored, and what became here of a line upstream.
 
@@ -166,11 +158,6 @@ class RowStore(ABC):
         """The lineage is that of the data root below which lies what it was made from."""
         self.artifact, self.lineage = artifact, lineage
         self._listings: dict[str, SourceListing] = {}
-
-    @property
-    def how_proven(self) -> str:
-        """How its documents are worked out again, in a few words."""
-        return ""
 
     @property
     def tokenizer(self) -> Tokenizer | None:
@@ -228,20 +215,6 @@ class RowStore(ABC):
     def fate(self, part: Part) -> Fate | None:
         """What became here of a line of a corpus that this was made from; None where that line was none of its."""
         return None
-
-    def proof_files(self) -> Mapping[str, Sequence[Path]] | None:
-        """What is read to prove the documents of a Document shard, by its name, in manifest order: if a file of them is
-        touched, the proof counts no more. None where nothing can tell. Raises InputError where what they were made from
-        is gone.
-        """
-        return None
-
-    def prove(self, shard: str, draws: Callable[[str], bool]) -> Iterator[Seen | str]:
-        """What came of each document of a Document shard that is drawn, by its id; of one that isn't right, what is
-        wrong. Raises InputError, ArrowException, MsgspecError, OSError, ValueError: a file can't be read as what it
-        should be.
-        """
-        return iter(())
 
     def rejects(self, name: str = REJECTS_FILE) -> Iterator[Reject]:
         """Rows of what it was made from that were not used, in order; of another file that tells of such, its rows."""

@@ -242,14 +242,8 @@ def write_durably(path: Path, data: bytes) -> str:
     return file.sha256
 
 
-def append(descriptor: int, path: Path, data: bytes | memoryview) -> None:
-    """`data` at the end of the open file `path`, handed to the system: it outlives this process, not a power cut."""
-    step("append", path)
-    _write(descriptor, path, data)
-
-
 def fsync(descriptor: int, path: Path) -> None:
-    """What was appended, durable."""
+    """What was written to an open file, durable."""
     step("fsync", path)
     with naming_file(path):
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
 """A verification: what was asked for, what was checked, what was found; as JSON too, for programs and for records.
 
-A sample is the same whenever it is drawn: of files by their bytes, of the rows of shards by their ids.
+A sample is the same whenever it is drawn.
 """
 
 import datetime
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pipeline_assets.corpus.readers.raw_pin import CHANGED, CURE, HeldOfFolders, HeldOfHub
-from pipeline_assets.corpus.rows.store import Seen
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import Chain, Finding
@@ -65,24 +64,9 @@ class Sample:
                 taken.add(number)
         return [item for number, item in enumerate(items) if number in taken]
 
-    def shards_and_rows(self, shards: Sequence[str]) -> tuple[list[str], "Sample"]:
-        """Shards to draw rows from, in their order, and the share of the rows in these: together this sample's share.
-
-        The square root of the share of the shards, at least one: all rows of few shards would miss damage elsewhere,
-        few rows of all shards would have all of them decompressed.
-        """
-        count = min(len(shards), math.ceil(math.sqrt(self.share) * len(shards)))
-        drawn = set(sorted(shards, key=self.rank)[:count])
-        share = min(Fraction(1), self.share * len(shards) / count) if count else self.share
-        return [shard for shard in shards if shard in drawn], Sample(share, self.seed)
-
-    def draws(self, name: str) -> bool:
-        """Whether a row is drawn, by its name alone."""
-        return int.from_bytes(self.rank(name)[:8], "big") < self.share * 2**64
-
 
 Verdict = Literal["intact", "intact of a sample", "source changed", "incomplete", "damaged"]
-State = Literal["as_sealed", "read_before", "not_read", "damaged"]
+State = Literal["as_sealed", "not_read", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -104,53 +88,6 @@ class Scope:
     log_every_s: float = 10.0
 
 
-_MAX_COMPLAINTS = 5  # of a shard: where the first lie matters, not how many follow
-
-
-@dataclass
-class ShardProof:
-    """What came of the drawn documents of one Document shard: how many are as they should be, and of how many what they
-    were made from isn't here. `found_at` is as in a `HashResult`.
-    """
-
-    shard: str
-    documents: int = 0
-    not_here: int = 0
-    complaints: list[str] = field(default_factory=list)
-    found_at: int | None = None
-
-    def take(self, seen: Seen | str) -> None:
-        """What came of one document."""
-        match seen:
-            case Seen.RIGHT:
-                self.documents += 1
-            case Seen.NOT_HERE:
-                self.not_here += 1
-            case str() if len(self.complaints) < _MAX_COMPLAINTS:
-                self.complaints.append(seen)
-
-
-@dataclass
-class Proven:
-    """What was proven of an artifact's documents, and how; `why_not` says why nothing was."""
-
-    artifact: Artifact
-    how: str = ""
-    shards: list[ShardProof] = field(default_factory=list)
-    shards_in_all: int = 0
-    why_not: str | None = None
-
-    @property
-    def documents(self) -> int:
-        """Found to be as they should be."""
-        return sum(shard.documents for shard in self.shards)
-
-    @property
-    def not_here(self) -> int:
-        """Drawn, but what they were made from isn't here."""
-        return sum(shard.not_here for shard in self.shards)
-
-
 @dataclass
 class Verification:
     """What was checked, and what was found.
@@ -163,7 +100,6 @@ class Verification:
             None where upstream was not asked for.
         contents: what came of the content of the files in which it was worked out.
         unread_contents: files that were read as stored, and have a content that was not worked out.
-        proofs: of documents, where a sample was asked for with upstream.
     """
 
     folder: Path
@@ -177,7 +113,6 @@ class Verification:
     sources: HeldOfFolders | None = None
     contents: list[HashResult] = field(default_factory=list)
     unread_contents: int = 0
-    proofs: list[Proven] = field(default_factory=list)
     seconds: float = 0.0
     reading_seconds: float = 0.0
     _result_of: dict[int, HashResult] = field(default_factory=dict)  # by the task's id(): two tasks may be equal
@@ -207,12 +142,12 @@ class Verification:
             return "not_read"
         if result.complaint is not None:
             return "damaged"
-        return "as_sealed" if result.found_at is None else "read_before"
+        return "as_sealed"
 
     @property
     def as_sealed(self) -> list[HashTask]:
-        """The artifacts' files that are as sealed, whoever read them."""
-        return [task for task in self.tasks if self.state_of(task) in ("as_sealed", "read_before")]
+        """The artifacts' files that are as sealed."""
+        return [task for task in self.tasks if self.state_of(task) == "as_sealed"]
 
     @property
     def verdict(self) -> Verdict:
@@ -255,13 +190,7 @@ class Verification:
 
     @property
     def bytes_read(self) -> int:
-        """By this process."""
         return sum(result.bytes_read for result in self.results)
-
-    @property
-    def bytes_before(self) -> int:
-        """By a process that was interrupted, and not again."""
-        return sum(result.task.bytes for result in self.results if result.found_at is not None)
 
     @property
     def percent_read(self) -> float:
@@ -270,28 +199,13 @@ class Verification:
         read = sum(task.bytes for task in self.tasks if id(task) in self._result_of)
         return 100 * read / there if there else 100.0
 
-    @property
-    def documents_before(self) -> int:
-        """Proven by a process that was interrupted."""
-        return sum(shard.documents for shard in self._shard_proofs if shard.found_at is not None)
-
-    @property
-    def known_since(self) -> int | None:
-        """When the oldest of what an interrupted process found was found, in seconds since 1970."""
-        times = [result.found_at for result in self.results] + [proof.found_at for proof in self._shard_proofs]
-        return min((time for time in times if time is not None), default=None)
-
-    @property
-    def _shard_proofs(self) -> list[ShardProof]:
-        return [shard for proven in self.proofs for shard in proven.shards]
-
 
 SCHEMA = "corpusmill/verification/1"
 
 
 def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
     """For a report; the program's versions and host are as provenance has them."""
-    scope, hub, sources, since = found.scope, found.hub, found.sources, found.known_since
+    scope, hub, sources = found.scope, found.hub, found.sources
 
     def files(tasks: Iterable[HashTask]) -> list[dict[str, Any]]:
         return [{"path": task.name, "bytes": task.bytes, "state": found.state_of(task)} for task in tasks]
@@ -318,12 +232,6 @@ def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
         "bytes": sum(task.bytes for task in found.tasks),
         "bytes_as_sealed": found.bytes_held,
         "percent_of_bytes_read": round(found.percent_read, 3),
-        "read_before": {
-            "files": sum(result.found_at is not None for result in found.results),
-            "bytes": found.bytes_before,
-            "documents": found.documents_before,
-            "since_utc": since and datetime.datetime.fromtimestamp(since, datetime.UTC).isoformat(timespec="seconds"),
-        },
         "contents": {
             "worked_out": len(found.contents),
             "as_the_digest_names": sum(result.complaint is None for result in found.contents),
@@ -350,19 +258,6 @@ def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
             "not_here": sources.not_here,
             "files": files(sources.tasks),
         },
-        "documents": [
-            _named(proven.artifact)
-            | {
-                "documents": proven.artifact.manifest.identity.counts["documents"],
-                "how": proven.how,
-                "proven": proven.documents,
-                "not_here": proven.not_here,
-                "shards": proven.shards_in_all,
-                "shards_drawn": [shard.shard for shard in proven.shards],
-                "why_not": proven.why_not,
-            }
-            for proven in found.proofs
-        ],
         "started_at_utc": found.started_at.isoformat(timespec="seconds"),
         "seconds": round(found.seconds, 3),
         "mb_per_second": round(found.bytes_read / 1e6 / max(found.reading_seconds, 1e-9), 1),

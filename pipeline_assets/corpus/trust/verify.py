@@ -1,34 +1,28 @@
 """Verification of an artifact, or of its whole chain, against the manifests.
 
 It reads every file, or a sample. A manifest's `storage` is in no digest, so an edited compressed file still matches if
-its sha256 there was edited too; only its content hash shows the edit. An uncompressed file has one hash for both. The
-documents of an artifact are proven from its inputs, one Document shard at a time, see `RowStore.prove`.
+its sha256 there was edited too; only its content hash shows the edit. An uncompressed file has one hash for both.
 """
 
 import contextlib
 import datetime
 import itertools
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 
 from pipeline_assets.corpus.formats.parquet import content_sha256
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.readers.raw_pin import held_of_folders, held_of_hub
-from pipeline_assets.corpus.rows.store import RowStore
-from pipeline_assets.corpus.rows.trace import rows_of
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_files, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError, one_line
 from pipeline_assets.corpus.spine.files import file_sha256, held, was_replaced
 from pipeline_assets.corpus.spine.lineage import Finding, chain_of
-from pipeline_assets.corpus.spine.rehash import HashResult, HashTask, Journal, Key, rehash, state_of
+from pipeline_assets.corpus.spine.rehash import HashResult, HashTask, rehash
 from pipeline_assets.corpus.spine.usage import Progress
-from pipeline_assets.corpus.trust.result import Proven, Sample, Scope, ShardProof, Verification
+from pipeline_assets.corpus.trust.result import Scope, Verification
 from pipeline_assets.systems.registry import labels_of
 
 _QUIET_S = 2.0
@@ -67,16 +61,14 @@ def look_at_chain(folder: Path, scope: Scope) -> Verification:
     return found
 
 
-def hold(found: Verification, journal: Journal) -> None:
-    """Read and check the files of the scope; fetch nothing, write only the journal.
+def hold(found: Verification) -> None:
+    """Read and check the files of the scope; fetch and write nothing.
 
     Raises:
         RetryableError: an artifact with findings was replaced since the scan of the chain.
     """
-    _read(found, journal)
-    _read_contents(found, journal)
-    if found.scope.sample is not None and found.scope.root is not None:
-        _prove(found, found.scope.sample, journal)
+    _read(found)
+    _read_contents(found)
     if found.findings:
         _refuse_replaced(found)
     elapsed = datetime.datetime.now(datetime.UTC) - found.started_at
@@ -117,7 +109,7 @@ def _is_as_expected(path: Path, task: HashTask) -> bool:
         return False
 
 
-def _read(found: Verification, journal: Journal) -> None:
+def _read(found: Verification) -> None:
     scope, tasks = found.scope, found.all_tasks
     if (sample := scope.sample) is not None:
         parts = (
@@ -126,15 +118,12 @@ def _read(found: Verification, journal: Journal) -> None:
         tasks = list(itertools.chain.from_iterable(parts))
     started = time.monotonic()
     progress = Progress("verify", sum(task.bytes for task in tasks), "bytes", scope.log_every_s, _QUIET_S)
-    found.take(rehash(tasks, journal, scope.threads, progress))
+    found.take(rehash(tasks, scope.threads, progress))
     found.reading_seconds = time.monotonic() - started
 
 
-def _read_contents(found: Verification, journal: Journal) -> None:
-    """Check the content hashes of intact files; labels and raw files have none.
-
-    Files that an interrupted verification found correct are not read again.
-    """
+def _read_contents(found: Verification) -> None:
+    """Check the content hashes of intact files; labels and raw files have none."""
     scope = found.scope
     hashes = {
         (artifact.manifest.digest, file.path): file.content_sha256
@@ -149,7 +138,7 @@ def _read_contents(found: Verification, journal: Journal) -> None:
     progress = Progress("contents", sum(task.bytes for task in tasks), "bytes", scope.log_every_s, _QUIET_S)
     pool = ThreadPoolExecutor(max(scope.threads, 1))
     try:
-        for result in pool.map(lambda task: _content_result(task, hashes[task.owner, task.name], journal), tasks):
+        for result in pool.map(lambda task: _content_result(task, hashes[task.owner, task.name]), tasks):
             progress.add(result.task.bytes)
             found.contents.append(result)
             if result.complaint is not None:
@@ -158,93 +147,15 @@ def _read_contents(found: Verification, journal: Journal) -> None:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _content_result(task: HashTask, expected: str, journal: Journal) -> HashResult:
+def _content_result(task: HashTask, expected: str) -> HashResult:
     [path] = task.paths
     actual, complaint = None, None
     try:
-        key: Key = ["content", expected, state_of(path)]
-        if journal.fact(key) is not None:
-            return HashResult(task, expected, None)
         actual = content_sha256(path)
         if actual != expected:
             complaint = f"its content has {actual}, the digest names {expected}"
-        elif key == ["content", expected, state_of(path)]:
-            journal.note(key, {"content": actual})
     except InputError as error:
         complaint = error.what
     except (pa.ArrowException, OSError) as error:
         complaint = f"its content can't be read ({one_line(error)})"
     return HashResult(task, actual, complaint)
-
-
-def _prove(found: Verification, sample: Sample, journal: Journal) -> None:
-    """Prove documents of each artifact of the chain whose inputs are in the data root."""
-    lineage = found.chain.lineage
-    for artifact in found.chain.artifacts:
-        proven = Proven(artifact)
-        try:
-            store = rows_of(artifact, lineage)
-            files = None if store is None else store.proof_files()
-        except InputError as error:
-            is_gone = lineage is not None and error.where == str(lineage.root)
-            proven.why_not = "what it was made from is not here" if is_gone else str(error)
-            found.proofs.append(proven)
-            continue
-        if store is None or files is None:
-            continue
-        found.proofs.append(proven)
-        proven.how, proven.shards_in_all = store.how_proven, len(files)
-        for proof in proofs(store, files, sample, journal, found.scope):
-            proven.shards.append(proof)
-            found.findings += [Finding(artifact.folder, what, artifact.manifest.digest) for what in proof.complaints]
-
-
-class _Stopped(Exception):
-    """Cancellation of a proof."""
-
-
-def proofs(
-    store: RowStore, files: Mapping[str, Sequence[Path]], sample: Sample, journal: Journal, scope: Scope
-) -> Iterator[ShardProof]:
-    """Yield a proof for each sampled shard of the store's `proof_files`, in order.
-
-    Closing the iterator cancels the rest. Shards with contradictions are proven again each time.
-    """
-    drawn, within = sample.shards_and_rows([*files])
-    digest, name = store.artifact.manifest.digest, store.artifact.manifest.name
-    progress = Progress(f"documents of {name}", len(drawn), "shards", scope.log_every_s, _QUIET_S)
-    stop = threading.Event()
-
-    def draws(doc_id: str) -> bool:
-        if stop.is_set():
-            raise _Stopped
-        return within.draws(doc_id)
-
-    def key_of(shard: str) -> Key:
-        states = [state_of(path) for path in files[shard]]
-        return ["proof", digest, shard, str(within.share), within.seed, states]
-
-    def proof_of(shard: str) -> ShardProof:
-        proof = ShardProof(shard)
-        try:
-            key = key_of(shard)
-            if (known := journal.fact(key)) is not None:
-                return ShardProof(shard, known["documents"], known["not_here"], [], known["at"])
-            for seen in store.prove(shard, draws):
-                proof.take(seen)
-            if not proof.complaints and key_of(shard) == key:
-                journal.note(key, {"documents": proof.documents, "not_here": proof.not_here})
-        except InputError as error:
-            proof.take(f"{error.where}: {error.what}")
-        except (pa.ArrowException, msgspec.MsgspecError, OSError, ValueError) as error:
-            proof.take(f"{shard} can't be looked at ({one_line(error)})")
-        return proof
-
-    pool = ThreadPoolExecutor(max(scope.threads, 1))
-    try:
-        for proof in pool.map(proof_of, drawn):
-            progress.add(1, {"documents": proof.documents})
-            yield proof
-    finally:
-        stop.set()
-        pool.shutdown(wait=True, cancel_futures=True)

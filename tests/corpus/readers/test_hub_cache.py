@@ -9,7 +9,7 @@ import pytest
 
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, keep_listing, read_listing
 from pipeline_assets.corpus.readers.raw_pin import CURE, HeldOfHub, held_of_hub
-from pipeline_assets.corpus.spine.rehash import Journal, rehash
+from pipeline_assets.corpus.spine.rehash import rehash
 from pipeline_assets.corpus.spine.usage import Progress
 
 DATASET = "maker/pages"
@@ -49,7 +49,7 @@ def cache(hub_files: HubFiles, publish: Callable[..., str]) -> Cache:
 
 def complaints(found: HeldOfHub) -> list[str]:
     size = sum(task.bytes for task in found.tasks)
-    results = rehash(found.tasks, Journal(None), 1, Progress("verify", size, "bytes", every_s=1000))
+    results = rehash(found.tasks, 1, Progress("verify", size, "bytes", every_s=1000))
     return [result.complaint for result in results if result.complaint is not None]
 
 

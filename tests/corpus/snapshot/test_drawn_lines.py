@@ -3,7 +3,6 @@
 import gzip
 import json
 from collections.abc import Callable, Iterable, Mapping
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ from samples import some
 from stage_a_build import ledger, normalize, only, recipe_with
 
 from pipeline_assets.corpus.normalize.sources import HubSource
-from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFile, HubFiles
-from pipeline_assets.corpus.rows.documents import SnapshotRows
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.snapshot import draw
 from pipeline_assets.corpus.snapshot.convert import convert_shard
 from pipeline_assets.corpus.snapshot.draw import Prefix, block_ranges, draw_prefixes
@@ -24,13 +22,9 @@ from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot, ra
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.usage import Progress
 from pipeline_assets.corpus.spine.worker import WHOLE, Window
-from pipeline_assets.corpus.trust.result import Sample, Scope
-from pipeline_assets.corpus.trust.verify import proofs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 Read = Callable[[Artifact], list[dict[str, Any]]]
@@ -333,7 +327,7 @@ def test_a_file_in_several_blocks_is_held_against_its_hash(
     assert held == [3]
 
 
-def test_a_healing_snapshot_reads_lines_too_and_is_proved_by_them(
+def test_a_healing_snapshot_reads_lines_too(
     publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path, documents_of: Read
 ) -> None:
     rows = [row | {"url": "u", "language": "en"} for row in pages(0, 30)]
@@ -342,9 +336,5 @@ def test_a_healing_snapshot_reads_lines_too_and_is_proved_by_them(
 
     snapshot = build_snapshot(recipe, tmp_path / "data", hub_files)
 
-    hub_files.cache.rename(tmp_path / CACHE_FOLDER)
-    store = SnapshotRows(snapshot, Lineage(tmp_path))
-    proved = proofs(store, store.proof_files(), Sample(Fraction(1)), Journal(None), Scope())
-    assert [(proof.documents, proof.not_here, proof.complaints) for proof in proved] == [(20, 0, [])]
     assert [document["meta"]["source_row"] for document in documents_of(snapshot)] == list(range(20))
     assert {document["meta"]["language"] for document in documents_of(snapshot)} == {"en"}

@@ -6,7 +6,6 @@ from pathlib import Path
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import sealed_manifest
 from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.trust.result import Sample, Scope, Verification
 from pipeline_assets.corpus.trust.verify import hold, look_at_chain
 from pipeline_assets.systems.healing import HealingRecipe
@@ -47,5 +46,5 @@ def verify(
 ) -> Verification:
     """What is sealed in a folder held against its manifest; with a data root, its chain too."""
     found = look_at_chain(folder, Scope(root, None if sample is None else Sample.parse(sample, seed), content))
-    hold(found, Journal(None))
+    hold(found)
     return found

@@ -84,33 +84,3 @@ def test_the_order_of_the_files_has_no_part_in_it(sizes: dict[str, int], share: 
 @pytest.mark.parametrize(("seed", "drawn"), [("0", ["08", "09", "15", "17"]), ("1", ["05", "11", "17", "19"])])
 def test_a_seed_draws_the_same_files_for_ever(seed: str, drawn: list[str]) -> None:
     assert fitting(Sample(Fraction(1, 5), seed), {f"{number:02d}": 10 for number in range(20)}) == drawn
-
-
-@given(st.integers(1, 2000), SHARES)
-def test_shards_and_the_share_of_their_rows_are_together_the_share(shards: int, share: Fraction) -> None:
-    names = [str(number) for number in range(shards)]
-
-    drawn, within = Sample(share).shards_and_rows(names)
-
-    assert 1 <= len(drawn) <= shards
-    assert drawn == [name for name in names if name in drawn]
-    assert within.share == 1 or within.share * len(drawn) / shards == share
-
-
-def test_few_of_many_shards_are_drawn_and_few_of_their_rows() -> None:
-    drawn, within = Sample(Fraction(1, 100)).shards_and_rows([str(number) for number in range(1000)])
-
-    assert (len(drawn), within.share) == (100, Fraction(1, 10))
-    rows = sum(within.draws(f"row {number}") for number in range(10_000))
-    assert 900 < rows < 1100
-
-
-def test_no_shards_are_none() -> None:
-    assert Sample(Fraction(1, 2)).shards_and_rows([])[0] == []
-
-
-def test_of_a_whole_every_shard_and_every_row_is_drawn() -> None:
-    drawn, within = Sample(Fraction(1)).shards_and_rows(["a", "b"])
-
-    assert drawn == ["a", "b"]
-    assert all(within.draws(str(number)) for number in range(1000))
