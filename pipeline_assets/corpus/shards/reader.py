@@ -262,22 +262,19 @@ class MixtureReader:
         drop_last: bool = False,
         padding: bool = False,
     ) -> Iterator[NDArray[Any]]:
-        """Batches of one rank from a step on, shape (batch, seq_len), of the shards' dtype. Which rows they have, and
-        what is left over or repeated, is as in `places_of_rank`.
+        """Read the batches of one rank from a step on, shape (batch, seq_len), of the shards' dtype.
+
+        Their rows, and those left over or repeated, are as in `places_of_rank`; rank 0 logs how many are left over.
 
         Rows are read ahead in groups of 4 MiB, each in the order of the files: a batch is a view of its group.
 
         Raises:
             ValueError: from `places_of_rank`.
         """
-        return self._read(self.places_of(batch, rank, ranks, step, drop_last, padding), batch)
-
-    def places_of(self, batch: int, rank: int, ranks: int, step: int, drop_last: bool, padding: bool = False) -> range:
-        """The places of one rank, see `places_of_rank`; rank 0 logs how many rows are left out or repeated."""
         places = places_of_rank(len(self), batch, rank, ranks, step, drop_last, padding)
         if rank == 0:
             log_remainder("the order", len(self), places.stop, ranks)
-        return places
+        return self._read(places, batch)
 
     def _read(self, places: range, batch: int) -> Iterator[NDArray[Any]]:
         group = max(1, _GROUP_BYTES // (batch * self.seq_len * self.dtype.itemsize)) * batch
