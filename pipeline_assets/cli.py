@@ -248,8 +248,7 @@ def main() -> None:
     try:
         _refuse_other_encodings()
         status = app(prog_name="corpusmill", standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        _flush_stdout()
         sys.exit(status)
     except BrokenPipeError:  # whoever read the output has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -270,6 +269,24 @@ def main() -> None:
         for note in getattr(error, "__notes__", []) if isinstance(explained, RetryableError) else []:
             explained.add_note(note)
         _fail(explained)
+
+
+def _flush_stdout() -> None:
+    """
+    Raises:
+        BrokenPipeError: nobody reads it any more.
+        InputError: it can't be written.
+    """
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        from pipeline_assets.commands.terminal import output_refused
+
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it again when it ends
+        raise output_refused(error) from None
 
 
 def _refuse_other_encodings() -> None:
@@ -314,6 +331,8 @@ def _wanted(complaint: "ErrorDetails") -> str:
             return f"give {complaint['ctx']['le']:.10g} at most"
         case "int_parsing":
             return "give a whole number"
+        case "int_parsing_size":
+            return "give a smaller number"
         case "float_parsing":
             return "give a number"
     return complaint["msg"].removeprefix("Value error, ").rstrip(".")

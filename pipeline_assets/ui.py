@@ -63,11 +63,17 @@ def ui(
         variables = {"CORPUSMILL_DATA": str(data.absolute()), "DAGSTER_HOME": str(instance_home(data))}
         environment = {**os.environ, **variables, **hub, "PYTHONWARNINGS": "ignore"}
         workspace = str(shipped_path("workspace.yaml"))
-        develop = "from pipeline_assets.webserver import develop; develop()"
+        # While it imports, Ctrl-C ends it without a traceback.
+        develop = (
+            "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+            "from pipeline_assets.webserver import develop; develop()"
+        )
         command = [sys.executable, "-c", develop, "dev", "-w", workspace, "-p", str(port), "-h", "127.0.0.1"]
         command += ["--log-level", "warning"]  # each look of its sensor would be told
+        echo(f"starting the Dagster UI of {data.absolute()}; Ctrl-C stops it", err=True)
         process = subprocess.Popen(
             command,
+            stdin=subprocess.PIPE,  # its end tells the child that this process has ended
             cwd=environment["DAGSTER_HOME"],
             env=environment,
             # It can only be stopped softly if SIGINT is not ignored, as it is in a shell's background job.
@@ -77,11 +83,15 @@ def ui(
         has_answered, status = False, None
         while status is None:
             # Of Ctrl-C the terminal told dagster too: it stops its children first.
-            with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            try:
                 if not has_answered and _answers(port):
                     has_answered = True
                     echo(f"Dagster UI: http://127.0.0.1:{port}  (data root {data.absolute()}; Ctrl-C stops it)")
                 status = process.wait(None if has_answered else _POLL_S)
+            except subprocess.TimeoutExpired:
+                pass
+            except KeyboardInterrupt:
+                echo("stopping the Dagster UI and its processes", err=True)
     if status not in (0, -signal.SIGINT, -signal.SIGTERM):
         when = "" if has_answered else " before it answered"
         raise InputError(f"dagster dev ended with status {status}{when}", data, "see its last lines above")

@@ -5,6 +5,10 @@ Origin. While it runs, any web page in the same browser could start, change or d
 carry its own Origin, or a Host that its owner controls; this webserver refuses both.
 """
 
+import os
+import signal
+import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -67,13 +71,22 @@ def serve() -> None:
 
 
 def develop() -> None:
-    """Run the `dagster` command; its `dev` starts the webserver of `serve`."""
+    """Run the `dagster` command until stdin ends; its `dev` starts the webserver of `serve`."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=_stop_at_end_of_stdin, daemon=True).start()
 
     def start_guarded(command: Sequence[str], **options: Any) -> Any:
         return open_ipc_subprocess([__name__ if part == _WEBSERVER else part for part in command], **options)
 
     setattr(dagster_dev, "open_ipc_subprocess", start_guarded)  # noqa: B010 - it has no option for the webserver
     dagster._cli.main()  # type: ignore[no-untyped-call]
+
+
+def _stop_at_end_of_stdin() -> None:
+    """Stop this process as SIGTERM does when the process that started it has ended, even by SIGKILL."""
+    while os.read(sys.stdin.fileno(), 4096):  # a thread in `sys.stdin.read` would abort the end of this process
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,29 @@ def test_a_reader_of_the_output_that_ends_early_is_no_error(words: str, tmp_path
     assert (result.returncode, result.stderr) == (1, "")
 
 
+@pytest.mark.parametrize(
+    ("output", "status", "error"),
+    [
+        (">&-", 0, ""),
+        (
+            "> /dev/full",
+            1,
+            "corpusmill: standard output: it can't be written (No space left on device); send it to another place\n",
+        ),
+    ],
+)
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_an_output_that_takes_nothing_is_no_fault_of_the_data_root(
+    output: str, status: int, error: str, tmp_path: Path
+) -> None:
+    words = f"'{sys.executable}' -m pipeline_assets status --data '{tmp_path}' {output}"
+
+    result = subprocess.run(["sh", "-c", words], stderr=subprocess.PIPE, text=True, cwd=PROJECT)
+
+    assert result.returncode == status
+    assert result.stderr.startswith(error) and str(tmp_path) not in result.stderr
+
+
 def test_the_version_is_that_of_the_package(corpusmill: Corpusmill) -> None:
     result = corpusmill("--version")
 

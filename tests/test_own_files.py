@@ -14,6 +14,7 @@ import pytest
 import yaml
 from answers import Corpusmill, refused
 
+from pipeline_assets.commands.options import folder_and_patterns
 from pipeline_assets.corpus.normalize.drafts import KNOWN
 from pipeline_assets.corpus.normalize.sources import FileSource
 from pipeline_assets.corpus.rows.store import DOCUMENT_SCHEMA
@@ -127,9 +128,32 @@ def test_init_knows_the_files_of_every_kind_of_source(corpusmill: Corpusmill, tm
 
     assert KNOWN.keys() == kinds, "say in KNOWN of corpus/normalize/drafts.py how its files are known and drafted"
     assert refusal.endswith(
-        "it holds nothing that can be read; give Posts.xml, a site's .7z, what wikiextractor wrote, "
+        "it holds nothing that can be read (not read: .pdf); give Posts.xml, a site's .7z, what wikiextractor wrote, "
         "files that end with .jsonl, .ndjson, .json, .parquet, .txt, .md"
     )
+
+
+def test_init_says_why_it_reads_none_of_the_files(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    (folder / "cut.jsonl.gz").write_bytes(gzip.compress(b'{"text": "A few words."}\n' * 99)[:-9])
+    (folder / "numbers.jsonl").write_text('{"foo": 1}\n')
+
+    refusal = refused(corpusmill("init", "none", "--input", folder, "--data", tmp_path))
+
+    reasons = "cut.jsonl.gz (the gzip stream is cut off), numbers.jsonl (no column of it holds text)"
+    assert f"{folder}: it holds nothing that can be read (not read: {reasons}); give " in refusal
+
+
+@pytest.mark.parametrize(("name", "given"), [("", "."), ("none", "")])
+def test_init_takes_no_empty_name_or_path(corpusmill: Corpusmill, tmp_path: Path, name: str, given: str) -> None:
+    refused(corpusmill("init", name, "--input", given, "--data", tmp_path / "data", cwd=tmp_path))
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_patterns_of_the_root_folder_begin_below_it() -> None:
+    assert folder_and_patterns(["/"], "**/*") == (Path("/"), ["**/*"])
 
 
 def test_init_takes_no_more_than_it_was_given(mixed: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:

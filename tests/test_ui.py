@@ -1,9 +1,11 @@
 """`corpusmill ui`: it says its address when that can be opened, and why it can't be."""
 
+import contextlib
 import os
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -43,6 +45,34 @@ def test_its_address_is_said_once_it_answers(tmp_path: Path) -> None:
     assert said == f"Dagster UI: http://127.0.0.1:{port}  (data root {tmp_path}; Ctrl-C stops it)\n"
     assert (status, ui.returncode) == (200, 0)
     assert "Dagster UI" not in rest
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="lists processes by /proc")
+def test_a_ui_that_was_killed_leaves_no_process(tmp_path: Path) -> None:
+    port = free_port()
+    words = [sys.executable, "-m", "pipeline_assets", "ui", "--data", str(tmp_path), "--port", str(port)]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as ui:
+        assert ui.stdout is not None
+        next(line for line in ui.stdout if line.startswith("Dagster UI"))
+        assert processes_of(tmp_path)
+        ui.kill()
+        until = time.monotonic() + 120
+        while processes_of(tmp_path):
+            assert time.monotonic() < until
+            time.sleep(0.2)
+
+
+def processes_of(root: Path) -> list[int]:
+    """Return the processes whose environment names the data root."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"CORPUSMILL_DATA={root}".encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+    return found
 
 
 def test_a_ui_that_ends_before_it_answers_says_so_and_no_address(corpusmill: Corpusmill, tmp_path: Path) -> None:

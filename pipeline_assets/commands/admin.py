@@ -168,13 +168,13 @@ def init(
     """Example: corpusmill init notes --input ~/notes --input ~/papers"""
     from pipeline_assets.corpus.normalize.drafts import draft_sources
 
-    if name_of(name) != name:
+    if not name or name_of(name) != name:
         raise UsageError(f"{name!r} is no name", "init", f"write it as recipes have it: {name_of(name) or 'notes'}")
     path = data / "recipes" / f"{name}.yaml"
     if path.exists():
         raise UsageError("a recipe of that name is there", path, "edit it, or choose another name")
     drafts: list[Draft] = []
-    for one in input:
+    for one in dict.fromkeys(input):
         folder, patterns = folder_and_patterns([one], "**/*")
         sections, not_read = draft_sources(SourceFolder(folder, tuple(patterns)), name_of(folder.name) or name)
         drafts += sections

@@ -230,9 +230,9 @@ def folder_and_patterns(inputs: Sequence[str], in_folder: str) -> tuple[Path, li
     """
     patterns = []
     for text in inputs:
-        path = os.path.abspath(text)
+        path = os.path.abspath(text) if text else ""
         if os.path.isdir(path):
-            patterns.append(f"{path}/{in_folder}")
+            patterns.append(os.path.join(path, in_folder))
         elif os.path.exists(path) or glob.glob(path, recursive=True):
             patterns.append(path)
         else:

@@ -3,13 +3,14 @@
 import importlib.util
 import logging
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import typer
 
-from pipeline_assets.commands.terminal import VERBOSE, Root, Workers, counted, echo, log_to_stderr, tell
+from pipeline_assets.commands.terminal import VERBOSE, Root, Workers, as_command, counted, echo, log_to_stderr, tell
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.sampling import SPLITS, split_budget
@@ -61,8 +62,8 @@ def demo(
     for system in systems if only is None else ():
         for extra in missing[system]:
             echo(f"left out {system}, which needs the extra {extra}: {install_hint(extra)}")
-    where = "" if data == Path("data/demo") else f" DATA={data}"
-    echo(f"look at it:  make ui{where}   (or: corpusmill ui --data {data})")
+    where = "" if data == Path("data/demo") else f" DATA={shlex.quote(str(data))}"
+    echo(f"look at it:  make ui{where}   (or: {as_command('ui', '--data', data)})")
 
 
 def missing_extras(system: System) -> list[str]:

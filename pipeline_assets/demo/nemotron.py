@@ -17,6 +17,7 @@ from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring.model_pin import write_made_model
+from pipeline_assets.corpus.scoring.recipe import device_here
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
@@ -37,6 +38,8 @@ def smoke(
 ) -> None:
     """Example: corpusmill nemotron smoke --out-dir out_nemotron"""
     run = Run.of(out_dir, os.environ, workers=workers, replace=True)
+    if score:
+        device_here()  # without torch it refuses, before anything is built
     log_to_stderr()
     write_inputs(out_dir, "nemotron")
     with LoopbackHub(out_dir / HUB_FOLDER, writable=True) as hub:

@@ -163,7 +163,7 @@ def recipe_path(name: str, root: Path) -> Path:
     known = recipe_paths(root)
     if name not in known:
         nearest = difflib.get_close_matches(name, known, n=1)
-        fix = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known)}"
-        raise UsageError("there is no such recipe", name, f"{fix} With --data those of another data root are found")
+        fix = f"did you mean {nearest[0]}? With" if nearest else f"there are {', '.join(known)}; with"
+        raise UsageError("there is no such recipe", name, f"{fix} --data those of another data root are found")
     check_file_name(known[name])
     return known[name]

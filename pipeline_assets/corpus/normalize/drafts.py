@@ -24,6 +24,7 @@ _TEXT_NAMES = ("text", "content", "body", "raw_content", "article", "document", 
 _PAGES, _ANY = "wiki_*", "**/*"
 _DUMP = re.compile(r"20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
 _WIKIPEDIA_LICENCE = "cc-by-sa-4.0"
+_MOST_NAMED = 3  # of the files that were not read, in an error
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,9 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[Draft], Mapping
         sections[:0] = KNOWN[kind].drafts(folder, files, name, not_read) if files else ()
     if not sections:
         fix = f"give {', '.join(known.files for known in KNOWN.values())}"
-        raise UsageError("it holds nothing that can be read", folder.path, fix)
+        listed = ", ".join(list(not_read)[:_MOST_NAMED])
+        reasons = f" (not read: {listed})" if not_read else ""
+        raise UsageError(f"it holds nothing that can be read{reasons}", folder.path, fix)
     return sections, not_read
 
 

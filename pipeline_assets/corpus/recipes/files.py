@@ -21,7 +21,6 @@ from typing import Any, Literal, TypeVar
 
 import yaml
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.util import load_yaml_guess_indent
 
@@ -73,10 +72,7 @@ def pin_recipe(path: Path, dataset: str, commit: str) -> str:
     expected = parse_yaml(text)
     for section in _hub_sections(expected, dataset):
         section["revision"] = commit
-    try:
-        pinned = _with_revision(text, dataset, commit)
-    except YAMLError:  # a key is there twice, which `parse_yaml` accepts
-        pinned = text
+    pinned = _with_revision(text, dataset, commit)
     if parse_yaml(pinned) != expected:
         raise UsageError("its revision can't be changed without another value", path, "write the commit by hand")
     durable.write_durably(path, pinned.encode())

@@ -204,22 +204,32 @@ def _serve(control: Connection) -> None:
     parent = multiprocessing.parent_process()
     sentinels = [parent.sentinel] if parent is not None else []
     stages: dict[int, _Load] = {}
-    while control in wait([control, *sentinels]):
-        try:
-            request = control.recv()
-        except EOFError:
-            return
-        except Exception as error:  # of what a stage's modules do when they are imported
-            control.send(worker.Failure.of(error))
-            continue
-        match request:
-            case _Load():
-                stages[request.number] = request
-                control.send(_load(request))
-            case "fork", number:  # the worker's end of a pipe comes next
-                control.send(_fork(control, stages[number]))
-            case "wait", pid, timeout_s:
-                control.send(_exit_status(pid, timeout_s))
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has ended
+        while control in wait([control, *sentinels]):
+            control.send(_answer(control, stages))
+
+
+def _answer(control: Connection, stages: dict[int, _Load]) -> object:
+    """Do what the parent asks next, and return the answer.
+
+    Raises:
+        EOFError: the parent closed its end.
+    """
+    try:
+        request = control.recv()
+    except (EOFError, ConnectionResetError):
+        raise
+    except Exception as error:  # of what a stage's modules do when they are imported
+        return worker.Failure.of(error)
+    match request:
+        case _Load():
+            stages[request.number] = request
+            return _load(request)
+        case "fork", number:  # the worker's end of a pipe comes next
+            return _fork(control, stages[number])
+        case "wait", pid, timeout_s:
+            return _exit_status(pid, timeout_s)
+    raise AssertionError(request)
 
 
 def _load(stage: _Load) -> worker.Failure | None:

@@ -446,9 +446,25 @@ def _refuse_growth(node: yaml.Node) -> None:
         one, depth = waiting.pop()
         if depth > _DEEPEST or (one.tag.endswith(":int") and len(one.value) > _MOST_DIGITS):
             break
+        if isinstance(one, yaml.MappingNode):
+            _refuse_repeated_key(one)
         parts = one.value if isinstance(one, yaml.CollectionNode) else []
         waiting += [(part, depth + 1) for pair in parts for part in (pair if isinstance(pair, tuple) else (pair,))]
     raise ValueError(_TOO_MUCH)
+
+
+def _refuse_repeated_key(mapping: yaml.MappingNode) -> None:
+    """Refuse a mapping with two equal keys, of which PyYAML would silently take the last one.
+
+    Raises:
+        ValueError: a key is there twice; the message has its line.
+    """
+    seen: set[tuple[str, str]] = set()
+    for name, _ in mapping.value:
+        if isinstance(name, yaml.ScalarNode) and name.tag != "tag:yaml.org,2002:merge":
+            if (name.tag, name.value) in seen:
+                raise ValueError(f"line {name.start_mark.line + 1} has the key `{name.value}` a second time")
+            seen.add((name.tag, name.value))
 
 
 R = TypeVar("R", bound=RecipePart)

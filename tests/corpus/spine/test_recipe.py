@@ -198,6 +198,19 @@ def test_a_value_that_does_not_fit_is_shown_with_what_would(path: Path, old: str
     assert (error.what, error.fix) == (what, "correct the value")
 
 
+@pytest.mark.parametrize("repeated", ["rows", '"rows"'])
+def test_a_key_that_is_there_twice_is_refused_with_its_line(path: Path, repeated: str) -> None:
+    error = refusal(path, RECIPE.replace("    seed:", f"    {repeated}: 2000\n    seed:"))
+
+    assert error.what == "this is not YAML (line 7 has the key `rows` a second time)"
+
+
+def test_a_key_may_override_one_that_is_merged_into_its_mapping(path: Path) -> None:
+    path.write_text(RECIPE.replace("sampling:\n    rows: 1000", "sampling:\n    <<: {rows: 1}\n    rows: 1000"))
+
+    assert TextRecipe.read(path).source.sampling.rows == 1000
+
+
 @pytest.mark.parametrize(("written", "read"), [("12", "12"), ("0.10", "0.1"), ("1_000", "1000"), ("yes", "True")])
 def test_a_number_or_a_yes_where_a_string_belongs_is_to_be_quoted(path: Path, written: str, read: str) -> None:
     error = refusal(path, RECIPE.replace("seed: healing", f"seed: {written}"), 7)
