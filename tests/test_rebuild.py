@@ -63,10 +63,10 @@ def test_the_answer_reads_well(corpusmill: Corpusmill, root: Path) -> None:
     ]
 
 
-def test_another_token_is_shown_with_what_was_other_then_and_diff_goes_on(corpusmill: Corpusmill, root: Path) -> None:
+def test_a_file_that_differs_is_named_with_what_was_other_then(corpusmill: Corpusmill, root: Path) -> None:
     train = root / V1 / "train"
     ids = np.fromfile(train / "tokens.bin", np.int32)
-    then, ids[3] = int(ids[3]), 7
+    ids[3] = 7
     forge(train, "tokens.bin", ids.tobytes())
     manifest = sealed_manifest(train)
     libraries = manifest.provenance["libraries"]
@@ -76,15 +76,11 @@ def test_another_token_is_shown_with_what_was_other_then_and_diff_goes_on(corpus
     result = corpusmill("rebuild", train, env=INLINE)
 
     kept = root / "rebuilds" / f"healing_text_v1-train-{digest_of(train)[7:19]}" / "megatron_split"
-    before, after = " ".join(map(str, ids[:3])), " ".join(map(str, ids[4:8]))
     lines = [line.strip() for line in result.stdout.splitlines()]
     assert result.returncode == 1
     assert lines[0] == f"DIFFERENT   {train}"
     assert lines[1] == f"sealed   {digest_of(train)}"
-    assert lines[3:5] == [
-        "tokens.bin: other content; 1 of 572 sequences differ",
-        f"sequence 0: token 3: {before} »7« {after} … → {before} »{then}« {after} …",
-    ]
+    assert lines[3] == "tokens.bin: other content"
     assert f"gigatoken: 0.1 → {libraries['gigatoken']}" in lines
     assert lines[-2:] == [f"kept in {kept}", f"to look closer: corpusmill diff {train} {kept}"]
     explained = corpusmill(*shlex.split(lines[-1].partition("corpusmill ")[2]))

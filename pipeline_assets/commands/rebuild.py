@@ -18,7 +18,7 @@ from resources.launchers import elsewhere_of
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.rows.comparison import Changed, Comparison, DocumentChanges, FileChanges
-    from pipeline_assets.corpus.trust.differences import FileFinding, RowDifference, RowDifferences, StepOutcome
+    from pipeline_assets.corpus.trust.differences import FileFinding, StepOutcome
     from pipeline_assets.corpus.trust.rebuild import Rebuild
 
 _SHOWN_LINES = 10
@@ -141,34 +141,9 @@ def _file_lines(finding: "FileFinding") -> Iterator[str]:
     elif finding.rebuilt is None and finding.sealed is not None:
         yield f"{finding.path}: not in the rebuilt copy; {finding.sealed.rows:,} rows were sealed"
     elif not finding.is_as_promised:
-        yield f"{finding.path}: other content{_rows_words(finding.rows)}"
+        yield f"{finding.path}: other content"
     if finding.damage is not None:
-        differing = _rows_words(finding.rows) if finding.is_as_promised else ""
-        yield f"{finding.path}: the sealed file is damaged: {finding.damage}{differing}"
-    if finding.rows is not None:
-        for row in finding.rows.first:
-            yield from (f"{_GAP}{line}" for line in _row_lines(row, finding.rows))
-
-
-def _row_lines(row: "RowDifference", rows: "RowDifferences") -> Iterator[str]:
-    """A line for each field that differs; one line for a row that only one side has."""
-    place = f"{rows.unit.removesuffix('s')} {row.row:,}" + (f" ({row.name})" if row.name else "")
-    if row.row >= min(rows.sealed, rows.rebuilt) and row.fields:
-        field, side = row.fields[0], "sealed" if row.row < rows.sealed else "rebuilt"
-        yield f"{place}: only {side}: {field.name}: {field.sealed or field.rebuilt}"
-        return
-    for field in row.fields:
-        before, after = ("nothing" if value is None else value for value in (field.sealed, field.rebuilt))
-        yield f"{place}: {field.name}: {before} → {after}"
-
-
-def _rows_words(rows: "RowDifferences | None") -> str:
-    if rows is None:
-        return ""
-    in_all = f"{rows.sealed:,}"
-    in_all += "" if rows.sealed == rows.rebuilt else f" sealed and {rows.rebuilt:,} rebuilt"
-    because = f" ({rows.because})" if rows.because else ""
-    return f"; {rows.differing:,} of {in_all} {rows.unit} differ{because}"
+        yield f"{finding.path}: the sealed file is damaged: {finding.damage}"
 
 
 def diff(

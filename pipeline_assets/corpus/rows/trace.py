@@ -294,7 +294,7 @@ def follow_document(lineage: Lineage, row_id: str) -> Iterator[Followed]:
 def _listings(lineage: Lineage) -> Iterator[Artifact]:
     """What lists files that rows are read from."""
     for folder, one in lineage.sealed.items():
-        has_files = any(entry.bytes is not None for entry in one.identity.inputs)
+        has_files = any("bytes" in entry for entry in one.identity.inputs)
         if has_files and one.identity.stage.name != EVALUATION_STAGE.name:
             manifest = read_manifest(folder)
             if manifest is not None:
@@ -355,14 +355,14 @@ def _followed(lineage: Lineage, store: RowStore, number: int, outcome: str, reje
 def _unknown(lineage: Lineage) -> Iterator[tuple[RowStore, Fate]]:
     """Of what was made of nothing but artifacts that have no rows and are gone, nobody can say what it read."""
     for folder, one in lineage.sealed.items():
-        if not one.upstream or any(entry.digest in lineage for entry in one.upstream):
+        if not one.upstream or any(entry["digest"] in lineage for entry in one.upstream):
             continue
-        kinds = [KINDS.get("/".join(entry.name.split("/")[:2])) for entry in one.upstream]
+        kinds = [KINDS.get("/".join(entry["name"].split("/")[:2])) for entry in one.upstream]
         if all(kind is not None and kind.rows is None for kind in kinds):
             store = rows_of(open_artifact(folder), lineage)
             if store is not None and not store.reads_sources:
                 gone = one.upstream[0]
-                yield store, Fate(store.artifact, "unknown", f"its {gone.name} {gone.digest} is gone")
+                yield store, Fate(store.artifact, "unknown", f"its {gone['name']} {gone['digest']} is gone")
 
 
 def _below(lineage: Lineage, line: Line) -> Iterator[tuple[RowStore, Fate]]:

@@ -18,7 +18,15 @@ import msgspec
 
 from pipeline_assets.corpus.spine import durable, files
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, LabelsOf, Manifest, StoredFile, seal_holds
+from pipeline_assets.corpus.spine.manifest import (
+    FILE_NAME,
+    MANIFEST_FILE,
+    LabelsOf,
+    Manifest,
+    StoredFile,
+    WrittenManifest,
+    seal_holds,
+)
 
 _UNSEALED = "it isn't the bytes that were sealed, though its identity is"
 _STREAMED = ".zst"  # can be read from its beginning only, and what reads it hashes it
@@ -181,7 +189,7 @@ def mending(folder: Path) -> str:
     return f"build it again: {shlex.join(['corpusmill', 'rebuild', str(folder), '--put-back'])}"
 
 
-def members_of(manifest: Manifest) -> dict[str, str]:
+def members_of(manifest: Manifest | WrittenManifest) -> dict[str, str]:
     """Digests of the artifacts inside this one's folder that are its content, by the name of their folders."""
     return {str(entry["member"]): entry["digest"] for entry in manifest.identity.inputs if "member" in entry}
 

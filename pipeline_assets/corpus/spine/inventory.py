@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, readable_manifest
+from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, members_of, readable_manifest
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.lineage import Lineage, Listed
+from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.lock import Builder, owner_of
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, total
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, WrittenManifest, total
 from pipeline_assets.corpus.spine.staging import PLAN, PLAN_FILE, RECEIPTS, building_folders, numbered, target_of
 from pipeline_assets.corpus.spine.target import State, Target
 
@@ -227,8 +227,8 @@ def _size(folder: Path, manifest: Manifest | None) -> Size:
     return _counted(manifest.identity.counts, [file.bytes for file in stored])
 
 
-def _listed_size(lineage: Lineage, folder: Path, one: Listed) -> Size:
-    members = (lineage.sealed.get(folder / name) for name in sorted(one.members))
+def _listed_size(lineage: Lineage, folder: Path, one: WrittenManifest) -> Size:
+    members = (lineage.sealed.get(folder / name) for name in sorted(members_of(one)))
     parts = [one, *(member for member in members if member is not None)]
     return _counted(one.identity.counts, [file.bytes for part in parts for file in part.storage])
 

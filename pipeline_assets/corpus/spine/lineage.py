@@ -1,7 +1,7 @@
 """The lineage below a data root: what is sealed there, found by digest, and what each artifact was made from.
 
-All manifests are listed in one pass, and of each only what a listing needs is decoded: 10,000 take half a second. A
-listed manifest is held against its seal alone; an artifact that is used is opened, and its manifest read to the end.
+All manifests are listed in one pass: 10,000 take a second. A listed manifest is held against its seal alone; an
+artifact that is used is opened, and its digest worked out.
 
 The chain of an artifact is itself, its members, and everything that they were made from, each once, down to files from
 outside.
@@ -15,8 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from pipeline_assets.corpus.spine.artifact import (
     Artifact,
     Damage,
@@ -27,7 +25,7 @@ from pipeline_assets.corpus.spine.artifact import (
     sealed_member,
 )
 from pipeline_assets.corpus.spine.errors import InputError, key
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, StageVersion, seal_holds
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, WrittenManifest, seal_holds
 from pipeline_assets.corpus.spine.staging import target_of
 
 # Folders of a data root with artifacts. Code that opens an artifact may import no system, so those of the project's own
@@ -42,62 +40,17 @@ IN_ANOTHER_ROOT = key(
 )
 
 
-class _Input(msgspec.Struct, frozen=True):
-    name: str
-    digest: str
-    bytes: int | None = None
-    member: str | None = None
-
-
-class _Identity(msgspec.Struct, frozen=True):
-    stage: StageVersion
-    inputs: tuple[_Input, ...]
-    counts: dict[str, Any]
-
-
-class _Stored(msgspec.Struct, frozen=True):
-    bytes: int
-
-
-class Listed(msgspec.Struct, frozen=True):
-    """What a manifest says that a listing needs."""
-
-    kind: str
-    name: str
-    digest: str
-    identity: _Identity
-    storage: tuple[_Stored, ...]
-    provenance: dict[str, Any]
-
-    @property
-    def upstream(self) -> list[_Input]:
-        """Inputs that are artifacts, in order."""
-        return [entry for entry in self.identity.inputs if entry.bytes is None]
-
-    @property
-    def members(self) -> set[str]:
-        """Names of the folders inside its own that are artifacts, and its content."""
-        return {entry.member for entry in self.identity.inputs if entry.member is not None}
-
-
-_decoder = msgspec.json.Decoder(Listed)
-
-
-def listed(path: Path | str) -> Listed:
-    """What the manifest in a file says, in short. One whose seal doesn't hold is read to the end. Raises
+def listed(path: Path | str) -> WrittenManifest:
+    """What the manifest in a file says; one whose seal doesn't hold is held against its digest. Raises
     FileNotFoundError, NotADirectoryError: nothing is there; InputError: it is no manifest, or was edited.
     """
     data = MANIFEST_FILE.bytes_of(path)
     if not seal_holds(data):
         Manifest.from_bytes(data, Path(path))
-    try:
-        return _decoder.decode(data)
-    except msgspec.DecodeError:
-        Manifest.from_bytes(data, Path(path))  # it says what is wrong
-        raise
+    return WrittenManifest.of(data, Path(path))
 
 
-def _found_below(place: str) -> Iterator[tuple[str, Listed | InputError | None]]:
+def _found_below(place: str) -> Iterator[tuple[str, WrittenManifest | InputError | None]]:
     """Folders from this one down: what is sealed there or can't be read, None for what a build or a seal left, or is at
     work in. An artifact comes before its members, else by name; what else it holds is not looked at.
 
@@ -107,7 +60,7 @@ def _found_below(place: str) -> Iterator[tuple[str, Listed | InputError | None]]
     try:
         sealed = listed(f"{place}/{FILE_NAME}")
         yield place, sealed
-        members = sealed.members
+        members = members_of(sealed)
         if not members:
             return
     except InputError as error:
@@ -129,13 +82,13 @@ class Lineage:
         self.root = root
 
     @cached_property
-    def _found(self) -> list[tuple[str, Listed | InputError | None]]:
+    def _found(self) -> list[tuple[str, WrittenManifest | InputError | None]]:
         return [found for area in sorted(AREAS) for found in _found_below(str(self.root / area))]
 
     @cached_property
-    def sealed(self) -> Mapping[Path, Listed]:
+    def sealed(self) -> Mapping[Path, WrittenManifest]:
         """All that is sealed in the areas and can be read, members too, by folder."""
-        return {Path(place): one for place, one in self._found if isinstance(one, Listed)}
+        return {Path(place): one for place, one in self._found if isinstance(one, WrittenManifest)}
 
     @cached_property
     def unreadable(self) -> dict[Path, InputError]:
@@ -152,7 +105,7 @@ class Lineage:
         """Folder and name of what is sealed, by digest."""
         places: dict[str, list[tuple[str, str]]] = {}
         for place, one in self._found:
-            if isinstance(one, Listed):
+            if isinstance(one, WrittenManifest):
                 places.setdefault(one.digest, []).append((place, one.name))
         return places
 
@@ -181,7 +134,7 @@ class Lineage:
         wrong = list(self.unreadable.values())
         return f" ({len(wrong)} can't be read, the first is {wrong[0].where})" if wrong else ""
 
-    def made_of(self, digest: str) -> list[tuple[Path, Listed]]:
+    def made_of(self, digest: str) -> list[tuple[Path, WrittenManifest]]:
         """Artifacts that were made from the one with a digest, by folder."""
         return [(folder, self.sealed[folder]) for folder in self._made_of.get(digest, ())]
 
@@ -189,7 +142,7 @@ class Lineage:
     def _made_of(self) -> Mapping[str, list[Path]]:
         made_of: dict[str, list[Path]] = {}
         for folder, one in self.sealed.items():
-            for digest in dict.fromkeys(entry.digest for entry in one.upstream):
+            for digest in dict.fromkeys(entry["digest"] for entry in one.upstream):
                 made_of.setdefault(digest, []).append(folder)
         return made_of
 

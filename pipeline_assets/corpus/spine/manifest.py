@@ -201,15 +201,11 @@ class Manifest:
         """The manifest that `to_bytes` wrote. Raises InputError: not a manifest, its digest is not that of its
         identity, or it names a file outside its folder.
         """
-        written = MANIFEST_FILE.parse(data, where)
-        if written.schema != SCHEMA:
-            raise InputError(f"schema is {written.schema!r}, this program reads {SCHEMA!r}", where, "rebuild it")
+        written = WrittenManifest.of(data, where)
         parts = written.identity
         told = {part: _Told.of(getattr(parts, part), where) for part in ("decisions", "counts")}
         said = msgspec.structs.asdict(parts) | told
         claimed, recipe_sha256 = written.digest, said.pop("recipe_sha256")
-        asked = {"inputs": parts.inputs, "counts": parts.counts, "provenance": written.provenance}
-        MANIFEST_FILE.shaped(asked, _Asked, where)
         manifest = cls(written.kind, written.name, Identity(**said), written.storage, written.provenance)
         try:
             actual, actual_recipe_sha256 = manifest.digest, sha256_of(parts.recipe)
@@ -277,8 +273,8 @@ class _WrittenIdentity(msgspec.Struct, forbid_unknown_fields=True):
     files: list[FileContent]
 
 
-class _Written(msgspec.Struct):
-    """The file."""
+class WrittenManifest(msgspec.Struct):
+    """The file, its parts of the shapes that readers rely on; its digest is as it claims."""
 
     schema: str
     identity: _WrittenIdentity
@@ -287,6 +283,21 @@ class _Written(msgspec.Struct):
     digest: str
     storage: list[StoredFile]
     provenance: dict[str, Any]
+
+    @classmethod
+    def of(cls, data: bytes, where: Path) -> "WrittenManifest":
+        """What the bytes of the file say. Raises InputError: they are no manifest of this schema."""
+        written = MANIFEST_FILE.parse(data, where)
+        if written.schema != SCHEMA:
+            raise InputError(f"schema is {written.schema!r}, this program reads {SCHEMA!r}", where, "rebuild it")
+        asked = {"inputs": written.identity.inputs, "counts": written.identity.counts}
+        MANIFEST_FILE.shaped(asked | {"provenance": written.provenance}, _Asked, where)
+        return written
+
+    @property
+    def upstream(self) -> list[Json]:
+        """Inputs that are artifacts, in order."""
+        return [entry for entry in self.identity.inputs if "bytes" not in entry]
 
 
 class _RowGroup(TypedDict):
@@ -346,4 +357,6 @@ class _Asked(TypedDict):
     provenance: _Provenance
 
 
-MANIFEST_FILE = OwnFile("manifest", 256 << 20, "rebuild the artifact", _Written)  # one of a million files has 200 MB
+MANIFEST_FILE = OwnFile(
+    "manifest", 256 << 20, "rebuild the artifact", WrittenManifest
+)  # one of a million files has 200 MB

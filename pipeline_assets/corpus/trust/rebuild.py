@@ -328,7 +328,7 @@ def rebuild(
             except InputError as error:
                 raise chain.explained(error) from None
             is_asked = step.place is not None and step.place.absolute().is_relative_to(folder.absolute())
-            outcomes.append(judge(step, artifact.manifest, artifact.folder, holds_sealed=is_asked))
+            outcomes.append(judge(step, artifact.manifest, holds_sealed=is_asked))
         if puts_back:
             outcomes = list(_put_back(outcomes, scratch))
         done = Rebuild(outcomes, scratch.kept)
