@@ -110,6 +110,7 @@ def test_show_puts_a_document_beside_the_one_that_stays_word_by_word(typed: dict
 
 def test_the_report_on_it_has_its_sources_and_its_largest_groups(typed: dict[str, Typed], work: Path) -> None:
     assert typed["report"].stdout.splitlines()[2].endswith("tokens 1,618")
+    assert typed["report"].stdout.splitlines()[-1].endswith("out/report/report.html")
     page = (work / "out" / "report" / "report.html").read_text()
     assert "<h2>Duplicates</h2>" in page and "<h2>Largest groups</h2>" in page and "note-3" in page
 

@@ -88,10 +88,8 @@ def test_a_report_tells_of_the_packed_set_and_of_all_that_it_was_made_of(typed: 
     cut = [one["cut_documents"] for one in found["packed"]["by_source"].values()]
     assert found["packed"]["cut_documents"] == sum(cut) > 0
     assert found["packed"]["cut_share"] == f"{sum(cut) / found['packed']['documents']:.6f}"
-    assert (
-        f"{sum(cut)} of {found['packed']['documents']} documents ("
-        in (work / "out" / "report_packed" / "report.html").read_text()
-    )
+    counted = f"<td class='number'>{found['packed']['documents']}</td><td class='number'>{sum(cut)}</td>"
+    assert counted in (work / "out" / "report_packed" / "report.html").read_text()
     assert sum(found["packed"]["license_tokens"].values()) == found["packed"]["tokens"] == 320
     assert "duplicates" in found
 
@@ -208,7 +206,8 @@ def test_texts_that_cannot_be_encoded_are_told_by_the_command_and_the_report(
     assert rejects.is_file()
     assert reported.returncode == 0, reported.stderr
     assert json.loads((tmp_path / "out/report/report.json").read_text())["packed"]["rejected"] == {"special_tokens": 2}
-    assert "Texts that can't be encoded: 2 special_tokens" in (tmp_path / "out/report/report.html").read_text()
+    shown = (tmp_path / "out/report/report.html").read_text().partition("<th>texts that cannot be encoded</th>")[2]
+    assert "<tr><td>special_tokens</td><td class='number'>2</td></tr>" in shown.partition("</table>")[0]
 
 
 @pytest.mark.slow

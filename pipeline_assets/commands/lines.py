@@ -7,7 +7,7 @@ from pipeline_assets.commands.terminal import aligned
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.spine.artifact import Artifact
 
-_PAGES = (".html", ".json", ".md")  # what is there to be read
+_READABLE = (".json", ".md")
 _LEAST_COLUMNS = 5  # of a table, where the terminal is narrow
 _TOLD_BY_LEDGER = ("ledger", "documents")
 
@@ -29,7 +29,9 @@ def lines_of(made: Artifact) -> Iterator[str]:
             yield f"  rejected rows: {made.path(REJECTS_FILE)}"
     told = {name: value for name, value in counts.items() if not ("ledger" in counts and name in _TOLD_BY_LEDGER)}
     yield from _count_lines(told)
-    yield from (f"  {made.path(file.path)}" for file in identity.files if file.path.endswith(_PAGES))
+    readable = [file.path for file in identity.files if file.path.endswith(_READABLE)]
+    pages = [file.path for file in made.manifest.storage if file.path.endswith(".html")]
+    yield from (f"  {made.path(path)}" for path in (*readable, *pages))
 
 
 def _count_lines(counts: Mapping[str, Any]) -> Iterator[str]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.pages import Cells, table
 from pipeline_assets.corpus.readers.source_folder import format_of
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
 from pipeline_assets.corpus.spine.staging import Receipt
@@ -119,20 +118,6 @@ def no_document_is_outsized(corpus: Artifact) -> Verdict:
     if recipe.get("kind") == "local" and format_of(outsized[0].file, recipe.get("text_endings", ())) == "text":
         why += f"; {SPLIT_LINES}"
     return Verdict(False, why, {"median_bytes": median, "largest_bytes": outsized[0].bytes})
-
-
-def outsized_section(by_source: Mapping[str, list[LargeDocument]]) -> str:
-    """Return a report's section on the outsized documents of each source, as HTML.
-
-    The section is empty without outsized documents.
-    """
-    rows: list[Cells] = [
-        [source, one.doc_id, one.file, one.bytes] for source, large in by_source.items() for one in large
-    ]
-    if not rows:
-        return ""
-    note = "<p class='note'>Above 1 MB and 100 times the median of their source: were they split?</p>"
-    return f"<h2>Large documents</h2>{note}" + table(["source", "document", "file", "bytes"], rows, numbers_from=3)
 
 
 def note_unsplit(rows: Iterable[R], unsplit: dict[str, int]) -> Iterator[R]:

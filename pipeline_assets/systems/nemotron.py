@@ -16,6 +16,7 @@ from pipeline_assets.corpus.nemotron.pool_report import POOL_REPORT_STAGE, previ
 from pipeline_assets.corpus.nemotron.schema import POOLS_STAGE, PoolsRecipe, SealedPools
 from pipeline_assets.corpus.nemotron.splits import by_dataset, dataset_of, partition_key
 from pipeline_assets.corpus.normalize.sources import folder_misfits
+from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, card_splits, dataset_card
 from pipeline_assets.corpus.publishing.publish import preview_publication, publish_sealed
 from pipeline_assets.corpus.readers.hub_configs import CARD
@@ -332,6 +333,7 @@ POOL_REPORT = Kind(
     POOL_REPORT_STAGE,
     seals_files(lambda job: report_on_pools(job.building, job.upstream_by_name(), job.run.settings)),
     "How large the pools of all datasets are, which rows they share, and what these are. Waits for all datasets.",
+    labels=(REPORT_HTML,),
     preview=preview_pools,
 )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline_assets.corpus.nemotron import split_pin
 from pipeline_assets.corpus.nemotron.pools import pooled_split
+from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.readers import raw_pin
 from pipeline_assets.corpus.readers.raw_pin import preview_inputs
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
@@ -195,6 +196,7 @@ SCORE_REPORT = Kind(
     SCORE_REPORT_STAGE,
     seals_files(_report),
     "How the scores of all splits are spread, by domain, correctness and length. Waits for all splits.",
+    labels=(REPORT_HTML,),
     preview=preview_scores,
 )
 

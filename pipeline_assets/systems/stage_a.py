@@ -44,6 +44,7 @@ from pipeline_assets.corpus.normalize.sources import (
 )
 from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.packing import recipe as packing
+from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.readers.columns import LicensedColumns
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, preview_inputs
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
@@ -404,6 +405,7 @@ REPORT = Kind(
     """What all sources hold by source, domain and licence, what became of their rows, what was packed, whom to name.
 
     Waits until all that the recipe asks for is there.""",
+    labels=(REPORT_HTML,),
     preview=preview_report,
 )
 RECIPE = StageARecipe

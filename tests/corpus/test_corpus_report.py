@@ -5,22 +5,27 @@ Its page says every number, loads nothing, and runs nothing of what it shows.
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 from stage_a_build import INLINE, NO_COMMIT, build, ledger, local_source, recipe_of
 from stage_a_sources import recipe_content, with_decontamination, with_dedup, with_pack, write_quiz
 
-from pipeline_assets.corpus.corpus_report import Example, Report, SourceLedger
-from pipeline_assets.corpus.profile import LENGTH_BINS, Counts, Group
+from pipeline_assets.corpus.corpus_report import Example, SourceLedger, report_of
+from pipeline_assets.corpus.licences import licence_table
+from pipeline_assets.corpus.pages import render
+from pipeline_assets.corpus.profile import LENGTH_BINS, Counts, Group, Profile
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger
+from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.systems.stage_a import StageARecipe
 
 Rows = list[dict[str, Any]]
@@ -67,7 +72,7 @@ def numbers(report: Artifact) -> dict[str, Any]:
 def test_it_counts_documents_characters_bytes_and_tokens_of_what_is_kept(report: Artifact) -> None:
     assert numbers(report)["totals"] == {"documents": 3, "characters": 111, "utf8_bytes": 117, "tokens": 33}
     assert report.manifest.identity.counts == {"documents": 3, "tokens": 33, "text_bytes": 117}
-    assert [file.path for file in report.manifest.identity.files] == ["report.json", "report.html", "ATTRIBUTION"]
+    assert [file.path for file in report.manifest.identity.files] == ["report.json", "ATTRIBUTION"]
 
 
 def test_it_counts_by_source_domain_and_licence(report: Artifact) -> None:
@@ -204,7 +209,8 @@ def test_its_first_lines_say_what_is_left_after_each_step(tmp_path: Path) -> Non
     artifacts = build(StageARecipe.model_validate(content), tmp_path)
     page = artifacts["stage_a/report"].path("report.html").read_text(encoding="utf-8")
 
-    steps = re.findall(r"<tr><td>([^<]*)</td><td class='number'>([\d,]+)</td>", page)[:4]
+    table = page.partition("<th>step</th>")[2]
+    steps = re.findall(r"<tr><td>([^<]*)</td><td class='number'>([\d,]+)</td>", table)[:4]
     assert [(step, int(documents)) for step, documents in steps] == [
         ("in the sources", 40),
         ("without duplicates", 20),
@@ -291,9 +297,17 @@ LEDGER = SourceLedger(
 )
 
 
+def page_of(name: str, profile: Profile, ledgers: list[SourceLedger], attribution: str) -> str:
+    licences = defaultdict(lambda: licence_table()["unknown"])
+    identity = Identity(StageVersion("report", 1), {}, [], None, {}, {}, [])
+    built = {"started_at_utc": "2026-11-25T12:00:00+00:00", "command": {"typed": f"corpusmill run {name}"}}
+    report = json.loads(msgspec.json.encode(report_of(profile, ledgers, licences, attribution)))
+    return render(report, Manifest("stage_a/report", name, identity, [], built))
+
+
 @pytest.fixture(scope="module")
 def page() -> str:
-    return Report("My corpus <v1>", PROFILE, [LEDGER], "fineweb: Open Data Commons & co").to_html()
+    return page_of("My corpus <v1>", PROFILE, [LEDGER], "fineweb: Open Data Commons & co")
 
 
 class Tags(HTMLParser):
@@ -320,11 +334,26 @@ def words(page: str) -> str:
 def test_every_number_is_said_by_source_domain_and_licence(page: str) -> None:
     said = words(page)
 
-    assert "documents tokens in the sources 1,203 1,000,000 " in said
+    assert "step documents tokens in the sources 1,203 1,000,000 " in said
     assert "fineweb 1,200 4,500,000 900,000 90.0 %" in said
     assert "web 1,203 5,000,000 1,000,000 100.0 %" in said
     assert "unknown 3 500,000 100,000 10.0 %" in said
-    assert "in 1,500 out 1,200 dropped: ascii_ratio 290 rejected: no_text 10" in said
+    assert "in out merged dropped rejected fineweb filtered 1,500 1,200 0 ascii_ratio 290 no_text 10" in said
+
+
+def test_the_page_says_how_it_was_made(page: str) -> None:
+    facts = dict(re.findall(r"<dt>(\w+)</dt><dd>(.*?)</dd>", page))
+
+    assert re.fullmatch("<code>sha256:[0-9a-f]{64}</code>", facts.pop("digest"))
+    assert facts == {
+        "recipe": "My corpus &lt;v1&gt;",
+        "built": "2026-11-25T12:00:00+00:00",
+        "command": "<code>corpusmill run My corpus &lt;v1&gt;</code>",
+    }
+
+
+def test_control_characters_are_visible() -> None:
+    assert "<dd>red␛[31m</dd>" in page_of("red\x1b[31m", {}, [], "")
 
 
 def test_an_unknown_licence_stands_out(page: str) -> None:
@@ -345,7 +374,7 @@ def test_what_comes_from_the_corpus_is_shown_and_not_run(page: str) -> None:
 
     assert tags.open == []
     assert "script" not in [tag for tag, _ in tags.seen]
-    assert "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt; &amp; more" in page
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; more" in page
     assert "id&lt;1&gt;" in page
     assert "My corpus &lt;v1&gt;" in page
 
@@ -354,7 +383,7 @@ def test_whatever_texts_say_the_page_has_the_same_tags() -> None:
     def tags_of(text: str) -> list[tuple[str, dict[str, str | None]]]:
         ledger = SourceLedger(text, text, Ledger(2, 1, {text: 1}, {text: 1}), {text: [Example(text, text, text)]})
         tags = Tags()
-        tags.feed(Report(text, {Group(text, text, text): counts(1, 9, bin3=1)}, [ledger], text).to_html())
+        tags.feed(page_of(text, {Group(text, text, text): counts(1, 9, bin3=1)}, [ledger], text))
         return tags.seen
 
     for text in ("</pre><img src=x>", "'><a href='http://evil.example'>", "<!--", "]]>", "&lt;b&gt;", "\0<\0b>"):
@@ -365,7 +394,9 @@ def test_the_page_loads_nothing(page: str) -> None:
     tags = Tags()
     tags.feed(page)
 
-    assert not [attributes for _, attributes in tags.seen if {"src", "href"} & attributes.keys()]
+    links = [attributes["href"] for _, attributes in tags.seen if "href" in attributes]
+    assert links == [f"#s{number}" for number in range(1, page.count("<h2>") + 1)]
+    assert not [attributes for _, attributes in tags.seen if "src" in attributes]
     assert "url(" not in page
     assert "@import" not in page
 
@@ -379,4 +410,4 @@ def test_long_ids_and_words_are_broken_where_the_table_of_examples_ends(page: st
 
 
 def test_an_empty_corpus_has_a_page_too() -> None:
-    assert "documents tokens in the sources 0 0 " in words(Report("nothing", {}, [], "").to_html())
+    assert "documents tokens in the sources 0 0 " in words(page_of("nothing", {}, [], ""))

@@ -1,13 +1,12 @@
 """The report on candidate pools: how large they are, which rows they share, and what these are.
 
-Files: `report.json`, the numbers; `report.html`, the same as one page with plots. A file of a pool has rows of one
+Files: `report.json`; `report.html`, the same as one page with plots. A file of a pool has rows of one
 split and one hash of their ids, so that files of one name, a bucket, have all that pools share of their rows.
 """
 
-import json
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,24 +17,10 @@ import pyarrow as pa
 
 from pipeline_assets.corpus.formats.parquet import mask, read_columns
 from pipeline_assets.corpus.licences import UNKNOWN
-from pipeline_assets.corpus.nemotron.inventory import write_text
-from pipeline_assets.corpus.nemotron.pool_coverage import describe_gap
 from pipeline_assets.corpus.nemotron.pools import purpose_of
 from pipeline_assets.corpus.nemotron.row_census import add
-from pipeline_assets.corpus.nemotron.schema import no_row_has_all
-from pipeline_assets.corpus.pages import (
-    REPORT_HTML,
-    REPORT_JSON,
-    Cells,
-    escaped,
-    figure,
-    histogram,
-    page,
-    shades,
-    share,
-    table,
-)
-from pipeline_assets.corpus.profile import LENGTH_BINS
+from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
+from pipeline_assets.corpus.plots import length_bars, text_bars, text_plot
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
@@ -78,10 +63,6 @@ class Pool(msgspec.Struct, frozen=True):
     domains: dict[str, int]
     shared: dict[str, int]
 
-    def bins(self) -> list[int]:
-        """Rows by length, bin k holding 2**k <= tokens < 2**(k + 1)."""
-        return [self.lengths.get(str(1 << number), 0) for number in range(LENGTH_BINS)]
-
 
 class Pools(msgspec.Struct, frozen=True):
     """The pools of a dataset, or of all.
@@ -111,72 +92,7 @@ class PoolReport(msgspec.Struct, frozen=True):
     datasets: dict[str, Pools]
 
 
-_BARS = "▁▂▃▄▅▆▇█"
 _REPORT_FILE = OwnFile("report", 256 << 20, REBUILD, PoolReport)
-
-
-def page_of(report: PoolReport) -> str:
-    """The page: of all datasets, then of each."""
-    sections = {"All datasets": report.total, **report.datasets} if len(report.datasets) > 1 else report.datasets
-    gaps = [(name, describe_gap(of.correctness_gap)) for name, of in report.datasets.items() if of.correctness_gap]
-    empty = [(name, pool, why) for name, of in report.datasets.items() for pool, why in _without_rows(of)]
-    parts = [
-        _datasets(report),
-        *(_pools(name, of, is_open=number == 0) for number, (name, of) in enumerate(sections.items())),
-        "<h2>Pools without rows</h2>" + table(["dataset", "pool", "why"], empty, numbers_from=3) if empty else "",
-        "<h2>Rows of known correctness in no pool</h2>" + table(["dataset", "rows"], gaps, numbers_from=2)
-        if gaps
-        else "",
-    ]
-    return page("Candidate pools", parts)
-
-
-def _datasets(report: PoolReport) -> str:
-    """What became of the rows of each dataset, and of all."""
-    reasons = sorted(report.total.ledger.dropped)
-    head = ["dataset", "rows", *(reason.replace("_", " ") for reason in reasons)]
-    rows: list[Cells] = []
-    for name, of in [*report.datasets.items(), ("all", report.total)]:
-        gone = (of.ledger.dropped.get(reason, 0) for reason in reasons)
-        rows.append([name, of.ledger.rows_in, *gone, of.rows, of.tokens, of.completion_tokens])
-    return table([*head, "in some pool", "tokens", "completion tokens"], rows)
-
-
-def _without_rows(of: Pools) -> Iterator[tuple[str, str]]:
-    """(pool, why) of those that have none."""
-    yield from ((pool, f"left out: {why}") for pool, why in of.left_out.items())
-    yield from ((pool, no_row_has_all(conditions)) for pool, conditions in of.empty.items())
-
-
-def _pools(title: str, of: Pools, is_open: bool) -> str:
-    """Sizes, what pools share, and what their rows are."""
-    pools = {f"{number}. {name}": pool for number, (name, pool) in enumerate(of.pools.items(), 1)}
-    sizes: list[Cells] = [
-        [name, pool.rows, pool.tokens, pool.completion_tokens, share(pool.rows / of.rows)]
-        for name, pool in pools.items()
-    ]
-    head = ["pool", "rows", "tokens", "completion tokens", "share of the rows in some pool"]
-    lengths = (histogram(name, pool.bins(), "rows") for name, pool in pools.items())
-    note = "<p class='note'>Rows by tokens, from the length under each bar on.</p>"
-    inside = "".join([table(head, sizes), *_shaded(pools, list(of.pools)), note, *lengths])
-    shown = inside if pools else "<p class='note'>No pool has rows.</p>"
-    return f"<details{' open' if is_open else ''}><summary><h2>{escaped(title)}</h2></summary>{shown}</details>"
-
-
-def _shaded(pools: Mapping[str, Pool], names: Sequence[str]) -> Iterator[str]:
-    """Tables with a line for each pool, by its numbered name."""
-    domains = sorted({domain for pool in pools.values() for domain in pool.domains})
-    numbers = [number.partition(" ")[0] for number in pools]
-    for caption, head, columns, part in (
-        ("Rows in both pools; a stronger shade is a larger share of the pool on the left", numbers, names, "shared"),
-        ("Rows by correctness", CORRECTNESS, CORRECTNESS, "correctness"),
-        ("Rows by domain", domains, domains, "domains"),
-    ):
-        lines = [
-            (name, pool.rows, [getattr(pool, part).get(column, 0) for column in columns])
-            for name, pool in pools.items()
-        ]
-        yield figure(caption, shades(["pool", *head], lines))
 
 
 def preview_pools(report: Artifact) -> list[dict[str, str]]:
@@ -188,7 +104,7 @@ def preview_pools(report: Artifact) -> list[dict[str, str]]:
             "rows": f"{pool.rows:,}",
             "tokens": f"{pool.tokens:,}",
             "completion tokens": f"{pool.completion_tokens:,}",
-            "rows by tokens": _lengths(pool.bins()),
+            "rows by tokens": text_plot(length_bars(pool.lengths)),
             "by correctness": text_bars([pool.correctness.get(one, 0) for one in CORRECTNESS]),
             "shares most with": max(pool.shared, key=pool.shared.__getitem__, default=""),
         }
@@ -196,19 +112,7 @@ def preview_pools(report: Artifact) -> list[dict[str, str]]:
     ]
 
 
-def _lengths(lengths: Sequence[int]) -> str:
-    """Bars between the shortest length and the longest."""
-    filled = [number for number, count in enumerate(lengths) if count]
-    first, last = filled[0], filled[-1]
-    return f"{1 << first:,} {text_bars(lengths[first : last + 1])} {1 << last:,}"
-
-
-def text_bars(counts: Sequence[int]) -> str:
-    """Counts as characters; the lowest is nothing, and nothing else."""
-    return "".join(_BARS[-(-7 * count // max(counts))] for count in counts)
-
-
-POOL_REPORT_STAGE = StageVersion("nemotron_pool_report", 2)
+POOL_REPORT_STAGE = StageVersion("nemotron_pool_report", 3)
 _COLUMNS = ["id", "stats_tokens", "stats_completion_tokens", "meta_correctness", "meta_domain"]
 _SIZES = ("rows", "tokens", "completion_tokens")
 _ORDER: Mapping[str, Callable[[str], Any]] = {
@@ -230,7 +134,7 @@ class _Bucket:
 
 
 def report_on_pools(building: StagingDir, datasets: Mapping[str, Artifact], settings: RunSettings) -> BuildResult:
-    """Both files, in the building folder.
+    """Write the report; its page follows when its digest is known.
 
     Args:
         datasets: their pools, by name.
@@ -245,11 +149,10 @@ def report_on_pools(building: StagingDir, datasets: Mapping[str, Artifact], sett
     for bucket, receipt in zip(buckets, receipts, strict=True):
         add(found[bucket.dataset], receipt.notes)
     report = _report({name: {**found[name], **pools.manifest.identity.decisions} for name, pools in datasets.items()})
-    as_json = json.dumps(msgspec.to_builtins(report), indent=1, ensure_ascii=False) + "\n"
-    files = [write_text(building, REPORT_JSON, as_json), write_text(building, REPORT_HTML, page_of(report))]
     total = report.total
     counts = {"documents": total.rows, "tokens": total.tokens, "completion_tokens": total.completion_tokens}
-    return BuildResult(files, {**counts, "pools": {name: pool.rows for name, pool in total.pools.items()}}, {})
+    pools = {"pools": {name: pool.rows for name, pool in total.pools.items()}}
+    return BuildResult([write_report(building, report)], counts | pools, {}, page=write_page)
 
 
 def _report(datasets: Mapping[str, Mapping[str, Any]]) -> PoolReport:

@@ -1,10 +1,9 @@
 """The report on scores: how likely the model finds completions, of each split and of all, and by what rows are.
 
-Files: `report.json`, the numbers; `report.html`, the same as one page with plots.
+Files: `report.json`; `report.html`, the same as one page with plots.
 """
 
 import heapq
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,9 +17,9 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.parquet import mask, numbers, truths
 from pipeline_assets.corpus.licences import UNKNOWN
-from pipeline_assets.corpus.nemotron.inventory import write_text
-from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, correctness_range, length_range, text_bars
-from pipeline_assets.corpus.pages import REPORT_HTML, REPORT_JSON, Cells, escaped, figure, page, plot, small_plot, table
+from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, correctness_range, length_range
+from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
+from pipeline_assets.corpus.plots import score_bars, text_plot
 from pipeline_assets.corpus.scoring.scores import ScoredSplit, places_by_name
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
@@ -32,8 +31,7 @@ from pipeline_assets.corpus.spine.usage import Progress
 
 QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
 BIN_EDGES = tuple(number / 10 for number in range(128))
-_SHOWN_SHARE = 0.99  # of rows in bars of their own: one row far off would squeeze all others into a few
-SCORE_REPORT_STAGE = StageVersion("nemotron_score_report", 2)
+SCORE_REPORT_STAGE = StageVersion("nemotron_score_report", 3)
 _NUMBERS = ["nll_mean", "nll_sum", "completion_token_count", "completion_bytes"]
 _COLUMNS = [*_NUMBERS, "id", "tokens", "truncated", "tokens_lost", "reason"]
 _STANDING_OUT = 5  # rows on either side
@@ -117,65 +115,7 @@ class ScoreReport(msgspec.Struct, frozen=True):
 
 _REPORT_FILE = OwnFile("report", 256 << 20, REBUILD, ScoreReport)
 
-_NOTE = """<p class='note'>NLL: negative log-likelihood of the completion, in nats a token; of rows together it is
-weighted by tokens, and PPL, perplexity, is its exponential. Quantiles and plots are of the rows' own means; bars are
-0.1 nats wide, the last one of a plot holds all above.</p>"""
-
-_DENSE = " class='shades'"
-
 _MEANS = ("NLL", "bits/byte", "PPL")
-
-_LINE = ("", "rows", "tokens", *_MEANS, "min", "5 %", "25 %", "median", "75 %", "95 %", "max")
-
-
-def page_of(report: ScoreReport) -> str:
-    """The page: a table of splits, then all splits, then each."""
-    sections = {"All splits": report.total, **report.splits} if len(report.splits) > 1 else report.splits
-    parts = [
-        _splits({**report.splits, "all": report.total}, sorted(report.total.without_score)),
-        _said_of_scores(report.splits),
-        _NOTE,
-        *(_section(name, of, is_open=number == 0) for number, (name, of) in enumerate(sections.items())),
-    ]
-    return page("Scores of completions", parts)
-
-
-def _splits(splits: Mapping[str, Scores], reasons: Sequence[str]) -> str:
-    head = ["split", "rows", "scored", "completion tokens", *_MEANS, "truncated", "tokens lost"]
-    rows: list[Cells] = []
-    for name, of in splits.items():
-        lost = [of.truncated, of.tokens_lost, *(of.without_score.get(reason, 0) for reason in reasons)]
-        rows.append([name, of.rows, of.scored.rows, of.scored.completion_tokens, *_means(of.scored), *lost])
-    return figure("Splits", table([*head, *(reason.replace("_", " ") for reason in reasons)], rows, kind=_DENSE))
-
-
-def _said_of_scores(splits: Mapping[str, Scores]) -> str:
-    """What manifests say of the model and of how sure scores are, each once."""
-    names: dict[tuple[str, ...], list[str]] = {}
-    for name, of in splits.items():
-        for part, said in (("model", of.model), ("how sure scores are", of.how_sure)):
-            for key, value in said.items():
-                shown = "none" if value is None else value if isinstance(value, str) else json.dumps(value)
-                names.setdefault((part, key.replace("_", " "), shown), []).append(name)
-    rows = [[*said, "all" if len(of) == len(splits) else ", ".join(of)] for said, of in names.items()]
-    return table(["", "", "", "splits"], rows, numbers_from=4) if rows else ""
-
-
-def _section(title: str, of: Scores, is_open: bool) -> str:
-    shown = "".join(_inside(of)) if of.scored.rows else "<p class='note'>No row has a score.</p>"
-    return f"<details{' open' if is_open else ''}><summary><h2>{escaped(title)}</h2></summary>{shown}</details>"
-
-
-def _inside(of: Scores) -> Iterator[str]:
-    """Plot, quantiles by group, and the rows that stand out."""
-    shown = _shown_bins(of.scored.bins)
-    bars = [(count, label, f"{count:,} rows from {label}") for count, label in _bars(of.scored.bins, shown)]
-    yield figure(f"{of.scored.rows:,} rows by NLL, from the nats a token under each bar on", plot(bars))
-    rows = [_line("all", of.scored, shown), *(_line(name, one, shown) for name, one in _groups(of))]
-    yield figure("By what rows are", table([*_LINE, f"{bars[0][1]} to {bars[-1][1]}"], rows, kind=_DENSE))
-    for caption, found in (("Highest NLL", of.highest), ("Lowest NLL", of.lowest)):
-        lines = [[one.split, one.id, f"{one.nll_mean:.3f}", f"{one.tokens or 0:,}"] for one in found]
-        yield figure(caption, table(["split", "id", "NLL", "tokens"], lines, numbers_from=2, kind=_DENSE))
 
 
 def _groups(of: Scores) -> Iterator[tuple[str, Likelihood]]:
@@ -184,27 +124,8 @@ def _groups(of: Scores) -> Iterator[tuple[str, Likelihood]]:
         yield from ((f"{word} {name}", one) for name, one in groups.items())
 
 
-def _line(name: str, of: Likelihood, shown: range) -> Cells:
-    quantiles = (f"{quantile:.3f}" for quantile in of.quantiles)
-    counts = [count for count, _ in _bars(of.bins, shown)]
-    return [name, of.rows, of.completion_tokens, *_means(of), *quantiles, small_plot(counts)]
-
-
 def _means(of: Likelihood) -> list[str]:
     return ["" if one is None else f"{one:,.3f}" for one in (of.nll, of.bits_per_byte, of.perplexity)]
-
-
-def _shown_bins(bins: Sequence[int]) -> range:
-    """From the first bin with rows to the one that nearly all rows have reached."""
-    first = next(number for number, count in enumerate(bins) if count)
-    return range(first, int(np.searchsorted(np.cumsum(bins), _SHOWN_SHARE * sum(bins))) + 1)
-
-
-def _bars(bins: Sequence[int], shown: range) -> list[tuple[int, str]]:
-    """Rows and the label of each bin that is shown, the last with all above."""
-    padded, last = [*bins, *[0] * len(BIN_EDGES)], shown[-1]
-    labelled = [(padded[number], f"{BIN_EDGES[number]:.1f}") for number in shown]
-    return [*labelled[:-1], (sum(padded[last:]), f"{BIN_EDGES[last]:.1f}+")]
 
 
 def preview_scores(report: Artifact) -> list[dict[str, str]]:
@@ -220,15 +141,14 @@ def _previewed(name: str, of: Likelihood, rows: int | None = None) -> dict[str, 
     Args:
         rows: with a score or without, where some have none.
     """
-    bars = _bars(of.bins, _shown_bins(of.bins)) if of.rows else []
-    plotted = f"{bars[0][1]} {text_bars([count for count, _ in bars])} {bars[-1][1]}" if bars else ""
     counted = f"{of.rows:,}" if rows in (None, of.rows) else f"{of.rows:,} of {rows:,}"
     means = dict(zip(_MEANS, _means(of), strict=True))
-    return {"rows of": name, "scored": counted, **means, "rows by NLL": plotted}
+    return {"rows of": name, "scored": counted, **means, "rows by NLL": text_plot(score_bars(of.bins, BIN_EDGES))}
 
 
 def report_on_scores(building: StagingDir, splits: Sequence[ScoredSplit], settings: RunSettings) -> BuildResult:
-    """Both files, in the building folder, made in this process. It holds 32 bytes a row, of the split that is read 64.
+    """Write the report, in this process; its page follows when its digest is known. It holds 32 bytes a row, of the
+    split that is read 64.
 
     Raises:
         InputError: a pool has fewer rows than were scored.
@@ -244,10 +164,8 @@ def report_on_scores(building: StagingDir, splits: Sequence[ScoredSplit], settin
         of_splits[split.name] = msgspec.structs.replace(own.told(), **said)
         progress.add(1)
     report = ScoreReport("corpusmill/score_report/1", total.told(), of_splits)
-    as_json = json.dumps(msgspec.to_builtins(report), indent=1, ensure_ascii=False) + "\n"
-    files = [write_text(building, REPORT_JSON, as_json), write_text(building, REPORT_HTML, page_of(report))]
-    scored = report.total.scored
-    return BuildResult(files, {"documents": scored.rows, "completion_tokens": scored.completion_tokens}, {})
+    counts = {"documents": report.total.scored.rows, "completion_tokens": report.total.scored.completion_tokens}
+    return BuildResult([write_report(building, report)], counts, {}, page=write_page)
 
 
 @dataclass

@@ -230,8 +230,12 @@ class Target:
                 **content.provenance,
                 **({} if self.made_for is None else {"made_for": self.made_for}),
             }
-            stored = [file.stored for file in (*content.files, *content.labels)]
-            return building.seal(self.kind, self.name, self._identity(content, plan["inputs"]), stored, provenance)
+            identity = self._identity(content, plan["inputs"])
+            labels = list(content.labels)
+            if content.page is not None:
+                labels.append(content.page(building, Manifest(self.kind, self.name, identity, [], provenance)))
+            stored = [file.stored for file in (*content.files, *labels)]
+            return building.seal(self.kind, self.name, identity, stored, provenance)
 
     def seal_members(
         self,
@@ -304,6 +308,7 @@ class BuildResult:
         outside: inputs that are files from elsewhere, of a hub or of this machine, as in the manifest's identity.
         labels: files that carry a time or a path; not part of the digest.
         provenance: facts of the build that change no byte.
+        page: writes one more label, which shows the content and what the manifest says of it.
     """
 
     files: Sequence[OutputFile]
@@ -312,6 +317,7 @@ class BuildResult:
     outside: Sequence[Mapping[str, Any]] = ()
     labels: Sequence[OutputFile] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    page: Callable[[StagingDir, Manifest], OutputFile] | None = None
 
 
 Make = Callable[[StagingDir], BuildResult]

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,10 @@ def numbers(report: Artifact) -> dict[str, Any]:
 
 def page(report: Artifact) -> str:
     return report.path("report.html").read_text(encoding="utf-8")
+
+
+def without_date(shown: str) -> str:
+    return re.sub(r"(?<=<dt>built</dt><dd>)[^<]+", "", shown)
 
 
 def drawn_rows(seed: int, count: int) -> list[Row]:
@@ -157,12 +162,12 @@ def test_the_total_is_the_sum_of_the_datasets(report: Artifact) -> None:
 def test_the_page_says_sizes_and_what_became_of_all_rows(drawn: dict[str, Artifact], report: Artifact) -> None:
     ledger, shown = drawn["chats"].manifest.identity.counts["ledger"], page(report)
 
-    numbers_of = [150, ledger["dropped"]["in_no_pool"], ledger["dropped"]["refused_licence"], ledger["out"]]
-    line = "".join(f"<td class='number'>{count:,}</td>" for count in numbers_of)
-    assert f"<tr><td>chats</td>{line}" in shown
+    dropped = f"in_no_pool {ledger['dropped']['in_no_pool']}, refused_licence {ledger['dropped']['refused_licence']}"
+    out = f"<td>{dropped}</td><td class='number'>{ledger['out']}</td>"
+    assert f"<tr><td>chats</td><td class='number'>150</td>{out}" in shown
     assert shown.count("<details open>") == 1 and shown.count("<details>") == 2
     pools = numbers(report)["total"]["pools"]
-    assert f"8. tool_use: {pools['tool_use']['rows']:,} rows</figcaption>" in shown
+    assert f"tool_use: {pools['tool_use']['rows']:,} rows</figcaption>" in shown
 
 
 def test_the_ui_shows_a_line_for_each_pool(tmp_path: Path) -> None:
@@ -190,7 +195,7 @@ def test_any_number_of_workers_comes_to_the_same_bytes(
     by_workers = report_of(tmp_path, drawn, workers=2)
 
     assert by_workers.manifest.digest == report.manifest.digest
-    assert page(by_workers) == page(report)
+    assert without_date(page(by_workers)) == without_date(page(report))
 
 
 def test_what_datasets_say_is_shown_and_not_run(tmp_path: Path) -> None:
@@ -200,8 +205,8 @@ def test_what_datasets_say_is_shown_and_not_run(tmp_path: Path) -> None:
     shown = page(report_of(tmp_path, {hostile: pools_of(tmp_path, {"low": rows_artifact(tmp_path, rows)})}))
 
     assert "<script" not in shown and "src='" not in shown and "url(" not in shown
-    said = 1 + 1 + 1 + 9  # rows of the dataset, its pools, a domain, pools of it that have no rows
-    assert shown.count("&lt;/td&gt;&lt;script src=&#x27;http://evil.example&#x27;&gt;") == said
+    said = 1 + 1 + 1 + 1  # rows of the dataset, its pools, these in the contents, a domain
+    assert shown.count("&lt;/td&gt;&lt;script src=&#39;http://evil.example&#39;&gt;") == said
     assert "capability_td_script_src_http_evil_example" in shown
 
 
@@ -225,8 +230,9 @@ def test_a_pool_without_rows_says_why_and_a_dataset_may_have_none(tmp_path: Path
     assert preview_pools(report) == []
     shown = page(report)
     assert "No pool has rows." in shown
-    assert "<td>on</td><td>no row has all, 1 meta_reasoning = &#x27;on&#x27;, 0 stats_tokens &lt; 1</td>" in shown
-    assert "<td>verified</td><td>left out: no row says anything in meta_correctness</td>" in shown
+    assert "<th>no row meets all of</th>" in shown
+    assert "<td>on</td><td>meta_reasoning = &#39;on&#39; 1, stats_tokens &lt; 1 0</td>" in shown
+    assert "<td>verified</td><td>no row says anything in meta_correctness</td>" in shown
 
 
 def test_rows_of_known_correctness_in_no_pool_are_named(tmp_path: Path) -> None:
@@ -238,5 +244,5 @@ def test_rows_of_known_correctness_in_no_pool_are_named(tmp_path: Path) -> None:
 
     gap = {"rows": 2, "lowest": "0.5", "highest": "0.6", "examples": ["low/<b>", "low/row-2"]}
     assert numbers(report)["datasets"]["maths"]["correctness_gap"] == gap
-    line = "2 rows of correctness 0.5 to 0.6 are in no pool: low/&lt;b&gt;, low/row-2"
-    assert "<h2>Rows of known correctness in no pool</h2>" in page(report) and line in page(report)
+    line = "<td class='number'>2</td><td>0.5</td><td>0.6</td><td>low/&lt;b&gt;, low/row-2</td>"
+    assert "Rows of known correctness in no pool:" in page(report) and line in page(report)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -164,10 +165,10 @@ def test_the_page_says_what_manifests_say_of_the_model(report: Artifact) -> None
         ("model", "name", "maker/model"),
         ("model", "attention", "eager"),
         ("how sure scores are", "rescored", "64"),
-        ("how sure scores are", "error bar", "none"),
+        ("how sure scores are", "error_bar", ""),
         ("how sure scores are", "largest", "0.00012"),
     ):
-        assert f"<tr><td>{part}</td><td>{key}</td><td>{said}</td><td>all</td></tr>" in shown
+        assert re.search(rf"<th>{part}</th>(?:(?!</table>).)*<td>{key}</td><td[^>]*>{said}</td></tr>", shown, re.DOTALL)
 
 
 def test_models_that_differ_are_told_by_split(tmp_path: Path) -> None:
@@ -178,8 +179,13 @@ def test_models_that_differ_are_told_by_split(tmp_path: Path) -> None:
 
     shown = page(report_of(tmp_path, splits))
 
-    assert "<td>name</td><td>one</td><td>maths/a</td>" in shown
-    assert "<td>name</td><td>two</td><td>maths/b</td>" in shown
+    of_split = dict(re.findall(r"<h2>(maths/\w)</h2>(.*?)</details>", shown, re.DOTALL))
+    assert {name: "<td>name</td>" in of for name, of in of_split.items()} == {
+        "maths/a": True,
+        "maths/b": True,
+        "maths/c": False,
+    }
+    assert "<td>name</td><td>one</td>" in of_split["maths/a"] and "<td>name</td><td>two</td>" in of_split["maths/b"]
 
 
 def test_one_row_far_off_leaves_the_plot_to_the_others(tmp_path: Path) -> None:
@@ -252,10 +258,8 @@ def test_what_rows_say_is_shown_and_not_run(tmp_path: Path) -> None:
     shown = page(report_of(tmp_path, [write_scores(tmp_path / "s", hostile, rows, {"model": {hostile: hostile}})]))
 
     assert "<script" not in shown and "src='" not in shown
-    said = {"split": 2, "rows that stand out": 4, "domain": 1, "reason": 1, "model": 2}
-    assert shown.replace("_", " ").count("&lt;/td&gt;&lt;script src=&#x27;http://evil.example&#x27;&gt;") == sum(
-        said.values()
-    )
+    said = {"split and its part": 2, "contents": 1, "rows that stand out": 4, "domain": 1, "reason": 2, "model": 2}
+    assert shown.count("&lt;/td&gt;&lt;script src=&#39;http://evil.example&#39;&gt;") == sum(said.values())
 
 
 def test_a_perplexity_beyond_floats_is_not_known(tmp_path: Path) -> None:

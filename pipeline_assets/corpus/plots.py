@@ -1,0 +1,58 @@
+"""Bars of plots: counts by length or by score, with what is said below and of each."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+_CHARACTERS = "▁▂▃▄▅▆▇█"
+_SHOWN_SHARE = 0.99  # of rows in bars of their own: one row far off would squeeze all others into a few
+
+
+class Bar(NamedTuple):
+    """A bar: how many, the label below it, and which these are."""
+
+    amount: int
+    label: str
+    which: str
+
+
+def length_bars(lengths: Sequence[int] | Mapping[str, int]) -> list[Bar]:
+    """Return a bar for each power of two between the shortest length in tokens and the longest.
+
+    Args:
+        lengths: Counts by bin, bin k holding 2**k <= tokens < 2**(k + 1), or by these powers.
+    """
+    counted = lengths.items() if isinstance(lengths, Mapping) else ((1 << k, count) for k, count in enumerate(lengths))
+    counts = {int(power): count for power, count in counted if count}
+    powers = [1 << k for k in range(min(counts).bit_length() - 1, max(counts).bit_length())] if counts else []
+    return [Bar(counts.get(one, 0), _short(one), f"of {one:,} to {2 * one - 1:,} tokens") for one in powers]
+
+
+def _short(number: int) -> str:
+    for unit, name in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "k")):
+        if number >= unit:
+            return f"{number // unit}{name}"
+    return str(number)
+
+
+def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[Bar]:
+    """Return a bar for each bin from the first with rows on; the last one has all above.
+
+    Args:
+        bins: Counts from each edge on; empty ones at the end may be missing.
+    """
+    reached, enough = list(itertools.accumulate(bins)), _SHOWN_SHARE * sum(bins)
+    shown = [number for number, rows in enumerate(reached) if rows and (not number or reached[number - 1] < enough)]
+    counted = [(bins[number], f"{edges[number]:.1f}") for number in shown[:-1]]
+    counted += [(sum(bins[number:]), f"{edges[number]:.1f}+") for number in shown[-1:]]
+    return [Bar(rows, label, f"from {label}") for rows, label in counted]
+
+
+def text_plot(bars: Sequence[Bar]) -> str:
+    """Plot bars as characters between the first label and the last."""
+    return f"{bars[0].label} {text_bars([bar.amount for bar in bars])} {bars[-1].label}" if bars else ""
+
+
+def text_bars(counts: Sequence[int]) -> str:
+    """Plot counts as characters; only 0 has the lowest."""
+    return "".join(_CHARACTERS[-(-7 * count // max(counts))] for count in counts)
