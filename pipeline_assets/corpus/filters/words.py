@@ -96,6 +96,7 @@ def character_before(text: NDArray[np.uint8], at: int) -> int:
 
 
 LINE_FEED, HASH, DOT = 0x0A, 0x23, 0x2E
+_THREE_DOTS, _ELLIPSIS = (int.from_bytes(mark.encode()) for mark in ("...", "…"))
 
 
 class Count(IntEnum):
@@ -170,86 +171,54 @@ def find_words(
         begin, size: bytes before the document, and in it.
         counts: of the document, zeros.
     """
-    starts, ends = words.starts, words.ends
-    at = begun = ended = high = inside = symbols = alphabetic = has_letter = 0
-    is_space = 1
+    starts, ends, characters = words.starts, words.ends, words.characters
+    at = begun = ended = high = inside = symbols = alphabetic = has_letter = seen = line = dots = 0
+    is_space, last_dot, feeds, lines, paragraphs = 1, -2, 2, 1, 1
+    words.lines[0] = words.paragraphs[0] = 0
     while at < size:
-        was_space, bits, width = is_space, wide(of_code_point[place(text[place(begin + at)])]), 1
-        if text[place(begin + at)] >= 0x80:
+        was_space, byte, width = is_space, text[place(begin + at)], 1
+        bits = wide(of_code_point[place(byte)])
+        if byte >= 0x80:
             bits, width = read_character(text, begin + at, of_code_point)
             high += width
             inside += width - 1
-            counts[Count.ELLIPSES] += bits & COUNTED != 0
         is_space, is_letter = bits & SPACE, bits >> 1 & 1
-        starts[place(begun)], ends[place(ended)] = at, at
+        starts[place(begun)], ends[place(ended)], characters[place(begun)] = at, at, seen
         begun += was_space & ~is_space
         ended += is_space & ~was_space
+        seen += is_space ^ 1
         alphabetic += is_letter & ~has_letter
         has_letter = (has_letter | is_letter) & ~is_space
         symbols += bits >> 2 & 1
+        if bits & COUNTED:
+            if byte == LINE_FEED:
+                if begun > line:
+                    words.lines[lines] = line = begun
+                    lines += 1
+                    feeds = 0
+                feeds += 1
+                if feeds == 2:
+                    words.paragraphs[paragraphs] = line
+                    paragraphs += 1
+            elif byte == DOT:
+                dots = dots + 1 if last_dot == at - 1 else 1
+                last_dot = at
+                counts[Count.ELLIPSES] += dots % 3 == 0
+            else:
+                counts[Count.HASHES if byte == HASH else Count.ELLIPSES] += 1
         at += width
-    starts[begun] = ends[ended] = size
+    ends[ended] = size
+    characters[begun] = seen
+    lines -= words.lines[lines - 1] == begun  # what follows the last line feed
+    paragraphs -= words.paragraphs[paragraphs - 1] == begun
+    words.lines[lines] = words.paragraphs[paragraphs] = begun
     counts[Count.CHARACTERS], counts[Count.ASCII_CHARACTERS] = size - inside, size - high
-    counts[Count.WORDS], counts[Count.SYMBOLS], counts[Count.ALPHABETIC_WORDS] = begun, symbols, alphabetic
-    seen = 0
-    for word in range(begun):
-        words.characters[word] = seen
-        seen += ends[word] - starts[word]
-        if inside:
-            for byte in range(starts[word], ends[word]):
-                seen -= text[begin + byte] & 0xC0 == 0x80
-    words.characters[begun] = counts[Count.WORD_CHARACTERS] = seen
-    _find_lines(text, begin, size, of_code_point, words, counts)
-
-
-@inner
-def _find_lines(
-    text: NDArray[np.uint8],
-    begin: int,
-    size: int,
-    of_code_point: NDArray[np.uint16],
-    words: Words,
-    counts: NDArray[np.int64],
-) -> None:
-    """Fills lines and paragraphs, counts them, and the ASCII characters that are counted one by one."""
-    begun = line = dots = 0
-    last_dot, feeds, lines, paragraphs, number = -2, 2, 1, 1, wide(counts[Count.WORDS])
-    words.lines[0] = words.paragraphs[0] = 0
-    for at in range(size):
-        byte = text[place(begin + at)]
-        if byte >= 0x80 or not of_code_point[place(byte)] & COUNTED:
-            continue
-        if byte == LINE_FEED:
-            while begun < number and words.starts[begun] < at:
-                begun += 1
-            if begun > line:
-                words.lines[lines] = line = begun
-                lines += 1
-                feeds = 0
-            feeds += 1
-            if feeds == 2:
-                words.paragraphs[paragraphs] = line
-                paragraphs += 1
-        elif byte == DOT:
-            dots = dots + 1 if last_dot == at - 1 else 1
-            last_dot = at
-            counts[Count.ELLIPSES] += dots % 3 == 0
-        else:
-            counts[Count.HASHES] += 1
-    lines -= words.lines[lines - 1] == number  # what follows the last line feed
-    paragraphs -= words.paragraphs[paragraphs - 1] == number
-    words.lines[lines] = words.paragraphs[paragraphs] = number
-    counts[Count.LINES], counts[Count.PARAGRAPHS] = lines, paragraphs
+    counts[Count.WORDS], counts[Count.WORD_CHARACTERS], counts[Count.SYMBOLS] = begun, seen, symbols
+    counts[Count.ALPHABETIC_WORDS], counts[Count.LINES], counts[Count.PARAGRAPHS] = alphabetic, lines, paragraphs
     for item in range(lines):
         first, last = words.lines[item], words.lines[item + 1] - 1
-        counts[Count.BULLET_LINES] += read_character(text, begin + words.starts[first], of_code_point)[0] >> 3 & 1
-        counts[Count.ELLIPSIS_LINES] += _is_ellipsis(text, begin + words.starts[last], begin + words.ends[last])
-
-
-@inner
-def _is_ellipsis(text: NDArray[np.uint8], start: int, end: int) -> bool:
-    """Whether the last bytes of a word are three dots or U+2026."""
-    if end - start < 3:
-        return False
-    a, b, c = text[end - 3], text[end - 2], text[end - 1]
-    return bool((a == DOT and b == DOT and c == DOT) or (a == 0xE2 and b == 0x80 and c == 0xA6))
+        counts[Count.BULLET_LINES] += read_character(text, begin + starts[first], of_code_point)[0] >> 3 & 1
+        if ends[last] - starts[last] >= 3:
+            end = begin + ends[last]
+            tail = wide(text[end - 3]) << 16 | wide(text[end - 2]) << 8 | wide(text[end - 1])
+            counts[Count.ELLIPSIS_LINES] += tail in (_THREE_DOTS, _ELLIPSIS)
