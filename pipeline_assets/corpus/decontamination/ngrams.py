@@ -97,8 +97,10 @@ def number_ngrams(
 
 def ngram_keys(words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]) -> NDArray[np.uint64]:
     """The key of the n-gram at each place."""
-    keys = np.empty(len(places), np.uint64)
-    _hash(words.hashes, places, sizes, keys)
+    keys = np.zeros(len(places), np.uint64)
+    for word in range(int(sizes.max(initial=0))):
+        is_longer = sizes > word
+        keys[is_longer] = keys[is_longer] * POLYNOMIAL + words.hashes[places[is_longer] + word]
     return keys
 
 
@@ -140,17 +142,6 @@ def is_same(words: Words, word: int, others: Words | NgramTable, other: int, siz
         if words.text[at + byte] != others.text[other_at + byte]:
             return False
     return True
-
-
-@compiled
-def _hash(
-    hashes: NDArray[np.uint64], places: NDArray[np.int64], sizes: NDArray[np.int32], keys: NDArray[np.uint64]
-) -> None:
-    for place in range(len(places)):
-        key = ZERO
-        for word in range(places[place], places[place] + sizes[place]):
-            key = key * POLYNOMIAL + hashes[word]
-        keys[place] = key
 
 
 @compiled

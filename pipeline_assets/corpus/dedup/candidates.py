@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.dedup import steps
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, NearRecipe
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES
@@ -124,8 +123,7 @@ def propose_pairs(
     compared = np.where(steps.is_seen(orders), 0, np.minimum(places - starts, max_compared))
     files: list[OutputFile] = []
     for first, stop in _chunks(compared):
-        pairs = np.empty((2, int(compared[first:stop].sum())), np.uint64)
-        _pair(orders, starts, compared, first, stop, pairs)
+        pairs = _pairs(orders, starts[first:stop], orders[first:stop], compared[first:stop])
         files.append(_write_pairs(folder, f"{bands.name}-{len(files):05d}", pairs))
     sizes = np.diff(np.append(np.flatnonzero(is_new), len(keys)))
     capped = np.flatnonzero(sizes > max_compared + 1)
@@ -136,9 +134,8 @@ def propose_pairs(
 
 def load_kernels() -> None:
     """Loads the compiled code that `propose_pairs` needs."""
-    one, none = np.ones(1, np.uint64), np.zeros(1, np.int64)
-    steps.are_members(one, np.zeros(1, np.uint8))
-    _pair(*steps.sorted_pairs(one, one)[1:], none, none, 0, 1, np.empty((2, 0), np.uint64))
+    one = np.ones(1, np.uint64)
+    steps.sorted_pairs(one, one)
 
 
 def _are_still_there(orders: NDArray[np.uint64], copies: Path | None) -> NDArray[np.bool_]:
@@ -158,21 +155,12 @@ def _chunks(compared: NDArray[np.int64]) -> list[tuple[int, int]]:
     return list(itertools.pairwise([0, *np.unique(np.append(cuts, len(compared))).tolist()]))
 
 
-@compiled
-def _pair(
-    orders: NDArray[np.uint64],
-    starts: NDArray[np.int64],
-    compared: NDArray[np.int64],
-    first: int,
-    stop: int,
-    pairs: NDArray[np.uint64],
-) -> None:
-    """Pairs each row with the first `compared` of its bucket: later ones in `pairs[0]`, earlier ones in `pairs[1]`."""
-    number = 0
-    for place in range(first, stop):
-        for other in range(starts[place], starts[place] + compared[place]):
-            pairs[0, number], pairs[1, number] = orders[place], orders[other]
-            number += 1
+def _pairs(
+    orders: NDArray[np.uint64], starts: NDArray[np.int64], later: NDArray[np.uint64], compared: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Pair each later one with the first `compared` of its bucket, which starts there; shape (2, pairs)."""
+    first_others = np.repeat(starts - np.cumsum(compared) + compared, compared)
+    return np.stack((np.repeat(later, compared), orders[first_others + np.arange(len(first_others))]))
 
 
 BLOCK_DOCUMENTS = 1 << 16

@@ -258,7 +258,8 @@ def largest_groups(documents: int, exact: ExactCopies, near: NearDuplicates) -> 
     for start in range(0, documents, _AT_A_TIME):
         gone = np.zeros(min(_AT_A_TIME, documents - start), np.uint32)
         for run in runs:
-            _count(gone, start, _kept(read_columns(run, ["first"]), moves))
+            places = _kept(read_columns(run, ["first"]), moves).astype(np.int64) - start
+            np.add.at(gone, places[(places >= 0) & (places < len(gone))], np.uint32(1))
         least = np.partition(gone, -GROUPS)[-GROUPS] if len(gone) > GROUPS else 0
         large = np.flatnonzero(gone >= max(int(least), 1))
         candidates = zip((-gone[large].astype(np.int64)).tolist(), (large + start).tolist(), strict=True)
@@ -281,14 +282,6 @@ def _kept(table: pa.Table, moves: _Moves) -> NDArray[np.uint64]:
         return firsts
     place = np.minimum(np.searchsorted(moves.gone, firsts), len(moves.gone) - 1)
     return np.where(moves.gone[place] == firsts, moves.kept[place], firsts)
-
-
-@compiled
-def _count(gone: NDArray[np.uint32], start: int, kept: NDArray[np.uint64]) -> None:
-    for number in kept:
-        place = np.int64(number) - start
-        if 0 <= place < len(gone):
-            gone[place] += 1
 
 
 def _members(runs: Sequence[Path], moves: _Moves, wanted: Sequence[int]) -> dict[int, list[int]]:

@@ -79,21 +79,10 @@ def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np
     hashes, offsets = _shingles_of(batch, shingle_words)
     for start, stop in itertools.pairwise(offsets.tolist()):
         hashes[start:stop].sort()
-    _keep_distinct(hashes, offsets)
-    return hashes[: offsets[-1]], offsets
-
-
-@compiled
-def _keep_distinct(hashes: NDArray[np.uint64], offsets: NDArray[np.int64]) -> None:
-    """Of each document's ascending hashes the different ones, moved to the front; `offsets` follow."""
-    kept = start = 0
-    for document in range(len(offsets) - 1):
-        stop = offsets[document + 1]
-        for place in range(start, stop):
-            if place == start or hashes[place] != hashes[place - 1]:
-                hashes[kept] = hashes[place]
-                kept += 1
-        offsets[document + 1], start = kept, stop
+    is_new = np.append(hashes[:-1] != hashes[1:], True)  # the last of equal ones
+    is_new[offsets[1:][offsets[1:] > 0] - 1] = True
+    kept = np.flatnonzero(is_new[: len(hashes)])
+    return hashes[kept], np.searchsorted(kept, offsets)
 
 
 def signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:

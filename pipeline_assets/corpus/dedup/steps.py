@@ -96,13 +96,11 @@ def is_member(members: NDArray[np.uint8], order: np.uint64) -> bool:
     return bool(members[number >> _3] >> np.uint8(number & _7) & _ONE)
 
 
-@compiled
 def are_members(orders: NDArray[np.uint64], members: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Which documents are in the set, by their orders or numbers."""
-    answer = np.empty(len(orders), np.bool_)
-    for place in range(len(orders)):
-        answer[place] = is_member(members, orders[place])
-    return answer
+    documents = document_numbers(orders)
+    found: NDArray[np.bool_] = np.asarray(members)[documents >> _3] >> (documents & _7).astype(np.uint8) & _ONE != 0
+    return found
 
 
 def save(members: NDArray[np.uint8], path: Path) -> Path:
