@@ -121,7 +121,7 @@ def test_a_wrong_recipe_is_one_line(
     corpusmill: Corpusmill, fresh: Path, hub: FaultyHub, change: tuple[str, str], status: int, words: str
 ) -> None:
     path = fresh / "recipes" / "healing_text_v1.yaml"
-    path.write_text(path.read_text().replace(*change))
+    path.write_text(path.read_text().replace(*change, 1))
 
     result = corpusmill("plan", "healing_text_v1", "--data", fresh, env={"HF_ENDPOINT": hub.endpoint})
 
