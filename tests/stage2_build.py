@@ -1,6 +1,5 @@
 """Stage 2 without Dagster: three small datasets of a hub, recipes over them, and their artifacts by role."""
 
-import gzip
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.demo.corpora import gzip_member
 from pipeline_assets.demo.texts import paragraphs
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 
@@ -52,7 +52,7 @@ def write_datasets(folder: Path, documents: int = 40) -> None:
         json.dumps({"content": text, "license": ("mit", "apache-2.0")[number % 2]}) + "\n"
         for number, text in enumerate(files)
     )
-    _dataset(folder, CODE, "other", {"file-0.json.gz": gzip.compress(of_code.encode(), mtime=0)})
+    _dataset(folder, CODE, "other", {"file-0.json.gz": gzip_member(of_code.encode())})
 
 
 def _dataset(folder: Path, name: str, licence: str, files: Mapping[str, bytes]) -> None:

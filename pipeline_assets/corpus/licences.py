@@ -228,8 +228,9 @@ _TEXTS = {
         "ac6b52d57c0104e687039148f7b8e370e04c9bb5705bb786f8ef814eb65e8636",
     ],
     "psf-2.0": [
-        "2828f75812d118ba4951a29f70edc21395449b4598511aeaf62130644e9ed558"
-    ],  # with the licences of Python's earlier owners
+        "2828f75812d118ba4951a29f70edc21395449b4598511aeaf62130644e9ed558",
+        "f89b01f7c348264d8a544cfe6ee79e14e41503f5b5213a0279353c7fcc89c67d",
+    ],  # with the licences of Python's earlier owners; up to 3.12, and of 3.13
     "cc0-1.0": ["96bdc7f63190fb4bd1ae584b890300ed7517d858b34c945642a3b9b2f1612a5f"],
 }
 _TAGS = {digest: tag for tag, digests in _TEXTS.items() for digest in digests}

@@ -84,8 +84,14 @@ def _encoded(path: str, rows: Sequence[Json], rows_per_group: int = 25) -> bytes
         pq.write_table(pa.Table.from_pylist(rows), sink, row_group_size=rows_per_group, compression="zstd")
         return sink.getvalue()
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-    lines = gzip.compress(lines, mtime=0) if path.endswith(".gz") else lines
+    lines = gzip_member(lines) if path.endswith(".gz") else lines
     return zstandard.compress(lines) if path.endswith(".zst") else lines
+
+
+def gzip_member(content: bytes) -> bytes:
+    """Compress into one member whose header is the same in every Python: its tenth byte names the system."""
+    packed = gzip.compress(content, mtime=0)
+    return packed[:9] + b"\x03" + packed[10:]
 
 
 def web_row(page: Page, dump: str) -> Json:

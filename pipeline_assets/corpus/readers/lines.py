@@ -7,6 +7,7 @@ from its start, stays when the file is compressed, and leads back to it: `tail -
 import io
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,6 +30,8 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _NUMBERED = (".parquet", ".xml", ".7z")  # their rows have numbers; all else is lines, or records of lines
 # Faults of a last line that say nothing of whether the file was cut off there.
 NOT_FROM_A_CUT = frozenset({"wrong_type", NESTED_TOO_DEEP.reason})
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z)', re.DOTALL)
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _decode = msgspec.json.Decoder().decode
 
 
@@ -220,15 +223,27 @@ def read_row(line: bytes) -> dict[str, Any] | Fault:
     """
     try:
         row = _decode(line)
-    except UnicodeDecodeError as error:
-        return utf8_fault(error)
     except RecursionError:
         return NESTED_TOO_DEEP
-    except msgspec.DecodeError as error:
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+        if _is_nested_too_deep(line):
+            return NESTED_TOO_DEEP
+        if isinstance(error, UnicodeDecodeError):
+            return utf8_fault(error)
         return _has_lone_surrogate(line) or Fault("not_json", str(error))
     if not isinstance(row, dict):
         return Fault("wrong_type", f"the line is {type(row).__name__}")
     return row if is_nested_within(row, 1 + MAX_NESTING) else NESTED_TOO_DEEP
+
+
+def _is_nested_too_deep(line: bytes) -> bool:
+    """Check the nesting of a line that is no JSON, of which decoders see more or less before they give up."""
+    depth = 0
+    for mark in _STRING.sub(b"", line).translate(None, _NO_BRACKETS):
+        depth += 1 if mark in b"[{" else -1
+        if depth > 1 + MAX_NESTING:
+            return True
+    return False
 
 
 def _broken_off(piece: ByteRange, place: int, line: bytes, fault: Fault) -> InputError:

@@ -116,7 +116,7 @@ def test_lines_end_with_a_newline_and_with_nothing_else(tmp_path: Path) -> None:
         (b'{"a": 1e999}', "not_json"),
         (b'{"a": "\xff"}', "invalid_utf8"),
         (b'{"a": "\\ud800"}', "lone_surrogate"),
-        (b"{" * 5000, "not_json"),
+        (b"{" * 5000, "nested_too_deep"),
     ],
 )
 def test_a_line_that_is_no_object_is_a_reject_with_file_place_and_reason(

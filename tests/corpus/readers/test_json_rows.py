@@ -76,7 +76,12 @@ def test_bad_lines_are_rows_with_their_place_and_blank_lines_are_none(source: So
 
 @pytest.mark.parametrize(
     ("line", "fault"),
-    [(b"[1]", Fault("wrong_type", "the line is list")), (b'{"a":' + b"[" * 5000, Fault("nested_too_deep", DEEP))],
+    [
+        (b"[1]", Fault("wrong_type", "the line is list")),
+        (b'{"a":' + b"[" * 65, Fault("nested_too_deep", DEEP)),
+        (b'{"a":' + b"[" * 5000, Fault("nested_too_deep", DEEP)),
+        (b'{"a":' + b"[" * 5000 + b"\xff", Fault("nested_too_deep", DEEP)),
+    ],
 )
 def test_a_last_line_without_newline_that_can_be_no_row_is_a_bad_row_and_no_cut_file(
     source: Source, line: bytes, fault: Fault
