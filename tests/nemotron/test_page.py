@@ -72,7 +72,7 @@ def test_rows_and_their_folder_have_the_digests_of_the_assets(
         digest = lines.index(undisturbed[f"nemotron/normalized_shards/nemotron-agentic-v1/{split}"])
         assert lines[digest + 1] == "3 rows in = 3 documents"
     digest = lines.index(undisturbed["nemotron/hf_layout/nemotron-agentic-v1"])
-    assert lines[digest + 1].startswith("completion tokens 72, documents 6, splits 2, ")
+    assert ", documents 6, splits 2, " in lines[digest + 1]
 
 
 def test_the_folder_for_a_hub_has_all_splits_without_copying_a_byte(typed: list[Typed], work: Path) -> None:
