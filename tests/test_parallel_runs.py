@@ -21,7 +21,7 @@ def finished(process: "subprocess.Popen[str]") -> tuple[int, list[str]]:
     return process.returncode, [line for line in stderr.splitlines() if line.startswith("corpusmill: ")]
 
 
-@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.parametrize("attempt", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2))])
 def test_of_three_runs_at_once_one_builds_and_two_name_the_builder(
     started: Started, corpusmill: Corpusmill, recipe_in: RecipeIn, hub: LoopbackHub, tmp_path: Path, attempt: int
 ) -> None:
