@@ -17,7 +17,7 @@ ui: $(BIN)/.demo
 test: $(BIN)/.dev
 	@echo "format, lint, types, tests: about seven minutes; make test-quick takes four"
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
-	$(BIN)/python -m pytest -q -m "not slow and not proof and not real" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -q -m "not slow and not proof and not real" -n 3 --dist worksteal
 
 test-quick: $(BIN)/.dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy

@@ -95,7 +95,9 @@ class _Server:
         """Ends the server; its workers go on until their own pipes are closed. How it died, if it had."""
         process = self._started.process
         self._started.connection.close()
-        process.join(_STOP_TIMEOUT_S)
+        until = time.monotonic() + _STOP_TIMEOUT_S
+        while process.exitcode is None and time.monotonic() < until:  # `join` waits for its workers too
+            time.sleep(_POLL_S)
         died = worker.how_it_died(process)
         if process.exitcode is None:
             process.kill()

@@ -23,7 +23,7 @@ from word_artifact import (
 )
 from word_stage import MANY, children
 
-from pipeline_assets.corpus.spine import fork_server, worker
+from pipeline_assets.corpus.spine import fork_server
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir
 from pipeline_assets.corpus.spine.usage import peak_memory_bytes
@@ -149,10 +149,7 @@ def test_a_bug_in_loading_carries_where_it_happened(building: StagingDir) -> Non
     assert "in fail_to_load" in note
 
 
-def test_a_server_that_is_killed_is_started_again(
-    building: StagingDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "_STOP_TIMEOUT_S", 0.5)  # nobody tells how a worker of that server ended
+def test_a_server_that_is_killed_is_started_again(building: StagingDir, tmp_path: Path) -> None:
     marker = tmp_path / "killed once"
 
     receipts = run(partial(kill_the_server_once, marker=marker), building, load, ENGLISH)
