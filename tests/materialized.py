@@ -4,11 +4,13 @@ from pathlib import Path
 
 import dagster as dg
 from dagster._core.definitions.sensor_definition import SensorExecutionData
+from dagster._core.storage.tags import SCHEDULED_EXECUTION_TIME_TAG
 
 from pipeline_assets.definitions import definitions_of
 from resources.store import Hub, Launcher, Store, Tokenizer
 
 NOWHERE = "http://127.0.0.1:9"  # where no hub answers
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 def resources(endpoint: str = NOWHERE, **store: object) -> dict[str, dg.ConfigurableResource]:
@@ -45,9 +47,22 @@ class Materialized:
             selection=dg.AssetSelection.assets(*chosen),
             partition_key=partition,
             instance=self.instance,
-            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            run_config=QUIET,
             resources=resources(self.endpoint, **store),
         )
+
+
+def run_job(
+    job: dg.JobDefinition,
+    instance: dg.DagsterInstance,
+    endpoint: str = NOWHERE,
+    due: str | None = None,
+    **store: object,
+) -> dg.ExecuteInProcessResult:
+    """Run a job, as a schedule starts it that is due then; what fails is in the result."""
+    tags = {SCHEDULED_EXECUTION_TIME_TAG: due} if due else {}
+    used = resources(endpoint, **store)
+    return job.execute_in_process(instance=instance, raise_on_error=False, tags=tags, resources=used, run_config=QUIET)
 
 
 def materialization(result: dg.ExecuteInProcessResult, artifact: str) -> dg.AssetMaterialization:

@@ -71,12 +71,6 @@ def test_an_output_that_takes_nothing_is_no_fault_of_the_data_root(
     assert result.stderr.startswith(error) and str(tmp_path) not in result.stderr
 
 
-def test_the_version_is_that_of_the_package(corpusmill: Corpusmill) -> None:
-    result = corpusmill("--version")
-
-    assert (result.returncode, result.stdout, result.stderr) == (0, f"{version('corpusmill')}\n", "")
-
-
 @pytest.mark.parametrize("module", ["pipeline_assets", "pipeline_assets.cli"])
 def test_python_m_is_the_same_program_down_to_the_exit_status(module: str, tmp_path: Path) -> None:
     def typed(*words: str) -> Typed:

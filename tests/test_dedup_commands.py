@@ -77,17 +77,15 @@ def test_a_later_corpus_is_deduplicated_against_the_signatures_of_this_one(
     assert "near duplicate of note-5, seen before in all" in why
 
 
-def test_explain_recommends_bands_and_says_how_much_they_find(typed: dict[str, Typed]) -> None:
+def test_explain_recommends_bands_or_a_distance_and_says_how_much_they_find(
+    typed: dict[str, Typed], corpusmill: Corpusmill
+) -> None:
     lines = typed["explain"].stdout.splitlines()
+    of_sketches = corpusmill("dedup", "explain", "--proposer", "faiss").stdout.splitlines()
 
     assert lines[0] == "16 bands of 7 rows (recommended): 97.7% of pairs at 0.8"
     assert [line.split("█")[-1].strip() for line in lines if "threshold" in line] == ["← threshold"]
-
-
-def test_explain_recommends_a_distance_of_sketches_too(corpusmill: Corpusmill) -> None:
-    lines = corpusmill("dedup", "explain", "--proposer", "faiss").stdout.splitlines()
-
-    assert lines[0] == "48 of 256 bits may differ (recommended): 95.8% of pairs at 0.7"
+    assert of_sketches[0] == "48 of 256 bits may differ (recommended): 95.8% of pairs at 0.7"
 
 
 def test_faiss_proposes_what_bands_do_here(typed: dict[str, Typed], corpusmill: Corpusmill, work: Path) -> None:
@@ -143,17 +141,15 @@ def test_too_many_removals_exit_with_1_and_say_of_which_source_and_what_to_do(
     assert corpusmill("dedup", "show", "copy-0", "--data", "out", cwd=work).returncode == 0
 
 
-def test_a_document_that_no_deduplicated_corpus_has_exits_with_1(corpusmill: Corpusmill, work: Path) -> None:
-    result = corpusmill("dedup", "show", "nowhere", "--data", "out", cwd=work)
-
-    assert result.returncode == 1
-    assert "no deduplicated corpus below out has a document 'nowhere'" in result.stderr
-
-
-def test_show_and_explain_answer_in_json_too(corpusmill: Corpusmill, typed: object, work: Path) -> None:
+def test_show_and_explain_answer_in_json_too_and_show_names_a_document_that_is_nowhere(
+    corpusmill: Corpusmill, typed: object, work: Path
+) -> None:
+    unknown = corpusmill("dedup", "show", "nowhere", "--data", "out", cwd=work)
     shown = json.loads(corpusmill("dedup", "show", "copy-3", "--data", "out", "--json", cwd=work).stdout)
     explained = json.loads(corpusmill("dedup", "explain", "--threshold", "0.5", "--json", cwd=work).stdout)
 
+    assert unknown.returncode == 1
+    assert "no deduplicated corpus below out has a document 'nowhere'" in unknown.stderr
     assert [member["doc_id"] for member in shown[0]["gone"]] == ["copy-3"]
     assert explained["recommended"] == {"bands": 28, "rows": 4} or explained["ways"][0]["at_threshold"] >= 0.95
 
@@ -161,26 +157,18 @@ def test_show_and_explain_answer_in_json_too(corpusmill: Corpusmill, typed: obje
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("--mode", "almost"), "--mode: it is 'almost': Input should be 'exact', 'near' or 'both'"),
         (("--threshold", "2"), "--threshold: it is '2'; give a number above 0, and 1 at most"),
         (("--bands", "13"), "--bands: 13 bands leave some of 112 permutations over; choose a divisor"),
         (
             ("--near-selection", "quality"),
             "--near-selection quality goes with a --quality-column, and no other does; correct the options",
         ),
-        (("--near-selection", "quality", "--quality-column", "scor"), "--quality-column: no document has a `scor`"),
         (("--max-removed", "7"), "--max-removed: a fraction of 7: it is 1 at most, 0.3 for 30 %; correct the options"),
-        (("--max-removed", "half"), "--max-removed: it is 'half': write it as a decimal number, such as 0.3"),
         (("--input", "out/stage_a/normalized/notes"), "it is the second of them that is called notes"),
-        (("--input", "nothing/here"), "nothing/here: no sealed source matches"),
         (("--input", "out/stage_a/filtered/notes"), "out/stage_a/filtered/notes: it is given twice; give it once"),
         (
             ("--seen", STORE, "--bands", "14"),
             "the store has bands 28, rows 4; this run bands 14, rows 8; run with those of the store, or",
-        ),
-        (
-            ("--out-dir", "out/stage_a/filtered/notes", "--replace"),
-            "out/stage_a/filtered/notes: this is a stage_a/filtered; give what is made another folder",
         ),
         (("--seen", STORE, "--seen", f"out/../{STORE}"), f"out/../{STORE}: it is given twice; give it once"),
     ],

@@ -6,6 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from pipeline_assets.assets import OWNERS, TAGS
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.events import code_version
 from pipeline_assets.external import externals_of
@@ -13,9 +14,6 @@ from pipeline_assets.systems.registry import KINDS, SYSTEMS, read_recipe
 
 PROJECT = Path(__file__).parents[1]
 GOLDEN = PROJECT / "tests" / "golden" / "definitions.json"
-
-
-SCORED, SCORES = "nemotron_v1_scored", ("nll_scores", "score_report", "training_subsets")
 
 
 @pytest.fixture(scope="module")
@@ -93,29 +91,6 @@ def test_the_assets_of_a_recipe_are_its_artifacts_with_their_partitions_and_edge
     }
 
 
-def test_scores_report_and_subsets_are_assets_of_a_fresh_root(defs: dg.Definitions) -> None:
-    graph = defs.resolve_asset_graph()
-    pools = graph.get(dg.AssetKey(["nemotron", "nemotron_v1", "candidate_pools"]))
-    folder = PROJECT / "manifests" / "recipes"
-    recipes = {name: read_recipe(folder / f"{name}.yaml") for name in ("nemotron_v1", SCORED)}
-
-    assets = {name: graph.get(dg.AssetKey(["nemotron", SCORED, name])) for name in SCORES}
-
-    scored = {target.partition for target in recipes[SCORED].targets() if target.kind == "nemotron/nll_scores"}
-    assert scored == {one.partition for one in recipes["nemotron_v1"].targets() if one.kind == "nemotron/deduplicated"}
-    assert set(partitions_of(assets["nll_scores"].partitions_def) or []) == scored
-    for asset in assets.values():
-        assert pools.key in asset.parent_keys
-
-
-def test_every_asset_says_what_it_is(defs: dg.Definitions) -> None:
-    graph = defs.resolve_asset_graph()
-
-    silent = [key.to_user_string() for key in graph.get_all_asset_keys() if not graph.get(key).description]
-
-    assert silent == []
-
-
 def test_every_asset_leads_to_the_page_that_describes_it(defs: dg.Definitions) -> None:
     graph = defs.resolve_asset_graph()
 
@@ -126,20 +101,6 @@ def test_every_asset_leads_to_the_page_that_describes_it(defs: dg.Definitions) -
         assert Path(page.file_path).stem == SYSTEMS[key.path[0]].rpartition(".")[2]
 
 
-def test_recipes_that_read_one_dataset_at_one_commit_hang_on_one_node(defs: dg.Definitions) -> None:
-    graph = defs.resolve_asset_graph()
-
-    node = graph.get(dg.AssetKey(["hub", "87f09149ef47", "HuggingFaceFW", "fineweb-edu"]))
-
-    assert {key.to_user_string() for key in node.child_keys} == {
-        "healing/healing_text_v1/fineweb_edu_snapshot",
-        "stage_a/stage_a_v1/raw",
-    }
-    assert node.description == (
-        "Hub dataset HuggingFaceFW/fineweb-edu at commit 87f09149ef4734204d70ed1d046ddc9ca3f2b8f9"
-    )
-
-
 def test_a_recipe_that_cannot_be_used_is_a_node_that_says_why(tmp_path: Path) -> None:
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "mine.yaml").write_text("name: mine\nsystem: stage_a\nsources: []\ndedupe: {}\n")
@@ -148,3 +109,28 @@ def test_a_recipe_that_cannot_be_used_is_a_node_that_says_why(tmp_path: Path) ->
 
     said = graph.get(dg.AssetKey(["recipes_left_out", "mine"])).description
     assert said is not None and "mine.yaml:4: unknown key `dedupe`; did you mean `dedup`?" in said
+
+
+def test_every_asset_has_the_owners_and_tags_that_are_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OWNERS, "team:data, me@example.org")
+    monkeypatch.setenv(TAGS, "project=llm,tier=gold")
+
+    graph = definitions_of(tmp_path).resolve_asset_graph()
+
+    assets = [graph.get(key) for key in graph.get_all_asset_keys()]
+    assert {tuple(asset.owners) for asset in assets} == {("team:data", "me@example.org")}
+    assert all({"project": "llm", "tier": "gold"}.items() <= asset.tags.items() for asset in assets)
+    assert any("dagster/kind/jsonl" in asset.tags for asset in assets)
+
+
+@pytest.mark.parametrize(("variable", "value"), [(OWNERS, "nobody in particular"), (TAGS, "a b=c")])
+def test_what_dagster_does_not_take_is_left_out_and_said(
+    variable: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(variable, value)
+
+    graph = definitions_of(tmp_path).resolve_asset_graph()
+
+    assert {tuple(graph.get(key).owners) for key in graph.get_all_asset_keys()} == {()}
+    [record] = [record for record in caplog.records if variable in record.getMessage()]
+    assert "left out" in record.getMessage()

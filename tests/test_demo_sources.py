@@ -1,31 +1,69 @@
-"""The made files of the demo: the same bytes everywhere, and the sources of stage A in the formats of their readers."""
+"""The made files of the demo: the same bytes everywhere, and what filters and deduplication should find in them.
+
+Digests hold every byte; the other tests name what the texts are made for.
+"""
 
 import bz2
+import gzip
 import hashlib
 import io
 import json
+from collections import Counter
+from collections.abc import Callable
 from itertools import combinations, pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
+import zstandard
 
-from pipeline_assets.demo.corpora import FILES, SITE, write_inputs
+from pipeline_assets.corpus.licences import licence_table
+from pipeline_assets.demo.corpora import EDU_DATASET, FILES, write_inputs
 from pipeline_assets.demo.texts import Draw, foreign_texts, module, page, paragraphs, place_name, translated
 
-SOURCES = "sources"
+Rows = dict[str, list[dict[str, Any]]]
+FINEWEB, WIKIPEDIA, C4 = "HuggingFaceFW/fineweb", "wikimedia/wikipedia", "allenai/c4"
+REDPAJAMA, SLIMPAJAMA = "togethercomputer/RedPajama-Data-1T-Sample", "cerebras/SlimPajama-627B"
+CODEPARROT, STARCODER = "codeparrot/codeparrot-clean", "bigcode/starcoderdata"
+DOCUMENTATION = (FINEWEB, WIKIPEDIA, C4, REDPAJAMA, SLIMPAJAMA)
+
+
+def json_lines(data: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in data.splitlines()]
+
+
+READERS: dict[str, Callable[[bytes], list[dict[str, Any]]]] = {
+    ".parquet": lambda data: pq.read_table(io.BytesIO(data)).to_pylist(),
+    ".gz": lambda data: json_lines(gzip.decompress(data)),
+    ".zst": lambda data: json_lines(zstandard.ZstdDecompressor().stream_reader(data).read()),
+    ".jsonl": json_lines,
+}
+
+
+def rows_of(system: str) -> Rows:
+    """Rows by dataset."""
+    rows: Rows = {}
+    for path, data in sorted(FILES[system]()):
+        if path.startswith("hub/datasets/") and Path(path).suffix in READERS:
+            rows.setdefault("/".join(path.split("/")[2:4]), []).extend(READERS[Path(path).suffix](data))
+    return rows
 
 
 @pytest.fixture(scope="module")
-def files() -> dict[str, bytes]:
+def stage_a() -> dict[str, bytes]:
     """Files of stage A by path below the data root."""
     return dict(FILES["stage_a"]())
 
 
-def rows_of_handbook(files: dict[str, bytes]) -> list[dict[str, object]]:
-    tables = [pq.read_table(io.BytesIO(data)) for path, data in files.items() if "/handbook/data/" in path]
-    return [row for table in tables for row in table.to_pylist()]
+@pytest.fixture(scope="module")
+def mixture() -> Rows:
+    return rows_of("stage2")
+
+
+def texts(rows: list[dict[str, Any]]) -> list[str]:
+    return [row["content"] if "content" in row else row["text"] for row in rows]
 
 
 def test_splitmix64_is_that_of_its_paper() -> None:
@@ -88,37 +126,72 @@ def test_cards_say_that_they_are_stand_ins_and_where_the_files_are(system: str) 
         assert "licence" not in head and yaml.safe_load(head)["pretty_name"] == name.split("/")[1]
 
 
-def test_each_source_is_in_its_own_format(files: dict[str, bytes]) -> None:
-    assert sorted(path for path in files if path.startswith(SOURCES)) == [
-        f"{SOURCES}/{SITE}/Posts.xml",
-        f"{SOURCES}/notes/notes.jsonl",
-        *(f"{SOURCES}/notes/texts/{number}.txt" for number in range(4)),
-        f"{SOURCES}/papers/papers.parquet",
-        f"{SOURCES}/quiz/quiz.jsonl",
-        f"{SOURCES}/wikipedia/AA/wiki_00.bz2",
-        f"{SOURCES}/wikipedia/AA/wiki_01.bz2",
-    ]
-    text = bz2.decompress(files[f"{SOURCES}/wikipedia/AA/wiki_00.bz2"]).decode()
-    assert text.startswith(
-        '<doc id="1" url="https://en.wikipedia.org/wiki?curid=1" title="Ashmere">\nAshmere\n\nAshmere is'
-    )
-
-
-def test_the_dataset_repeats_one_id_of_a_row_that_is_read(files: dict[str, bytes]) -> None:
-    rows = rows_of_handbook(files)
-
-    repeated = [row for row in rows if sum(other["id"] == row["id"] for other in rows) > 1]
-    assert len(repeated) == 2 and all(row["int_score"] >= 3 for row in repeated)
-
-
-def test_the_quiz_asks_what_an_article_and_a_paper_say(files: dict[str, bytes]) -> None:
-    questions = [json.loads(line)["question"] for line in files[f"{SOURCES}/quiz/quiz.jsonl"].splitlines()]
-    articles = "".join(bz2.decompress(data).decode() for path, data in files.items() if path.endswith(".bz2"))
-    bodies = pq.read_table(io.BytesIO(files[f"{SOURCES}/papers/papers.parquet"]))["body"].to_pylist()
-    papers = [body["text"] for body in bodies]
+def test_the_quiz_asks_what_an_article_and_a_paper_say(stage_a: dict[str, bytes]) -> None:
+    questions = [row["question"] for row in json_lines(stage_a["sources/quiz/quiz.jsonl"])]
+    articles = "".join(bz2.decompress(data).decode() for path, data in stage_a.items() if path.endswith(".bz2"))
+    papers = [row["body"]["text"] for row in READERS[".parquet"](stage_a["sources/papers/papers.parquet"])]
 
     assert questions[0] in articles and any(questions[1] in paper for paper in papers)
     assert not any(question in articles or any(question in paper for paper in papers) for question in questions[2:])
+
+
+def test_pages_of_fineweb_edu_have_repeats_a_nul_an_empty_text_and_low_scores() -> None:
+    rows = rows_of("healing")[EDU_DATASET]
+
+    texts = [row["text"] for row in rows]
+    of_text, of_id = (
+        [[row for row in rows if row[column] == value] for value, times in counts.items() if times > 1]
+        for column, counts in ((name, Counter(row[name] for row in rows)) for name in ("text", "id"))
+    )
+    elsewhere = [group for group in of_text if len({row["id"] for row in group}) > 1]
+    assert [len({row["dump"] for row in group}) for group in elsewhere] == [2, 2, 2]
+    assert sorted((len(group), len({row["text"] for row in group})) for group in of_id) == [(2, 1), (2, 2)]
+    [with_nul] = [text for text in texts if "\0" in text]
+    assert with_nul.replace("\0", "") in texts and texts.count("") == 1
+    assert len(rows) >= 1000 and 0.10 < sum(row["int_score"] < 3 for row in rows) / len(rows) < 0.20
+
+
+@pytest.mark.parametrize("name", DOCUMENTATION)
+def test_a_text_of_the_mixture_is_too_short_one_long_and_three_are_not_english(mixture: Rows, name: str) -> None:
+    found = texts(mixture[name])
+
+    assert [len(text) < 200 for text in found].count(True) == 1
+    assert any(len(text) > 8_000 for text in found)
+    for word in (" wusste", " marché ", " biblioteca "):
+        assert [word in text for text in found].count(True) == 1
+
+
+def test_c4_quotes_three_pages_of_fineweb_and_one_of_its_own_and_has_one_with_a_word_changed(mixture: Rows) -> None:
+    found = texts(mixture[C4])
+    quoted = {
+        name: [text for text in texts(mixture[name]) if any(text in one and text != one for one in found)]
+        for name in DOCUMENTATION
+    }
+    [again] = [text for text in found if text.endswith("\n\nSo they say.")]
+    words = again.removesuffix("\n\nSo they say.").split()
+    alike = [one.split() for one in found if len(one.split()) == len(words)]
+
+    assert {name: len(quotes) for name, quotes in quoted.items() if quotes} == {FINEWEB: 3, C4: 1}
+    assert all(len(text) >= 1_500 for text in quoted[FINEWEB])
+    assert min(sum(a != b for a, b in zip(words, one, strict=True)) for one in alike) == 1
+
+
+def test_no_text_of_the_mixture_is_there_twice_but_two_modules(mixture: Rows) -> None:
+    shared = {
+        (one, other): len(set(texts(mixture[one])) & set(texts(mixture[other])))
+        for one, other in combinations(mixture, 2)
+    }
+
+    assert {pair: count for pair, count in shared.items() if count} == {(STARCODER, CODEPARROT): 1}
+    modules = texts(mixture[CODEPARROT])
+    assert len(modules) - len(set(modules)) == 1
+
+
+def test_modules_say_their_licence(mixture: Rows) -> None:
+    licences = Counter(row["license"] for row in mixture[CODEPARROT])
+
+    assert licences == {"mit": 76, "apache-2.0": 1, "gpl-3.0": 1}
+    assert all(tag in licence_table() for tag in licences)
 
 
 def shingles(text: str) -> set[tuple[str, ...]]:
@@ -133,10 +206,7 @@ def test_made_up_texts_are_nothing_like_each_other() -> None:
     assert max(alike) < 0.2
 
 
-def test_places_have_different_names() -> None:
+def test_places_have_different_names_and_foreign_texts_another_order() -> None:
     assert len({place_name(number) for number in range(96)}) == 96
-
-
-def test_foreign_texts_differ_by_the_order_of_their_sentences() -> None:
     for one, other in pairwise(foreign_texts(order) for order in range(5)):
-        assert all(a != b and sorted(a.split()) != [] for a, b in zip(one, other, strict=True))
+        assert all(a != b for a, b in zip(one, other, strict=True))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from test_ui import free_port
 
 PROJECT = Path(__file__).parents[1]
 RUN = """
@@ -42,9 +43,7 @@ def database(tmp_path: Path) -> Iterator[dict[str, str]]:
         for parent in (tmp_path, *tmp_path.parents[:3]):
             parent.chmod(parent.stat().st_mode | 0o111)
     subprocess.run([initdb, "-D", folder, "-U", "dagster", "-A", "trust"], check=True, capture_output=True, **user)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen([server, "-D", folder, "-p", str(port), "-k", folder], stderr=subprocess.DEVNULL, **user)
     try:
         deadline = time.monotonic() + 30

@@ -26,6 +26,7 @@ from pipeline_assets.events import COMMAND, report_sealed
 from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.registry import read_recipe
 
+Look = Callable[[], str]
 RAW, FILTERED, REPORT = (dg.AssetKey(["stage_a", "mixed", artifact]) for artifact in ("raw", "filtered", "report"))
 
 
@@ -37,18 +38,22 @@ def root(notes_root: Path) -> Path:
 
 
 @pytest.fixture
-def look(root: Path, instance: dg.DagsterInstance) -> Callable[[], str]:
+def look(root: Path, instance: dg.DagsterInstance) -> Look:
     """A tick of the data root's sensor, as its daemon has it; what it says."""
     cursor: list[str | None] = [None]
 
     def tick() -> str:
-        [sensor] = [one for one in definitions_of(root).sensors or [] if one.name == "sealed_artifacts"]
+        sensor = sensor_of(root)
         with dg.build_sensor_context(instance=instance, cursor=cursor[0]) as context:
             data = sensor.evaluate_tick(context)
         cursor[0] = data.cursor
         return str(data.skip_message)
 
     return tick
+
+
+def sensor_of(root: Path) -> dg.SensorDefinition:
+    return next(one for one in definitions_of(root).sensors or [] if one.name == "sealed_artifacts")
 
 
 def staleness(root: Path, instance: dg.DagsterInstance, recipe: str = "mixed") -> dict[str, str]:
@@ -89,7 +94,7 @@ def passed(instance: dg.DagsterInstance, key: dg.AssetKey, check: str) -> list[b
     return [record.evaluation.passed for record in records]
 
 
-def test_what_a_command_built_is_fresh(look: Callable[[], str], instance: dg.DagsterInstance, root: Path) -> None:
+def test_what_a_command_built_is_fresh(look: Look, instance: dg.DagsterInstance, root: Path) -> None:
     shutil.rmtree(root / "stage_a")
     before = look(), staleness(root, instance)
     run_kinds(root)
@@ -105,7 +110,7 @@ def test_what_a_command_built_is_fresh(look: Callable[[], str], instance: dg.Dag
 
 
 def test_what_one_command_built_is_one_group(
-    look: Callable[[], str], instance: dg.DagsterInstance, root: Path, corpusmill: Corpusmill
+    look: Look, instance: dg.DagsterInstance, root: Path, corpusmill: Corpusmill
 ) -> None:
     shutil.rmtree(root / "stage_a")
     result = corpusmill("run", "mixed", "--data", root, "--workers", 0)
@@ -119,7 +124,7 @@ def test_what_one_command_built_is_one_group(
 
 
 def test_it_is_shown_with_its_figures_and_what_its_checks_said(
-    look: Callable[[], str], instance: dg.DagsterInstance, root: Path
+    look: Look, instance: dg.DagsterInstance, root: Path
 ) -> None:
     look()
 
@@ -141,29 +146,11 @@ def test_it_is_shown_with_its_figures_and_what_its_checks_said(
     assert evaluation.metadata["in"].value == 40
 
 
-def test_a_look_at_what_is_known_reports_nothing(
-    look: Callable[[], str], instance: dg.DagsterInstance, root: Path
-) -> None:
+def test_a_look_at_what_is_known_reports_nothing(look: Look, instance: dg.DagsterInstance, root: Path) -> None:
     report_sealed([read_recipe(root / "recipes" / "mixed.yaml")], root, instance)
 
     assert [look(), look()] == ["events reported: 0", "nothing was built since the last look"]
     assert materializations(instance, RAW) == materializations(instance, REPORT) == 1
-
-
-def test_after_an_upstream_is_another_both_say_what_is_to_be_built_again(
-    look: Callable[[], str], instance: dg.DagsterInstance, root: Path
-) -> None:
-    look()
-    path = root / "recipes" / "mixed.yaml"
-    path.write_text(path.read_text().replace("- proprietary\n", "- proprietary\n- mit\n"))
-    run_kinds(root, {"stage_a/filtered"})  # the report is left as it was
-
-    look()
-
-    assert states(root)["stage_a/report"] == "stale"
-    assert {role for role, state in states(root).items() if state != "current"} == {
-        role for role, state in staleness(root, instance).items() if state != "FRESH"
-    }
 
 
 def both(root: Path, instance: dg.DagsterInstance) -> tuple[set[str], set[str]]:
@@ -174,19 +161,17 @@ def both(root: Path, instance: dg.DagsterInstance) -> tuple[set[str], set[str]]:
     )
 
 
-def edit_source_filter(root: Path) -> None:
-    path = root / "recipes" / "mixed.yaml"
-    path.write_text(path.read_text().replace("- proprietary\n", "- proprietary\n- mit\n"))
+def edit_recipe(old: str, new: str) -> Callable[[Path], None]:
+    def edit(root: Path) -> None:
+        path = root / "recipes" / "mixed.yaml"
+        path.write_text(path.read_text().replace(old, new))
+
+    return edit
 
 
-def edit_first_step(root: Path) -> None:
-    path = root / "recipes" / "mixed.yaml"
-    path.write_text(path.read_text().replace("domain: books", "domain: letters"))
-
-
-def edit_comment(root: Path) -> None:
-    path = root / "recipes" / "mixed.yaml"
-    path.write_text("# A remark.\n" + path.read_text())
+edit_source_filter = edit_recipe("- proprietary\n", "- proprietary\n- mit\n")
+edit_first_step = edit_recipe("domain: books", "domain: letters")
+edit_comment = edit_recipe("name: mixed", "# A remark.\nname: mixed")
 
 
 def edit_files(root: Path) -> None:
@@ -194,9 +179,11 @@ def edit_files(root: Path) -> None:
     path.write_bytes(path.read_bytes())  # written again
 
 
-@pytest.mark.parametrize("edit", [edit_source_filter, edit_first_step, edit_comment, edit_files])
+@pytest.mark.parametrize(
+    "edit", [edit_source_filter, edit_first_step, edit_comment, edit_files], ids=["filter", "first", "comment", "files"]
+)
 def test_what_an_edit_makes_stale_is_stale_to_both_until_it_is_built(
-    edit: Callable[[Path], None], look: Callable[[], str], instance: dg.DagsterInstance, root: Path
+    edit: Callable[[Path], None], look: Look, instance: dg.DagsterInstance, root: Path
 ) -> None:
     look()
     assert both(root, instance) == (set(), set())
@@ -216,7 +203,7 @@ def test_what_an_edit_makes_stale_is_stale_to_both_until_it_is_built(
 
 
 def test_what_is_stale_when_it_is_first_seen_is_stale_to_both(
-    look: Callable[[], str], instance: dg.DagsterInstance, root: Path
+    look: Look, instance: dg.DagsterInstance, root: Path
 ) -> None:
     edit_source_filter(root)
 
@@ -226,9 +213,7 @@ def test_what_is_stale_when_it_is_first_seen_is_stale_to_both(
     assert stale and stale == {role for role, said in staleness(root, instance).items() if said == "STALE"}
 
 
-def test_an_edit_that_is_taken_back_leaves_nothing_stale(
-    look: Callable[[], str], instance: dg.DagsterInstance, root: Path
-) -> None:
+def test_an_edit_that_is_taken_back_leaves_nothing_stale(look: Look, instance: dg.DagsterInstance, root: Path) -> None:
     look()
     path = root / "recipes" / "mixed.yaml"
     before = path.read_text()
@@ -244,7 +229,7 @@ def test_an_edit_that_is_taken_back_leaves_nothing_stale(
 
 
 def test_another_version_of_a_stage_makes_stale_what_it_made(
-    look: Callable[[], str], instance: dg.DagsterInstance, root: Path, monkeypatch: pytest.MonkeyPatch
+    look: Look, instance: dg.DagsterInstance, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look()
     monkeypatch.setattr(stage_a, "FILTERED", replace(stage_a.FILTERED, stage=StageVersion("filter", 99)))
@@ -259,7 +244,7 @@ def test_another_version_of_a_stage_makes_stale_what_it_made(
 
 
 def test_a_command_without_a_recipe_is_shown_under_the_name_of_its_folder(
-    look: Callable[[], str], instance: dg.DagsterInstance, root: Path, corpusmill: Corpusmill
+    look: Look, instance: dg.DagsterInstance, root: Path, corpusmill: Corpusmill
 ) -> None:
     folder = root / "stage_a" / "mixed" / "deduplicated" / "apart"
     variables = {"CORPUSMILL_ZSTD_LEVEL": "19", "CORPUSMILL_START_METHOD": "spawn"}
@@ -281,9 +266,7 @@ def test_a_command_without_a_recipe_is_shown_under_the_name_of_its_folder(
     assert passed(instance, key, "ledger_adds_up") == [True]
 
 
-def test_what_two_recipes_ask_for_is_shown_for_both(
-    look: Callable[[], str], instance: dg.DagsterInstance, root: Path
-) -> None:
+def test_what_two_recipes_ask_for_is_shown_for_both(look: Look, instance: dg.DagsterInstance, root: Path) -> None:
     content = (root / "recipes" / "mixed.yaml").read_text()
     outputs = "outputs: {normalized_dir: stage_a/mixed/normalized}"
     (root / "recipes" / "again.yaml").write_text(content.replace("name: mixed", f"name: again\n{outputs}", 1))
@@ -296,7 +279,7 @@ def test_what_two_recipes_ask_for_is_shown_for_both(
 
 
 def test_checks_that_are_asked_again_are_shown_without_another_materialization(
-    look: Callable[[], str], instance: dg.DagsterInstance, root: Path
+    look: Look, instance: dg.DagsterInstance, root: Path
 ) -> None:
     look()
     folder = root / "stage_a/mixed/filtered/notes"
@@ -310,7 +293,7 @@ def test_checks_that_are_asked_again_are_shown_without_another_materialization(
     assert materializations(instance, FILTERED) == 1
 
 
-def test_a_damaged_one_is_passed_over(look: Callable[[], str], instance: dg.DagsterInstance, root: Path) -> None:
+def test_a_damaged_one_is_passed_over(look: Look, instance: dg.DagsterInstance, root: Path) -> None:
     next((root / "stage_a/mixed/filtered/notes").glob("shards/*")).unlink()
 
     look()
@@ -324,8 +307,7 @@ def test_looks_at_a_large_root_rest_in_between(
 ) -> None:
     clock = itertools.count(100.0, 2.0)  # two seconds from one look at it to the next
     monkeypatch.setattr(events.time, "monotonic", lambda: next(clock))
-    [sensor] = [one for one in definitions_of(root).sensors or [] if one.name == "sealed_artifacts"]
-    said = []
+    sensor, said = sensor_of(root), []
     for _ in range(2):
         with dg.build_sensor_context(instance=instance) as context:
             said.append(sensor.evaluate_tick(context).skip_message)
@@ -335,7 +317,7 @@ def test_looks_at_a_large_root_rest_in_between(
 
 
 def test_what_does_not_fit_into_a_look_comes_with_the_next(
-    look: Callable[[], str], instance: dg.DagsterInstance, root: Path, monkeypatch: pytest.MonkeyPatch
+    look: Look, instance: dg.DagsterInstance, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter(range(10**6))
     monkeypatch.setattr(events.time, "monotonic", lambda: next(seconds))
@@ -351,7 +333,7 @@ def test_what_does_not_fit_into_a_look_comes_with_the_next(
 
 
 def test_what_a_dagster_run_built_is_not_reported_once_more(
-    look: Callable[[], str], instance: dg.DagsterInstance, root: Path
+    look: Look, instance: dg.DagsterInstance, root: Path
 ) -> None:
     run = Materialized(root, NOWHERE)
     run.instance = instance
@@ -365,7 +347,7 @@ def test_what_a_dagster_run_built_is_not_reported_once_more(
 
 
 def test_after_another_materialization_checks_are_shown_as_asked_of_it(
-    look: Callable[[], str], instance: dg.DagsterInstance, root: Path, monkeypatch: pytest.MonkeyPatch
+    look: Look, instance: dg.DagsterInstance, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look()
     monkeypatch.setattr(events, "externals_of", lambda targets, root: {})  # as in a program that shows other nodes

@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
-from materialized import resources
+from materialized import QUIET, resources, run_job
 
 from pipeline_assets.corpus.spine.artifact import CheckResult
 from pipeline_assets.definitions import definitions_of
@@ -50,16 +50,7 @@ def said(root: Path, instance: dg.DagsterInstance, days: int = 0) -> dict[str | 
 
 
 def run(root: Path, instance: dg.DagsterInstance) -> bool:
-    return (
-        definitions_of(root)
-        .resolve_job_def("mixed")
-        .execute_in_process(
-            instance=instance,
-            resources=resources(replace=True),
-            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-        )
-        .success
-    )
+    return run_job(definitions_of(root).resolve_job_def("mixed"), instance, replace=True).success
 
 
 def test_what_is_as_the_recipe_asks_is_fresh_however_old(root: Path, instance: dg.DagsterInstance) -> None:
@@ -132,7 +123,6 @@ def test_a_run_that_builds_nothing_draws_no_point_in_the_plots(root: Path, insta
 def test_a_run_that_may_not_replace_says_how_it_may(root: Path, instance: dg.DagsterInstance) -> None:
     edit(root)
     job = definitions_of(root).resolve_job_def("mixed")
-    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
     with pytest.raises(dg.Failure, match="or run with `replace: true` of the resource `store`, in the launchpad"):
-        job.execute_in_process(instance=instance, resources=resources(), run_config=quiet)
+        job.execute_in_process(instance=instance, resources=resources(), run_config=QUIET)

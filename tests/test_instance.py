@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
@@ -183,19 +183,14 @@ def test_an_instance_that_cannot_be_read_is_told_in_one_line(
     assert (refused.value.what, refused.value.where) == (reason, str(tmp_path / "dagster"))
 
 
-@contextlib.contextmanager
-def locked_by_another(home: Path) -> Iterator[None]:
-    with contextlib.closing(sqlite3.connect(home / DATABASES[0], isolation_level=None)) as database:
-        database.execute("BEGIN IMMEDIATE")
-        yield
-
-
 def test_a_locked_instance_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instance, "_LOCKED_S", 0.1)
     home = instance_home(tmp_path)
 
-    with locked_by_another(home), pytest.raises(RetryableError) as refused:
-        instance_home(tmp_path)
+    with contextlib.closing(sqlite3.connect(home / DATABASES[0], isolation_level=None)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        with pytest.raises(RetryableError) as refused:
+            instance_home(tmp_path)
 
     fix = "mend that, or move the folder away: another is made"
     assert str(refused.value) == f"{home}: database is locked; {fix}"

@@ -67,7 +67,7 @@ def built(mixed: Path, corpusmill: Corpusmill, tmp_path_factory: pytest.TempPath
     return root
 
 
-def test_init_says_what_it_wrote_what_it_did_not_read_and_what_to_type_next(
+def test_init_makes_a_source_of_all_files_whose_text_is_in_one_column_and_says_what_to_type_next(
     mixed: Path, corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
     made = corpusmill("init", "mine", "--input", mixed, "--data", tmp_path)
@@ -82,21 +82,14 @@ def test_init_says_what_it_wrote_what_it_did_not_read_and_what_to_type_next(
     assert made.stderr == (
         f"not read in {mixed}: .pdf\nnot read in {mixed}: package.json (its objects are spread over lines)\n"
     )
-
-
-def test_init_makes_a_source_of_all_files_whose_text_is_in_one_column(
-    mixed: Path, corpusmill: Corpusmill, tmp_path: Path
-) -> None:
-    corpusmill("init", "mine", "--input", mixed, "--data", tmp_path)
-    written = (tmp_path / "recipes" / "mine.yaml").read_text()
-
+    written = path.read_text()
     one, other = yaml.safe_load(written)["sources"]
     assert (one["source"], one["files"]) == ("my-files", ["**/*.jsonl", "**/*.jsonl.gz", "**/*.md"])
     assert (other["source"], other["files"], other["columns"]) == ("my-files-body", ["**/*.parquet"], {"text": "body"})
     assert "# 5 files, 0.0 MB" in written
     assert "# there are text, created_at, doc_id, id, license" in written
     assert "# of rows that don't say theirs in a column license" in written
-    assert read_recipe(tmp_path / "recipes" / "mine.yaml").name == "mine"
+    assert read_recipe(path).name == "mine"
 
 
 def test_init_tells_what_wikiextractor_and_stack_exchange_wrote(corpusmill: Corpusmill, tmp_path: Path) -> None:
@@ -170,12 +163,6 @@ def test_init_takes_no_more_than_it_was_given(mixed: Path, corpusmill: Corpusmil
     ]
 
 
-def test_init_leaves_what_was_made_alone(built: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:
-    refusal = refused(corpusmill("init", "own", "--input", built / "stage_a", "--data", tmp_path))
-
-    assert "it holds nothing that can be read" in refusal
-
-
 def test_a_small_folder_is_one_padded_row(corpusmill: Corpusmill, tmp_path: Path) -> None:
     (tmp_path / "few").mkdir()
     (tmp_path / "few" / "a.txt").write_text("A few words alone.")
@@ -189,7 +176,7 @@ def test_a_small_folder_is_one_padded_row(corpusmill: Corpusmill, tmp_path: Path
     assert packed.meta.tokens == 6
 
 
-def test_init_replaces_nothing_and_names_what_holds_nothing(corpusmill: Corpusmill, mixed: Path, built: Path) -> None:
+def test_init_replaces_nothing_and_reads_no_artifacts(corpusmill: Corpusmill, mixed: Path, built: Path) -> None:
     again = refused(corpusmill("init", "mine", "--input", mixed, "--data", built))
     assert again == (
         f"{built / 'recipes' / 'mine.yaml'}: a recipe of that name is there; edit it, or choose another name"
@@ -199,10 +186,8 @@ def test_init_replaces_nothing_and_names_what_holds_nothing(corpusmill: Corpusmi
         "init: 'My Notes' is no name; write it as recipes have it: my-notes"
     )
 
-    empty = built / "empty"
-    empty.mkdir(exist_ok=True)
-    (empty / "scan.pdf").write_bytes(b"%PDF")
-    assert "it holds nothing that can be read" in refused(corpusmill("init", "none", "--input", empty, "--data", built))
+    of_artifacts = refused(corpusmill("init", "none", "--input", built / "stage_a", "--data", built))
+    assert "it holds nothing that can be read" in of_artifacts
     assert not (built / "recipes" / "none.yaml").exists()
 
 
@@ -254,12 +239,6 @@ def test_the_json_schema_takes_the_recipes_that_ship_and_refuses_unknown_keys(
         jsonschema.validate(recipe, schema)
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(recipe | {"sead": 1}, schema)
-
-
-def test_a_system_that_is_none_is_one_line(corpusmill: Corpusmill) -> None:
-    assert refused(corpusmill("recipes", "--schema", "x")) == (
-        "--schema: there is no system 'x'; give healing, stage_a, nemotron, stage2, parallel_text"
-    )
 
 
 def rows_in(folder: Path, tmp_path: Path) -> list[dict[str, Any]]:

@@ -67,18 +67,12 @@ def test_the_commands_for_real_data_run_on_a_hub(
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_in_prose_exists(page: Path) -> None:
-    groups = "|".join(_GROUPS)
-    spoken = re.findall(rf"`corpusmill ((?:(?:{groups}) )?[a-z-]+)", page.read_text(encoding="utf-8"))
+def test_links_lead_to_files_and_every_command_in_prose_exists(page: Path) -> None:
+    text, groups = page.read_text(encoding="utf-8"), "|".join(_GROUPS)
+    spoken = re.findall(rf"`corpusmill ((?:(?:{groups}) )?[a-z-]+)", text)
 
+    assert [link for link in re.findall(r"\]\(([^)#]+)\)", text) if not (page.parent / link).exists()] == []
     assert set(spoken) <= {*_GROUPS, *(words for module in COMMANDS.values() for words in module)}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
-
-    assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 def test_every_extra_that_a_page_or_a_message_installs_is_the_projects_own() -> None:

@@ -12,8 +12,7 @@ import pytest
 import yaml
 from daemon_ticks import daemon_of, run_between
 from dagster._core.instance_for_test import instance_for_test
-from dagster._core.storage.tags import SCHEDULED_EXECUTION_TIME_TAG
-from materialized import resources
+from materialized import run_job
 from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
 
 from pipeline_assets.corpus.spine.recipe import UNPINNED
@@ -89,14 +88,8 @@ def test_a_version_has_the_date_of_the_schedules_zone(
 
     job = definitions_of(root).resolve_job_def("small_again__repin")
     moment = datetime.fromisoformat(due).astimezone(UTC).isoformat()
-    result = job.execute_in_process(
-        instance=instance,
-        tags={SCHEDULED_EXECUTION_TIME_TAG: moment},
-        resources=resources(hub.endpoint),
-        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-    )
 
-    assert result.success
+    assert run_job(job, instance, hub.endpoint, moment).success
     assert [path.stem for path in (root / "recipes").glob("small_*.yaml")] == [f"small_{first_day}"]
 
 

@@ -11,10 +11,10 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 import pytest
 import yaml
-from dagster._core.storage.tags import SCHEDULED_EXECUTION_TIME_TAG
 from dagster._utils.schedules import schedule_execution_time_iterator
 from demo_variants import copy_of
-from materialized import resources
+from forged import flip
+from materialized import NOWHERE, run_job
 
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.files import version_of
@@ -44,18 +44,6 @@ def schedule_of(root: Path, name: str) -> dg.ScheduleDefinition:
 
 def job_of(root: Path, name: str) -> dg.JobDefinition:
     return definitions_of(root).resolve_job_def(name)
-
-
-def run_job(
-    job: dg.JobDefinition, instance: dg.DagsterInstance, endpoint: str, **tags: str
-) -> dg.ExecuteInProcessResult:
-    return job.execute_in_process(
-        instance=instance,
-        raise_on_error=False,
-        tags=tags,
-        resources=resources(endpoint),
-        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-    )
 
 
 def test_those_that_ship_are_off_and_name_recipes_that_ship(tmp_path: Path) -> None:
@@ -145,16 +133,13 @@ def test_verify_reads_another_sample_each_day_and_fails_of_a_changed_byte(
     report_sealed(recipes_of(notes_root)[0], notes_root, instance)
     write(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
     job = job_of(notes_root, "weekly__verify")
-    passed = run_job(job, instance, "http://127.0.0.1:9")
+    passed = run_job(job, instance)
     assert passed.success and {check.passed for check in passed.get_asset_check_evaluations()} == {True}
 
     path = next((notes_root / "stage_a/mixed/filtered/notes").glob("shards/*"))
-    path.chmod(0o644)
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+    flip(path)
 
-    failed = run_job(job, instance, "http://127.0.0.1:9")
+    failed = run_job(job, instance)
     assert not failed.success
     [event] = failed.get_step_failure_events()
     assert event.step_failure_data.user_failure_data is not None
@@ -176,12 +161,12 @@ def test_repin_builds_the_recipe_of_its_date_where_a_head_moved_and_nothing_else
 ) -> None:
     root = copy_of(demo_root, tmp_path / "data")
     write(root, {"name": "monthly", "recipe": "healing_text_v1", "cron": "0 5 1 * *", "action": "repin"})
-    due = {SCHEDULED_EXECUTION_TIME_TAG: "2026-12-01T05:00:00+00:00"}
+    due = "2026-12-01T05:00:00+00:00"
     folder = tmp_path / "hub"
     copy_of(demo_root / "hub", folder)
 
     with LoopbackHub(folder) as hub:
-        same = run_job(job_of(root, "monthly__repin"), instance, hub.endpoint, **due)
+        same = run_job(job_of(root, "monthly__repin"), instance, hub.endpoint, due)
         written = sorted(path.name for path in (root / "recipes").iterdir())
     assert same.success and written == ["healing_text_v1.yaml"]
 
@@ -190,9 +175,8 @@ def test_repin_builds_the_recipe_of_its_date_where_a_head_moved_and_nothing_else
     card.write_text(card.read_text() + "\nAnother line.\n")
     with LoopbackHub(folder) as hub:
         [head] = set(hub.commits().values())
-        moved = run_job(job_of(root, "monthly__repin"), instance, hub.endpoint, **due)
-        again = run_job(job_of(root, "monthly__repin"), instance, hub.endpoint, **due)
-    assert moved.success and again.success
+        for _ in range(2):
+            assert run_job(job_of(root, "monthly__repin"), instance, hub.endpoint, due).success
     recipe = read_recipe(root / "recipes" / "healing_text_v1_20261201.yaml")
     assert recipe.revisions() == [("HuggingFaceFW/fineweb-edu", head)]
     assert {target.state(root)[0] for target in recipe.targets()} == {"current"}
@@ -223,55 +207,33 @@ def told() -> Iterator[tuple[str, list[bytes]]]:
     server.shutdown()
 
 
-@pytest.mark.parametrize("is_set", [True, False])
-def test_a_failed_run_is_told_where_an_address_is_set(
-    is_set: bool,
+def test_a_failed_run_is_told_where_an_address_is_set_and_one_that_does_not_answer_fails_nothing(
     told: tuple[str, list[bytes]],
-    notes_root: Path,
-    instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    address, bodies = told
-    if is_set:
-        monkeypatch.setenv(WEBHOOK, address)
-    else:
-        monkeypatch.delenv(WEBHOOK, raising=False)
-    for path in (notes_root / "sources" / "notes").rglob("*.jsonl*"):
-        path.unlink()
-    failed = run_job(job_of(notes_root, "mixed"), instance, "http://127.0.0.1:9")
-    assert not failed.success
-
-    [event] = [one for one in failed.all_events if one.is_run_failure] or [failed.all_events[-1]]
-    context = dg.build_run_status_sensor_context(
-        "alert", event, instance, failed.dagster_run, partition_key=None
-    ).for_run_failure()
-    alert(context)
-
-    if is_set:
-        [body] = bodies
-        assert json.loads(body)["text"].startswith("mixed failed: ")
-        assert "no file matches" in json.loads(body)["text"]
-    else:
-        assert bodies == []
-
-
-def test_an_address_that_does_not_answer_fails_nothing_and_is_not_logged(
     notes_root: Path,
     instance: dg.DagsterInstance,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setenv(WEBHOOK, "http://127.0.0.1:9/secret")
+    address, bodies = told
+    monkeypatch.setenv(WEBHOOK, f"{NOWHERE}/secret")
     for path in (notes_root / "sources" / "notes").rglob("*.jsonl*"):
         path.unlink()
-    failed = run_job(job_of(notes_root, "mixed"), instance, "http://127.0.0.1:9")
+    failed = run_job(job_of(notes_root, "mixed"), instance)
     assert not failed.success
+    [event] = [one for one in failed.all_events if one.is_run_failure] or [failed.all_events[-1]]
+    context = dg.build_run_status_sensor_context("alert", event, instance, failed.dagster_run).for_run_failure()
 
-    event = failed.all_events[-1]
     with caplog.at_level("WARNING"):
-        alert(dg.build_run_status_sensor_context("alert", event, instance, failed.dagster_run).for_run_failure())
+        alert(context)
+    monkeypatch.delenv(WEBHOOK)
+    alert(context)
+    assert bodies == [] and "secret" not in caplog.text
 
-    assert "secret" not in caplog.text
+    monkeypatch.setenv(WEBHOOK, address)
+    alert(context)
+    [body] = bodies
+    assert json.loads(body)["text"].startswith("mixed failed: ")
+    assert "no file matches" in json.loads(body)["text"]
 
 
 @pytest.mark.parametrize(

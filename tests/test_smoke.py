@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from answers import Corpusmill, Started, Typed, only_line
+from answers import Corpusmill, Started, Typed, refused
 
 from pipeline_assets.corpus.formats.memmap import Segment, open_packed
 from pipeline_assets.corpus.spine.lineage import Lineage
@@ -257,20 +257,14 @@ def test_what_was_removed_or_damaged_under_an_asked_name_is_put_back(out: Path, 
     assert bytes_of(out) == before
 
 
-def test_a_file_in_its_place_is_refused(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("mine")
-
-    result = corpusmill("smoke", cwd=tmp_path)
-
-    assert (result.returncode, only_line(result)) == (2, "out: this is a file; give a folder with --out-dir")
-
-
-def test_a_folder_of_something_else_is_refused_and_left_alone(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_a_file_or_a_folder_of_something_else_is_refused_and_left_alone(corpusmill: Corpusmill, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("mine")
 
-    result = corpusmill("smoke", cwd=tmp_path)
-
-    said = "out: it holds thesis.tex, which no smoke run made; give an empty or a new folder with --out-dir"
-    assert (result.returncode, only_line(result)) == (2, said)
+    assert refused(corpusmill("smoke", cwd=tmp_path)) == (
+        "out: it holds thesis.tex, which no smoke run made; give an empty or a new folder with --out-dir"
+    )
+    assert refused(corpusmill("smoke", "--out-dir", "out/thesis.tex", cwd=tmp_path)) == (
+        "out/thesis.tex: this is a file; give a folder with --out-dir"
+    )
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.tex"]

@@ -7,8 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
-from dagster._core.storage.tags import SCHEDULED_EXECUTION_TIME_TAG
-from materialized import resources
+from materialized import run_job
 from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
 
 from pipeline_assets.corpus.recipes.files import forget_versions, versions_of
@@ -17,15 +16,9 @@ from pipeline_assets.corpus.spine.recipe import UNPINNED
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.registry import labels_of, read_recipe
-from resources.store import Store
 
 pytest.importorskip("py3langid", reason="needs the extra `languages`")
 MONDAYS = ("2026-11-02", "2026-11-09", "2026-11-16", "2026-11-23")
-
-
-@pytest.fixture
-def instance(tmp_path: Path) -> dg.DagsterInstance:
-    return dg.DagsterInstance.ephemeral()
 
 
 class Weeks:
@@ -39,19 +32,9 @@ class Weeks:
         (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": [schedule]}))
 
     def run(self, day: str, **settings: int) -> dg.ExecuteInProcessResult:
+        job = definitions_of(self.root).resolve_job_def("weekly__repin")
         with LoopbackHub(self.hub) as hub:
-            given = resources(hub.endpoint)
-            return (
-                definitions_of(self.root)
-                .resolve_job_def("weekly__repin")
-                .execute_in_process(
-                    instance=self.instance,
-                    raise_on_error=False,
-                    tags={SCHEDULED_EXECUTION_TIME_TAG: f"{day}T05:00:00+00:00"},
-                    resources=given | {"store": Store(workers=0, **settings)},
-                    run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-                )
-            )
+            return run_job(job, self.instance, hub.endpoint, f"{day}T05:00:00+00:00", **settings)
 
     def versions(self) -> list[str]:
         return [path.stem for path in versions_of("small", self.root)]

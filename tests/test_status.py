@@ -40,19 +40,11 @@ def test_a_root_where_all_is_current_is_a_yes(corpusmill: Corpusmill, demo_root:
     assert len({line.index(" documents") for line in lines[1:]}) == 1
 
 
-def test_a_root_without_anything_is_missing_all_and_no_complaint(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    result = corpusmill("status", "healing_text_v1", "--data", tmp_path, "--json")
-
-    [recipe] = json.loads(result.stdout)["recipes"]
-    assert result.returncode == 0
-    assert [(row["state"], row["reason"]) for row in recipe["artifacts"]] == [("missing", "not built yet")] * 5
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_recipes_of_the_project_of_which_nothing_is_there_are_named_and_no_more(
+def test_a_root_without_anything_names_recipes_and_what_is_missing_of_one_without_complaint(
     corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
     result = corpusmill("status", "--data", tmp_path)
+    of_one = corpusmill("status", "healing_text_v1", "--data", tmp_path, "--json")
     told = json.loads(corpusmill("status", "--data", tmp_path, "--json").stdout)
 
     assert (result.returncode, result.stderr) == (0, "")
@@ -61,6 +53,10 @@ def test_recipes_of_the_project_of_which_nothing_is_there_are_named_and_no_more(
         f"of no recipe anything is here yet: {', '.join(shipped)}; `corpusmill status NAME` names what is missing\n"
     )
     assert (told["recipes"], told["untouched"]) == ([], shipped)
+    [recipe] = json.loads(of_one.stdout)["recipes"]
+    assert of_one.returncode == 0
+    assert [(row["state"], row["reason"]) for row in recipe["artifacts"]] == [("missing", "not built yet")] * 5
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_recipe_of_the_project_is_shown_once_something_of_it_is_there(corpusmill: Corpusmill, root: Path) -> None:

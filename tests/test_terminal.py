@@ -9,6 +9,8 @@ import pytest
 from pipeline_assets.commands.terminal import aligned, log_to_stderr, tell
 from pipeline_assets.corpus.spine.usage import Progress, end_bars
 
+PLAIN = ["a built one", "  corpusmill nemotron publish OWNER/NAME out", "to go on: corpusmill run notes"]
+
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
@@ -26,37 +28,26 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 def test_a_state_is_coloured_and_nothing_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = terminal(monkeypatch)
 
-    tell(["built    data/notes", "  stale  data/other", "FAILED notes: no text", "a built one"])
+    tell(["built    data/notes", "  stale  data/other", "FAILED notes: no text", *PLAIN])
 
     assert shown.getvalue().splitlines() == [
         "\x1b[32mbuilt\x1b[0m    data/notes",
         "  \x1b[33mstale\x1b[0m  data/other",
         "\x1b[31mFAILED\x1b[0m notes: no text",
-        "a built one",
+        *PLAIN,
     ]
 
 
-def test_without_a_terminal_there_is_no_colour(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_and_for_who_wants_none_there_is_no_colour(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     tell(["built    data/notes"])
-
-    assert capsys.readouterr().out == "built    data/notes\n"
-
-
-def test_who_wants_no_colour_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    piped = capsys.readouterr().out
     shown = terminal(monkeypatch)
     monkeypatch.setenv("NO_COLOR", "1")
-
     tell(["built    data/notes"])
 
-    assert shown.getvalue() == "built    data/notes\n"
-
-
-def test_a_command_to_paste_is_not_red_as_an_error_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = terminal(monkeypatch)
-
-    tell(["  corpusmill nemotron publish OWNER/NAME out", "to go on: corpusmill run notes"])
-
-    assert "\x1b" not in shown.getvalue()
+    assert piped == shown.getvalue() == "built    data/notes\n"
 
 
 def test_a_long_line_is_left_to_the_terminal_to_wrap_and_markup_in_it_is_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,7 +144,6 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, demo_root: P
             for text in ("x", f"a.txt#{'9' * 5000}", f"a.jsonl:{'9' * 5000}")
         ),
         ([train, "--token", tokens], f"{train}: there is no token {tokens:,}; give 0 to {tokens - 1:,}"),
-        ([train, "--token", -1], f"{train}: there is no token -1; give 0 to {tokens - 1:,}"),
         ([dataset, "--row", 0], f"{dataset}: this is a dataset of splits; give one of {train}, {dataset}/valid"),
     ]
 

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 from answers import Corpusmill, Typed, refused
-from stage_a_sources import DATASET, write_hub
 
 from pipeline_assets.cli import _GROUPS, COMMANDS, app, each_with_its_option, in_full
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.usage import Stopwatch
-from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 PROJECT = Path(__file__).parents[1]
 NAMES = [words for module in COMMANDS.values() for words in module]
@@ -64,27 +62,6 @@ def test_the_lines_of_a_corpus_work_as_typed(folder: Path) -> None:
     assert (near["threshold"], near["minhash"]["permutations"]) == ("0.8", 128)
     assert len(json.loads((folder / "data" / "report.json").read_bytes())["sources"]) == 1
     assert open_artifact(folder / "data" / "packed").manifest.identity.counts["rows"] == 10
-
-
-@pytest.mark.slow
-def test_a_hub_dataset_and_an_extraction_are_read_as_typed(folder: Path, corpusmill: Corpusmill) -> None:
-    write_hub(folder / "hub")
-    with LoopbackHub(folder / "hub") as hub:
-        streamed = corpusmill(
-            "hf-stream", "--source", DATASET, "--max-documents", "5", cwd=folder, env={"HF_ENDPOINT": hub.endpoint}
-        )
-    pages = folder / "extracted" / "AA"
-    pages.mkdir(parents=True)
-    (pages / "wiki_00").write_text(
-        '<doc id="1" url="https://en.wikipedia.org/wiki?curid=1" title="Soil">\nSoil\n\nSoil is soil.\n</doc>\n'
-    )
-    read = corpusmill(
-        "ingest-wikipedia", "--input", "extracted", "--out-dir", "D", "--dump-date", "2026-11-01", cwd=folder
-    )
-
-    assert streamed.returncode == 0, streamed.stderr
-    assert read.returncode == 0, read.stderr
-    assert (folder / "D" / "stage_a" / "normalized" / "wikipedia" / "manifest.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -149,10 +126,6 @@ def test_of_a_setting_that_a_command_has_itself_there_is_one_option(corpusmill: 
 
     assert [text.count("--workers") for text in answers.values()] == [1, 1]
     assert "  --workers, --log-every, --verbose," in answers["dedup explain"].partition("Also:")[2]
-
-
-def test_a_data_root_may_stand_before_the_command(corpusmill: Corpusmill, demo_root: Path) -> None:
-    assert corpusmill("--data", demo_root, "recipes").stdout == corpusmill("recipes", "--data", demo_root).stdout
 
 
 def test_a_pattern_of_shards_names_their_folder(corpusmill: Corpusmill, built_notes: Path) -> None:

@@ -178,19 +178,12 @@ def test_ctrl_c_says_how_to_go_on(demo_root: Path, tmp_path: Path) -> None:
     assert not report.exists()
 
 
-def test_nothing_is_kept_between_verifications_so_fresh_is_refused(corpusmill: Corpusmill, demo_root: Path) -> None:
-    assert refused(corpusmill("verify", demo_root / SET, "--fresh")) == (
-        "verify --fresh: this option was removed; leave it out: every verification reads all files"
-    )
-
-
 def test_wrong_use_is_one_line(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:
     folder, nowhere = demo_root / SET, tmp_path / "nowhere"
     cases = [
         (["--sample", "5"], "--sample: '5' has no percent sign; write 5% for percent, or a fraction such as 0.05"),
-        (["--sample", "lots"], "--sample: 'lots' is no share; write one above 0 and up to 100 %: 5% or 0.05"),
+        (["--fresh"], "verify --fresh: this option was removed; leave it out: every verification reads all files"),
         (["--seed", "spring"], "--seed: a seed alone draws nothing; give --sample too"),
-        (["--upstream", "--data", nowhere], f"{nowhere}: there is no such folder; give the data root with --data"),
         (["--report", tmp_path], f"{tmp_path}: this is a folder; give a file in a folder that is there"),
         (
             ["--report", nowhere / "report.json"],

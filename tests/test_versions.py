@@ -14,8 +14,7 @@ import pytest
 import yaml
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
-from dagster._core.storage.tags import SCHEDULED_EXECUTION_TIME_TAG
-from materialized import NOWHERE, resources
+from materialized import NOWHERE, QUIET, resources, run_job
 from stage2_build import CODE, PAGES, WEB, recipe_with, texts, write_datasets
 
 from pipeline_assets.corpus.spine.artifact import open_artifact
@@ -32,7 +31,6 @@ MONDAYS = [f"{date[:4]}-{date[4:6]}-{date[6:]}T05:00:00+00:00" for date in DATES
 SHARDS, TOKENIZER, INVENTORY = (
     dg.AssetKey(["stage2", "small", "versions", name]) for name in ("token_shards", "tokenizer", "inventory")
 )
-QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 @dataclass(frozen=True)
@@ -68,14 +66,7 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weeks]:
             with open(hub_folder / "datasets" / WEB / "en" / "part-0.jsonl", "a") as file:
                 file.write(json.dumps({"text": texts(50 + number, 1)[0], "id": f"new-{number}"}) + "\n")
             with LoopbackHub(hub_folder) as hub:
-                runs.append(
-                    definitions.resolve_job_def("weekly__repin").execute_in_process(
-                        instance=instance,
-                        tags={SCHEDULED_EXECUTION_TIME_TAG: due},
-                        resources=resources(hub.endpoint),
-                        run_config=QUIET,
-                    )
-                )
+                runs.append(run_job(definitions.resolve_job_def("weekly__repin"), instance, hub.endpoint, due))
         yield Weeks(root, definitions, instance, runs)
 
 

@@ -28,13 +28,16 @@ def test_every_command_of_the_page_runs(typed: dict[str, Typed]) -> None:
 
 
 def test_configs_are_matched_whole(typed: dict[str, Typed], corpusmill: Corpusmill, hub: LoopbackHub) -> None:
-    in_bengali_script = corpusmill(
-        "stage-a", "hf-configs", "--dataset", "fineweb-2", "--contains", "ben", env={"HF_ENDPOINT": hub.endpoint}
+    words, env = ("stage-a", "hf-configs", "--dataset", "fineweb-2"), {"HF_ENDPOINT": hub.endpoint}
+    in_bengali_script, by_script = (
+        corpusmill(*words, "--contains", "ben", env=env),
+        corpusmill(*words, "--filter", "beng", env=env),
     )
 
     assert typed["hf-configs"].stdout == "asm_Beng\n"
-    assert in_bengali_script.stdout == "asm_Beng\nben_Beng\n"
+    assert in_bengali_script.stdout == by_script.stdout == "asm_Beng\nben_Beng\n"
     assert "warning: 'ben' is in 1 names whose language it is not: asm_Beng" in in_bengali_script.stderr
+    assert "use --lang" in by_script.stderr
 
 
 def test_a_command_says_what_came_out_of_each_source(typed: dict[str, Typed]) -> None:

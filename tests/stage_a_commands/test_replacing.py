@@ -1,6 +1,5 @@
 """What is there, recipes and what they made, is replaced when that is asked for and not before."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -38,41 +37,8 @@ def test_a_recipe_that_was_edited_is_not_overwritten(wrong: Wrong, corpusmill: C
 
 
 @pytest.mark.slow
-def test_rows_that_are_rejected_may_be_more_with_an_option(wrong: Wrong, corpusmill: Corpusmill, work: Path) -> None:
-    (work / "half.jsonl").write_text('{"text": "a good row"}\n{"text": ""}\n')
-    common = ("normalize", "--input", "half.jsonl", "--out-dir", "half", "--domain", "d", "--source", "half")
-
-    status, line = wrong(*common)
-    accepted = corpusmill("stage-a", *common, "--max-reject-fraction", "0.5", cwd=work)
-
-    assert status == 1
-    assert "1 of 2 rows are rejected (1 empty_text), above --max-reject-fraction 0.001" in line
-    assert line.endswith('look at those rows; raise --max-reject-fraction, to "0.5" say, if that is how it is')
-    assert accepted.returncode == 0, accepted.stderr
-    assert "1 rejected (empty_text)" in accepted.stdout
-
-
-@pytest.mark.slow
 def test_filters_for_fewer_sources_would_lose_what_the_recipe_made(wrong: Wrong, typed: dict[str, Typed]) -> None:
     status, line = wrong("filter", "--filters", "web.yaml", "--out-dir", "out", "--source", "notes")
 
     assert status == 2
     assert "this one doesn't; rename that file, or run with --replace" in line
-
-
-@pytest.mark.slow
-def test_a_source_that_changed_is_not_replaced_unasked(wrong: Wrong, corpusmill: Corpusmill, work: Path) -> None:
-    shutil.copytree(work / "notes", work / "moving")
-    common = ("normalize", "--input", "moving/*.jsonl", "--out-dir", "changed", "--domain", "d", "--source", "m")
-    columns = ("--text-column", "body.text")
-    raw = work / "changed" / "stage_a" / "raw" / "m" / "manifest.json"
-    assert corpusmill("stage-a", *common, *columns, cwd=work).returncode == 0
-    before = raw.read_bytes()
-    path = work / "moving" / "1.jsonl"
-    path.write_bytes(path.read_bytes() + b'{"body": {"text": "one more of them"}}\n')
-
-    status, line = wrong(*common, *columns)
-
-    assert status == 2
-    assert "another version is sealed here: 1 of the files in" in line
-    assert raw.read_bytes() == before
