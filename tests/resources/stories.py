@@ -34,11 +34,13 @@ def download(hub: LoopbackHub, path: str, cache: Path, revision: str = "main", t
     )
 
 
-def ask(address: str, method: str = "GET", headers: dict[str, str] | None = None) -> tuple[int, dict[str, str], bytes]:
+def ask(
+    address: str, method: str = "GET", headers: dict[str, str] | None = None, body: bytes | None = None
+) -> tuple[int, dict[str, str], bytes]:
     """One request without a client library: status, headers, body."""
     host, _, path = address.removeprefix("http://").partition("/")
-    connection = http.client.HTTPConnection(host, timeout=5)
-    connection.request(method, f"/{path}", headers=headers or {})
+    connection = http.client.HTTPConnection(host, timeout=10)
+    connection.request(method, f"/{path}", body, headers or {})
     response = connection.getresponse()
     answer = response.status, dict(response.getheaders()), response.read()
     connection.close()

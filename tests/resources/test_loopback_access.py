@@ -27,16 +27,15 @@ def test_any_revision_but_main_and_the_commit_is_not_found(
         download(hub, "README.md", tmp_path / "cache", revision=revision)
 
 
-def test_an_unknown_file_is_not_found_and_the_client_remembers(hub: LoopbackHub, tmp_path: Path) -> None:
+def test_an_unknown_file_or_folder_is_not_found_and_the_client_remembers(
+    hub: LoopbackHub, api: HfApi, tmp_path: Path
+) -> None:
     with pytest.raises(RemoteEntryNotFoundError):
         download(hub, "no.txt", tmp_path / "cache")
-
-    assert [path.name for path in (tmp_path / "cache").rglob(".no_exist/*/*")] == ["no.txt"]
-
-
-def test_an_unknown_folder_is_not_found(api: HfApi) -> None:
     with pytest.raises(RemoteEntryNotFoundError):
         list(api.list_repo_tree(REPO, "no", repo_type="dataset"))
+
+    assert [path.name for path in (tmp_path / "cache").rglob(".no_exist/*/*")] == ["no.txt"]
 
 
 def test_an_unknown_repo_is_401_to_strangers_and_404_to_known_clients(api: HfApi, known: HfApi) -> None:
@@ -55,7 +54,9 @@ def test_a_name_that_no_repo_can_have_is_an_unknown_repo(hub: LoopbackHub, name:
     assert (status, headers["X-Error-Code"]) == (404, "RepoNotFound")
 
 
-def test_a_private_repo_looks_unknown_to_strangers(repo: Path, hub: LoopbackHub, api: HfApi, tmp_path: Path) -> None:
+def test_a_private_repo_looks_unknown_to_strangers_and_opens_with_a_token(
+    repo: Path, hub: LoopbackHub, api: HfApi, known: HfApi, tmp_path: Path
+) -> None:
     (repo / ".private").touch()
 
     with pytest.raises(RepositoryNotFoundError) as of_info:
@@ -63,21 +64,16 @@ def test_a_private_repo_looks_unknown_to_strangers(repo: Path, hub: LoopbackHub,
     with pytest.raises(RepositoryNotFoundError) as of_file:
         download(hub, "README.md", tmp_path / "cache")
 
-    assert (of_info.value.response.status_code, of_file.value.response.status_code) == (401, 401)
-
-
-def test_a_private_repo_opens_with_a_token(repo: Path, hub: LoopbackHub, known: HfApi, tmp_path: Path) -> None:
-    (repo / ".private").touch()
-
     info = known.repo_info(REPO, repo_type="dataset")
     path = download(hub, "data/archive.zst", tmp_path / "cache", token="hf_any")
 
+    assert (of_info.value.response.status_code, of_file.value.response.status_code) == (401, 401)
     assert (info.private, info.sha) == (True, COMMIT)
     assert path.read_bytes() == ARCHIVE
 
 
-def test_a_gated_repo_is_seen_but_not_read_by_strangers(
-    repo: Path, hub: LoopbackHub, api: HfApi, tmp_path: Path
+def test_a_gated_repo_is_seen_but_not_read_by_strangers_and_opens_with_a_token(
+    repo: Path, hub: LoopbackHub, api: HfApi, known: HfApi, tmp_path: Path
 ) -> None:
     (repo / ".gated").touch()
 
@@ -87,14 +83,7 @@ def test_a_gated_repo_is_seen_but_not_read_by_strangers(
     with pytest.raises(GatedRepoError):
         download(hub, "README.md", tmp_path / "cache")
     assert of_tree.value.response.status_code == 403
-
-
-def test_a_gated_repo_opens_with_a_token(repo: Path, hub: LoopbackHub, known: HfApi, tmp_path: Path) -> None:
-    (repo / ".gated").touch()
-
-    paths = [item.path for item in known.list_repo_tree(REPO, repo_type="dataset")]
-
-    assert paths == ["README.md", "data"]
+    assert [item.path for item in known.list_repo_tree(REPO, repo_type="dataset")] == ["README.md", "data"]
     assert download(hub, "README.md", tmp_path / "cache", token="hf_any").read_bytes() == README
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stories import REPO
+from stories import REPO, ask
 
 import pipeline_assets.demo.loopback_writes as writes
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -60,13 +60,8 @@ def send(address: str, method: str, body: bytes = b"", **headers: str) -> tuple[
 
     Another Authorization, if passed, replaces the token.
     """
-    place, _, path = address.removeprefix("http://").partition("/")
-    connection = http.client.HTTPConnection(place, timeout=10)
-    connection.request(method, f"/{path}", body, {"Authorization": f"Bearer {TOKEN}", **headers})
-    response = connection.getresponse()
-    answer = response.status, response.read()
-    connection.close()
-    return answer
+    status, _, answer = ask(address, method, {"Authorization": f"Bearer {TOKEN}", **headers}, body)
+    return status, answer
 
 
 def commit(hub: LoopbackHub, *changes: tuple[str, dict[str, Any]]) -> tuple[int, bytes]:
@@ -156,12 +151,8 @@ def test_a_link_that_replaces_a_file_or_folder_during_an_answer_is_not_followed(
 
 
 def _location(hub: LoopbackHub, path: str) -> str:
-    place, _, rest = f"{hub.endpoint}/datasets/{REPO}/resolve/main/{path}".removeprefix("http://").partition("/")
-    connection = http.client.HTTPConnection(place, timeout=10)
-    connection.request("HEAD", f"/{rest}")
-    answer = connection.getresponse()
-    connection.close()
-    return answer.headers.get("Location") or f"http://{place}/{rest}"
+    address = f"{hub.endpoint}/datasets/{REPO}/resolve/main/{path}"
+    return ask(address, "HEAD")[1].get("Location", address)
 
 
 def test_a_commit_writes_nothing_through_a_link_that_replaces_a_folder(

@@ -1,12 +1,12 @@
 """The store's settings: the config's, else those of CORPUSMILL_* when they are used, else the defaults."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
 import pydantic
 import pytest
+from refusals import refusal
 
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -29,28 +29,26 @@ def use_all(store: Store, hub: Hub) -> tuple[Path, RunSettings, int]:
     return run.root, run.settings, run.hub_for("a test").tries
 
 
-def test_without_config_and_environment_the_defaults_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("empty", [None, *SETTINGS])
+def test_without_config_and_environment_or_with_an_empty_variable_the_defaults_hold(
+    empty: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
+    if empty is not None:
+        monkeypatch.setenv(f"CORPUSMILL_{empty}", "")
 
-    used = use_all(Store(), Hub())
-
-    assert used == (tmp_path / "data", ENGINE, 6)
+    assert use_all(Store(), Hub()) == (tmp_path / "data", ENGINE, 6)
 
 
 def test_what_the_config_leaves_out_comes_from_the_environment_at_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, hub = Store(), Hub()
-    values = (str(tmp_path), "0", "forkserver", "22", "60", "1")
-
-    for name, value in zip(SETTINGS, values, strict=True):
+    for name, value in zip(SETTINGS, (str(tmp_path), "0", "forkserver", "22", "60", "1"), strict=True):
         monkeypatch.setenv(f"CORPUSMILL_{name}", value)
 
-    assert use_all(store, hub) == (
-        tmp_path,
-        replace(ENGINE, workers=0, start_method="forkserver", log_every_s=60, zstd_level=22),
-        1,
-    )
+    engine = replace(ENGINE, workers=0, start_method="forkserver", log_every_s=60, zstd_level=22)
+    assert use_all(store, hub) == (tmp_path, engine, 1)
 
 
 def test_the_config_goes_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,14 +58,6 @@ def test_the_config_goes_before_the_environment(tmp_path: Path, monkeypatch: pyt
     run = Store(workers=0).run(tmp_path, Hub(tries=2).files(tmp_path))
 
     assert (run.settings.workers, run.hub_for("a test").tries) == (0, 2)
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_a_variable_that_is_empty_counts_as_unset(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(f"CORPUSMILL_{name}", "")
-
-    assert use_all(Store(), Hub()) == (tmp_path / "data", ENGINE, 6)
 
 
 @pytest.mark.parametrize(
@@ -85,25 +75,16 @@ def test_a_variable_out_of_range_is_named_with_its_value_and_what_it_may_be(
 ) -> None:
     monkeypatch.setenv(f"CORPUSMILL_{name}", value)
 
-    with pytest.raises(UsageError) as refused:
-        use_all(Store(), Hub())
-
-    assert str(refused.value) == f"CORPUSMILL_{name}: it is {value!r}; {fix}"
+    assert refusal(lambda: use_all(Store(), Hub()), UsageError) == f"CORPUSMILL_{name}: it is {value!r}; {fix}"
 
 
 @pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Store(workers=-1),
-        lambda: Store(fetch_threads=0),
-        lambda: Store(wait_for_builder_s=-1),
-        lambda: Hub(tries=0),
-    ],
-    ids=["workers", "fetch_threads", "wait_for_builder_s", "tries"],
+    ("resource", "config"),
+    [(Store, {"workers": -1}), (Store, {"fetch_threads": 0}), (Store, {"wait_for_builder_s": -1}), (Hub, {"tries": 0})],
 )
-def test_a_config_out_of_range_is_refused(make: Callable[[], dg.ConfigurableResource]) -> None:
+def test_a_config_out_of_range_is_refused(resource: type[dg.ConfigurableResource], config: dict[str, int]) -> None:
     with pytest.raises(pydantic.ValidationError, match="greater than or equal to"):
-        make()
+        resource(**config)
 
 
 @pytest.mark.parametrize("field", ["zstd_level", "start_method", "log_every_s"])

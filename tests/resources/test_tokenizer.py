@@ -50,14 +50,6 @@ def other_file(folder: Path) -> Tokenizer:
     return Tokenizer(path=str(path), sha256=hashlib.sha256(path.read_bytes()).hexdigest())
 
 
-def copied_file(folder: Path) -> Tokenizer:
-    return Tokenizer(path=str(shutil.copy(VOCABULARY, folder / "copy.tiktoken")))
-
-
-def nemotron_recipe(folder: Path) -> tuple[Path, Recipe]:
-    return folder / "data", write_nemotron(folder)
-
-
 def build_with(tokenizer: Tokenizer, root: Path, recipe: Recipe, kind: str) -> str:
     """Build the first artifact of a kind, and its inputs, with the tokenizer resource; its digest."""
     run = Store(workers=0, replace=True).run(root, Hub(endpoint=NOWHERE).files(root), tokenizer)
@@ -73,7 +65,7 @@ def test_a_build_encodes_with_the_file_of_the_resource(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if kind.startswith("nemotron"):
-        root, recipe = nemotron_recipe(tmp_path)
+        root, recipe = tmp_path / "data", write_nemotron(tmp_path)
     else:
         root = request.getfixturevalue("notes_root" if kind.startswith("stage_a") else "root")
         [path] = (root / "recipes").glob("*.yaml")
@@ -83,7 +75,8 @@ def test_a_build_encodes_with_the_file_of_the_resource(
 
     with pytest.raises(InputError, match=r"sha256 is .*, pinned 446a9538"):
         build_with(other_file(tmp_path), root, recipe, kind)
-    copied = build_with(copied_file(tmp_path), root, recipe, kind)
+    copy = Tokenizer(path=str(shutil.copy(VOCABULARY, tmp_path / "copy.tiktoken")))
+    copied = build_with(copy, root, recipe, kind)
 
     target = next(target for target in recipe.targets() if target.kind == kind)
     shutil.rmtree(root / target.folder)
