@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from forged import overwrite
+from refusals import refusal
 from stage_a_build import build, only, recipe_with
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
@@ -61,7 +63,7 @@ def fates(tmp_path_factory: pytest.TempPathFactory) -> Fates:
     return lambda doc_id: list(follow_document(Lineage(root), doc_id))
 
 
-def test_a_kept_document_is_shown_with_its_place_licence_and_measurements(fates: Fates) -> None:
+def test_a_kept_document_is_shown_with_its_place_licence_measurements_and_rows_of_its_id(fates: Fates) -> None:
     [fate] = fates("kept")
 
     assert (fate.part.shard, fate.part.shard_row) == ("shards/00000.jsonl.zst", 1)
@@ -71,6 +73,9 @@ def test_a_kept_document_is_shown_with_its_place_licence_and_measurements(fates:
     [filtered] = below(fate, "filtered")
     assert (filtered.outcome, filtered.told["reason"]) == ("kept", None)
     assert "few_words 5 = 5" in filtered.told["measurements"]
+    before = sum(len(json.dumps(row)) + 1 for row in NOTES[:-1])
+    assert fate.part.text == "five words are in here"
+    assert [(reject.reason, reject.row) for reject in fate.rejects] == [("duplicate_doc_id", before)]
 
 
 @pytest.mark.parametrize(
@@ -115,14 +120,6 @@ def test_what_is_masked_in_a_kept_one_is_counted(fates: Fates) -> None:
     [fate] = fates("mail")
 
     assert below(fate, "filtered")[0].told["changes"] == {"masked/email": 1}
-
-
-def test_rows_whose_id_came_before_are_named_beside_the_first(fates: Fates) -> None:
-    [fate] = fates("kept")
-
-    before = sum(len(json.dumps(row)) + 1 for row in NOTES[:-1])
-    assert fate.part.text == "five words are in here"
-    assert [(reject.reason, reject.row) for reject in fate.rejects] == [("duplicate_doc_id", before)]
 
 
 def test_an_id_that_is_part_of_another_or_stands_in_a_text_is_not_found(fates: Fates) -> None:
@@ -299,9 +296,7 @@ def test_the_end_of_a_row_group_that_was_cut_was_not_read(take: Callable[..., Ar
 
 def test_a_manifest_that_cannot_be_read_stops_the_search(built: Built, tmp_path: Path) -> None:
     snapshot = built()["snapshot"]
-    manifest = tmp_path / "data" / "selections" / "pages_v1" / "manifest.json"
-    manifest.chmod(0o644)
-    manifest.write_text("{")
+    overwrite(tmp_path / "data" / "selections" / "pages_v1" / "manifest.json", b"{")
 
     with pytest.raises(InputError, match="this is no manifest"):
         fate_of(tmp_path / "data", snapshot, 0)
@@ -318,15 +313,12 @@ def test_a_file_that_no_snapshot_lists(built: Built, tmp_path: Path) -> None:
     revision = built()["snapshot"].manifest.identity.recipe["revision"]
     root, other = tmp_path / "data", SourceRow("maker/pages", "0" * 40, "a.parquet", 3)
 
-    with pytest.raises(InputError) as refused:
-        follow_source(Lineage(root), other)
-    with pytest.raises(InputError) as empty:
-        follow_source(Lineage(tmp_path / "none"), other)
+    refused, empty = (refusal(lambda at=at: follow_source(Lineage(at), other)) for at in (root, tmp_path / "none"))
 
-    assert str(refused.value) == (
+    assert refused == (
         f"{other.file}: no source below {root} lists this file; those there are of maker/pages@{revision}"
     )
-    assert str(empty.value).endswith("lists this file; give the data root of a build with --data")
+    assert empty.endswith("lists this file; give the data root of a build with --data")
 
 
 def test_a_source_row_reads_back_as_it_is_written() -> None:
@@ -348,10 +340,7 @@ def test_a_source_row_reads_back_as_it_is_written() -> None:
     ],
 )
 def test_what_is_no_row_of_a_hub_file(text: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        SourceRow.parse(text)
-
-    assert str(refused.value) == (
+    assert refusal(lambda: SourceRow.parse(text), UsageError) == (
         f"{text}: this is no row of a hub file; "
         "write owner/name@commit:path#row, the commit with 40 hex digits, rows from 0"
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
+from refusals import refusal
 from typer.testing import CliRunner
 
 from pipeline_assets.cli import app
@@ -45,9 +46,7 @@ def test_a_row_or_a_document_that_is_not_there(built: Built) -> None:
 
     with pytest.raises(UsageError, match=f"there is no row {len(train)}; give 0 to {len(train) - 1}"):
         peek(train, row=len(train))
-    with pytest.raises(UsageError) as refused:
-        trace_id(train, "page-1")
-    assert str(refused.value) == (
+    assert refusal(lambda: trace_id(train, "page-1"), UsageError) == (
         f"{train.artifact.folder}: no document has doc_id 'page-1'; "
         "it may be in another split; `corpusmill trace --source` tells what became of a source row"
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forged import overwrite
 from stage_a_build import NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_dedup, with_pack
 from word_tokenizer import write_tokenizer
@@ -165,8 +166,7 @@ def test_a_set_whose_tokens_are_not_those_of_the_text_is_an_error(pack: Pack, tm
     path = packed.path("input_ids.mmap")
     tokens = bytearray(path.read_bytes())
     tokens[0] ^= 1
-    path.chmod(0o644)
-    path.write_bytes(tokens)
+    overwrite(path, bytes(tokens))
 
     store = rows_of(packed.folder)
     document = store.packed.segments(0)[0].doc_id
