@@ -14,7 +14,6 @@ from refusals import refusal
 from samples import some
 
 from pipeline_assets.corpus.parallel_text.sample import MANIFEST, read_sample
-from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.run import Run
@@ -106,14 +105,6 @@ def test_it_is_built_again_bit_for_bit(made: dict[str, Artifact], files: HubFile
         assert rebuild(artifact.folder, Run(root, INLINE, files)).is_identical
 
 
-def test_a_cache_has_the_pairs_of_its_sample_none_longer_than_asked(made: dict[str, Artifact]) -> None:
-    cache = open_cache(made["parallel_text/token_cache"].folder)
-
-    assert dict(cache.meta.pairs) == {"train": 32, "val": 4, "test": 4}
-    assert cache.lengths("pair").max() <= 65
-    assert cache.meta.manifest_sha256 == read_sample(made["parallel_text/sample"].path(MANIFEST)).meta.manifest_sha256
-
-
 def test_a_pair_leads_to_its_row_of_the_hub_and_back(made: dict[str, Artifact], root: Path) -> None:
     cache = open_rows(made["parallel_text/token_cache"].folder)
     [traced] = trace_row(cache, 7)
@@ -156,25 +147,8 @@ def test_a_cache_whose_pairs_are_too_long_is_told(made: dict[str, Artifact], hub
 
 
 @pytest.mark.parametrize(
-    ("sample", "said"),
-    [
-        ({"k": 1000}, "fewer"),
-        ({"languages": {"src": "de", "tgt": "en"}}, "de"),
-    ],
-)
-def test_what_cannot_be_drawn_is_told_in_one_line(
-    sample: dict[str, Any], said: str, hub: LoopbackHub, files: HubFiles, tmp_path: Path
-) -> None:
-    told = refusal(lambda: build(of_hub(hub.commits()[DATASET], **sample), tmp_path, files), InputError)
-
-    assert "\n" not in told and (said in told or "1,000" in told), told
-    assert not (tmp_path / "parallel_text/pairs/sample").exists()
-
-
-@pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"sample": {"languages": {"src": "fr", "tgt": "en"}, "k": 0}}, "k"),
         ({"source": {"files": ["*"]}}, "give `dataset` and `revision`"),
         ({"encode": {"model": "spm.model"}}, "give both `model` and `model_sha256`"),
     ],
@@ -202,14 +176,3 @@ def test_a_file_that_was_edited_since_it_was_hashed_is_not_drawn_from(tmp_path: 
 
     told = refusal(lambda: drive.build(recipe.target("parallel_text/sample"), run), InputError)
     assert "since they were hashed" in told
-
-
-def test_an_edited_manifest_makes_no_cache(tmp_path: Path) -> None:
-    write_set(tmp_path / "set")
-    made = build(of_folder(tmp_path / "set"), tmp_path)
-    manifest = made["parallel_text/sample"].path(MANIFEST)
-    manifest.chmod(0o644)
-    lines = manifest.read_text().splitlines()
-    manifest.write_text("\n".join([json.dumps(json.loads(lines[0]) | {"src_text": "edited"}), *lines[1:]]) + "\n")
-
-    assert "edited" in refusal(lambda: read_sample(manifest))

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.rows.trace import open_rows, trace_row
 from pipeline_assets.corpus.shards.token_shards import open_shards
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
@@ -178,10 +178,6 @@ def test_a_corpus_is_drawn_by_its_share_whatever_lies_in_other_shards(made: dict
 # What is refused
 
 
-def changed(hub: LoopbackHub, root: Path, change: Change) -> None:
-    recipe_with(root, hub.commits(), change)
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -197,7 +193,7 @@ def test_a_recipe_that_cannot_be_is_told_by_its_key(
     change: Change, said: str, hub: LoopbackHub, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError) as error:
-        changed(hub, tmp_path, change)
+        recipe_with(tmp_path, hub.commits(), change)
 
     found = [error.value, *error.value.others]
     assert any(said in one.what for one in found), [one.what for one in found]
@@ -208,10 +204,7 @@ def test_a_recipe_that_cannot_be_is_told_by_its_key(
     [
         (lambda recipe: recipe["tokenizer"].update(vocab_size=5000), "the sample supports"),
         (lambda recipe: recipe["sources"][1]["columns"].update(text="body"), "there is no column `body`"),
-        (
-            lambda recipe: recipe["sources"][0]["filters"].update(length={"min_words": 9999}),
-            "none of its 42 documents",
-        ),
+        (lambda recipe: recipe["sources"][0]["filters"].update(length={"min_words": 9999}), "none of its 42 documents"),
         (lambda recipe: recipe["sources"][0].update(revision="0" * 40), "no revision is pinned yet"),
         (lambda recipe: recipe["tokenizer"].update(expected_sha256="ab" * 32), "expected " + "ab" * 32),
     ],
@@ -219,10 +212,9 @@ def test_a_recipe_that_cannot_be_is_told_by_its_key(
 def test_what_cannot_be_built_is_told_in_one_line(
     change: Change, said: str, hub: LoopbackHub, files: HubFiles, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError) as error:
-        build(recipe_with(tmp_path, hub.commits(), change), tmp_path, files)
+    told = refusal(lambda: build(recipe_with(tmp_path, hub.commits(), change), tmp_path, files))
 
-    assert said in str(error.value) and "\n" not in str(error.value)
+    assert said in told and "\n" not in told
     assert not (tmp_path / "stage2/small/inventory").exists()
 
 
@@ -243,38 +235,34 @@ def test_a_gated_source_fails_alone_with_the_page_to_accept_its_terms_on(tmp_pat
     with LoopbackHub(tmp_path / "hub") as hub:
         recipe = recipe_with(tmp_path, hub.commits())
         run = Run(tmp_path, INLINE, HubFiles(tmp_path / "cache", endpoint=hub.endpoint, tries=1))
-        with pytest.raises(InputError) as error:
-            list(run_targets(recipe, run, goes_on=True))
+        told = refusal(lambda: list(run_targets(recipe, run, goes_on=True)))
 
-    assert f"accept its terms on {hub.endpoint}/datasets/{CODE}" in str(error.value)
+    assert f"accept its terms on {hub.endpoint}/datasets/{CODE}" in told
     for source in ("web", "pages"):  # all else is made from code too
         assert recipe.target("stage2/filtered", source).is_settled(tmp_path)
 
 
-def test_a_file_that_ends_in_the_middle_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rows", "licence", "cut", "said"),
+    [
+        (5000, "mit", -500, ["file-0.json.gz", "the gzip stream is cut off"]),
+        (9, "homemade", None, ["0 of 9 documents carry a licence that is known"]),
+    ],
+    ids=["a file that ends in the middle", "no licence that is known"],
+)
+def test_a_corpus_that_cannot_be_had_whole_or_under_a_licence_is_held_back(
+    rows: int, licence: str, cut: int | None, said: list[str], tmp_path: Path
+) -> None:
     write_datasets(tmp_path / "hub")
-    cut = tmp_path / "hub" / "datasets" / CODE / "file-0.json.gz"
-    rows = [json.dumps({"content": "x = 1\n" * 50 + str(number), "license": "mit"}) for number in range(5000)]
-    cut.write_bytes(gzip.compress("\n".join(rows).encode())[:-500])
+    lines = [json.dumps({"content": f"value = {number}\n" * 50, "license": licence}) for number in range(rows)]
+    packed = gzip.compress("\n".join(lines).encode())
+    (tmp_path / "hub" / "datasets" / CODE / "file-0.json.gz").write_bytes(packed[:cut])
     with LoopbackHub(tmp_path / "hub") as hub:
         change: Change = lambda recipe: recipe["sources"][2].update(amount={"documents": 100_000})  # noqa: E731
-        recipe = recipe_with(tmp_path, hub.commits(), change)
         files = HubFiles(tmp_path / "cache", endpoint=hub.endpoint, tries=1)
-        message = refusal(lambda: build(recipe, tmp_path, files))
+        message = refusal(lambda: build(recipe_with(tmp_path, hub.commits(), change), tmp_path, files))
 
-    assert "file-0.json.gz" in message and "the gzip stream is cut off" in message, message
-
-
-def test_a_corpus_of_which_no_row_says_a_known_licence_is_held_back(tmp_path: Path) -> None:
-    write_datasets(tmp_path / "hub")
-    lines = [json.dumps({"content": f"value = {number}\n" * 20, "license": "homemade"}) for number in range(9)]
-    (tmp_path / "hub" / "datasets" / CODE / "file-0.json.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
-    with LoopbackHub(tmp_path / "hub") as hub:
-        files = HubFiles(tmp_path / "cache", endpoint=hub.endpoint, tries=1)
-        with pytest.raises(InputError) as error:
-            build(recipe_with(tmp_path, hub.commits()), tmp_path, files)
-
-    assert "0 of 9 documents carry a licence that is known" in str(error.value)
+    assert all(word in message for word in said), message
 
 
 # Code of this machine

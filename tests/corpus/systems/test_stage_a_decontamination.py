@@ -6,21 +6,19 @@ from typing import Any
 
 import pytest
 from made_corpus import numbered
-from stage_a_build import Change, build, digests, local_source, recipe_of
+from refusals import refusal
+from stage_a_build import INLINE, Change, build, digests, local_source, recipe_of
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
 from pipeline_assets.commands.corpora import decontaminated_target
 from pipeline_assets.corpus.decontamination import decontaminate_corpus
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection, read_contaminated
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import StageARecipe
 
-INLINE = RunSettings(workers=0)
-Built = dict[str, Artifact]
 RecipeOf = Callable[..., StageARecipe]
 
 
@@ -96,7 +94,6 @@ def second_set(content: dict[str, Any]) -> None:
         (second_set, "`decontamination`: two evaluation sets are called quiz: give each a name of its own"),
         (change_of(evaluation=[]), "`decontamination.evaluation` is []: Tuple should have at least 1 item"),
         (change_of(ngram_word=3), "unknown key `decontamination.ngram_word`"),
-        (change_of(min_item_overlap="1.5"), "an overlap of 1.5: it is above 0, and 1 at most"),
     ],
 )
 def test_a_section_that_says_something_wrong_is_refused_in_one_line(change: Change, what: str, tmp_path: Path) -> None:
@@ -105,50 +102,34 @@ def test_a_section_that_says_something_wrong_is_refused_in_one_line(change: Chan
     change(content)
     section = recipe_of({"kind": "normalized", "source": "notes"}).content() | content
 
-    with pytest.raises(UsageError) as error:
-        StageARecipe.of(section, "clean.yaml")
-
-    assert what in error.value.what
+    assert what in refusal(lambda: StageARecipe.of(section, "clean.yaml"), UsageError)
 
 
 class TestStaleness:
-    @pytest.fixture
-    def built(self, recipe: RecipeOf, tmp_path: Path) -> Built:
-        return build(recipe(), tmp_path)
+    @pytest.fixture(autouse=True)
+    def _build(self, recipe: RecipeOf, tmp_path: Path) -> None:
+        self.root, self.built = tmp_path, build(recipe(), tmp_path)
 
-    def again(self, recipe: StageARecipe, built: Built, root: Path) -> list[str]:
+    def again(self, recipe: StageARecipe) -> list[str]:
         """Roles whose digests are new once all is built again."""
-        new = digests(build(recipe, root, replace=True))
-        return [role for role, digest in new.items() if digest != built[role].manifest.digest]
+        new = digests(build(recipe, self.root, replace=True))
+        return [role for role, digest in new.items() if digest != self.built[role].manifest.digest]
 
-    def test_a_changed_evaluation_file_makes_stale_what_was_made_with_it(
-        self, recipe: RecipeOf, built: Built, tmp_path: Path
-    ) -> None:
-        write_quiz(tmp_path / "quiz", [numbered(1000, 20)])
+    def test_a_changed_evaluation_file_makes_stale_what_was_made_with_it(self, recipe: RecipeOf) -> None:
+        write_quiz(self.root / "quiz", [numbered(1000, 20)])
 
-        states = {target.role: target.state(tmp_path) for target in recipe().targets()}
+        states = {target.role: target.state(self.root) for target in recipe().targets()}
 
         assert [role for role, (state, _) in states.items() if state != "current"] == ["stage_a/evaluation/quiz"]
-        assert self.again(recipe(), built, tmp_path) == [
-            "stage_a/evaluation/quiz",
-            "stage_a/decontaminated",
-            "stage_a/report",
-        ]
+        assert self.again(recipe()) == ["stage_a/evaluation/quiz", "stage_a/decontaminated", "stage_a/report"]
 
-    def test_a_changed_rule_or_column_does_not_list_the_files_again(
-        self, recipe: RecipeOf, built: Built, tmp_path: Path
-    ) -> None:
-        stricter = recipe(change_of(min_item_overlap="1"))
+    def test_a_changed_rule_or_column_does_not_list_the_files_again(self, recipe: RecipeOf) -> None:
+        assert self.again(recipe(change_of(min_item_overlap="1"))) == ["stage_a/decontaminated", "stage_a/report"]
 
-        assert self.again(stricter, built, tmp_path) == ["stage_a/decontaminated", "stage_a/report"]
+    def test_where_the_folder_lies_changes_nothing(self, recipe: RecipeOf) -> None:
+        (self.root / "quiz").rename(self.root / "moved")
 
-    def test_where_the_folder_lies_changes_nothing(self, recipe: RecipeOf, built: Built, tmp_path: Path) -> None:
-        (tmp_path / "quiz").rename(tmp_path / "moved")
-
-        def moved(content: dict[str, Any]) -> None:
-            with_decontamination(content, "moved")
-
-        assert self.again(recipe(moved), built, tmp_path) == []
+        assert self.again(recipe(lambda content: with_decontamination(content, "moved"))) == []
 
 
 def test_a_build_that_was_killed_starts_again_where_evaluation_files_changed(
@@ -172,10 +153,11 @@ def test_a_build_that_was_killed_starts_again_where_evaluation_files_changed(
 class TestGiven:
     """Folders on a command line instead of a recipe."""
 
-    def section(self, tmp_path: Path) -> DecontaminationSection:
+    def target(self, folders: list[Path], tmp_path: Path) -> Target:
         content: dict[str, Any] = {}
         with_decontamination(content, str(tmp_path / "quiz"))
-        return DecontaminationSection.of(content["decontamination"], "here")
+        section = DecontaminationSection.of(content["decontamination"], "here")
+        return decontaminated_target(folders, Path("stage_a/given"), section)
 
     @pytest.mark.parametrize(
         ("change", "roles"),
@@ -190,7 +172,7 @@ class TestGiven:
         built = build(recipe(change), tmp_path)
         folders = [built[role].folder for role in roles]
 
-        target = decontaminated_target(folders, Path("stage_a/given"), self.section(tmp_path))
+        target = self.target(folders, tmp_path)
         KINDS["stage_a/evaluation"].build(target.upstream[-1], Run(tmp_path, INLINE))
         given = KINDS[target.kind].build(target, Run(tmp_path, INLINE))
 
@@ -200,7 +182,6 @@ class TestGiven:
         built = build(recipe(with_dedup), tmp_path)
         folders = [built["stage_a/filtered/notes"].folder, built["stage_a/deduplicated"].folder]
 
-        with pytest.raises(UsageError) as error:
-            decontaminated_target(folders, Path("stage_a/given"), self.section(tmp_path))
+        told = refusal(lambda: self.target(folders, tmp_path), UsageError)
 
-        assert error.value.what == "this is a stage_a/deduplicated, and it is not the only corpus given"
+        assert ": this is a stage_a/deduplicated, and it is not the only corpus given; " in told
