@@ -33,13 +33,14 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """A hub that is served, and the commit of its one dataset."""
+    """A hub that is served, the commit of its one dataset, and the cache of who publishes."""
 
     hub: FaultyHub
     revision: str
+    cache: Path
 
-    def repo(self, cache: Path, token: str = TOKEN, tries: int = 3, name: str = NAME) -> HubRepo:
-        return HubRepo.of(name, HubFiles(cache, endpoint=self.hub.endpoint, tries=tries, wait_s=0.01), token)
+    def repo(self, token: str = TOKEN, tries: int = 3, name: str = NAME) -> HubRepo:
+        return HubRepo.of(name, HubFiles(self.cache, endpoint=self.hub.endpoint, tries=tries, wait_s=0.01), token)
 
     @property
     def folder(self) -> Path:
@@ -60,7 +61,7 @@ def open_place(folder: Path, *, gated: bool = False) -> Iterator[Place]:
     if gated:
         (source / ".gated").touch()
     with FaultyHub(folder, writable=True, token=TOKEN) as hub:
-        yield Place(hub, repo_commit(source))
+        yield Place(hub, repo_commit(source), folder.with_name("cache"))
 
 
 def row(number: int, revision: str | None, **columns: Any) -> Row:
@@ -115,6 +116,7 @@ def check_whole(folder: Path) -> str:
         assert not (folder / FILE_NAME).exists()
         return "bare"
     manifest = Manifest.from_bytes((folder / FILE_NAME).read_bytes(), folder)
+    assert manifest.provenance == {}, "it names machines"
     for stored in manifest.storage:
         assert (folder / stored.path).stat().st_size == stored.bytes
     metadata = card_yaml(folder)

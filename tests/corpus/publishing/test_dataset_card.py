@@ -97,17 +97,12 @@ def test_no_text_leaves_its_place() -> None:
     assert "---" not in lines
 
 
-def test_a_folder_of_no_commit_is_no_source_of_a_hub() -> None:
-    page = card_of(split_of(), sources=[Source("chats", None)])
+def test_a_folder_of_no_commit_is_no_source_of_a_hub_and_no_row_has_no_licence() -> None:
+    page = card_of(split_of(rows=0, licences=Counter()), sources=[Source("chats", None)])
 
-    assert huggingface_hub.DatasetCard(page).data.source_datasets is None
+    data = huggingface_hub.DatasetCard(page).data
+    assert (data.source_datasets, data.license) == (None, "unknown")
     assert "| `chats` | a folder | not stated | not stated |" in page
-
-
-def test_a_split_without_rows_has_a_card() -> None:
-    page = card_of(split_of(rows=0, licences=Counter()))
-
-    assert huggingface_hub.DatasetCard(page).data.license == "unknown"
 
 
 def test_what_has_no_rows_has_no_configs() -> None:

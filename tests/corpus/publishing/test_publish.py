@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -15,38 +15,15 @@ import httpx2
 import pyarrow.parquet as pq
 import pytest
 from faulty_hub import ALWAYS, Fault, FaultKind
+from forged import flip
 from hub_pools import AGREEMENT, NAME, Place, card_of, card_yaml, check_whole, open_place, pools, row, rows_of
-from huggingface_hub import CommitOperationAdd, HfApi, constants
+from huggingface_hub import CommitOperationAdd, HfApi
 
 from pipeline_assets.corpus.publishing import publish as publishing
 from pipeline_assets.corpus.publishing.publication import Publication, publication_of
 from pipeline_assets.corpus.publishing.publish import plan_publication, publish
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-
-
-@pytest.fixture(autouse=True)
-def quiet_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
-    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-
-
-@pytest.fixture
-def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a process that loads what was published: for tests that publish often."""
-    monkeypatch.setattr(publishing, "load_back", lambda *_: None)
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    yield from open_place(tmp_path / "hub")
-
-
-@pytest.fixture
-def first(place: Place, tmp_path: Path) -> Artifact:
-    return pools(tmp_path / "first", {"low": rows_of(place.revision), "high": rows_of(place.revision, 5)})
 
 
 @pytest.fixture
@@ -57,12 +34,12 @@ def second(place: Place, tmp_path: Path) -> Artifact:
     return pools(tmp_path / "second", {"low": low, "high": high, "more": rows_of(place.revision, 7)}, rules=rules)
 
 
-def made_of(artifact: Artifact, place: Place, cache: Path, **options: Any) -> Publication:
-    return publication_of(artifact, place.repo(cache), **options)
+def made_of(artifact: Artifact, place: Place, **options: Any) -> Publication:
+    return publication_of(artifact, place.repo(), **options)
 
 
-def send(artifact: Artifact, place: Place, cache: Path, **options: Any) -> Any:
-    return publish(made_of(artifact, place, cache), place.repo(cache), **options)
+def send(artifact: Artifact, place: Place, **options: Any) -> Any:
+    return publish(made_of(artifact, place), place.repo(), **options)
 
 
 READ = """
@@ -75,7 +52,7 @@ print(json.dumps({split: rows.to_list() for split, rows in loaded.items()}))
 
 @pytest.mark.slow
 def test_every_config_is_loaded_by_its_name_row_by_row(place: Place, first: Artifact, tmp_path: Path) -> None:
-    done = send(first, place, tmp_path / "cache")
+    done = send(first, place)
 
     assert check_whole(place.folder) == first.manifest.digest
     variables = {**os.environ, **place.hub.variables(), "HF_HOME": str(tmp_path / "home")}
@@ -87,24 +64,27 @@ def test_every_config_is_loaded_by_its_name_row_by_row(place: Place, first: Arti
             assert read[split] == [one for file in files for one in pq.read_table(file).to_pylist()]
 
 
-def test_what_is_there_is_not_sent_again(place: Place, first: Artifact, tmp_path: Path, unloaded: None) -> None:
-    done = send(first, place, tmp_path / "cache")
+def test_what_is_there_is_not_sent_again_whoever_committed_since(place: Place, first: Artifact, unloaded: None) -> None:
+    done = send(first, place)
     sent = place.sent()
 
-    again = send(first, place, tmp_path / "cache")
+    again = send(first, place)
+    head = someone_commits(place, "notes.txt", b"hello")
+    after_another = send(first, place)
 
     assert (again.commits, again.items, again.commit) == (0, [], done.commit)
+    assert (after_another.commits, place.hub.commits()[NAME]) == (0, head)
     assert place.sent() == sent and len(set(sent)) == len(sent) > 0
 
 
 def test_bytes_that_are_sent_are_those_that_changed(
-    place: Place, first: Artifact, second: Artifact, tmp_path: Path, unloaded: None
+    place: Place, first: Artifact, second: Artifact, unloaded: None
 ) -> None:
-    send(first, place, tmp_path / "cache")
+    send(first, place)
     before = {file.sha256 for file in first.manifest.storage}
     place.hub.requests.clear()
 
-    done = send(second, place, tmp_path / "cache")
+    done = send(second, place)
 
     assert check_whole(place.folder) == second.manifest.digest
     assert sorted(place.sent()) == sorted({file.sha256 for file in second.manifest.storage} - before)
@@ -113,40 +93,30 @@ def test_bytes_that_are_sent_are_those_that_changed(
     assert done.commit == place.hub.commits()[NAME]
 
 
-def test_nothing_of_others_is_taken_away(
-    place: Place, first: Artifact, second: Artifact, tmp_path: Path, unloaded: None
-) -> None:
-    send(first, place, tmp_path / "cache")
-    head = someone_commits(place, "LICENSE", b"terms")
-
-    send(second, place, tmp_path / "cache", onto=head)
-
-    assert (place.folder / "LICENSE").read_bytes() == b"terms"
-    assert check_whole(place.folder) == second.manifest.digest
-
-
 def someone_commits(place: Place, path: str, content: bytes) -> str:
     api = HfApi(endpoint=place.hub.endpoint, token="hf_any")
     add = CommitOperationAdd(path, content)
     return str(api.create_commit(NAME, [add], commit_message="By hand", repo_type="dataset").oid)
 
 
-def test_a_commit_of_somebody_else_stops_it_until_it_is_named(
-    place: Place, first: Artifact, second: Artifact, tmp_path: Path, unloaded: None
+def test_a_commit_of_somebody_else_stops_it_until_it_is_named_and_what_it_added_stays(
+    place: Place, first: Artifact, second: Artifact, unloaded: None
 ) -> None:
-    send(first, place, tmp_path / "cache")
+    send(first, place)
+    someone_commits(place, "LICENSE", b"terms")
     head = someone_commits(place, "README.md", b"Mine.")
 
     with pytest.raises(UsageError, match=f"somebody else committed to it: {head}.*--onto {head}"):
-        send(second, place, tmp_path / "cache")
+        send(second, place)
     assert (place.folder / "README.md").read_bytes() == b"Mine."
 
-    send(second, place, tmp_path / "cache", onto=head)
+    send(second, place, onto=head)
+    assert (place.folder / "LICENSE").read_bytes() == b"terms"
     assert check_whole(place.folder) == second.manifest.digest
 
 
 def test_a_commit_in_between_stops_it(
-    place: Place, first: Artifact, tmp_path: Path, unloaded: None, monkeypatch: pytest.MonkeyPatch
+    place: Place, first: Artifact, unloaded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publishing, "_FILES", 2)
     real = HfApi.create_commit
@@ -162,12 +132,12 @@ def test_a_commit_in_between_stops_it(
 
     monkeypatch.setattr(HfApi, "create_commit", disturbed)
     with pytest.raises(UsageError, match="somebody else committed"):
-        send(first, place, tmp_path / "cache")
+        send(first, place)
     assert check_whole(place.folder) == "bare"
     with pytest.raises(UsageError, match="somebody else committed"):  # its own commit lies below another's
-        send(first, place, tmp_path / "cache")
+        send(first, place)
 
-    send(first, place, tmp_path / "cache", onto=done[1])
+    send(first, place, onto=done[1])
     assert check_whole(place.folder) == first.manifest.digest and (place.folder / "notes.txt").exists()
 
 
@@ -189,9 +159,9 @@ def test_killed_at_any_request_it_leaves_the_repo_whole_and_goes_on(
 ) -> None:
     """Before a request reaches the hub, or when it did and nobody learns of its answer."""
     monkeypatch.setattr(publishing, "_FILES", 2)
-    real, cache, made = httpx2.Client.send, tmp_path / "cache", second if update else first
+    real, made = httpx2.Client.send, second if update else first
     if update:
-        send(first, place, cache)
+        send(first, place)
     begun = check_whole(place.folder) if update else "bare"
     shutil.copytree(place.hub.folder, tmp_path / "begun")
     left = [0]
@@ -212,10 +182,10 @@ def test_killed_at_any_request_it_leaves_the_repo_whole_and_goes_on(
         place.hub.requests.clear()
         left[0] = kills
         try:
-            send(made, place, cache)
+            send(made, place)
         except Killed:
             assert not place.folder.exists() or check_whole(place.folder) in (begun, made.manifest.digest)
-            send(made, place, cache)
+            send(made, place)
         assert check_whole(place.folder) == made.manifest.digest
         assert len(place.sent()) == len(set(place.sent())), "a file was sent twice"
         titles = [json.loads(line)["title"] for line in (place.folder / ".commits.jsonl").read_text().splitlines()]
@@ -225,74 +195,57 @@ def test_killed_at_any_request_it_leaves_the_repo_whole_and_goes_on(
     assert kills > 15
 
 
-def test_a_commit_whose_answer_was_lost_is_made_once(
-    place: Place, first: Artifact, tmp_path: Path, unloaded: None
-) -> None:
-    place.hub.inject(Fault(FaultKind.CUT, "*/commit/main"), Fault(FaultKind.BUSY, "*/commit/main"))
-
-    send(first, place, tmp_path / "cache")
-
-    commits = (place.folder / ".commits.jsonl").read_text().splitlines()
-    assert len(commits) == 2 and check_whole(place.folder) == first.manifest.digest
-
-
 @pytest.mark.parametrize("kind", [FaultKind.BUSY, FaultKind.RETRY_AFTER, FaultKind.CUT])
 @pytest.mark.parametrize("path", ["/api/whoami-v2", "*/create", "*/preupload/main", "*/batch", "*/commits/main"])
 def test_what_passes_by_itself_is_tried_again(
-    kind: FaultKind, path: str, place: Place, first: Artifact, tmp_path: Path, unloaded: None, monkeypatch: Any
+    kind: FaultKind, path: str, place: Place, first: Artifact, unloaded: None, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     place.hub.inject(Fault(kind, path))
 
-    send(first, place, tmp_path / "cache")
+    send(first, place)
 
     assert check_whole(place.folder) == first.manifest.digest
 
 
 @pytest.mark.parametrize("path", ["*/create", "*/preupload/main", "*/batch", "*/commit/main"])
-def test_a_refusal_that_stays_is_not_asked_again(
-    path: str, place: Place, first: Artifact, tmp_path: Path, unloaded: None
-) -> None:
+def test_a_refusal_that_stays_is_not_asked_again(path: str, place: Place, first: Artifact, unloaded: None) -> None:
     place.hub.inject(Fault(FaultKind.FORBIDDEN, path, ALWAYS))
 
     with pytest.raises(InputError, match=r"may not write to it \(HTTP 403\)"):
-        send(first, place, tmp_path / "cache")
+        send(first, place)
 
     refused = [one.path for one in place.hub.requests if fnmatchcase(one.path, path)]
     assert len(refused) == len(set(refused)) > 0
 
 
-def test_a_token_that_may_only_read_is_told_before_anything_is_made(
-    place: Place, first: Artifact, tmp_path: Path
-) -> None:
-    repo = place.repo(tmp_path / "cache", token="hf_read_only")
+def test_a_token_that_may_only_read_is_told_before_anything_is_made(place: Place, first: Artifact) -> None:
+    repo = place.repo(token="hf_read_only")
 
     with pytest.raises(RetryableError, match="HF_TOKEN: the token may only read"):
         publish(publication_of(first, repo), repo)
 
-    assert not place.folder.exists()
+    assert not place.folder.exists() and {request.method for request in place.hub.requests} <= {"GET", "HEAD"}
 
 
-def test_an_owner_that_is_not_the_tokens_is_told_with_those_that_are(
-    place: Place, first: Artifact, tmp_path: Path
-) -> None:
-    repo = place.repo(tmp_path / "cache", name="lopback/pools")
+def test_an_owner_that_is_not_the_tokens_is_told_with_those_that_are(place: Place, first: Artifact) -> None:
+    repo = place.repo(name="lopback/pools")
 
     with pytest.raises(UsageError, match=r"may not write to it \(HTTP 403\); it is of loopback, maker"):
         publish(publication_of(first, repo), repo)
 
 
 @pytest.mark.parametrize("name", ["pools", "a/b/c", "me/po ols", "", "me/-x", "me/a--b", "me/x.git", f"me/{'x' * 99}"])
-def test_a_name_that_is_none_of_a_dataset_is_refused(name: str, place: Place, tmp_path: Path) -> None:
+def test_a_name_that_is_none_of_a_dataset_is_refused(name: str, place: Place) -> None:
     with pytest.raises(UsageError, match=r"this is no dataset|no hub takes this name"):
-        place.repo(tmp_path, name=name)
+        place.repo(name=name)
 
 
-def test_a_model_of_that_name_is_refused(place: Place, first: Artifact, tmp_path: Path) -> None:
+def test_a_model_of_that_name_is_refused(place: Place, first: Artifact) -> None:
     (place.hub.folder / "models" / NAME).mkdir(parents=True)
 
     with pytest.raises(UsageError, match="this is a model"):
-        send(first, place, tmp_path / "cache")
+        send(first, place)
 
 
 def test_rows_of_unknown_licences_go_only_if_that_is_said(place: Place, tmp_path: Path) -> None:
@@ -301,17 +254,17 @@ def test_rows_of_unknown_licences_go_only_if_that_is_said(place: Place, tmp_path
     made = pools(tmp_path, {"low": rows}, rules={"all_rows": ["stats_tokens > 0"]})
 
     with pytest.raises(UsageError, match=rf"the licence of 2 rows of all configs: 'not stated', '{odd[:60]}'; say"):
-        made_of(made, place, tmp_path / "cache")
+        made_of(made, place)
 
-    said = made_of(made, place, tmp_path / "cache", allow_unknown=True)
+    said = made_of(made, place, allow_unknown=True)
     assert list(said.terms()) == [f"licence {name}: 1 rows of all configs" for name in ("not stated", odd)]
 
 
 def test_what_readers_of_the_source_agree_to_is_carried_over_before_any_file(tmp_path: Path, unloaded: None) -> None:
     for place in open_place(tmp_path / "hub", gated=True):
         made = pools(tmp_path / "first", {"low": rows_of(place.revision)})
-        assert any("use it for training alone" in line for line in made_of(made, place, tmp_path / "cache").terms())
-        send(made, place, tmp_path / "cache")
+        assert any("use it for training alone" in line for line in made_of(made, place).terms())
+        send(made, place)
 
         metadata = card_yaml(place.folder)
         assert (metadata["extra_gated_prompt"], metadata["extra_gated_fields"]) == (AGREEMENT, {"Name": "text"})
@@ -322,23 +275,21 @@ def test_what_readers_of_the_source_agree_to_is_carried_over_before_any_file(tmp
         )
 
 
-def test_a_file_that_is_not_as_it_was_sealed_is_never_committed(
-    place: Place, first: Artifact, tmp_path: Path, unloaded: None
-) -> None:
+def test_a_file_that_is_not_as_it_was_sealed_is_never_committed(place: Place, first: Artifact, unloaded: None) -> None:
     [stored, *_] = first.manifest.storage
     path = first.folder / stored.path
     path.write_bytes(b"\0" * stored.bytes)
 
     with pytest.raises(InputError, match="not as it was sealed"):
-        send(first, place, tmp_path / "cache")
+        send(first, place)
 
     assert check_whole(place.folder) == "bare" and not (place.folder / stored.path).exists()
 
 
-def test_a_plan_says_commits_and_bytes_and_sends_nothing(place: Place, first: Artifact, tmp_path: Path) -> None:
-    made = made_of(first, place, tmp_path / "cache")
+def test_a_plan_says_commits_and_bytes_and_sends_nothing(place: Place, first: Artifact) -> None:
+    made = made_of(first, place)
 
-    plan = plan_publication(made, place.repo(tmp_path / "cache"))
+    plan = plan_publication(made, place.repo())
 
     assert plan.parent is None and len(plan.parts) == 2
     assert sum(part.bytes for part in plan.parts) == sum(item.size for item in made.items.values())
@@ -346,18 +297,13 @@ def test_a_plan_says_commits_and_bytes_and_sends_nothing(place: Place, first: Ar
 
 
 def test_new_files_go_first_and_what_replaces_or_deletes_files_goes_last(
-    place: Place,
-    first: Artifact,
-    second: Artifact,
-    tmp_path: Path,
-    unloaded: None,
-    monkeypatch: pytest.MonkeyPatch,
+    place: Place, first: Artifact, second: Artifact, unloaded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publishing, "_FILES", 2)
-    send(first, place, tmp_path / "cache")
+    send(first, place)
     before, after = ({file.path: file.sha256 for file in made.manifest.storage} for made in (first, second))
 
-    *firsts, last = plan_publication(made_of(second, place, tmp_path / "cache"), place.repo(tmp_path / "cache")).parts
+    *firsts, last = plan_publication(made_of(second, place), place.repo()).parts
 
     new = [item.path for part in firsts for item in part.items]
     assert sorted(new) == sorted(after.keys() - before.keys()) != []
@@ -369,12 +315,7 @@ def test_new_files_go_first_and_what_replaces_or_deletes_files_goes_last(
 
 
 def test_a_run_goes_on_from_what_another_one_left(
-    place: Place,
-    first: Artifact,
-    second: Artifact,
-    tmp_path: Path,
-    unloaded: None,
-    monkeypatch: pytest.MonkeyPatch,
+    place: Place, first: Artifact, second: Artifact, unloaded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = HfApi.create_commit
 
@@ -384,11 +325,11 @@ def test_a_run_goes_on_from_what_another_one_left(
 
     monkeypatch.setattr(HfApi, "create_commit", killed)
     with pytest.raises(Killed):
-        send(first, place, tmp_path / "cache")
+        send(first, place)
     monkeypatch.setattr(HfApi, "create_commit", real)
     assert check_whole(place.folder) == "bare" and [*place.folder.rglob("*.parquet")]
 
-    send(second, place, tmp_path / "cache")
+    send(second, place)
 
     assert check_whole(place.folder) == second.manifest.digest
 
@@ -396,36 +337,25 @@ def test_a_run_goes_on_from_what_another_one_left(
 def test_what_was_published_of_something_else_gives_way_only_if_that_is_said(
     place: Place, first: Artifact, tmp_path: Path, unloaded: None
 ) -> None:
-    send(first, place, tmp_path / "cache")
+    send(first, place)
     other = pools(tmp_path / "other", {"low": rows_of(place.revision)}, name="mine/letters")
 
     with pytest.raises(UsageError, match=r"it holds nemotron/candidate_pools mine/chats, and .* mine/letters would"):
-        send(other, place, tmp_path / "cache")
+        send(other, place)
     assert check_whole(place.folder) == first.manifest.digest
 
-    send(other, place, tmp_path / "cache", replaces=True)
+    send(other, place, replaces=True)
     assert check_whole(place.folder) == other.manifest.digest
 
 
-def test_a_head_of_somebody_else_stops_nothing_where_nothing_is_to_be_sent(
-    place: Place, first: Artifact, tmp_path: Path, unloaded: None
-) -> None:
-    send(first, place, tmp_path / "cache")
-    head = someone_commits(place, "notes.txt", b"hello")
-
-    assert (send(first, place, tmp_path / "cache").commits, place.hub.commits()[NAME]) == (0, head)
-
-
 @pytest.mark.parametrize("onto", ["zzz", "", "main", "0" * 40])
-def test_only_the_head_is_gone_on_from(
-    onto: str, place: Place, first: Artifact, tmp_path: Path, unloaded: None
-) -> None:
+def test_only_the_head_is_gone_on_from(onto: str, place: Place, first: Artifact, unloaded: None) -> None:
     with pytest.raises(UsageError, match="there is no such repo yet"):
-        plan_publication(made_of(first, place, tmp_path / "cache"), place.repo(tmp_path / "cache"), onto=onto)
-    send(first, place, tmp_path / "cache")
+        plan_publication(made_of(first, place), place.repo(), onto=onto)
+    send(first, place)
 
     with pytest.raises(UsageError, match=f"--onto {onto}: the head of {NAME} is [0-9a-f]{{40}}"):
-        send(first, place, tmp_path / "cache", onto=onto)
+        send(first, place, onto=onto)
 
 
 def test_of_two_at_once_one_says_that_the_other_publishes_the_same(
@@ -435,12 +365,12 @@ def test_of_two_at_once_one_says_that_the_other_publishes_the_same(
 
     def overtaken(api: HfApi, *arguments: Any, **options: Any) -> Any:
         monkeypatch.setattr(HfApi, "create_commit", real)
-        send(first, place, tmp_path / "other_cache")
+        send(first, replace(place, cache=tmp_path / "other_cache"))
         return real(api, *arguments, **options)
 
     monkeypatch.setattr(HfApi, "create_commit", overtaken)
     with pytest.raises(RetryableError, match="another process publishes the same"):
-        send(first, place, tmp_path / "cache")
+        send(first, place)
     assert check_whole(place.folder) == first.manifest.digest
 
 
@@ -450,7 +380,7 @@ NASTY = ["a`|b <script>\n---\nconfigs: []", "<|start|>system", "](javascript:ale
 def test_no_text_of_a_row_leaves_its_place_in_the_card(place: Place, tmp_path: Path, unloaded: None) -> None:
     rows = [row(number, place.revision, meta_license=text) for number, text in enumerate(NASTY)]
     made = pools(tmp_path, {"low": rows}, rules={"all_rows": ["stats_tokens > 0", "text <> '```\n---\n<b>'"]})
-    publish(made_of(made, place, tmp_path / "cache", allow_unknown=True), place.repo(tmp_path / "cache"))
+    publish(made_of(made, place, allow_unknown=True), place.repo())
 
     _, body = card_of(place.folder)
     assert [one["config_name"] for one in card_yaml(place.folder)["configs"]] == ["all_rows"]
@@ -458,8 +388,8 @@ def test_no_text_of_a_row_leaves_its_place_in_the_card(place: Place, tmp_path: P
     assert body.count("```") == 6 and "<script>" not in body and "\n---\n" not in body
 
 
-def test_the_script_in_the_card_finds_a_flipped_byte(place: Place, first: Artifact, tmp_path: Path) -> None:
-    send(first, place, tmp_path / "cache")
+def test_the_script_in_the_card_finds_a_flipped_byte(place: Place, first: Artifact) -> None:
+    send(first, place)
     script = (place.folder / "README.md").read_text().rsplit("```python\n", 1)[1].partition("```")[0]
     assert len(script.splitlines()) <= 20
 
@@ -468,18 +398,7 @@ def test_the_script_in_the_card_finds_a_flipped_byte(place: Place, first: Artifa
 
     assert said().returncode == 0
     victim = next(place.folder.rglob("*.parquet"))
-    data = bytearray(victim.read_bytes())
-    data[len(data) // 2] ^= 1
-    victim.write_bytes(data)
+    flip(victim)
     assert said().returncode == 1 and f"not as published: {victim.relative_to(place.folder)}" in said().stderr
     (place.folder / "manifest.json").write_text("{")
     assert said().stderr.startswith("not as published: manifest.json (")
-
-
-def test_the_manifest_goes_without_what_names_machines(
-    place: Place, first: Artifact, tmp_path: Path, unloaded: None
-) -> None:
-    send(first, place, tmp_path / "cache")
-
-    published = json.loads((place.folder / "manifest.json").read_bytes())
-    assert (published["provenance"], published["digest"]) == ({}, first.manifest.digest)

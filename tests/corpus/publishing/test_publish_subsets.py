@@ -1,43 +1,30 @@
 """Training subsets on a hub: a config each, splits of several datasets, and token files beside them."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hub_pools import SOURCE, Place, card_of, card_yaml, check_whole, open_place
-from huggingface_hub import constants
+from hub_pools import SOURCE, Place, card_of, card_yaml, check_whole
 from subsets_made import bare, scored, subsets_of, talk
 
 from pipeline_assets.corpus.publishing.publication import publication_of
 from pipeline_assets.corpus.publishing.publish import publish
-from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 
 RULES = {"anchor": {"percentile": [0, 50]}, "challenge": {"percentile": [50, 100]}}
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
-    yield from open_place(tmp_path / "hub")
-
-
-def made_subsets(root: Path, revision: str) -> Artifact:
-    said = {"dataset": SOURCE, "source_revision": revision, "meta_license": "cc-by-4.0"}
+def test_each_subset_is_a_config_with_splits_of_all_datasets_scores_and_token_files(
+    place: Place, tmp_path: Path
+) -> None:
+    said = {"dataset": SOURCE, "source_revision": place.revision, "meta_license": "cc-by-4.0"}
+    scores = [*map(float, range(6))]
     splits = [
-        scored(root / "made", name, [talk(f"{name}-{number}", **said) for number in range(6)], [*map(float, range(6))])
+        scored(tmp_path / "made", name, [talk(f"{name}-{number}", **said) for number in range(6)], scores)
         for name in ("chats/high.v1", "chats/low", "letters/low")
     ]
-    return subsets_of(root, splits, RULES, tokens=True)
-
-
-def test_each_subset_is_a_config_with_splits_of_all_datasets(place: Place, tmp_path: Path) -> None:
-    made = made_subsets(tmp_path, place.revision)
-    repo = place.repo(tmp_path / "cache")
+    made, repo = subsets_of(tmp_path, splits, RULES, tokens=True), place.repo()
 
     publish(publication_of(made, repo), repo)  # it loads each config by its name, and finds these splits
 
@@ -49,11 +36,11 @@ def test_each_subset_is_a_config_with_splits_of_all_datasets(place: Place, tmp_p
     assert configs == {
         rule: {
             name: f"subset_{rule}/{file}-{'[0-9]' * 5}-of-00001.parquet"
-            for name, file in (
-                ("chats_high_v1", "chats/high.v1"),
-                ("chats_low", "chats/low"),
-                ("letters_low", "letters/low"),
-            )
+            for name, file in {
+                "chats_high_v1": "chats/high.v1",
+                "chats_low": "chats/low",
+                "letters_low": "letters/low",
+            }.items()
         }
         for rule in RULES
     }
@@ -61,14 +48,6 @@ def test_each_subset_is_a_config_with_splits_of_all_datasets(place: Place, tmp_p
         folder = place.folder / "tokens" / rule
         tokens, mask = np.load(folder / "tokens.npy", mmap_mode="r"), np.load(folder / "loss_mask.npy", mmap_mode="r")
         assert len(tokens) == len(mask) == sum(pq.read_table(folder / "rows.parquet")["tokens"].to_pylist())
-
-
-def test_the_card_tells_of_scores_and_token_files(place: Place, tmp_path: Path) -> None:
-    made = made_subsets(tmp_path, place.revision)
-    repo = place.repo(tmp_path / "cache")
-
-    publish(publication_of(made, repo), repo)
-
     _, body = card_of(place.folder)
     assert "| `nll_mean` | float64 | Mean negative log-likelihood" in body
     assert "| `training_subset` | string | The rule of the recipe" in body
@@ -80,4 +59,4 @@ def test_rows_that_say_no_dataset_are_not_published(place: Place, tmp_path: Path
     made = subsets_of(tmp_path, [scored(tmp_path, "chats/low", [bare("0")], [1.0])], {"all": {}})
 
     with pytest.raises(UsageError, match="rows don't say which dataset they are of"):
-        publication_of(made, place.repo(tmp_path / "cache"), allow_unknown=True)
+        publication_of(made, place.repo(), allow_unknown=True)
