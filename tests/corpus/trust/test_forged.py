@@ -10,6 +10,7 @@ import pytest
 import zstandard
 from forged import overwrite, reseal
 from healing_set import verify
+from refusals import refusal
 
 from pipeline_assets.corpus.formats.parquet import open_parquet, write_table
 from pipeline_assets.corpus.recipes.kind import files_match_manifest
@@ -79,10 +80,7 @@ def test_a_storage_that_leads_out_of_the_folder_is_refused_unread(chain_root: Pa
     manifest = sealed_manifest(chain_root / TRAIN)
     reseal(chain_root / TRAIN, dataclasses.replace(manifest, storage=[*manifest.storage, StoredFile(name, 1, "aa")]))
 
-    with pytest.raises(InputError) as refused:
-        verify(chain_root / TRAIN)
-
-    assert refused.value.what == f"it names {name!r}, which is no file inside its folder"
+    assert f": it names {name!r}, which is no file inside its folder; " in refusal(lambda: verify(chain_root / TRAIN))
 
 
 def test_a_member_that_leads_out_of_the_folder_is_refused(chain_root: Path) -> None:

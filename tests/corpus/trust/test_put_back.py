@@ -3,13 +3,12 @@
 import itertools
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
 import pytest
 from crash_points import killed_at
-from forged import overwrite
+from forged import flip, overwrite
 from healing_set import HealingSet
 from power_loss import Tree, followed, write_tree
 
@@ -26,11 +25,8 @@ NAME = "tokens.bin"
 @pytest.fixture
 def damaged(made: HealingSet) -> bytes:
     """What lies in the place of the train split's tokens: one bit is another."""
-    path = made.folder("train") / NAME
-    data = bytearray(path.read_bytes())
-    data[random.Random(7).randrange(len(data))] ^= 1
-    overwrite(path, bytes(data))
-    return bytes(data)
+    flip(made.folder("train") / NAME)
+    return (made.folder("train") / NAME).read_bytes()
 
 
 def findings(folder: Path) -> list[str]:
@@ -41,16 +37,14 @@ def kept_tokens(root: Path) -> list[bytes]:
     return [path.read_bytes() for path in sorted(root.glob(f"rebuilds/*.replaced*/{NAME}"))]
 
 
-def without_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "exchange", lambda first, second: False)
+@pytest.fixture(params=["in one step", "in three"])
+def _exchange(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "in three":
+        monkeypatch.setattr(durable, "exchange", lambda first, second: False)
 
 
-@pytest.mark.parametrize("arrange", [lambda patch: None, without_exchange], ids=["in one step", "in three"])
-def test_the_copy_is_in_its_place_and_the_damaged_one_is_kept(
-    made: HealingSet, damaged: bytes, arrange: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arrange(monkeypatch)
-
+@pytest.mark.usefixtures("_exchange")
+def test_the_copy_is_in_its_place_and_the_damaged_one_is_kept(made: HealingSet, damaged: bytes) -> None:
     done = rebuild(made.folder("dataset"), made.run, puts_back=True)
 
     assert (done.is_identical, done.is_sound, done.kept) == (False, True, None)
@@ -91,11 +85,10 @@ def test_what_is_intact_is_not_replaced(made: HealingSet) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arrange", [lambda patch: None, without_exchange], ids=["in one step", "in three"])
+@pytest.mark.usefixtures("_exchange")
 def test_killed_before_any_step_the_place_is_never_empty_after_recovery_and_the_same_command_mends_it(
-    made: HealingSet, damaged: bytes, arrange: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+    made: HealingSet, damaged: bytes
 ) -> None:
-    arrange(monkeypatch)
     place, manifest = made.folder("train"), made.manifest("train")
     copy = made.root / "copy"
     rebuilt = rebuild(place, made.run, keep=True).kept

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 import pytest
 from forged import reseal
 from healing_set import HealingSet
+from refusals import refusal
 
 from pipeline_assets.corpus.recipes.kind import Job, Kind, seals_files
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import OutputFile
 from pipeline_assets.corpus.spine.target import BuildResult, Target
@@ -71,10 +72,7 @@ def test_an_artifact_made_by_another_version_is_refused_with_what_made_it(made: 
     older = dataclasses.replace(manifest, provenance=provenance)
     reseal(made.folder("train"), older, stage=StageVersion("megatron_split", 0))
 
-    with pytest.raises(UsageError) as refused:
-        StepChain(made.folder("train"), made.root, with_upstream=False)
-
-    assert str(refused.value) == (
+    assert refusal(lambda: StepChain(made.folder("train"), made.root, with_upstream=False), UsageError) == (
         f"{made.folder('train')}: pages_v1/train was made by megatron_split version 0, this program has megatron_split "
         f"version 1; use the version that made it: program {'ab' * 20}, python 3.11.2, numpy 1.26.0"
     )
@@ -95,20 +93,14 @@ def test_a_kind_that_this_program_does_not_make_is_refused(made: HealingSet) -> 
     manifest = dataclasses.replace(made.manifest("valid"), kind="weather/forecast", provenance={})
     reseal(made.folder("valid"), manifest)
 
-    with pytest.raises(UsageError) as refused:
-        StepChain(made.folder("valid"), made.root, with_upstream=False)
-
-    assert str(refused.value) == (
+    assert refusal(lambda: StepChain(made.folder("valid"), made.root, with_upstream=False), UsageError) == (
         f"{made.folder('valid')}: pages_v1/valid is a weather/forecast, which this program doesn't make; "
         "use the version that made it: its manifest names none"
     )
 
 
 def test_a_folder_where_nothing_is_sealed_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as refused:
-        StepChain(tmp_path, tmp_path, with_upstream=False)
-
-    assert str(refused.value) == (
+    assert refusal(lambda: StepChain(tmp_path, tmp_path, with_upstream=False), UsageError) == (
         f"{tmp_path}: nothing is sealed here (no manifest.json); give the folder of a finished artifact"
     )
 
@@ -120,64 +112,54 @@ def test_what_it_is_made_from_and_is_gone_is_named(made: HealingSet) -> None:
     shutil.rmtree(made.folder("snapshot"))
     words = f"it is made from healing/fineweb_edu_snapshot {digest}"
 
-    def refusal(with_upstream: bool) -> str:
-        with pytest.raises(InputError) as refused:
-            rebuild(made.folder("train"), made.run, with_upstream)
-        return str(refused.value)
+    def told(with_upstream: bool) -> str:
+        return refusal(lambda: rebuild(made.folder("train"), made.run, with_upstream))
 
-    with_copy = refusal(with_upstream=False)
+    with_copy = told(with_upstream=False)
     copy.unlink()
 
     assert with_copy == (
         f"{made.folder('train')}: {words}, which is not sealed below {made.root}; "
         "give the data root that has it with --data, or build it again too with --upstream"
     )
-    assert refusal(with_upstream=False) == with_copy.removesuffix(", or build it again too with --upstream")
-    assert refusal(with_upstream=True) == (
+    assert told(with_upstream=False) == with_copy.removesuffix(", or build it again too with --upstream")
+    assert told(with_upstream=True) == (
         f"{made.root}: {words}, of which no manifest is below "
         "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text or manifests; "
         "give the data root that has it with --data"
     )
 
 
-class TestOtherSystems:
-    """Nothing here knows the healing system: a kind that is registered can be rebuilt."""
+def test_a_kind_of_any_system_is_rebuilt_and_two_of_one_role_have_folders_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three artifacts in a row, each holding what the one before holds and a word more."""
 
-    @pytest.fixture
-    def words(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Target]:
-        """Three artifacts in a row, each holding what the one before holds and a word more; two of one role."""
+    def make(job: Job) -> BuildResult:
+        before = b"".join(one.path("words.txt").read_bytes() for one in job.upstream)
+        data = before + f"{job.recipe['word']}\n".encode()
+        sha256 = write_durably(job.building.path("words.txt"), data)
+        rows = data.count(b"\n")
+        return BuildResult([OutputFile("words.txt", rows, len(data), sha256, sha256)], {"words": rows}, {})
 
-        def make(job: Job) -> BuildResult:
-            before = b"".join(one.path("words.txt").read_bytes() for one in job.upstream)
-            data = before + f"{job.recipe['word']}\n".encode()
-            sha256 = write_durably(job.building.path("words.txt"), data)
-            rows = data.count(b"\n")
-            return BuildResult([OutputFile("words.txt", rows, len(data), sha256, sha256)], {"words": rows}, {})
+    stage, run = StageVersion("words", 1), Run(tmp_path, RunSettings())
+    page = SimpleNamespace(KINDS=(Kind("words/said", stage, seals_files(make), "Words."),))
+    monkeypatch.setitem(sys.modules, "words_page", page)
+    monkeypatch.setitem(SYSTEMS, "words", "words_page")
+    targets: list[Target] = []
+    for word in ("one", "two", "three"):
+        upstream = tuple(targets[-1:])
+        targets.append(Target("words/said", word, Path("corpora", word), stage, {"word": word}, upstream))
+        KINDS["words/said"].build(targets[-1], run)
 
-        stage = StageVersion("words", 1)
-        page = SimpleNamespace(KINDS=(Kind("words/said", stage, seals_files(make), "Words."),))
-        monkeypatch.setitem(sys.modules, "words_page", page)
-        monkeypatch.setitem(SYSTEMS, "words", "words_page")
-        targets: list[Target] = []
-        for word in ("one", "two", "three"):
-            upstream = tuple(targets[-1:])
-            targets.append(Target("words/said", word, Path("corpora", word), stage, {"word": word}, upstream))
-            KINDS["words/said"].build(targets[-1], Run(tmp_path, RunSettings()))
-        return targets
+    chain = rebuild(tmp_path / "corpora/three", run, with_upstream=True)
+    shutil.rmtree(tmp_path / "corpora/one")
+    alone = rebuild(tmp_path / "corpora/three", run)
 
-    def test_it_is_rebuilt_though_what_lies_further_up_is_gone(self, words: list[Target], tmp_path: Path) -> None:
-        shutil.rmtree(tmp_path / words[0].folder)
-
-        done = rebuild(tmp_path / words[2].folder, Run(tmp_path, RunSettings()))
-
-        assert done.is_identical
-
-    def test_with_upstream_two_of_one_role_have_folders_of_their_own(self, words: list[Target], tmp_path: Path) -> None:
-        done = rebuild(tmp_path / words[2].folder, Run(tmp_path, RunSettings()), with_upstream=True)
-
-        assert [(outcome.step.manifest.name, outcome.verdict) for outcome in done.outcomes] == [
-            ("one", "identical"),
-            ("two", "identical"),
-            ("three", "identical"),
-        ]
-        assert len({outcome.step.target.folder for outcome in done.outcomes}) == 3
+    assert [(outcome.step.manifest.name, outcome.verdict) for outcome in chain.outcomes] == [
+        ("one", "identical"),
+        ("two", "identical"),
+        ("three", "identical"),
+    ]
+    assert len({outcome.step.target.folder for outcome in chain.outcomes}) == 3
+    assert alone.is_identical, "what lies further up may be gone"

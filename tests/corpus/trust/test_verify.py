@@ -38,9 +38,14 @@ def files_of_the_chain(root: Path) -> Iterator[Path]:
             yield path
 
 
-def test_the_whole_chain_is_intact(pristine: Path) -> None:
+def test_the_whole_chain_is_intact_and_so_are_a_sample_of_everything_and_the_artifact_with_its_members(
+    pristine: Path,
+) -> None:
     found = verify(pristine / SET, pristine)
+    alone = verify(pristine / SET)
 
+    assert verify(pristine / SET, pristine, "100%").verdict == "intact"
+    assert (alone.verdict, alone.hub, len(alone.tasks)) == ("intact", None, 8)
     assert (found.verdict, found.findings, found.unread) == ("intact", [], [])
     assert [artifact.manifest.kind for artifact in found.chain.artifacts] == [
         "healing/megatron_dataset",
@@ -62,12 +67,6 @@ def test_a_clock_that_is_set_back_makes_no_negative_time(pristine: Path) -> None
     hold(found)
 
     assert (found.verdict, found.seconds) == ("intact", 0.0)
-
-
-def test_without_upstream_it_is_the_artifact_and_its_members(pristine: Path) -> None:
-    found = verify(pristine / SET)
-
-    assert (found.verdict, found.hub, len(found.tasks)) == ("intact", None, 8)
 
 
 def test_one_flipped_bit_anywhere_in_the_chain_is_found_where_it_is(chain_root: Path) -> None:
@@ -155,10 +154,6 @@ def test_every_file_is_drawn_by_some_seed(pristine: Path) -> None:
         drawn |= {result.task.name for result in found.results if result.task in found.tasks}
 
     assert len(drawn) == len({task.name for task in found.tasks})
-
-
-def test_a_sample_of_everything_is_intact(pristine: Path) -> None:
-    assert verify(pristine / SET, pristine, "100%").verdict == "intact"
 
 
 def test_the_report_says_what_was_checked_and_what_was_not(chain_root: Path) -> None:
