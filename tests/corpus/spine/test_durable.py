@@ -181,17 +181,6 @@ def test_what_may_not_be_read_is_explained(path: Path, monkeypatch: pytest.Monke
     assert str(error) == f"{path}: reading is not allowed; give read permission"
 
 
-@pytest.mark.parametrize("below", ["", "inner"])
-def test_the_folder_that_cannot_be_made_because_of_a_file_is_explained(path: Path, below: str) -> None:
-    path.write_text("words")
-
-    with pytest.raises(OSError) as error:
-        (path / below).mkdir(parents=True, exist_ok=True)
-
-    told = str(explain(error.value, path))
-    assert told == f"{path}: a file lies where a folder belongs; give another folder, or move the file away"
-
-
 def test_a_folder_is_made_with_those_above_it_each_synced_into_the_one_above(tmp_path: Path) -> None:
     steps = steps_of(lambda: make_folder(tmp_path / "a" / "b"))
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from forged import overwrite
 from word_artifact import build_words, refuse_five, target_of
 
 from pipeline_assets.corpus.spine.errors import InputError
@@ -56,8 +57,7 @@ def test_what_is_there_as_asked_is_current(tmp_path: Path) -> None:
 
 def test_an_edited_manifest_is_damage(tmp_path: Path) -> None:
     manifest = build_words(tmp_path, "english").folder / "manifest.json"
-    manifest.chmod(0o644)
-    manifest.write_text("{")
+    overwrite(manifest, b"{")
 
     [held] = artifact_statuses(tmp_path, [target_of("english")])
 
@@ -161,8 +161,7 @@ class TestUnasked:
 
     def test_one_whose_manifest_cannot_be_read_is_told_as_damaged(self, tmp_path: Path) -> None:
         manifest = build_words(tmp_path / "corpora", "english").folder / "manifest.json"
-        manifest.chmod(0o644)
-        manifest.write_text("{}")
+        overwrite(manifest, b"{}")
 
         [other] = orphans(Lineage(tmp_path), [])
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forged import overwrite
 from refusals import refusal
 from word_artifact import build_words
 
@@ -60,8 +61,7 @@ def test_a_folder_that_is_on_its_way_in_or_out_is_not_found(words: Artifact, tmp
 
 def test_a_manifest_that_cannot_be_read_is_mentioned_where_nothing_is_found(words: Artifact, tmp_path: Path) -> None:
     manifest = words.folder / "manifest.json"
-    manifest.chmod(0o644)
-    manifest.write_text("{")
+    overwrite(manifest, b"{")
 
     told = refusal(lambda: Lineage(tmp_path).locate(words.manifest.digest))
 
@@ -83,8 +83,7 @@ def test_an_edited_manifest_is_none_that_is_sealed_though_its_seal_was_made_anew
     words: Artifact, tmp_path: Path
 ) -> None:
     path = words.folder / "manifest.json"
-    path.chmod(0o644)
-    path.write_bytes(path.read_bytes().replace(b'"documents": 6', b'"documents": 7'))
+    overwrite(path, path.read_bytes().replace(b'"documents": 6', b'"documents": 7'))
     edited = Lineage(tmp_path)
 
     assert (list(edited.sealed), [str(error.where) for error in edited.unreadable.values()]) == ([], [str(path)])
@@ -127,9 +126,7 @@ def test_a_copy_of_a_manifest_is_found_where_builds_keep_it(words: Artifact, tmp
 def test_of_several_artifacts_of_one_digest_the_one_of_the_name_is_taken(words: Artifact, tmp_path: Path) -> None:
     other = Artifact(tmp_path / "stage_a" / "other", words.manifest)
     shutil.copytree(words.folder, other.folder)
-    manifest = replace(words.manifest, name="other")
-    (other.folder / "manifest.json").chmod(0o644)
-    (other.folder / "manifest.json").write_bytes(manifest.to_bytes())
+    overwrite(other.folder / "manifest.json", replace(words.manifest, name="other").to_bytes())
 
     assert other.manifest.digest == words.manifest.digest
     assert Lineage(tmp_path).locate(other.manifest.digest, "other").folder == other.folder
@@ -201,8 +198,7 @@ def test_a_manifest_that_cannot_be_read_is_told_only_where_upstream_is_missing(r
     other.write_text("{")
     of_the_whole = chain_of(root / "megatron/set", root).broken
     manifest = root / "corpora/words/manifest.json"
-    manifest.chmod(0o644)
-    manifest.write_text("{")
+    overwrite(manifest, b"{")
 
     chain = chain_of(root / "megatron/set", root)
 

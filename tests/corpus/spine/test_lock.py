@@ -129,22 +129,13 @@ def test_a_builder_that_writes_its_name_in_the_next_moment_is_named(target: Path
     assert told.startswith(f"{target}: process {os.getpid()} on {socket.gethostname()} is building this, for ")
 
 
-def test_a_lock_from_the_future_has_no_negative_age(target: Path) -> None:
+@pytest.mark.parametrize(("since", "age"), [(0.0, r"\d{10}"), (9e9, "0")], ids=["the epoch", "the future"])
+def test_the_age_is_that_of_the_lock_and_never_negative(target: Path, since: float, age: str) -> None:
     with locked(target) as lock:
-        owner = {"fence": 1, "pid": 7, "host": "node3", "since": 9e9}
-        lock.path.write_text(json.dumps(owner))
+        lock.path.write_text(json.dumps({"fence": 1, "pid": 7, "host": "node3", "since": since}))
         told = refusal(lambda: fence_of(target))
 
-    assert "process 7 on node3 is building this, for 0 s;" in told
-
-
-def test_the_age_is_that_of_the_lock(target: Path) -> None:
-    with locked(target) as lock:
-        owner = {"fence": 1, "pid": 7, "host": "node3", "since": 0.0}
-        lock.path.write_text(json.dumps(owner))
-        told = refusal(lambda: fence_of(target))
-
-    assert re.search(r": process 7 on node3 is building this, for \d{10} s;", told)
+    assert re.search(rf": process 7 on node3 is building this, for {age} s;", told)
 
 
 @pytest.mark.parametrize(

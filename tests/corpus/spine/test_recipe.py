@@ -78,8 +78,9 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def refusal(path: Path, text: str, line: int | None = None) -> UsageError:
-    path.write_text(text)
+def refusal(path: Path, text: str | None = None, line: int | None = None) -> UsageError:
+    if text is not None:
+        path.write_text(text)
     with pytest.raises(UsageError) as refused:
         TextRecipe.read(path)
     assert refused.value.where == (str(path) if line is None else f"{path}:{line}")
@@ -121,6 +122,17 @@ def test_a_recipe_is_read_with_its_sections(path: Path) -> None:
             "remove it; known here: rows, seed",
         ),
         ("    seed: healing\n", "", 5, "the key `source.sampling.seed` is missing", "add it"),
+        ("", "parts: [{kind: leef, leaves: 3}]\n", 8, "`parts.0.kind` is 'leef'", "did you mean leaf?"),
+        ("", "parts: [{kind: x}]\n", 8, "`parts.0.kind` is 'x'", "there are leaf, root"),
+        ("", "parts: [{leaves: 3}]\n", 8, "the key `parts.0.kind` is missing", "add it"),
+        (
+            "",
+            "parts: [{kind: leaf, leaves: 3, depth: 2}]\n",
+            8,
+            "unknown key `parts.0.depth`",
+            "remove it; known here: kind, leaves",
+        ),
+        ("", "parts: [{kind: root, dept: 3}]\n", 8, "unknown key `parts.0.dept`", "did you mean `depth`?"),
         ("", "budget: {tokens: 1, rows: 2}\n", 8, "`budget`: give either tokens or rows", "correct the recipe"),
         (
             "",
@@ -138,6 +150,11 @@ def test_a_recipe_is_read_with_its_sections(path: Path) -> None:
         "of a section that may be absent",
         "near no other",
         "a missing key",
+        "an unknown kind and the nearest",
+        "a kind near no other",
+        "a missing kind",
+        "a key of another kind",
+        "compared with the keys of its kind",
         "a rule over a section",
         "a rule over the whole recipe",
         "another system's recipe",
@@ -220,28 +237,6 @@ def test_a_number_or_a_yes_where_a_string_belongs_is_to_be_quoted(path: Path, wr
 
 
 @pytest.mark.parametrize(
-    ("part", "what", "fix"),
-    [
-        ("{kind: leef, leaves: 3}", "`parts.0.kind` is 'leef'", "did you mean leaf?"),
-        ("{kind: x}", "`parts.0.kind` is 'x'", "there are leaf, root"),
-        ("{leaves: 3}", "the key `parts.0.kind` is missing", "add it"),
-        (
-            "{kind: leaf, leaves: 3, depth: 2}",
-            "unknown key `parts.0.depth`",
-            "remove it; known here: kind, leaves",
-        ),
-        ("{kind: root, dept: 3}", "unknown key `parts.0.dept`", "did you mean `depth`?"),
-    ],
-)
-def test_a_section_of_several_kinds_is_told_by_its_kind_and_compared_with_the_keys_of_that(
-    part: str, what: str, fix: str, path: Path
-) -> None:
-    error = refusal(path, RECIPE + f"parts: [{part}]\n", 8)
-
-    assert (error.what, error.fix) == (what, fix)
-
-
-@pytest.mark.parametrize(
     ("name", "fix"),
     [
         ("finweb_v1.yaml", "did you mean fineweb_v1?"),
@@ -252,27 +247,13 @@ def test_a_section_of_several_kinds_is_told_by_its_kind_and_compared_with_the_ke
 def test_a_missing_file_names_the_nearest_recipe_beside_it_or_all(path: Path, name: str, fix: str) -> None:
     path.with_name("books_v2.yaml").write_text(RECIPE)
 
-    with pytest.raises(UsageError) as refused:
-        TextRecipe.read(path.parent / name)
+    error = refusal(path.parent / name)
 
-    assert (refused.value.what, refused.value.fix) == ("there is no such recipe", fix)
+    assert (error.what, error.fix) == ("there is no such recipe", fix)
 
 
 def test_a_folder_is_no_recipe(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as refused:
-        TextRecipe.read(tmp_path)
-
-    assert str(refused.value) == f"{tmp_path}: this is no recipe: it is a folder; give a recipe file"
-
-
-@pytest.mark.parametrize("text", ["", "\n\n", "# only a remark\n", "---\n", "null\n"])
-def test_an_empty_file_is_no_recipe(path: Path, text: str) -> None:
-    error = refusal(path, text)
-
-    assert (error.what, error.fix) == (
-        "the file is empty",
-        "write one: manifests/recipes and docs have examples",
-    )
+    assert str(refusal(tmp_path)) == f"{tmp_path}: this is no recipe: it is a folder; give a recipe file"
 
 
 def test_the_name_in_a_recipe_decides_and_is_folded_with_a_message(path: Path) -> None:
@@ -297,42 +278,48 @@ def test_the_name_in_a_recipe_decides_and_is_folded_with_a_message(path: Path) -
 def test_a_file_that_is_not_yaml_is_refused_with_the_line(path: Path, text: str, why: str) -> None:
     path.write_bytes(text.encode(errors="surrogateescape"))
 
-    with pytest.raises(UsageError) as refused:
-        TextRecipe.read(path)
+    error = refusal(path)
 
-    assert re.match(rf"this is not YAML \({why}", refused.value.what)
-    assert "\n" not in refused.value.what
-    assert (refused.value.where, refused.value.fix) == (str(path), "correct that line")
+    assert re.match(rf"this is not YAML \({why}", error.what) and "\n" not in error.what
+    assert error.fix == "correct that line"
 
 
-@pytest.mark.parametrize(("text", "kind"), [("- a\n- b\n", "list"), ("just words", "str"), ("7", "int")])
-def test_a_file_that_is_no_mapping_is_refused(path: Path, text: str, kind: str) -> None:
-    error = refusal(path, text)
+@pytest.mark.parametrize(
+    ("texts", "what", "fix"),
+    [
+        (
+            ("", "\n\n", "# only a remark\n", "---\n", "null\n"),
+            "the file is empty",
+            "write one: manifests/recipes and docs have examples",
+        ),
+        (("- a\n- b\n",), "a recipe is a mapping, this is a list", "write `key: value` lines"),
+        (("just words",), "a recipe is a mapping, this is a str", "write `key: value` lines"),
+        (("7",), "a recipe is a mapping, this is a int", "write `key: value` lines"),
+    ],
+)
+def test_a_file_that_is_empty_or_no_mapping_is_refused(path: Path, texts: tuple[str], what: str, fix: str) -> None:
+    errors = [refusal(path, text) for text in texts]
 
-    assert (error.what, error.fix) == (f"a recipe is a mapping, this is a {kind}", "write `key: value` lines")
-
-
-def test_the_fingerprint_is_of_what_a_recipe_says_not_of_its_layout(path: Path) -> None:
-    laid_out_differently = path.parent / "other" / path.name
-    laid_out_differently.parent.mkdir()
-    laid_out_differently.write_text(
-        "# The same, in one line.\n"
-        "{name: 'fineweb_v1', source: {sampling: {seed: healing, rows: 1_000},"
-        ' "dataset": "HuggingFaceFW/fineweb-edu"}, system: text}'
-    )
-
-    fingerprints = {TextRecipe.read(path).fingerprint(), TextRecipe.read(laid_out_differently).fingerprint()}
-
-    assert len(fingerprints) == 1
+    assert {(error.what, error.fix) for error in errors} == {(what, fix)}
 
 
-def test_a_default_written_out_has_the_fingerprint_of_the_default_left_out(path: Path) -> None:
-    left_out = TextRecipe.read(path)
-    path.write_text(RECIPE + "more: []\nheld_out: null\nbudget: {tokens: 5}\n")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# The same, in one line.\n{name: 'fineweb_v1', source: {sampling: {seed: healing, rows: 1_000},"
+        ' "dataset": "HuggingFaceFW/fineweb-edu"}, system: text}',
+        RECIPE + "more: []\nheld_out: null\nbudget: {tokens: 5}\n",
+    ],
+    ids=["another layout", "defaults written out"],
+)
+def test_the_fingerprint_is_of_what_a_recipe_says_not_of_its_layout_or_the_defaults_that_it_leaves_out(
+    path: Path, text: str
+) -> None:
+    before = TextRecipe.read(path).fingerprint()
 
-    written_out = TextRecipe.read(path)
+    path.write_text(text)
 
-    assert written_out.fingerprint() == left_out.fingerprint()
+    assert TextRecipe.read(path).fingerprint() == before
 
 
 def test_the_fingerprint_of_a_section_is_a_known_digest() -> None:

@@ -160,15 +160,6 @@ def test_the_number_rises_above_the_sealed_builders_when_the_lock_file_was_delet
     assert artifact.manifest.provenance == {"builder": 3}
 
 
-def test_a_sealed_artifact_is_exchanged_for_the_new_one(target: Path, system: str) -> None:
-    build(target)
-
-    build(target, {"second": "plan"})
-
-    assert open_artifact(target).manifest.identity.recipe == {"second": "plan"}
-    assert names_beside(target) == [".words.lock", "words"]
-
-
 def test_a_folder_that_nothing_was_sealed_in_is_never_replaced(target: Path) -> None:
     target.mkdir()
     (target / "thesis.tex").write_text("years of work")

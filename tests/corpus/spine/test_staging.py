@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forged import flip, overwrite
 from word_artifact import ENGLISH, write_words
 from word_building import PLAN, build, files_in, names_beside, write_shard
 
@@ -19,15 +20,12 @@ from pipeline_assets.corpus.spine.worker import WHOLE
 # What a shard leaves
 
 
-def test_a_receipt_is_read_as_it_was_written() -> None:
-    receipt = Receipt([OutputFile("a.bin", 1, 2, "aa", "bb")], {"documents": 1}, {"first": "ö", "sizes": [1, 2]})
+def test_a_receipt_is_read_as_it_was_written_and_cut_anywhere_or_with_any_flipped_bit_it_is_none() -> None:
+    notes = {"first": "ö", "sizes": [1, 2]}
+    receipt = Receipt([OutputFile("a.bin", 1, 2, "aa", "bb")], {"documents": 1}, notes, {"/in.zst": "cc"})
+    written = receipt.to_bytes()
 
-    assert Receipt.from_bytes(receipt.to_bytes()) == receipt
-
-
-def test_a_receipt_cut_anywhere_or_with_any_flipped_bit_is_none() -> None:
-    written = Receipt([OutputFile("a.bin", 1, 2, "aa", "bb")], {"documents": 1}, {}, {"/in.zst": "cc"}).to_bytes()
-
+    assert Receipt.from_bytes(written) == receipt
     assert [end for end in range(len(written)) if Receipt.from_bytes(written[:end]) is not None] == []
     for bit in range(8 * len(written)):
         flipped = bytearray(written)
@@ -44,12 +42,6 @@ def test_counts_of_receipts_add_up_by_name() -> None:
 
 
 # What a building folder takes over
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[0] ^= 1
-    path.write_bytes(data)
 
 
 def replace_by_a_link(path: Path) -> None:
@@ -255,8 +247,7 @@ def test_a_sealed_manifest_that_names_no_builder_has_no_number(target: Path) -> 
     manifest = build(target).folder / "manifest.json"
     value = json.loads(manifest.read_bytes())
     del value["provenance"]["builder"]
-    manifest.chmod(0o644)
-    manifest.write_text(json.dumps(value))
+    overwrite(manifest, json.dumps(value).encode())
 
     with open_building(target, PLAN) as building:
         assert building.lock.fence == 2

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from crash_points import steps_of
+from forged import overwrite
 from refusals import refusal
 from word_artifact import ENGLISH, build_words, target_of, words_in, write_words
 from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing, one_file
@@ -240,8 +241,7 @@ def remove_a_file(folder: Path) -> tuple[str, str]:
 
 
 def cut_a_file(folder: Path) -> tuple[str, str]:
-    (folder / "parts/b.txt").chmod(0o644)
-    (folder / "parts/b.txt").write_bytes(b"THREE\n")
+    overwrite(folder / "parts/b.txt", b"THREE\n")
     return "parts/b.txt", "has 6 bytes, sealed with 16"
 
 
