@@ -10,6 +10,7 @@ from faulty_hub import FaultyHub
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 
+sys.path.insert(0, str(Path(__file__).parent / "stackexchange"))  # of made_dump and reference_reader
 sys.path.insert(0, str(Path(__file__).parent))  # of hub_dataset
 
 from hub_dataset import CARD, DATASET, LARGE, Published

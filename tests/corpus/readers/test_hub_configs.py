@@ -1,9 +1,11 @@
 """Configs are found by language and script exactly, and files by a card's patterns as `datasets` reads them."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from datasets.data_files import resolve_pattern
+from hub_dataset import DATASET
 
 from pipeline_assets.corpus.readers.hub_configs import (
     Config,
@@ -15,7 +17,6 @@ from pipeline_assets.corpus.readers.hub_configs import (
 )
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 # As HuggingFaceFW/fineweb-2 writes its card, cut to five configs.
 CARD = """---
@@ -125,18 +126,9 @@ def test_a_card_that_cannot_be_read_is_an_error(card: str) -> None:
         configs_of_card(card, WHERE)
 
 
-def test_the_card_is_read_from_the_hub_at_a_commit(tmp_path: Path) -> None:
-    folder = tmp_path / "hub" / "datasets" / "owner" / "many"
-    folder.mkdir(parents=True)
-    (folder / "README.md").write_text(CARD)
-    bare = folder.with_name("bare")
-    bare.mkdir()
-    (bare / "data.txt").write_text("no card")
-
-    with LoopbackHub(tmp_path / "hub") as hub:
-        files, commits = HubFiles(tmp_path / "cache", endpoint=hub.endpoint), hub.commits()
-        found = read_configs(files, "owner/many", commits["owner/many"])
-        none = read_configs(files, "owner/bare", commits["owner/bare"])
+def test_the_card_is_read_from_the_hub_at_a_commit(hub_files: HubFiles, publish: Callable[..., str]) -> None:
+    none = read_configs(hub_files, DATASET, publish({"data.txt": b"no card"}))
+    found = read_configs(hub_files, DATASET, publish({"README.md": CARD.encode()}))
 
     assert names(found) == ["eng_Latn", "asm_Beng", "ben_Beng", "eng_Latn_removed", "sample-10BT"]
     assert none == []

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from refusals import refusal
 
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import json_rows, lines, read_row
 from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_ranges
-from pipeline_assets.corpus.spine.errors import InputError
 
 Source = Callable[..., SourceFile]
 DEEP = "more than 64 objects and lists inside one another"
@@ -94,22 +94,18 @@ def test_a_last_line_without_newline_that_can_be_no_row_is_a_bad_row_and_no_cut_
 def test_a_last_line_without_newline_that_cannot_be_read_is_a_cut_file(source: Source, line: bytes) -> None:
     file = source(b'{"a": 1}\n' + line)
 
-    with pytest.raises(InputError) as error:
-        list(rows(file))
+    told = refusal(lambda: list(rows(file)))
 
-    assert error.value.what.startswith("its last line, line 2 (byte 9), is cut off (")
-    assert error.value.where == str(file.path)
-    assert error.value.fix == "fetch or write the file again, or remove that line"
+    assert told.startswith(f"{file.path}: its last line, line 2 (byte 9), is cut off (")
+    assert told.endswith("; fetch or write the file again, or remove that line")
 
 
 @pytest.mark.parametrize(("line", "at"), [(bytes(4096), 9), (b'{"a": 2}' + bytes(10), 17), (b'{"a": "' + bytes(3), 16)])
 def test_nul_bytes_at_the_end_are_called_that(source: Source, line: bytes, at: int) -> None:
     file = source(b'{"a": 1}\n' + line)
 
-    with pytest.raises(InputError) as error:
-        list(rows(file))
-
-    assert error.value.what == f"from byte {at} on it holds NUL bytes, as a crash or a full disk leaves them"
+    what = f"{file.path}: from byte {at} on it holds NUL bytes, as a crash or a full disk leaves them; "
+    assert refusal(lambda: list(rows(file))).startswith(what)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +122,4 @@ def test_nul_bytes_at_the_end_are_called_that(source: Source, line: bytes, at: i
 def test_json_that_is_not_in_lines_is_refused_with_the_cure(source: Source, content: bytes, message: str) -> None:
     file = source(content)
 
-    with pytest.raises(InputError) as error:
-        list(rows(file))
-
-    assert str(error.value).startswith(f"{file.path}: {message}")
+    assert refusal(lambda: list(rows(file))).startswith(f"{file.path}: {message}")

@@ -14,6 +14,7 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from refusals import refusal
 
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.normalize.files import read_piece
@@ -240,16 +241,4 @@ def test_a_file_that_cannot_be_read_as_its_name_says_stops_the_plan(
 ) -> None:
     file = source(content, name)
 
-    with pytest.raises(error) as refused:
-        plan_local([file], how, 1000)
-
-    assert str(refused.value).startswith(f"{file.path}: {message}")
-
-
-def test_a_file_that_changes_between_plan_and_reading_is_an_error(source: Source) -> None:
-    file = source('{"text": "a"}\n', "a.jsonl")
-    (piece,) = plan_local([file], recipe(), 1000)
-    file.path.write_text('{"text": "a"}\n{"text": "b"}\n')
-
-    with pytest.raises(InputError, match="it has 28 bytes, and had 14 when it was listed"):
-        list(read_piece(piece, recipe()))
+    assert refusal(lambda: plan_local([file], how, 1000), error).startswith(f"{file.path}: {message}")

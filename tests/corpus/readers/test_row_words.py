@@ -10,10 +10,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.readers.lines import file_at, line_number, place_of_line, reject_words, row_words
+from pipeline_assets.corpus.readers.lines import file_at, line_number, place_of_line, row_words
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.ledger import Reject, check_rejects
+from pipeline_assets.corpus.spine.errors import UsageError
 
 Source = Callable[..., SourceFile]
 TEXT = b"\xef\xbb\xbf{}\r\n\n" + b"x" * 3_000_000 + b"\nlast"
@@ -44,16 +43,6 @@ def test_no_line_is_told_of_a_file_that_changed_or_has_holes(source: Source, tmp
     assert row_words("a.jsonl", 4, changed) == "byte 4"
     assert row_words("sample.jsonl", 1 << 23, file_at(tmp_path / "sample.jsonl")) == "byte 8,388,608"
     assert file_at(tmp_path / "gone.jsonl") is None
-
-
-def test_the_rejects_that_stop_a_build_are_told_by_line(source: Source) -> None:
-    file = source(b'{"text": "a"}\nbad\n', "deep/notes.jsonl")
-    rejects = [Reject("deep/notes.jsonl", 14, "not_json", "malformed")]
-
-    with pytest.raises(InputError) as refused:
-        check_rejects(1, 2, "0.1", rejects, "here", reject_words([file]))
-
-    assert "(the first: deep/notes.jsonl line 2 (byte 14): not_json (malformed))" in str(refused.value)
 
 
 @pytest.mark.parametrize("packed", [False, True])

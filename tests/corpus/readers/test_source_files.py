@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refusal
 
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, list_files, open_source
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
@@ -55,10 +56,7 @@ def test_a_folder_that_may_not_be_read_is_named_and_not_passed_over(
     monkeypatch.setattr(os, "scandir", refuse)
     monkeypatch.setattr(os, "listdir", lambda path: [entry.name for entry in os.scandir(path)])
 
-    with pytest.raises(RetryableError) as error:
-        list_files(root, [pattern])
-
-    assert str(error.value) == (
+    assert refusal(lambda: list_files(root, [pattern]), RetryableError) == (
         f"{closed}: this folder can't be read (Permission denied); give the right to read it, or narrow the pattern"
     )
 
@@ -74,10 +72,7 @@ def test_a_folder_that_may_not_be_read_is_named_and_not_passed_over(
     ],
 )
 def test_a_pattern_that_matches_no_file_says_what_there_is(root: Path, pattern: str, message: str) -> None:
-    with pytest.raises(UsageError) as error:
-        list_files(root, ["a.jsonl", pattern])
-
-    assert str(error.value).startswith(f"{root}{message}")
+    assert refusal(lambda: list_files(root, ["a.jsonl", pattern]), UsageError).startswith(f"{root}{message}")
 
 
 def test_a_folder_that_is_not_there_is_named(root: Path) -> None:
@@ -129,10 +124,7 @@ def test_a_file_that_changed_since_it_was_listed_is_an_error(source: Callable[..
     file = source(b"one\n")
     file.path.write_bytes(b"one\ntwo\n")
 
-    with pytest.raises(InputError) as error:
-        open_source(file)
-
-    assert str(error.value) == (
+    assert refusal(lambda: open_source(file)) == (
         f"{file.path}: it has 8 bytes, and had 4 when it was listed; let nothing write to it, and run again"
     )
 

@@ -107,13 +107,6 @@ def test_every_article_of_the_dump_comes_back(extract: Extract, options: tuple[s
     assert pages == 4
 
 
-def test_both_formats_give_the_same_texts_and_ids(extract: Extract, tmp_path: Path) -> None:
-    from_doc = {document.doc_id: document.text for document in read(extract())[0]}
-    extract("--json").rename(tmp_path / "other")
-
-    assert {document.doc_id: document.text for document in read(tmp_path / "other")[0]} == from_doc
-
-
 def test_a_dump_without_line_breaks_gives_no_page(extract: Extract) -> None:
     folder = extract(has_line_breaks=False)
 

@@ -1,10 +1,10 @@
 """What tests of the Stack Exchange reader share: making a dump, and reading one with both passes."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from made_dump import site
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.stackexchange.threads import (
@@ -19,10 +19,6 @@ from pipeline_assets.corpus.readers.stackexchange.threads import (
 )
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.worker import WHOLE
-
-sys.path.insert(0, str(Path(__file__).parent))  # of made_dump and reference_reader
-
-from made_dump import site
 
 Read = Callable[..., list[Outcome]]
 

@@ -11,6 +11,7 @@ import py7zr
 import pytest
 from made_archive import archive, linked, renamed, resized, stored
 from made_dump import END, answer, dump, question
+from refusals import refusal
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.stackexchange.archive import site_of
@@ -112,10 +113,8 @@ def test_an_archive_that_cannot_be_trusted_is_refused_and_leaves_nothing(
     target.parent.mkdir()
     before = names_below(tmp_path)
 
-    with pytest.raises(InputError) as refused:
-        spilled(file, target)
+    line = refusal(lambda: spilled(file, target))
 
-    line = str(refused.value)
     assert line.startswith(str(file)) and what in line and fix in line and "\n" not in line
     assert [name for name in names_below(tmp_path) if not name.startswith("built/")] == before
     written = [name for name in names_below(tmp_path / "built") if "building" in name]

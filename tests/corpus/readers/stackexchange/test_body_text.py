@@ -37,30 +37,21 @@ def test_blocks_are_laid_out_as_markdown_does_it(html: str, text: str) -> None:
 # Code
 
 
-def test_a_code_block_keeps_every_character_between_fences() -> None:
-    html = (
-        '<p>So:</p>\n<pre class="lang-py prettyprint-override"><code>if a &lt; b:\n\n\treturn  &amp;a   \n</code></pre>'
-    )
-
-    assert body_text(html) == "So:\n\n```py\nif a < b:\n\n\treturn  &a   \n```"
-
-
-def test_the_line_breaks_at_the_very_start_and_end_of_a_code_block_are_those_of_its_fences() -> None:
-    assert body_text("<pre><code>\n\n  a\n\n</code></pre>") == "```\n\n  a\n\n```"
-
-
-def test_a_fence_is_longer_than_any_in_the_code() -> None:
-    assert body_text("<pre><code>```\nx\n````\n</code></pre>") == "`````\n```\nx\n````\n`````"
-
-
-def test_a_code_block_in_a_quote_is_quoted_line_by_line() -> None:
-    html = "<blockquote><pre><code>a\n\n  b\n</code></pre></blockquote>"
-
-    assert body_text(html) == "> ```\n> a\n>\n>   b\n> ```"
-
-
-def test_a_code_block_without_code_is_nothing() -> None:
-    assert body_text("<p>a</p><pre><code> \n</code></pre><p>b</p>") == "a\n\nb"
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        (
+            '<p>So:</p>\n<pre class="lang-py other"><code>if a &lt; b:\n\n\treturn  &amp;a   \n</code></pre>',
+            "So:\n\n```py\nif a < b:\n\n\treturn  &a   \n```",
+        ),
+        ("<pre><code>\n\n  a\n\n</code></pre>", "```\n\n  a\n\n```"),
+        ("<pre><code>```\nx\n````\n</code></pre>", "`````\n```\nx\n````\n`````"),  # a fence longer than any in it
+        ("<blockquote><pre><code>a\n\n  b\n</code></pre></blockquote>", "> ```\n> a\n>\n>   b\n> ```"),
+        ("<p>a</p><pre><code> \n</code></pre><p>b</p>", "a\n\nb"),
+    ],
+)
+def test_a_code_block_keeps_every_character_between_fences(html: str, text: str) -> None:
+    assert body_text(html) == text
 
 
 @pytest.mark.parametrize(

@@ -91,19 +91,10 @@ def test_an_independent_reader_finds_the_same_threads_in_a_site(
     assert others["no_question"] == reference.not_used["no_question"]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("name", SITES[:2])
-def test_an_archive_reads_as_the_file_in_it(
-    read: Read, posts_of: Callable[[str], Path], real: bool, tmp_path: Path, name: str
-) -> None:
-    pytest.importorskip("py7zr", reason="the extra `stackexchange` is not installed")
-    from made_archive import archive
-
-    posts = posts_of(name)
-    packed = sample(f"stackexchange/{name}.7z") if real else tmp_path / "made.7z"
-    if not real:
-        packed.write_bytes(archive(("Posts.xml", posts.read_bytes())))
-
-    assert read(packed) == read(posts)
+def test_a_real_archive_reads_as_the_file_in_it(read: Read, name: str) -> None:
+    assert read(sample(f"stackexchange/{name}.7z")) == read(sample(f"stackexchange/{name}/Posts.xml"))
 
 
 def test_parts_runs_and_buckets_of_any_size_give_the_same_documents(
