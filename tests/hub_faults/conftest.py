@@ -14,6 +14,11 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyHub]:
         yield hub
 
 
+@pytest.fixture(autouse=True)
+def a_hub_without_faults(hub: FaultyHub) -> None:
+    hub.inject()
+
+
 @pytest.fixture(scope="module")
 def undisturbed(hub: FaultyHub, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reading]:
     """By place, where nothing goes wrong."""
