@@ -1,6 +1,5 @@
 """Rows of a hub dataset → Documents: columns, licences of rows, and rows that kill their worker."""
 
-import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -8,18 +7,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from numbered_pages import plain_pages as pages
+from refusals import refusal
 from stage_a_build import ledger, normalize, only, recipe_with
 
 from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.snapshot.convert import convert_hub_rows, convert_shard, derive_from
-from pipeline_assets.corpus.snapshot.plan import SnapshotShard, fetch_pieces, plan_snapshot, shards_of
+from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir
-from pipeline_assets.corpus.spine.worker import WHOLE, Window
+from pipeline_assets.corpus.spine.staging import StagingDir
 
 Normalized = Callable[..., Artifact]
 Read = Callable[[Artifact], list[dict[str, object]]]
@@ -36,24 +33,6 @@ def hub_source(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path)
         return normalize(recipe, tmp_path / root, hub_files, engine or RunSettings(workers=0))
 
     return run
-
-
-@pytest.fixture
-def shard(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path) -> tuple[HubSource, SnapshotShard]:
-    """The one shard of five pages, one of them without text."""
-    table = pages(5).set_column(0, "text", pa.array(["a", "b", None, "d", "e"]))
-    [source] = recipe_with(tmp_path, only("pages", **ALL), publish({"data/a.parquet": table})).sources
-    assert isinstance(source, HubSource)
-    recipe = source.snapshot(1000)
-    plan = plan_snapshot(hub_files, recipe, 1, 60)
-    [shard] = shards_of(fetch_pieces(hub_files, recipe, plan, 1, 60), 1000)
-    return source, shard
-
-
-def read(shard: tuple[HubSource, SnapshotShard], window: Window, folder: BuildFolder) -> Receipt:
-    source, pieces = shard
-    columns = source.columns
-    return convert_shard(pieces, window, folder, source.snapshot(1000), 3, columns)
 
 
 def test_a_row_without_an_id_has_one_of_its_text_that_no_commit_changes(
@@ -113,11 +92,10 @@ def test_text_id_and_date_may_lie_in_nested_columns_and_text_and_id_leave_them(
 def test_a_column_that_no_file_has_is_an_error_that_names_those_present(
     field: str, column: str, fix: str, hub_source: Normalized
 ) -> None:
-    with pytest.raises(InputError) as error:
-        hub_source({"data/a.parquet": pages(2)}, columns=PLAIN | {field: column})
+    line = refusal(lambda: hub_source({"data/a.parquet": pages(2)}, columns=PLAIN | {field: column}))
 
-    assert (error.value.what, error.value.fix) == (f"there is no column `{column}`; it has text, id", fix)
-    assert error.value.where.startswith("maker/pages@") and error.value.where.endswith(":data/a.parquet")
+    assert line.startswith("maker/pages@")
+    assert line.endswith(f":data/a.parquet: there is no column `{column}`; it has text, id; {fix}")
 
 
 def test_rows_that_a_rule_or_the_language_keeps_out_are_counted(hub_source: Normalized) -> None:
@@ -134,70 +112,16 @@ def test_rows_that_a_rule_or_the_language_keeps_out_are_counted(hub_source: Norm
     assert found.manifest.identity.decisions["language_filter_applied"] is True
 
 
-def test_a_row_that_kills_its_worker_is_rejected_unread(
-    shard: tuple[HubSource, SnapshotShard], folder: BuildFolder, jsonl: Callable[[Path], list[dict[str, object]]]
-) -> None:
-    receipt = read(shard, Window(fatal=frozenset({1})), folder)
-
-    assert [one["doc_id"] for one in jsonl(folder.path(receipt.files[0].path))] == ["page-0", "page-3", "page-4"]
-    assert [(reject["row"], reject["reason"]) for reject in jsonl(folder.path(receipt.files[2].path))] == [
-        (1, "killed_worker"),
-        (2, "no_text"),
-    ]
-    assert receipt.counts["rows"] == 5
-
-
-@pytest.mark.parametrize(("start", "stop", "rows"), [(0, 2, 2), (2, 4, 2), (4, None, 1), (5, None, 0)])
-def test_a_window_reads_its_rows_alone(
-    start: int, stop: int | None, rows: int, shard: tuple[HubSource, SnapshotShard], folder: BuildFolder
-) -> None:
-    receipt = read(shard, Window(start, stop), folder)
-
-    counts = receipt.counts
-    assert counts.get("rows", 0) == rows == counts.get("documents", 0) + counts.get("rejected/no_text", 0)
-
-
-def test_the_windows_of_a_shard_are_the_shard(shard: tuple[HubSource, SnapshotShard], folder: BuildFolder) -> None:
-    whole = read(shard, WHOLE, folder).counts
-
-    parts = [read(shard, window, folder).counts for window in (Window(0, 2), Window(2))]
-
-    assert {name: sum(part.get(name, 0) for part in parts) for name in whole} == whole
-
-
 def test_a_hub_that_lists_other_files_than_the_raw_source_names_is_an_error(
-    shard: tuple[HubSource, SnapshotShard], hub_files: HubFiles, tmp_path: Path
+    hub_files: HubFiles, publish: Callable[..., str], tmp_path: Path
 ) -> None:
-    source, _ = shard
+    [source] = recipe_with(tmp_path, only("pages", **ALL), publish({"data/a.parquet": pages(5)})).sources
+    assert isinstance(source, HubSource)
     identity = Identity(StageVersion("raw", 1), {}, [], None, {}, {}, [])
     raw = Artifact(tmp_path / "raw", Manifest("stage_a/raw", "pages", identity, [], {}))
     building = StagingDir(tmp_path, tmp_path / "normalized", lock=None)  # type: ignore[arg-type]
-    columns, settings = source.columns, RunSettings()
+    snapshot, settings = source.snapshot(1000), RunSettings()
 
-    with pytest.raises(InputError) as error:
-        convert_hub_rows(building, raw, hub_files, source.snapshot(1000), columns, settings)
-
-    assert str(error.value) == (
+    assert refusal(lambda: convert_hub_rows(building, raw, hub_files, snapshot, source.columns, settings)) == (
         f"{tmp_path / 'raw'}: it names other files or row groups than the hub does now; build it again"
     )
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_workers_have_no_part_in_the_result(workers: int, hub_source: Normalized) -> None:
-    tables = {f"data/{number}.parquet": pages(200) for number in range(2)}
-    alone = hub_source(tables)
-
-    found = hub_source(tables, RunSettings(workers), root="workers")
-
-    assert found.manifest.digest == alone.manifest.digest
-    assert ledger(found)["rejected"] == {"duplicate_doc_id": 200}
-
-
-def test_the_rule_for_ids_is_of_dataset_configuration_and_split(
-    shard: tuple[HubSource, SnapshotShard],
-) -> None:
-    source, _ = shard
-    derive_id = derive_from(source.snapshot(1000))
-
-    assert isinstance(derive_id, functools.partial)
-    assert derive_id.args == ("maker/pages", "default", "train")

@@ -71,10 +71,10 @@ def test_nothing_is_written_of_nothing(write) -> None:
     assert written == Written([], [], {}, 0)
 
 
-def test_nul_characters_are_removed_and_counted(write) -> None:
-    written = write(document("A\0B\0", "1"), document("Plain.", "2"))
+def test_nul_characters_are_removed_and_counted_and_nothing_else_is_touched(write) -> None:
+    written = write(document("  \r\n\tA\0B\0 \u200b\ufeffe\u0301 ", "1"), document("Plain.", "2"))
 
-    assert [one.text for one in written.documents] == ["AB", "Plain."]
+    assert [one.text for one in written.documents] == ["  \r\n\tAB \u200b\ufeffe\u0301 ", "Plain."]
     assert (written.counts["nul_documents"], written.counts["nul_characters_removed"]) == (1, 2)
 
 

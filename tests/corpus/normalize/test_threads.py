@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from refusals import refusal
 from stage_a_build import ledger
 
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.recipes.kind import ledger_adds_up
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import UsageError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "readers" / "stackexchange"))  # of made_dump
 
@@ -64,30 +65,10 @@ def test_a_site_without_answers_merges_nothing(normalized: Normalized) -> None:
     assert ledger(found) == {"in": 2, "out": 2, "dropped": {}, "rejected": {}}
 
 
-def test_the_rules_are_the_recipes(normalized: Normalized) -> None:
-    posts = dump(question(1, Score=5), answer(2, 1, Score=0), question(3, Score=-1), answer(4, 3, Score=9))
-    rules = {"min_question_score": None, "min_answer_score": 1, "min_answers": 0}
-
-    found = normalized(SITE, {"Posts.xml": posts}, **rules)
-
-    assert ledger(found) == {"in": 4, "out": 2, "merged": 1, "dropped": {"low_answer_score": 1}, "rejected": {}}
-
-
-def test_a_site_of_which_nothing_is_left_is_an_error(normalized: Normalized, tmp_path: Path) -> None:
-    with pytest.raises(InputError) as error:
-        normalized(SITE, {"Posts.xml": dump(question(1))})
-
-    assert error.value.what == "no row passed the rules"
-    assert not list((tmp_path / "data").rglob(f"normalized/{SITE}/manifest.json"))
-
-
 def test_two_files_are_two_sites(normalized: Normalized, tmp_path: Path) -> None:
-    posts = dump(question(1), answer(2, 1))
+    files = dict.fromkeys(("a/Posts.xml", "b/Posts.xml"), dump(question(1), answer(2, 1)))
 
-    with pytest.raises(UsageError) as error:
-        normalized(SITE, {"a/Posts.xml": posts, "b/Posts.xml": posts}, files=["*/Posts.xml"])
-
-    assert str(error.value) == (
+    assert refusal(lambda: normalized(SITE, files, files=["*/Posts.xml"]), UsageError) == (
         f"{tmp_path / 'source'}: 2 files match, and a source is one site: a/Posts.xml, b/Posts.xml; "
         "write a source for each of them"
     )

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import zstandard
 from healing_build import DATASET, build_snapshot
 from healing_build import recipe_of as healing_recipe
+from refusals import refusal
 from samples import some
 from stage_a_build import ledger, normalize, only, recipe_with
 
@@ -21,7 +23,7 @@ from pipeline_assets.corpus.snapshot.draw import Prefix, block_ranges, draw_pref
 from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot, raw_of_hub, shards_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.usage import Progress
 from pipeline_assets.corpus.spine.worker import WHOLE, Window
@@ -171,34 +173,44 @@ def test_workers_and_threads_have_no_part_in_the_result(workers: int, hub_source
 @pytest.mark.parametrize(
     ("window", "read", "rejected"),
     [
-        (WHOLE, [0, 1, 2, 3, 4, 5], []),
-        (Window(1, 4), [1, 2, 3], []),
-        (Window(3, None), [3, 4, 5], []),
-        (Window(fatal=frozenset({1, 4})), [0, 2, 3, 5], [("data/a.jsonl", 1), ("data/b.jsonl", 1)]),
+        (WHOLE, [0, 1, 2, 3, 4], {5: "no_text"}),
+        (Window(1, 4), [1, 2, 3], {}),
+        (Window(3, None), [3, 4], {5: "no_text"}),
+        (Window(6, None), [], {}),
+        (Window(fatal=frozenset({1, 4})), [0, 2, 3], {1: "killed_worker", 4: "killed_worker", 5: "no_text"}),
     ],
 )
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
 def test_a_window_reads_its_rows_alone_and_rejects_unread_those_that_kill(
     window: Window,
     read: list[int],
-    rejected: list[tuple[str, int]],
+    rejected: dict[int, str],
+    ending: str,
     publish: Callable[..., str],
     hub_files: HubFiles,
     tmp_path: Path,
     jsonl: Callable[[Path], list[dict[str, Any]]],
 ) -> None:
-    commit = publish({"data/a.jsonl": lines(pages(0, 3)), "data/b.jsonl": lines(pages(3, 3))})
+    rows = [*pages(0, 5), {"text": None, "id": "page-5"}]
+    files: dict[str, bytes | pa.Table] = {"data/a.jsonl": lines(rows[:3]), "data/b.jsonl": lines(rows[3:])}
+    places = [(file, row) for file in files for row in range(3)]
+    if ending == "parquet":
+        files, places = {"data/a.parquet": pa.Table.from_pylist(rows)}, [("data/a.parquet", row) for row in range(6)]
+    commit = publish(files, rows_per_group=3)
     [source] = recipe_with(tmp_path, only("pages", **SECTION | {"files": ["data/*"]}), commit).sources
     assert isinstance(source, HubSource)
     recipe = source.snapshot(1 << 20)
     plan = plan_snapshot(hub_files, recipe, 1, 60)
     [shard] = shards_of(fetch_pieces(hub_files, recipe, plan, 1, 60), recipe.shard_text_bytes)
 
-    receipt = convert_shard(shard, window, BuildFolder(tmp_path), recipe, 3)
+    receipt = convert_shard(shard, window, BuildFolder(tmp_path), recipe, 3, source.columns)
 
     documents, _, rejects = (tmp_path / file.path for file in receipt.files)
     assert [document["doc_id"] for document in jsonl(documents)] == [f"page-{row}" for row in read]
-    assert [(one["file"], one["row"]) for one in jsonl(rejects)] == rejected
-    assert receipt.counts["rows"] == len(read) + len(rejected)
+    assert [(one["file"], one["row"], one["reason"]) for one in jsonl(rejects)] == [
+        (*places[row], reason) for row, reason in rejected.items()
+    ]
+    assert receipt.counts.get("rows", 0) == len(read) + len(rejected)
 
 
 def test_bad_rows_are_rejects_with_their_reasons(
@@ -259,11 +271,9 @@ def test_a_column_that_is_named_and_never_there_is_told(hub_source: Normalized) 
 def test_a_column_that_the_first_rows_have_not_is_an_error(
     changes: dict[str, object], what: str, hub_source: Normalized
 ) -> None:
-    with pytest.raises(UsageError) as error:
-        hub_source({"data/a.jsonl": lines(pages(0, 3))}, **changes)
+    line = refusal(lambda: hub_source({"data/a.jsonl": lines(pages(0, 3))}, **changes), UsageError)
 
-    assert error.value.what == what
-    assert error.value.where.startswith(f"{DATASET}@") and error.value.where.endswith(":data/a.jsonl")
+    assert line.startswith(f"{DATASET}@") and f":data/a.jsonl: {what}; " in line
 
 
 @pytest.mark.parametrize(
@@ -279,13 +289,11 @@ def test_a_column_that_the_first_rows_have_not_is_an_error(
 def test_a_file_that_can_not_be_read_is_one_line_and_is_asked_for_again(
     name: str, content: bytes, what: str, hub_source: Normalized, hub_files: HubFiles, hub: LoopbackHub
 ) -> None:
-    with pytest.raises(InputError) as error:
-        hub_source({f"data/{name}": content})
+    line = refusal(lambda: hub_source({f"data/{name}": content}))
 
-    assert error.value.what.startswith(what)
-    assert error.value.where.endswith(f":data/{name}")
+    assert f":data/{name}: {what}" in line
     if "stream" in what:
-        assert error.value.fix == "the file is damaged: pin another commit, or leave it out of `files`"
+        assert line.endswith("; the file is damaged: pin another commit, or leave it out of `files`")
         assert not [path for path in hub_files.cache.glob("*/bytes/*/*") if path.is_file()]
 
 

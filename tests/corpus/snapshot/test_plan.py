@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-import pytest
 from faulty_hub import FaultyHub
 from numbered_pages import large_pages
+from refusals import refusal
 
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import UsageError
 
 Take = Callable[..., Artifact]
 
@@ -49,27 +49,21 @@ def test_a_sample_fetches_footers_and_its_own_row_groups_alone(take: Take, hub: 
     assert fetched == 2 * 65_536 + sum(group["stop"] - group["start"] for group in groups)
 
 
-def test_a_whole_file_travels_once_though_its_footer_came_first(take: Take, hub: FaultyHub) -> None:
-    take({"a.parquet": large_pages(0, 1000)}, rows_per_group=100)
-
-    fetched = sum(request.bytes_sent for request in hub.requests if request.origin == "storage")
-    assert fetched == (hub.folder / "datasets/maker/pages/a.parquet").stat().st_size
-
-
 def test_a_rule_on_a_column_that_is_not_there_is_refused_by_the_footer_alone(take: Take, hub: FaultyHub) -> None:
-    with pytest.raises(InputError) as error:
-        take({"a.parquet": large_pages(0, 1000)}, rows_per_group=100, rules=["int_score >= 3"])
+    pages = {"a.parquet": large_pages(0, 1000)}
 
-    assert error.value.what == "there is no column `int_score`; it has id, text"
-    assert error.value.where == f"maker/pages@{hub.commits()['maker/pages']}:a.parquet"
-    assert error.value.fix == "correct the rule `int_score >= 3` in the recipe"
+    assert refusal(lambda: take(pages, rows_per_group=100, rules=["int_score >= 3"])) == (
+        f"maker/pages@{hub.commits()['maker/pages']}:a.parquet: there is no column `int_score`; it has id, text; "
+        "correct the rule `int_score >= 3` in the recipe"
+    )
     assert sum(request.bytes_sent for request in hub.requests if request.origin == "storage") == 65_536
 
 
 def test_patterns_that_match_no_file_say_what_there_is(take: Take) -> None:
-    with pytest.raises(UsageError) as error:
-        take({"data/a.parquet": large_pages(0, 1, words=1), "README.md": b"#"}, files=["sample/*.parquet", "*.jsonl"])
+    there = {"data/a.parquet": large_pages(0, 1, words=1), "README.md": b"#"}
 
-    assert error.value.what == "no file matches sample/*.parquet, *.jsonl"
-    assert error.value.where.startswith("maker/pages@")
-    assert error.value.fix == "correct `files`; there are README.md, data/a.parquet"
+    line = refusal(lambda: take(there, files=["sample/*.parquet", "*.jsonl"]), UsageError)
+
+    assert line.startswith("maker/pages@") and line.endswith(
+        ": no file matches sample/*.parquet, *.jsonl; correct `files`; there are README.md, data/a.parquet"
+    )

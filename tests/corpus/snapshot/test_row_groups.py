@@ -145,10 +145,6 @@ def test_a_limit_beyond_all_there_is_takes_all_there_is_once(limit: tuple[str, i
     assert sorted(chosen) == [("a", 0), ("a", 1), ("a", 2), ("c", 0), ("c", 1)]
 
 
-def test_without_row_groups_nothing_is_drawn() -> None:
-    assert drawn(Footers({"a": 0, "b": 0}), ("documents", 5)) == []
-
-
 def test_only_the_footers_that_the_sample_reaches_are_read_and_each_once() -> None:
     small = Footers({f"{number}.parquet": 5 for number in range(100)})
     large = Footers({f"{number}.parquet": 5 for number in range(100)})

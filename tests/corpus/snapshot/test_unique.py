@@ -85,15 +85,3 @@ def test_without_a_column_for_it_the_id_is_derived_and_repeats_are_numbered_acro
     assert rejects_of(snapshot) == []
     assert snapshot.manifest.identity.counts["documents"] == 5
     assert snapshot.manifest.identity.decisions["doc_id"] == "sha256(dataset, config, split, text)"
-
-
-def test_ids_are_unique_whatever_the_shards(take: Take, documents_of: Read) -> None:
-    table = pa.table(
-        {"text": [f"Text {number}" for number in range(60)], "id": [f"{number % 23}" for number in range(60)]}
-    )
-
-    whole = documents_of(take({"x.parquet": table}, rows_per_group=5))
-    in_shards = documents_of(take({"x.parquet": table}, rows_per_group=5, root="shards", shard_text_bytes=1))
-
-    assert [document["doc_id"] for document in whole] == [str(number) for number in range(23)]
-    assert in_shards == whole
