@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
+from refusals import refusal
 
 from pipeline_assets.corpus.formats.memmap import (
     BOUNDARIES,
@@ -131,14 +132,6 @@ def replace_with_one_row(folder: Path, doc_id: str) -> None:
         os.replace(folder / "new", folder / name)
 
 
-def test_a_set_that_takes_the_place_of_another_is_read_and_not_the_old_one(folder: Path) -> None:
-    assert open_packed(folder).segments(0) == SEGMENTS[0]
-
-    replace_with_one_row(folder, "new")
-
-    assert open_packed(folder).segments(0) == [Segment("new", "a", 0, 4)]
-
-
 def test_a_set_stays_the_one_that_was_opened_whatever_takes_its_place(folder: Path) -> None:
     save_boundaries(folder)
     packed = open_packed(folder)
@@ -201,11 +194,9 @@ def test_a_file_that_is_not_what_it_should_be_is_refused_when_the_set_is_opened(
 ) -> None:
     (folder / name).write_bytes(content)
 
-    with pytest.raises(InputError) as error:
-        open_packed(folder)
+    line = refusal(lambda: open_packed(folder))
 
-    assert str(error.value).startswith(f"{folder / name}: {what}")
-    assert error.value.fix == "restore the file or rebuild the set"
+    assert line.startswith(f"{folder / name}: {what}") and line.endswith("; restore the file or rebuild the set")
 
 
 def test_reading_loads_neither_torch_nor_a_tokenizer() -> None:
