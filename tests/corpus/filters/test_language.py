@@ -129,12 +129,8 @@ def excerpts() -> Iterator[str]:
     yield from (f"{chr(code)}{chr(code + 1)} " * 9 for code in range(0x20, 0x20000, 97) if not 0xD7FE < code < 0xE000)
 
 
-@pytest.fixture(scope="module")
-def package() -> "type[LanguageIdentifier]":
-    return pytest.importorskip("py3langid", reason="needs the extra `languages`").langid.LanguageIdentifier
-
-
-def test_the_compiled_kernel_gives_the_answers_of_the_package(package: "type[LanguageIdentifier]") -> None:
+def test_the_compiled_kernel_gives_the_answers_of_the_package() -> None:
+    package = pytest.importorskip("py3langid", reason="needs the extra `languages`").langid.LanguageIdentifier
     in_doubles = type("InDoubles", (package,), {"_sparse_score": double_score})
     expected = Detector("0", in_doubles.from_model_file(MODEL, norm_probs=True).classify)
     texts = list(excerpts())
@@ -231,13 +227,6 @@ def test_detector_version_and_threshold_are_recorded_together(name: DetectorName
 
     assert recipe.detection() == {"detector": name, "version": metadata.version(name), "threshold": "0.7"}
     assert LanguageRecipe(detector=name).detection()["threshold"] == PACKAGES[name].threshold
-
-
-def test_a_recipe_says_all_that_it_takes_for_granted() -> None:
-    assert LanguageRecipe().content() == {"detector": "py3langid", "keep": ["en"], "threshold": None}
-    assert LanguageRecipe.from_content(
-        {"detector": "langdetect", "keep": ["de"], "threshold": "0.9"}
-    ) == LanguageRecipe(detector="langdetect", keep=("de",), threshold="0.9")
 
 
 @pytest.mark.parametrize(

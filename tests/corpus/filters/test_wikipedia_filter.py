@@ -1,7 +1,7 @@
 """Pages of Wikipedia: markup that an extraction left is taken out and counted, and pages of nothing else go."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -197,18 +197,18 @@ def test_half_a_megabyte_of_any_mark_in_one_line_is_judged(mark: str) -> None:
     assert seen.is_kept and len(seen.text) <= len(page)
 
 
-@pytest.fixture
-def pages() -> Callable[[Path, str, str | None], Iterator[Document]]:
-    """The Documents of an extraction in a folder of samples."""
+def counts_by_rule(samples: Path, name: str, language: str | None) -> dict[str, int]:
+    """Count the documents of an extraction in a folder of samples that each rule changes or drops."""
+    labels = {"source": "w", "domain": "d", "dump_date": None, "license_tag": "cc-by-sa-4.0"}
+    of_pages = WikipediaRecipe.model_validate({"files": ["**/*"], "language": language} | labels)
+    pieces = [piece for file in list_files(samples / "wikipedia", [name]) for piece in byte_ranges(file, 1 << 30)]
+    pages = [row for piece in pieces for row in read_wikipedia(piece, of_pages) if isinstance(row, Document)]
+    recipe = FilterRecipe(wikipedia=WikipediaFilterRecipe())
+    verdicts = [judge(page.text, page.meta.columns(), recipe) for page in pages]
 
-    def read(samples: Path, name: str, language: str | None) -> Iterator[Document]:
-        labels = {"source": "w", "domain": "d", "dump_date": None, "license_tag": "cc-by-sa-4.0"}
-        recipe = WikipediaRecipe.model_validate({"files": ["**/*"], "language": language} | labels)
-        for file in list_files(samples / "wikipedia", [name]):
-            for piece in byte_ranges(file, 1 << 30):
-                yield from (row for row in read_wikipedia(piece, recipe) if isinstance(row, Document))
-
-    return read
+    changed = Counter(name for verdict in verdicts if verdict.is_kept for name in verdict.changes)
+    dropped = Counter(verdict.reason for verdict in verdicts if not verdict.is_kept)
+    return {name.removeprefix("removed/"): pages for name, pages in (changed + dropped).items()}
 
 
 @pytest.mark.parametrize(
@@ -219,28 +219,9 @@ def pages() -> Callable[[Path, str, str | None], Iterator[Document]]:
         ("en_stub/AA/wiki_00", "en", {"emptied_brackets": 51, "tags": 5, LINES: 20}),
     ],
 )
-def test_real_pages_by_rule(
-    pages: Callable[[Path, str, str | None], Iterator[Document]],
-    real_data: Path,
-    name: str,
-    language: str | None,
-    counts: dict[str, int],
-) -> None:
-    assert counts_by_rule(pages(real_data, name, language)) == counts
+def test_real_pages_by_rule(real_data: Path, name: str, language: str | None, counts: dict[str, int]) -> None:
+    assert counts_by_rule(real_data, name, language) == counts
 
 
-def test_made_pages_by_rule(pages: Callable[[Path, str, str | None], Iterator[Document]], made_data: Path) -> None:
-    assert counts_by_rule(pages(made_data, "en_doc/*/wiki_00", None)) == {
-        "emptied_brackets": 8,
-        "tags": 16,
-    }
-
-
-def counts_by_rule(documents: Iterator[Document]) -> dict[str, int]:
-    """Count the documents that each rule changes or drops."""
-    recipe = FilterRecipe(wikipedia=WikipediaFilterRecipe())
-    verdicts = [judge(page.text, page.meta.columns(), recipe) for page in documents]
-
-    changed = Counter(name for verdict in verdicts if verdict.is_kept for name in verdict.changes)
-    dropped = Counter(verdict.reason for verdict in verdicts if not verdict.is_kept)
-    return {name.removeprefix("removed/"): pages for name, pages in (changed + dropped).items()}
+def test_made_pages_by_rule(made_data: Path) -> None:
+    assert counts_by_rule(made_data, "en_doc/*/wiki_00", None) == {"emptied_brackets": 8, "tags": 16}

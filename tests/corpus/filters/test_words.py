@@ -87,14 +87,3 @@ def test_counts_are_those_of_plain_python(text: str, measured: Measured) -> None
         assert measured(whole, **EVERY_COUNT) == {
             reason: plainly_measured(PlainText(whole), reason, RECIPE) for reason in measured("", **EVERY_COUNT)
         }
-
-
-def test_line_breaks_of_any_kind_make_the_same_lines(measured: Measured) -> None:
-    text = "- one...\n\n- two\nthree...\n"
-
-    with_line_feeds = measured(text, **EVERY_COUNT)
-    with_carriage_returns = measured(text.replace("\n", "\r\n"), **EVERY_COUNT)
-    without_the_last = measured(text.rstrip(), **EVERY_COUNT)
-
-    for reason in ("bullet_lines", "ellipsis_lines"):
-        assert with_line_feeds[reason] == with_carriage_returns[reason] == without_the_last[reason] == 2 / 3
