@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from pack_build import STRATEGIES, TWO_SOURCES, Made, check_tokens, documents_of, pack_documents
+from refusals import refusal
 from word_tokenizer import ids_of
 
 from pipeline_assets.corpus.formats.memmap import open_packed
@@ -68,11 +69,10 @@ def test_what_is_left_out_is_settled_by_what_sources_have(
 
 
 def test_a_corpus_that_fills_no_row_is_refused(folder: Path) -> None:
-    with pytest.raises(UsageError) as refused:
-        pack_documents(folder, documents_of("a", [3]), **ALL)
-
-    assert refused.value.what == "1 row takes 8 tokens of a, which has 3: 2.667 epochs, and its cap is 1"
-    assert refused.value.fix.startswith("make rows shorter by `pack.seq_len`: what may be drawn doesn't fill one of 8")
+    assert refusal(lambda: pack_documents(folder, documents_of("a", [3]), **ALL), UsageError).startswith(
+        "pack.num_seqs: 1 row takes 8 tokens of a, which has 3: 2.667 epochs, and its cap is 1; "
+        "make rows shorter by `pack.seq_len`: what may be drawn doesn't fill one of 8"
+    )
 
 
 def test_a_row_that_is_not_full_is_padded_where_all_is_packed(folder: Path) -> None:

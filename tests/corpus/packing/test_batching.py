@@ -136,27 +136,6 @@ def test_workers_change_no_batch(packed: PackedSet, ranks: int, step: int) -> No
     assert batches(packed, ranks, 3, step=step, workers=2) == batches(packed, ranks, 3, step=step)
 
 
-@pytest.mark.parametrize(
-    ("ranks", "batch", "drop_last", "sizes"),
-    [
-        (2, 3, False, [3, 3, 3, 1]),
-        (4, 2, False, [2, 2, 1]),
-        (4, 5, False, [5]),
-        (21, 2, False, [1]),
-        (2, 3, True, [3, 3, 3]),
-        (4, 2, True, [2, 2]),
-        (4, 5, True, [5]),
-    ],
-)
-def test_every_rank_has_as_many_batches_of_the_same_sizes(
-    packed: PackedSet, ranks: int, batch: int, drop_last: bool, sizes: list[int]
-) -> None:
-    by_rank = batches(packed, ranks, batch, drop_last=drop_last)
-
-    assert [[len(rows) for rows in steps] for steps in by_rank] == [sizes] * ranks
-    assert len(set(flat(by_rank))) == ranks * sum(sizes)
-
-
 def test_rows_that_are_left_over_are_logged_once(packed: PackedSet, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "corpusmill"):
         dealt = flat(batches(packed, 4, 2))
@@ -202,15 +181,6 @@ def test_ranks_without_a_batch_and_orders_without_a_seed_are_refused(
         batching.loader(packed.folder, **{"batch": 1, "seed": 7} | wrong)
 
 
-@pytest.mark.parametrize("drop_last", [False, True])
-def test_a_loader_that_starts_at_a_step_gives_what_comes_from_there_on(packed: PackedSet, drop_last: bool) -> None:
-    whole = batches(packed, 2, 3, drop_last=drop_last)
-
-    for step in range(6):
-        resumed = batches(packed, 2, 3, drop_last=drop_last, step=step)
-        assert resumed == [steps[step:] for steps in whole]
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_state_leads_on_in_the_middle_of_an_epoch_and_to_the_next(packed: PackedSet, workers: int) -> None:
     loaders = [batching.loader(packed.folder, 4, 7, rank=1, ranks=2, workers=workers) for _ in range(3)]
@@ -225,14 +195,6 @@ def test_a_state_leads_on_in_the_middle_of_an_epoch_and_to_the_next(packed: Pack
     assert [[rows.tolist() for _, _, rows in loaders[2]] for _ in range(2)] == [whole[0][1:], whole[1]]
     with pytest.raises(ValueError, match="give it what it was saved with"):
         batching.loader(packed.folder, 4, 8).load_state_dict(loaders[1].state_dict())
-
-
-def test_epochs_have_orders_of_their_own(packed: PackedSet) -> None:
-    orders = [
-        [tokens.tolist() for tokens, _, _ in batching.loader(packed.folder, 21, 7, epoch=epoch)] for epoch in (0, 1)
-    ]
-
-    assert orders[0] != orders[1]
 
 
 def test_masks_and_labels_stay_within_a_document(packed: PackedSet) -> None:
@@ -255,13 +217,6 @@ def test_torch_views_the_file_as_it_lies(packed: PackedSet) -> None:
     found = torch.from_file(str(packed.folder / "input_ids.mmap"), size=size, dtype=torch.int32)
 
     assert found.reshape(21, 8).tolist() == packed.input_ids.tolist()
-
-
-def test_a_batch_says_which_rows_it_holds(packed: PackedSet) -> None:
-    for tokens, documents, rows in some(batching.loader(packed.folder, 4, seed=3)):
-        for row, own, numbers in zip(rows.tolist(), tokens, documents, strict=True):
-            assert own.tolist() == packed[row].tolist()
-            assert numbers.tolist() == packed.document_numbers(row).tolist()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from pack_build import recipe
+from refusals import refusal
 
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -54,10 +55,7 @@ def test_a_recipe_that_makes_no_sense_is_refused(change: dict[str, Any], complai
 def test_a_wrong_section_on_the_tokenizer_is_one_line(tokenizer: dict[str, object], complaint: str) -> None:
     content = recipe(None).content() | {"tokenizer": tokenizer}
 
-    with pytest.raises(UsageError) as error:
-        PackRecipe.of(content, "recipe.yaml")
-
-    assert str(error.value) == f"recipe.yaml: {complaint}"
+    assert refusal(lambda: PackRecipe.of(content, "recipe.yaml"), UsageError) == f"recipe.yaml: {complaint}"
 
 
 def test_weights_are_exact_however_many_digits_they_have() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pack_build import STRATEGIES, TWO_SOURCES, Made, documents_of, pack, pack_documents, recipe, write_shards
+from refusals import refusal
 from stage_a_build import NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_pack
 from word_tokenizer import write_tokenizer
@@ -79,19 +80,15 @@ from pipeline_assets.systems.stage_a import StageARecipe
 def test_what_cannot_be_packed_is_said_in_one_line(folder: Path, changes: dict[str, Any], complaint: str) -> None:
     documents = [*documents_of("a", [3, 5, 20, 4, 2, 9] * 4), *documents_of("b", [4, 4, 4, 7, 34] * 2)]
 
-    with pytest.raises(UsageError) as error:
-        pack_documents(folder, documents, **changes)
-
-    assert str(error.value) == complaint
+    assert refusal(lambda: pack_documents(folder, documents, **changes), UsageError) == complaint
 
 
 def test_of_a_single_source_no_weight_is_proposed_and_texts_that_were_rejected_are_told(folder: Path) -> None:
     documents = [*documents_of("a", [5] * 9), Made("a", "bad", "<end>"), Made("a", "too", "w1 <end>")]
 
-    with pytest.raises(UsageError) as error:
-        pack_documents(folder, documents, 4, weights={"a": "1"}, num_seqs=6, max_epochs="1.0")
+    changes = {"weights": {"a": "1"}, "num_seqs": 6, "max_epochs": "1.0"}
 
-    assert str(error.value) == (
+    assert refusal(lambda: pack_documents(folder, documents, 4, **changes), UsageError) == (
         "pack.num_seqs: 6 rows take 48 tokens of a, which has 45 (2 of its 11 texts can't be encoded): "
         "1.067 epochs, and its cap is 1.0; ask for 5 rows at most, or raise its max_epochs"
     )
@@ -111,10 +108,9 @@ def test_what_an_error_proposes_works_and_one_row_more_does_not(folder: Path, st
 
 
 def test_a_source_without_a_document_is_named(folder: Path) -> None:
-    with pytest.raises(UsageError) as error:
-        pack_documents(folder, [*documents_of("a", [5] * 9), Made("b", "bad", "<end>")])
+    documents = [*documents_of("a", [5] * 9), Made("b", "bad", "<end>")]
 
-    assert str(error.value) == (
+    assert refusal(lambda: pack_documents(folder, documents), UsageError) == (
         "pack.weights: no document of b can be encoded: 1 special_tokens; "
         "give neither the source nor a weight of it, or another tokenizer"
     )
@@ -137,12 +133,11 @@ def test_the_largest_weight_of_a_small_source_is_not_rounded_to_nothing(folder: 
 
 
 def test_rows_that_the_disk_cannot_hold_are_refused_before_a_text_is_encoded(folder: Path) -> None:
-    with pytest.raises(UsageError) as error:
-        pack_documents(folder, TWO_SOURCES, num_seqs=(1 << 31) - 1, seq_len=1 << 20)
+    told = refusal(lambda: pack_documents(folder, TWO_SOURCES, num_seqs=(1 << 31) - 1, seq_len=1 << 20), UsageError)
 
-    assert error.value.where == str(folder / "packed")
-    assert error.value.what.startswith("2,147,483,647 rows of 1,048,576 take 9,007,199,250,546,688 bytes, and ")
-    assert error.value.fix == "ask for fewer rows by `pack.num_seqs`, or give a folder on a larger disk"
+    what = "2,147,483,647 rows of 1,048,576 take 9,007,199,250,546,688 bytes, and "
+    assert told.startswith(f"{folder / 'packed'}: {what}")
+    assert told.endswith("; ask for fewer rows by `pack.num_seqs`, or give a folder on a larger disk")
     assert list(folder.glob("packed*/.receipts/*")) == []
 
 
@@ -156,12 +151,11 @@ def test_as_many_rows_as_the_bytes_of_a_text_may_give_are_packed_and_one_more_is
     content["pack"] |= {"strategy": "sequential", "seq_len": 8, "max_epochs": {"every_source": "1"}, "num_seqs": 6}
     root = tmp_path / "data"
 
-    with pytest.raises(UsageError) as error:
-        build(StageARecipe.model_validate(content), root)
+    line = refusal(lambda: build(StageARecipe.model_validate(content), root), UsageError)
     content["pack"]["num_seqs"] = 5
     packed = build(StageARecipe.model_validate(content), root)["stage_a/packed"]
 
-    assert str(error.value) == (
+    assert line == (
         "pack.num_seqs: 6 rows take 48 tokens of notes or more, whose text has 20 bytes, and its cap of epochs is 1; "
         "ask for fewer rows"
     )
@@ -173,10 +167,7 @@ def test_rows_beyond_the_free_part_of_the_disk_may_be_written_once_there_is_room
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 640, 640))
 
-    with pytest.raises(RetryableError) as error:
-        pack_documents(folder, TWO_SOURCES, num_seqs=21)
-
-    assert str(error.value) == (
+    assert refusal(lambda: pack_documents(folder, TWO_SOURCES, num_seqs=21), RetryableError) == (
         f"{folder / 'packed'}: 21 rows of 8 take 672 bytes, and 640 are free; "
         "free some, ask for fewer rows by `pack.num_seqs`, or give a folder on a larger disk"
     )

@@ -1,6 +1,7 @@
 """Token shards of a few documents, and of made rows."""
 
 import hashlib
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,14 @@ def seal_rows(
         return BuildResult(files, made | licences | dict(counts or {}), decisions)
 
     return target(recipe, name).build(root, make, True, {})
+
+
+def copy_of(folder: Path, root: Path) -> Path:
+    """A copy of a sealed set below a root, for a test to damage."""
+    copy = shutil.copytree(folder, root / "copy")
+    for path in (copy, *copy.iterdir()):
+        path.chmod(0o755)
+    return copy
 
 
 def numbered_rows(first: int, rows: int, seq_len: int = 4) -> NDArray[np.uint16]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from refusals import refusal
-from shards_build import by_model, manual, numbered_rows, seal_rows, shard_documents
+from shards_build import by_model, copy_of, manual, numbered_rows, seal_rows, shard_documents
 
 from pipeline_assets.corpus.shards.inventory import Difference, build_inventory, take_inventory
 from pipeline_assets.corpus.shards.shard_corpus import INVENTORY_STAGE
@@ -25,11 +25,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory, texts: list[str], model: Pa
 
 @pytest.fixture
 def copy(sealed: Artifact, tmp_path: Path) -> Path:
-    """A copy of the set, for a test to damage."""
-    shutil.copytree(sealed.folder, tmp_path / "copy")
-    for path in (tmp_path / "copy", *(tmp_path / "copy").iterdir()):
-        path.chmod(0o755)
-    return tmp_path / "copy"
+    return copy_of(sealed.folder, tmp_path)
 
 
 def test_what_is_as_sealed_is_counted(sealed: Artifact, tmp_path: Path) -> None:
