@@ -4,7 +4,6 @@ import itertools
 
 import datasketch
 import numpy as np
-import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,11 +87,6 @@ def test_equal_rows_of_two_bands_share_no_key_nor_do_documents_under_other_salts
     keys = [*band_keys(same, 8, np.uint64(0))[0].tolist(), *band_keys(same, 8, np.uint64(1))[0].tolist()]
 
     assert len(set(keys)) == 32
-
-
-def test_bands_and_rows_that_do_not_use_all_permutations_are_refused() -> None:
-    with pytest.raises(pydantic.ValidationError, match="14 bands of 8 rows use 112 permutations, and there are 128"):
-        recipe_of(permutations=128, bands=14, rows=8)
 
 
 def test_sketches_of_short_texts_too_differ_in_as_many_bits_as_their_similarity_says() -> None:

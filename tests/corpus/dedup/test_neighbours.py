@@ -10,6 +10,7 @@ import pytest
 from dedup_build import decisions_of, deduplicate, recipe, write_corpus
 from made_corpus import numbered
 from plain_dedup import PlainDocument
+from refusals import refusal
 
 from pipeline_assets.corpus.dedup.candidates import searching_device
 from pipeline_assets.corpus.dedup.recipe import Distance
@@ -39,10 +40,7 @@ def test_so_many_pairs_are_near_as_the_binomial_distribution_says(similarity: fl
 def test_without_faiss_the_command_that_installs_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
 
-    with pytest.raises(UsageError) as refused:
-        searching_device(None)
-
-    assert str(refused.value) == (
+    assert refusal(lambda: searching_device(None), UsageError) == (
         "dedup.near.faiss: faiss isn't installed; in the project's folder run "
         ".venv/bin/python -m pip install -c constraints.txt -e '.[faiss]', or let minhash propose"
     )

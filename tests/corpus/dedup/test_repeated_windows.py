@@ -109,21 +109,6 @@ def test_where_nothing_is_repeated_nothing_goes() -> None:
     assert repeats_of(texts, windows_of(window_bytes=64, max_share="0")) == {}
 
 
-def test_of_documents_with_the_same_text_the_first_stays() -> None:
-    texts = [b"a", b"some text that is not short", b"a", b"some text that is not short", b"a"]
-
-    assert repeats_of(texts, windows_of()) == {2: 1.0, 3: 1.0, 4: 1.0}
-
-
-@pytest.mark.parametrize("shift", range(0, 200, 13))
-def test_a_passage_is_found_wherever_it_is_moved(shift: int) -> None:
-    passage = b"".join(b"word%d " % (number * 7919) for number in range(200))
-
-    found = repeats_of([passage, b"x" * shift + passage], WindowRecipe())
-
-    assert list(found) == [1]
-
-
 def test_windows_of_a_document_that_goes_are_not_seen_so_nothing_is_lost_through_a_chain() -> None:
     first, second, third = (bytes([letter + place % 26 for place in range(26)]) for letter in (65, 97, 33))
     texts = [first, first + first[:9] + second[:20], second[:20] + third[:20]]
@@ -149,10 +134,6 @@ def test_documents_under_a_refused_licence_neither_go_nor_are_seen() -> None:
     found = repeats_of(texts, windows_of(), licences=["secret", "cc0", "cc0"], refused=frozenset({"secret"}))
 
     assert found == {2: 1.0}
-
-
-def test_a_corpus_without_documents_loses_none() -> None:
-    assert repeats_of([], windows_of()) == {}
 
 
 def test_a_shard_tells_its_own_rows(tmp_path: Path) -> None:
@@ -219,18 +200,6 @@ def test_about_one_window_in_so_many_is_selected(every: int) -> None:
     [found] = selected([random_text(200_000, seed=4)], every=every)
 
     assert len(found) == pytest.approx((200_000 - 255) / every, rel=0.1)
-
-
-def test_a_text_as_long_as_a_window_or_shorter_is_one_window() -> None:
-    texts = [random_text(size, seed=5) for size in (1, 255, 256)]
-
-    assert selected(texts, every=1) == [[plain_hash(text)] for text in texts]
-
-
-def test_of_windows_of_which_none_would_be_selected_the_one_with_the_smallest_hash_is() -> None:
-    text = random_text(300, seed=6)
-
-    assert selected([text], every=1 << 32) == [[min(plain_hash(text[start : start + 256]) for start in range(45))]]
 
 
 def test_no_texts_have_no_windows() -> None:

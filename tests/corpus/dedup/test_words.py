@@ -35,10 +35,6 @@ def test_there_is_room_for_a_word_in_each_of_many_documents_of_one_letter() -> N
     assert normalized_here(*["A"] * 20_000) == ["a"] * 20_000
 
 
-def test_what_has_no_word_is_empty() -> None:
-    assert normalized_here("", "🎉🎉 … —", "\n") == ["", "", ""]
-
-
 @given(st.lists(st.text(), max_size=5))
 def test_it_is_what_plain_python_makes_of_any_texts(texts: list[str]) -> None:
     assert normalized_here(*texts) == [normalized(text) for text in texts]

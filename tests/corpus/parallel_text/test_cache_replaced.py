@@ -10,11 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from interrupted import interrupted
-from pairs_data import SOURCE, real_or_made_rows, translation_lines
 
 from pipeline_assets.corpus.parallel_text import token_cache
-from pipeline_assets.corpus.parallel_text.draw import materialize
-from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META, encode, open_cache
+from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META, open_cache
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError
 
@@ -22,10 +20,8 @@ LATER_ID = "later"
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    file = translation_lines(tmp_path / "a.jsonl", real_or_made_rows(200, False))
-    manifest = materialize(files=[file], languages=("fr", "en"), source=SOURCE, folder=tmp_path)
-    return encode(manifest, None, tmp_path / "cache")
+def cache(cache: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(cache, tmp_path / "cache"))
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import pickle
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -24,19 +23,6 @@ from pipeline_assets.corpus.parallel_text.batches import Order, pad_waste
 from pipeline_assets.corpus.parallel_text.draw import materialize
 from pipeline_assets.corpus.parallel_text.sample import read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import IGNORED, encode, padded, without_source
-from pipeline_assets.corpus.spine.errors import InputError
-
-
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory: pytest.TempPathFactory, real: bool) -> Path:
-    folder = tmp_path_factory.mktemp("sample")
-    file = translation_lines(folder / "a.jsonl", real_or_made_rows(400, real))
-    return materialize(files=[file], languages=("fr", "en"), source=SOURCE, folder=folder)
-
-
-@pytest.fixture(scope="module")
-def cache(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return encode(manifest, None, tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +32,6 @@ def train(cache: Path) -> PairDataset:
 
 def uids(loader: PairLoader, dataset: PairDataset) -> list[str]:
     return [dataset.uid(place) for batch in loader for place in batch["places"].tolist()]
-
-
-def test_a_dataset_of_an_edited_model_is_refused(cache: Path, tmp_path: Path) -> None:
-    edited = shutil.copytree(cache, tmp_path / "cache")
-    (edited / "spm.model").unlink()
-    (edited / "spm.model").write_bytes((cache / "spm.model").read_bytes() + b" ")
-
-    with pytest.raises(InputError, match="sha256 of the model is"):
-        PairDataset(edited)
 
 
 def test_a_dataset_has_the_pairs_of_its_split_and_survives_pickling(manifest: Path, cache: Path) -> None:

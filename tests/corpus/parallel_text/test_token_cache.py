@@ -9,11 +9,9 @@ import pytest
 import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
-from pairs_data import SOURCE, real_or_made_rows, translation_lines
 from refusals import refusal
 
 from pipeline_assets.corpus.parallel_text.batches import numpy_batches
-from pipeline_assets.corpus.parallel_text.draw import materialize
 from pipeline_assets.corpus.parallel_text.pairs import canonical
 from pipeline_assets.corpus.parallel_text.sample import read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import (
@@ -30,20 +28,6 @@ from pipeline_assets.corpus.parallel_text.token_cache import (
 from pipeline_assets.corpus.spine.staging import open_building
 
 SPLITS = ("train", "val", "test")
-
-
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory: pytest.TempPathFactory, real: bool) -> Path:
-    folder = tmp_path_factory.mktemp("sample")
-    rows = real_or_made_rows(400, real)
-    rows[7:9] = [{"fr": "ﬁn de partie ①", "en": "ｅｎｄ of the ﬁle"}, {"fr": "𝒳 ☃ 日本", "en": "snow ☃"}]
-    file = translation_lines(folder / "a.jsonl", rows)
-    return materialize(files=[file], languages=("fr", "en"), source=SOURCE, folder=folder)
-
-
-@pytest.fixture(scope="module")
-def cache(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return encode(manifest, None, tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="module")
