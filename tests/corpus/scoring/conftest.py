@@ -11,6 +11,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "nemotron"))  # of real_rows,
 
 from tiny_models import save_model
 
+from pipeline_assets.corpus.spine.staging import BuildFolder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> BuildFolder:
+    """An empty building folder."""
+    (tmp_path / "building").mkdir()
+    return BuildFolder(tmp_path / "building")
+
 
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 from launcher_work import FarLauncher, do_as_told, job_of, pids_of, tell
+from modal_loopback import wait_for
 from refusals import refusal
 from told_on_modal import modal_told, work_told
 
 from pipeline_assets.corpus.scoring.launcher import JobState, Launcher, LocalLauncher, ScoreJob, launched
 from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import no_warm_up
 from resources.modal_launcher import OnModal
@@ -41,11 +42,6 @@ class Place:
     folder: BuildFolder
     died: str
 
-    def kill(self, job: ScoreJob) -> None:
-        """The worker that has a job in hand."""
-        wait_for(lambda: pids_of(job))
-        os.kill(pids_of(job)[-1], signal.SIGKILL)
-
     def job(self, name: str, what: str | None = None) -> ScoreJob:
         """A job; without a word it waits for one."""
         job = job_of(name, self.folder.folder.parent)
@@ -59,13 +55,6 @@ class Place:
         while (state := self.launcher.poll([ref], 1.0)[ref]) is JobState.RUNNING and time.monotonic() < until:
             pass
         return state
-
-
-def wait_for(fact: Callable[[], object]) -> None:
-    until = time.monotonic() + SOON_S
-    while not fact():
-        assert time.monotonic() < until
-        time.sleep(0.002)
 
 
 def runs(pid: int) -> bool:
@@ -93,24 +82,17 @@ def on_modal(folder: BuildFolder) -> Iterator[Place]:
         yield Place(launcher, folder, "Modal took its machine away (killed by 9)")
 
 
-LAUNCHERS = {"local": local, "modal": on_modal}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> BuildFolder:
-    (tmp_path / "building").mkdir()
-    return BuildFolder(tmp_path / "building")
+Start = Callable[[BuildFolder], contextlib.AbstractContextManager[Place]]
+LAUNCHERS: dict[str, Start] = {"local": local, "modal": on_modal}
 
 
 @pytest.fixture(params=LAUNCHERS)
-def start(request: pytest.FixtureRequest) -> Callable[[BuildFolder], contextlib.AbstractContextManager[Place]]:
+def start(request: pytest.FixtureRequest) -> Start:
     return LAUNCHERS[request.param]
 
 
 @pytest.fixture
-def place(
-    start: Callable[[BuildFolder], contextlib.AbstractContextManager[Place]], folder: BuildFolder
-) -> Iterator[Place]:
+def place(start: Start, folder: BuildFolder) -> Iterator[Place]:
     with start(folder) as place:
         yield place
 
@@ -136,18 +118,11 @@ def test_what_a_job_makes_lies_in_the_folder_once_it_is_collected(place: Place) 
     assert (receipt.counts, made(place.folder, receipt)) == ({"documents": 1}, ["(0,)"])
 
 
-def test_a_poll_comes_back_in_time_though_nothing_is_done(place: Place) -> None:
-    job = place.job("a")
-    ref = place.launcher.submit(job)
-    wait_for(lambda: pids_of(job))
-
-    assert place.launcher.poll([ref], 0.01) == {ref: JobState.RUNNING}
-
-
-def test_a_poll_tells_which_of_several_is_done(place: Place) -> None:
+def test_a_poll_comes_back_in_time_and_tells_which_of_several_is_done(place: Place) -> None:
     slow, fast = (place.launcher.submit(place.job(*told)) for told in (("a",), ("b", "write")))
 
     assert slow != fast
+    assert place.launcher.poll([slow], 0.01) == {slow: JobState.RUNNING}
     assert place.state(fast) is JobState.DONE
     assert place.launcher.poll([slow, fast], 0.0) == {slow: JobState.RUNNING, fast: JobState.DONE}
 
@@ -159,29 +134,7 @@ def test_a_place_that_is_free_again_takes_another_job(place: Place) -> None:
         place.launcher.collect(ref, place.folder)
 
 
-def test_a_job_that_refuses_its_input_raises_when_it_is_collected(place: Place) -> None:
-    ref = place.launcher.submit(place.job("a", "refuse"))
-
-    assert place.state(ref) is JobState.DONE
-    assert refusal(lambda: place.launcher.collect(ref, place.folder)) == "a: it was told to; tell it something else"
-
-
-def test_a_worker_that_dies_is_told_when_its_job_is_collected(place: Place) -> None:
-    job = place.job("a")
-    ref = place.launcher.submit(job)
-
-    place.kill(job)
-
-    assert place.state(ref) is JobState.DONE
-    line = refusal(lambda: place.launcher.collect(ref, place.folder), RetryableError)
-    assert place.died in line
-
-
-def test_a_ref_that_nobody_knows_is_gone(place: Place) -> None:
-    assert place.launcher.poll(["local:1:1"], 5.0) == {"local:1:1": JobState.GONE}
-
-
-def test_a_canceled_job_ends_and_is_gone(place: Place) -> None:
+def test_a_canceled_job_ends_and_is_gone_as_a_ref_is_that_nobody_knows(place: Place) -> None:
     job = place.job("a")
     ref = place.launcher.submit(job)
     wait_for(lambda: pids_of(job))
@@ -189,12 +142,10 @@ def test_a_canceled_job_ends_and_is_gone(place: Place) -> None:
     place.launcher.cancel([ref, "local:1:1"])
 
     assert not runs(pids_of(job)[0])
-    assert place.launcher.poll([ref], 0.0) == {ref: JobState.GONE}
+    assert place.launcher.poll([ref, "local:1:1"], 5.0) == {ref: JobState.GONE, "local:1:1": JobState.GONE}
 
 
-def test_refs_of_two_launchers_are_never_the_same(
-    start: Callable[[BuildFolder], contextlib.AbstractContextManager[Place]], folder: BuildFolder
-) -> None:
+def test_refs_of_two_launchers_are_never_the_same(start: Start, folder: BuildFolder) -> None:
     refs = []
     for name in ("a", "b"):
         with start(folder) as place:
@@ -208,7 +159,7 @@ def test_refs_of_two_launchers_are_never_the_same(
 # Jobs by a launcher
 
 
-def test_receipts_come_in_the_order_of_the_jobs_though_they_finish_out_of_order(place: Place) -> None:
+def test_receipts_are_committed_and_come_in_the_order_of_the_jobs_whatever_finishes_first(place: Place) -> None:
     jobs = [place.job(name) for name in "abc"]
     tell(jobs[1], "write")
     receipts = launched(place.launcher, "score", jobs, place.folder)
@@ -220,10 +171,12 @@ def test_receipts_come_in_the_order_of_the_jobs_though_they_finish_out_of_order(
         tell(jobs[0], "write")
 
     with beside(tell_the_others):
-        found = [made(place.folder, receipt) for receipt in receipts]
+        found = list(receipts)
 
-    assert found == [["(0,)"]] * 3
+    assert [made(place.folder, receipt) for receipt in found] == [["(0,)"]] * 3
+    assert [place.folder.receipt("score", job.name) for job in jobs] == found
     assert [path.stem for path in _by_time(place.folder)] == ["b", "c", "a"]
+    assert calls(place.folder) == []
 
 
 @contextlib.contextmanager
@@ -238,15 +191,6 @@ def beside(act: Callable[[], None]) -> Iterator[None]:
 def _by_time(folder: BuildFolder) -> list[Path]:
     """Receipts by when they were committed."""
     return sorted(folder.folder.rglob("score/*.json"), key=lambda path: path.stat().st_mtime_ns)
-
-
-def test_each_receipt_is_committed_and_no_ref_is_left(place: Place) -> None:
-    jobs = [place.job(name, "write") for name in "abcde"]
-
-    receipts = list(launched(place.launcher, "score", jobs, place.folder))
-
-    assert [place.folder.receipt("score", job.name) for job in jobs] == receipts
-    assert calls(place.folder) == []
 
 
 def test_no_jobs_give_no_receipts(place: Place) -> None:
@@ -302,9 +246,7 @@ def test_who_stops_early_cancels_what_runs(place: Place) -> None:
 
 
 @pytest.mark.parametrize("start", ["local"], indirect=True)
-def test_a_ref_that_is_gone_is_submitted_again(
-    start: Callable[[BuildFolder], contextlib.AbstractContextManager[Place]], folder: BuildFolder, tmp_path: Path
-) -> None:
+def test_a_ref_that_is_gone_is_submitted_again(start: Start, folder: BuildFolder, tmp_path: Path) -> None:
     """As it is when a command was killed: refs are written down, and nobody works on their jobs."""
     jobs = [job_of(name, tmp_path) for name in "abc"]
     pid = os.fork()
@@ -368,29 +310,6 @@ def test_a_job_of_other_rows_is_submitted_though_one_of_its_name_was(
     list(launched(launcher, "score", [job_of("a", tmp_path, 7)], folder))
 
     assert launcher.submitted() == ["a", "b", "a"]
-
-
-def test_a_job_that_is_no_longer_known_is_submitted_again(far: Path, folder: BuildFolder, tmp_path: Path) -> None:
-    launcher = FarLauncher(far)
-    (far / "000-a").unlink()
-
-    receipts = list(launched(launcher, "score", far_jobs(tmp_path), folder))
-
-    assert sorted(launcher.submitted()) == ["a", "b", "c"]
-    assert len(receipts) == 3
-
-
-def test_a_job_that_failed_is_not_collected_again_but_done_again(
-    far: Path, folder: BuildFolder, tmp_path: Path
-) -> None:
-    with pytest.raises(InputError, match="it was told to"):
-        list(launched(FarLauncher(far, refuses=["b"]), "score", far_jobs(tmp_path), folder))
-    launcher = FarLauncher(far)
-    before = len(launcher.submitted())
-
-    list(launched(launcher, "score", far_jobs(tmp_path)[1:], folder))
-
-    assert launcher.submitted()[before:].count("b") == 1
 
 
 def test_a_job_is_known_by_what_is_asked_of_it_and_not_by_where() -> None:

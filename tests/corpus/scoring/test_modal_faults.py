@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import modal
 import pytest
@@ -31,12 +32,6 @@ def loopback() -> Iterator[ModalOnLoopback]:
         yield loopback
     for fault in (loopback.folder / "faults").iterdir():
         fault.unlink()
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> BuildFolder:
-    (tmp_path / "building").mkdir()
-    return BuildFolder(tmp_path / "building")
 
 
 @pytest.fixture
@@ -219,24 +214,48 @@ def test_containers_that_a_recipe_has_no_use_for_are_refused(
 # While calls run
 
 
+SCORES = {"path": f"mine/train/{'0' * 64}.parquet", "rows": 1, "bytes": 1, "sha256": "0", "content_sha256": "0"}
+
+
+DAMAGED: list[dict[str, Any]] = [
+    {"files": []},
+    {"files": [SCORES, SCORES]},
+    {"files": [{**SCORES, "path": "../../etc/passwd"}]},
+    {"files": [{**SCORES, "path": 7}]},
+    {"files": [{"path": SCORES["path"]}]},
+    {"files": "mine/train"},
+    {"notes": {}},
+    {"notes": {"name": "../../../outside", "gpu_seconds": 1.5}},
+    {"notes": {"name": "a", "gpu_seconds": -1e9}},
+    {"notes": {"name": "a", "gpu_seconds": float("nan")}},
+    {"notes": {"name": "a", "gpu_seconds": "free"}},
+]
+
+
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
         ("timed_out", "it ran longer than it may"),
         ("lost", "Modal took its machine away (preempted)"),
         ("wrong_bytes", "what came over the wire has another sha256 than what was scored"),
+        *((answer, "its answer is damaged") for answer in DAMAGED),
+        ({"bytes": 2}, "its scores have more than 2 bytes"),
     ],
+    ids=str,
 )
-def test_a_call_that_fails_is_made_again(
+def test_a_call_that_fails_or_answers_without_a_receipt_of_the_shards_scores_is_made_again(
     loopback: ModalOnLoopback,
     launcher: Launcher,
     folder: BuildFolder,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    fault: str,
+    fault: str | dict[str, Any],
     says: str,
 ) -> None:
-    loopback.fault(fault)
+    if isinstance(fault, str):
+        loopback.fault(fault)
+    else:
+        (tmp_path / "a.answer").write_text(json.dumps(fault))
 
     with caplog.at_level(logging.WARNING, "corpusmill"):
         [receipt] = launched(launcher, "score", jobs(tmp_path, "a"), folder)
@@ -244,51 +263,7 @@ def test_a_call_that_fails_is_made_again(
     assert caplog.messages == [f"shard a of pool.parquet: {says}; it is tried again"]
     assert folder.path(receipt.files[0].path).read_text() == "(0,)"
     assert len(calls_of(loopback, tmp_path)) == 2
-
-
-SCORES = {"path": f"mine/train/{'0' * 64}.parquet", "rows": 1, "bytes": 1, "sha256": "0", "content_sha256": "0"}
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"files": []},
-        {"files": [SCORES, SCORES]},
-        {"files": [{**SCORES, "path": "../../etc/passwd"}]},
-        {"files": [{**SCORES, "path": 7}]},
-        {"files": [{"path": SCORES["path"]}]},
-        {"files": "mine/train"},
-        {"notes": {}},
-        {"notes": {"name": "../../../outside", "gpu_seconds": 1.5}},
-        {"notes": {"name": "a", "gpu_seconds": -1e9}},
-        {"notes": {"name": "a", "gpu_seconds": float("nan")}},
-        {"notes": {"name": "a", "gpu_seconds": "free"}},
-    ],
-    ids=str,
-)
-def test_an_answer_that_is_no_receipt_of_the_shard_is_asked_for_again(
-    launcher: Launcher, folder: BuildFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture, answer: object
-) -> None:
-    (tmp_path / "a.answer").write_text(json.dumps(answer))
-
-    with caplog.at_level(logging.WARNING, "corpusmill"):
-        [receipt] = launched(launcher, "score", jobs(tmp_path, "a"), folder)
-
-    assert caplog.messages == ["shard a of pool.parquet: its answer is damaged; it is tried again"]
-    assert folder.path(receipt.files[0].path).read_text() == "(0,)"
     assert launcher.provenance()["modal"]["container_seconds"] == 1.5
-
-
-def test_scores_with_more_bytes_than_their_receipt_are_refused(
-    launcher: Launcher, folder: BuildFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "a.answer").write_text('{"bytes": 2}')
-
-    with caplog.at_level(logging.WARNING, "corpusmill"):
-        [receipt] = launched(launcher, "score", jobs(tmp_path, "a"), folder)
-
-    assert caplog.messages == ["shard a of pool.parquet: its scores have more than 2 bytes; it is tried again"]
-    assert folder.path(receipt.files[0].path).read_text() == "(0,)"
 
 
 def test_a_container_that_is_preempted_starts_again_by_itself(
@@ -394,6 +369,12 @@ def test_the_files_are_fetched_by_one_call_whoever_waits_for_it(
         ("GPU_PRICE", "-1", "it is '-1'"),
         ("PRICES_READ", "yesterday", "it is 'yesterday'"),
         ("APP", "My App", "it is 'My App'"),
+        ("PLACE", "4", "there is no such setting; did you mean CORPUSMILL_MODAL_PLACES?"),
+        (
+            "KERNELS",
+            "",
+            "no kernels are fetched from a hub any more; unset it, and for quantised weights set scoring.dequantise",
+        ),
     ],
 )
 def test_a_setting_that_is_none_is_named(name: str, value: str, says: str) -> None:
@@ -421,11 +402,3 @@ def test_cost_is_of_all_that_a_container_has() -> None:
     assert ModalSettings().cost(7200) is None
     assert ModalSettings(gpu="none", gpu_price=4).cost(7200) is None
     assert ModalSettings(gpu="none", gpu_price=4, cpu=2, cpu_price=0.05).cost(7200) == pytest.approx(0.2)
-
-
-def test_a_setting_that_there_is_not_is_refused_with_the_nearest() -> None:
-    line = refusal(lambda: ModalSettings.of({"CORPUSMILL_MODAL_PLACE": "4"}), UsageError)
-    gone = refusal(lambda: ModalSettings.of({"CORPUSMILL_MODAL_KERNELS": ""}), UsageError)
-
-    assert gone.endswith("unset it, and for quantised weights set scoring.dequantise")
-    assert line == "CORPUSMILL_MODAL_PLACE: there is no such setting; did you mean CORPUSMILL_MODAL_PLACES?"

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import pytest
 from faulty_hub import FaultyHub
+from refusals import refusal
 from safetensors.numpy import load_file
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
@@ -154,14 +155,18 @@ def built(pin: Target, run: Run) -> tuple[Artifact, dict[str, str]]:
     return open_artifact(run.root / pin.folder), json.loads(artifact.path("seen.json").read_bytes())
 
 
-def test_a_pin_of_a_hub_lists_what_loading_the_model_takes_and_says_what_the_config_says(
+def test_a_pin_of_a_hub_lists_what_loading_the_model_takes_fetches_two_files_and_says_what_the_config_says(
     hub: FaultyHub, run: Run
 ) -> None:
     commit = published(hub)
     pin = pin_of(name=NAME, revision=commit)
 
     identity = drive.build(pin, run).artifact.manifest.identity
+    fetched = {request.path.rpartition("/")[2] for request in hub.requests if "/resolve/" in request.path}
+    _, seen = built(pin, run)
 
+    assert fetched == {"config.json", "model.safetensors.index.json"}
+    assert seen == {name: hashlib.sha256(content).hexdigest() for name, content in PINNED.items()}
     assert [entry["name"] for entry in identity.inputs] == [f"models/maker/tiny@{commit}:{name}" for name in PINNED]
     digests = {entry["name"].partition(":")[2]: (entry["digest"], entry["bytes"]) for entry in identity.inputs}
     assert digests[SHARDS[0]] == (f"sha256:{hashlib.sha256(TENSOR).hexdigest()}", len(TENSOR))
@@ -179,29 +184,10 @@ def test_a_pin_of_a_hub_lists_what_loading_the_model_takes_and_says_what_the_con
     }
 
 
-def test_to_pin_a_model_of_a_hub_its_config_and_its_index_are_fetched_and_nothing_else(
-    hub: FaultyHub, run: Run
-) -> None:
-    pin = pin_of(name=NAME, revision=published(hub))
-
-    drive.build(pin, run)
-
-    got = {request.path.rpartition("/")[2] for request in hub.requests if "/resolve/" in request.path}
-    assert got == {"config.json", "model.safetensors.index.json"}
-
-
-def test_a_build_sees_the_pinned_files_of_a_hub_and_no_others(hub: FaultyHub, run: Run) -> None:
-    pin = pin_of(name=NAME, revision=published(hub))
-
-    _, seen = built(pin, run)
-
-    assert seen == {name: hashlib.sha256(content).hexdigest() for name, content in PINNED.items()}
-
-
 def test_a_folder_is_seen_as_the_hub_is_and_its_pin_names_files_by_their_names_in_it(run: Run, tmp_path: Path) -> None:
-    pin = pin_of(path=str(written(tmp_path / "tiny")))
+    folder = written(tmp_path / "tiny")
 
-    artifact, seen = built(pin, run)
+    artifact, seen = built(pin_of(path=str(folder)), run)
 
     identity = artifact.manifest.identity
     assert [(entry["name"], entry["bytes"]) for entry in identity.inputs] == [
@@ -209,6 +195,8 @@ def test_a_folder_is_seen_as_the_hub_is_and_its_pin_names_files_by_their_names_i
     ]
     assert (identity.recipe, identity.decisions["left_out"]) == ({}, LEFT_OUT)
     assert seen == {name: hashlib.sha256(content).hexdigest() for name, content in PINNED.items()}
+    assert not [path for path in run.root.rglob("*") if path.is_symlink()]
+    assert (folder / SHARDS[0]).read_bytes() == TENSOR
 
 
 def test_where_a_folder_lies_changes_no_digest(run: Run, tmp_path: Path) -> None:
@@ -241,7 +229,9 @@ def test_what_a_config_does_not_say_is_null_and_what_its_language_model_says_cou
     assert said == {"dtype": "float16", "max_positions": 1024, "left_out": LEFT_OUT}
 
 
+INDEX = "model.safetensors.index.json"
 WHOLE = "give the whole model"
+NO_MAPPING = f"config.json is no JSON, or no mapping; {WHOLE}"
 ANOTHER = "give a model that transformers reads: config.json, and weights in safetensors"
 ITSELF = "and no code of a model is run here; give a model whose architecture transformers has itself"
 
@@ -250,30 +240,19 @@ ITSELF = "and no code of a model is run here; give a model whose architecture tr
     ("changes", "line"),
     [
         ({"config.json": None}, f"it has no config.json; {ANOTHER}"),
-        ({"config.json": b"{"}, f"config.json is no JSON, or no mapping; {WHOLE}"),
-        ({"config.json": b"[" * 100_000}, f"config.json is no JSON, or no mapping; {WHOLE}"),
-        ({"config.json": b"[]"}, f"config.json is no JSON, or no mapping; {WHOLE}"),
+        *(({"config.json": odd}, NO_MAPPING) for odd in (b"{", b"[" * 100_000, b"[]")),
+        ({SHARDS[1]: None}, f"{INDEX} names {SHARDS[1]}, and there is no such file in safetensors; {WHOLE}"),
         (
-            {SHARDS[1]: None},
-            f"model.safetensors.index.json names {SHARDS[1]}, and there is no such file in safetensors; {WHOLE}",
+            {INDEX: b'{"weight_map": {"a": "pytorch_model.bin"}}'},
+            f"{INDEX} names pytorch_model.bin, and there is no such file in safetensors; {WHOLE}",
         ),
+        ({INDEX: b'{"weight_map": {}}'}, f"{INDEX} names no file; {WHOLE}"),
         (
-            {"model.safetensors.index.json": b'{"weight_map": {"a": "pytorch_model.bin"}}'},
-            f"model.safetensors.index.json names pytorch_model.bin, and there is no such file in safetensors; {WHOLE}",
-        ),
-        (
-            {"model.safetensors.index.json": b'{"weight_map": {}}'},
-            f"model.safetensors.index.json names no file; {WHOLE}",
-        ),
-        (
-            {"model.safetensors.index.json": None},
+            {INDEX: None},
             "its weights are a pickle (pytorch_model.bin), which can run code when it is read; "
             "convert them to safetensors, or give a revision that has these",
         ),
-        (
-            {"model.safetensors.index.json": None, "pytorch_model.bin": None},
-            f"it has neither model.safetensors nor model.safetensors.index.json; {ANOTHER}",
-        ),
+        ({INDEX: None, "pytorch_model.bin": None}, f"it has neither model.safetensors nor {INDEX}; {ANOTHER}"),
         ({"modeling_tiny.py": b""}, f"it runs code of its own (modeling_tiny.py), {ITSELF}"),
         (
             {"config.json": json.dumps(CONFIG | {"auto_map": {"AutoModel": "other/repo--modeling.Tiny"}}).encode()},
@@ -289,38 +268,33 @@ def test_a_model_that_cannot_be_loaded_from_its_files_alone_is_refused_in_one_li
     folder = written(tmp_path / "tiny", **changes)
     pin = pin_of(name=NAME, revision=commit) if is_of_hub else pin_of(path=str(folder))
 
-    with pytest.raises(InputError) as refused:
-        drive.build(pin, run)
+    assert refusal(lambda: drive.build(pin, run)) == f"{f'maker/tiny@{commit}' if is_of_hub else folder}: {line}"
 
-    assert str(refused.value) == f"{f'maker/tiny@{commit}' if is_of_hub else folder}: {line}"
+
+COMMIT = "a" * 40
+ONE_OF = "give `name` and `revision` for a model of a hub, or `path` alone for a folder here"
 
 
 @pytest.mark.parametrize(
     ("section", "line"),
     [
-        ({}, "give `name` and `revision` for a model of a hub, or `path` alone for a folder here"),
-        ({"name": "maker/tiny"}, "give `name` and `revision` for a model of a hub, or `path` alone"),
-        ({"name": None, "revision": "a" * 40}, "give `name` and `revision` for a model of a hub, or `path` alone"),
-        ({"path": "tiny", "name": "maker/tiny"}, "give `name` and `revision` for a model of a hub, or `path` alone"),
-        ({"path": "tiny", "revision": "a" * 40}, "give `name` and `revision` for a model of a hub, or `path` alone"),
-        (
-            {"name": "a/b/c", "revision": "a" * 40},
-            "'a/b/c' is no model: write owner/name, such as unsloth/gpt-oss-120b",
-        ),
-        ({"name": "..", "revision": "a" * 40}, "'..' is no model: write owner/name, such as unsloth/gpt-oss-120b"),
+        ({}, ONE_OF),
+        ({"name": "maker/tiny"}, ONE_OF),
+        ({"name": None, "revision": COMMIT}, ONE_OF),
+        ({"path": "tiny", "name": "maker/tiny"}, ONE_OF),
+        ({"path": "tiny", "revision": COMMIT}, ONE_OF),
+        ({"name": "a/b/c", "revision": COMMIT}, "'a/b/c' is no model: write owner/name, such as unsloth/gpt-oss-120b"),
+        ({"name": "..", "revision": COMMIT}, "'..' is no model: write owner/name, such as unsloth/gpt-oss-120b"),
         (
             {"name": "gpt2", "revision": "main"},
-            "the revision of gpt2 is 'main', and a revision is a commit of 40 hex digits, since a branch moves; "
-            "`corpusmill pin gpt2 --model` gives the commit",
+            "the revision of gpt2 is 'main', and a revision is a commit of 40 hex digits, since a branch moves",
         ),
     ],
 )
 def test_a_section_that_names_no_one_model_is_refused_in_one_line(section: dict[str, Any], line: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        ModelSection.of(section, "the recipe")
+    refused = refusal(lambda: ModelSection.of(section, "the recipe"), UsageError)
 
-    assert line.partition("; ")[0] in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert line in refused and "\n" not in refused
 
 
 def test_a_section_is_of_the_default_model_unless_it_says_another_or_a_folder() -> None:
@@ -332,21 +306,18 @@ def test_a_section_is_of_the_default_model_unless_it_says_another_or_a_folder() 
 
 
 def test_a_model_that_nobody_pinned_is_refused_with_the_command_that_tells_its_commit(run: Run) -> None:
-    with pytest.raises(UsageError) as refused:
-        drive.build(pin_of(name=NAME, revision="0" * 40), run)
+    line = refusal(lambda: drive.build(pin_of(name=NAME, revision="0" * 40), run), UsageError)
 
-    assert str(refused.value) == (
+    assert line == (
         "maker/tiny: no revision is pinned yet; "
         "write as `revision` the commit that `corpusmill pin maker/tiny --model` prints"
     )
 
 
 def test_a_folder_that_is_not_there_is_refused(run: Run) -> None:
-    with pytest.raises(UsageError) as refused:
-        drive.build(pin_of(path="models/none"), run)
+    line = refusal(lambda: drive.build(pin_of(path="models/none"), run), UsageError)
 
-    where = run.root / "models/none"
-    assert str(refused.value) == f"{where}: there is no such folder; correct the model's `path`"
+    assert line == f"{run.root / 'models/none'}: there is no such folder; correct the model's `path`"
 
 
 def test_the_files_of_a_model_are_known_before_it_is_pinned_and_what_is_missing_before_it_is_loaded(
@@ -413,15 +384,6 @@ def test_what_a_build_that_was_cut_off_left_is_not_seen_by_the_next(
     assert list(seen) == list(PINNED)
 
 
-def test_a_sealed_build_holds_no_link_and_the_model_stays_where_it_was(run: Run, tmp_path: Path) -> None:
-    folder = written(tmp_path / "tiny")
-
-    built(pin_of(path=str(folder)), run)
-
-    assert not [path for path in run.root.rglob("*") if path.is_symlink()]
-    assert (folder / SHARDS[0]).read_bytes() == TENSOR
-
-
 def test_verification_finds_the_files_of_a_model_in_the_cache_of_models(hub: FaultyHub, run: Run) -> None:
     pin = pin_of(name=NAME, revision=published(hub))
     artifact, _ = built(pin, run)
@@ -434,37 +396,9 @@ def test_verification_finds_the_files_of_a_model_in_the_cache_of_models(hub: Fau
     assert (elsewhere.whole, elsewhere.not_here, elsewhere.not_looked_for) == ([], names, [])
 
 
-@pytest.mark.parametrize("is_of_hub", [True, False])
-def test_a_rebuild_from_the_manifest_gives_the_same(is_of_hub: bool, hub: FaultyHub, run: Run, tmp_path: Path) -> None:
-    commit, folder = published(hub), written(tmp_path / "tiny")
-    pin = pin_of(name=NAME, revision=commit) if is_of_hub else pin_of(path=str(folder))
-    built(pin, run)
+def test_a_rebuild_from_the_manifest_gives_the_same(hub: FaultyHub, run: Run) -> None:
+    built(pin_of(name=NAME, revision=published(hub)), run)
 
     again = rebuild(run.root / "lm/mine/look", run, with_upstream=True)
 
     assert [one.verdict for one in again.outcomes] == ["identical", "identical"]
-
-
-def test_transformers_sees_the_folder_as_a_model(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    transformers = pytest.importorskip("transformers")
-    config = transformers.GPT2Config(n_layer=1, n_head=1, n_embd=4, vocab_size=11, n_positions=8)
-    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
-    pin, loaded = pin_of(path=str(tmp_path / "gpt2")), list[str]()
-
-    def load(folder: Path) -> None:
-        loaded.append(type(transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)).__name__)
-
-    monkeypatch.setitem(globals(), "meddle", load)
-    artifact, seen = built(pin, run)
-
-    assert loaded == ["GPT2LMHeadModel"]
-    assert list(seen) == ["config.json", "generation_config.json", "model.safetensors"]
-    assert artifact.manifest.identity.decisions == {
-        "architecture": "GPT2LMHeadModel",
-        "model_type": "gpt2",
-        "dtype": "float32",
-        "quantization": None,
-        "vocabulary_size": 11,
-        "max_positions": 8,
-        "left_out": [],
-    }

@@ -58,16 +58,6 @@ def test_scores_equal_the_plain_scorers_at_any_batch_size_and_in_any_order(
     assert max(one.batch_rows for one in found) <= batch_rows
 
 
-def test_scores_do_not_change_with_how_rows_are_cut_into_shards(
-    model_and_reference: tuple[str, LanguageModel, list[float]],
-) -> None:
-    _, model, asked = model_and_reference
-
-    parts = [score_rows(model, part, 512).rows for part in (ROWS[:1], ROWS[1:7], ROWS[7:])]
-
-    assert [one.nll_sum for part in parts for one in part] == pytest.approx(asked, rel=1e-4)
-
-
 def test_rows_are_packed_wherever_what_a_row_sees_is_its_own_alone(
     model_and_reference: tuple[str, LanguageModel, list[float]],
 ) -> None:

@@ -52,7 +52,8 @@ REFUSED: list[tuple[str, Any]] = [
     ("num_experts", 10**9),
     ("vision_config", {"num_hidden_layers": 10**7}),
 ]
-CONTENTS = ["", "[]", "5", "null", "{", "\0", "[" * 100_000, '{"a":' * 100_000, '{"num_hidden_layers":' + "9" * 10_000]
+CONTENTS = ["", "[]", "5", "null", "{", "{}", '{"model_type": "nothing_known"}', "\0"]
+CONTENTS += ["[" * 100_000, '{"a":' * 100_000, '{"num_hidden_layers":' + "9" * 10_000]
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,7 @@ def test_an_odd_value_is_one_line(name: str, odd: Any, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("content", CONTENTS, ids=lambda content: content[:12])
-def test_a_config_that_is_no_mapping_is_one_line(content: str, folder: Path) -> None:
+def test_a_config_that_nobody_knows_is_one_line(content: str, folder: Path) -> None:
     (folder / "config.json").write_text(content)
 
     assert "config can't be read" in check_refused(folder)

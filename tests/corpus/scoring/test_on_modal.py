@@ -80,32 +80,24 @@ def here(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> Manifest
     return scores_of(tmp_path_factory.mktemp("here"), hub, None)
 
 
-def test_scores_are_those_of_this_machine(
+def test_scores_are_those_of_this_machine_and_another_data_root_finds_those_that_are_there(
     here: Manifest, hub: LoopbackHub, modal: ModalOnLoopback, tmp_path: Path
 ) -> None:
+    def written() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in modal.mount.rglob("*.parquet")}
+
     (modal.mount / "go").touch()
     settings = ModalSettings(gpu="none", gpu_price=4.0, prices_read="2026-05-07", places=4)
 
-    made = scores_of(tmp_path / "root", hub, OnModal(settings))
+    made, once = scores_of(tmp_path / "root", hub, OnModal(settings)), written()
+    again = scores_of(tmp_path / "second", hub, OnModal(ModalSettings(gpu="none")))
 
-    assert made.digest == here.digest
+    assert made.digest == again.digest == here.digest
+    assert written() == once
     kept = sorted(path.suffix for path in (modal.mount / "scores").rglob("*") if path.is_file())
     assert kept == [".json"] * (SHARDS + 2) + [".parquet"] * (SHARDS + 2)
     told = made.provenance["modal"]
     assert (told["gpu"], told["gpu_price"], told["prices_read"], told["places"]) == ("none", 4.0, "2026-05-07", 4)
-
-
-def test_another_data_root_finds_the_scores_that_are_there(
-    here: Manifest, hub: LoopbackHub, modal: ModalOnLoopback, tmp_path: Path
-) -> None:
-    (modal.mount / "go").touch()
-    scores_of(tmp_path / "first", hub, OnModal(ModalSettings(gpu="none")))
-    written = {path: path.stat().st_mtime_ns for path in modal.mount.rglob("*.parquet")}
-
-    made = scores_of(tmp_path / "second", hub, OnModal(ModalSettings(gpu="none")))
-
-    assert made.digest == here.digest
-    assert {path: path.stat().st_mtime_ns for path in modal.mount.rglob("*.parquet")} == written
 
 
 def dagster_run(root: Path, modal: ModalOnLoopback, hub: LoopbackHub) -> subprocess.Popen[bytes]:

@@ -18,7 +18,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from crash_points import killed_at
 from refusals import refusal
-from tiny_scoring import rows_of, save_whole_model, scorer_of, write_pool
+from tiny_scoring import flip_a_bit, rows_of, save_whole_model, scorer_of, write_pool
 
 from modal_jobs.nll_scoring import sources_of
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -126,30 +126,17 @@ def test_it_has_the_bytes_of_a_shard_of_this_machine(far: Far, expected: bytes) 
     assert far.left() == [".json", ".parquet"]
 
 
-def test_what_is_asked_again_is_not_scored_again(far: Far, batches: Callable[[], int]) -> None:
-    first = far.score()
-    before = batches()
+def test_what_is_asked_again_be_it_of_another_commit_is_not_scored_again(far: Far, batches: Callable[[], int]) -> None:
+    first, scored = far.score(), batches()
 
-    assert far.score() == first
-    assert batches() == before == 3
+    again = far.score()
+    of_another = far.score({**far.asked, "pools": {**far.asked["pools"], "revision": "1" * 40, "name": "you/pools"}})
 
-
-def test_the_same_rows_at_another_commit_are_not_scored_again(far: Far, batches: Callable[[], int]) -> None:
-    far.score()
-    before, pools = batches(), far.asked["pools"]
-
-    far.score({**far.asked, "pools": {**pools, "revision": "1" * 40, "name": "you/pools"}})
-
-    assert batches() == before
+    assert first == again == of_another
+    assert batches() == scored == 3
 
 
-def damage(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
-@pytest.mark.parametrize("how", [damage, Path.unlink])
+@pytest.mark.parametrize("how", [flip_a_bit, Path.unlink])
 @pytest.mark.parametrize("suffix", [".parquet", ".json"])
 def test_what_is_damaged_there_is_scored_again(
     far: Far, expected: bytes, suffix: str, how: Callable[[Path], None]
@@ -231,18 +218,14 @@ def test_files_that_are_not_there_are_named(far: Far, tmp_path: Path) -> None:
     assert line.startswith("me/pools@") and "it was not fetched to where it is scored" in line
 
 
-def test_an_app_of_another_version_is_refused(far: Far) -> None:
-    line = refusal(lambda: far.score({**far.asked, "stage": {"name": "nemotron_nll_scores", "version": 9}}), UsageError)
-
-    assert "deploy the app again" in line
-
-
-def test_another_gpu_than_was_asked_is_refused(far: Far) -> None:
+def test_an_app_of_another_version_and_another_gpu_than_was_asked_are_refused(far: Far) -> None:
+    stage = {"name": "nemotron_nll_scores", "version": 9}
     recipe = {**far.asked["recipe"], "device": "cuda", "dtype": "bfloat16"}
 
-    line = refusal(lambda: far.score({**far.asked, "gpu": "H100!", "recipe": recipe}), UsageError)
+    version = refusal(lambda: far.score({**far.asked, "stage": stage}), UsageError)
+    gpu = refusal(lambda: far.score({**far.asked, "gpu": "H100!", "recipe": recipe}), UsageError)
 
-    assert "it runs on no GPU, and not on H100!" in line
+    assert "deploy the app again" in version and "it runs on no GPU, and not on H100!" in gpu
 
 
 @pytest.mark.slow

@@ -2,19 +2,15 @@
 
 import math
 import random
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scores_made import POOL, Row, drawn_rows, scored_row, write_scores
 
 from pipeline_assets.corpus.scoring.scores import Gap, ScoreGap, score_gap
-
-sys.path.insert(0, str(Path(__file__).parent))  # of scores_made
-
-from scores_made import POOL, Row, drawn_rows, scored_row, write_scores
 
 LN_2 = 0.6931471805599453
 
@@ -87,12 +83,6 @@ def test_rows_are_joined_by_id_and_the_rest_is_counted(tmp_path: Path) -> None:
     assert said(found.splits["maths/low"]) == naive([(first[0], second[3])])
     assert found.splits["maths/a"] == Gap(0, 0, None, None, None, None, None, None)
     assert found.total == found.splits["maths/low"]
-
-
-def test_one_row_has_no_interval(tmp_path: Path) -> None:
-    found = gap_of(tmp_path, {"maths/low": [scored_row(0, 1.0)]}, {"maths/low": [scored_row(0, 2.0)]})
-
-    assert (found.total.low, found.total.high) == (None, None)
 
 
 def test_rows_that_differ_alike_leave_no_doubt(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scores_made import POOL, Row, drawn_rows, scored_row, write_scores
 
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, preview_scores, report_on_scores
@@ -20,16 +20,12 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.target import Target
 
-sys.path.insert(0, str(Path(__file__).parent))  # of scores_made
-
-from scores_made import POOL, Row, drawn_rows, scored_row, write_scores
-
 MODEL = {"name": "maker/model", "dtype": "float32", "device": "cpu", "attention": "eager"}
 
 
-def report_of(root: Path, splits: list[ScoredSplit], workers: int = 0) -> Artifact:
-    target = Target("nemotron/score_report", "report", Path(f"report-{workers}"), SCORE_REPORT_STAGE, {})
-    return target.build(root, lambda building: report_on_scores(building, splits, RunSettings(workers)), True, {})
+def report_of(root: Path, splits: list[ScoredSplit]) -> Artifact:
+    target = Target("nemotron/score_report", "report", Path("report"), SCORE_REPORT_STAGE, {})
+    return target.build(root, lambda building: report_on_scores(building, splits, RunSettings()), True, {})
 
 
 def numbers(report: Artifact) -> dict[str, Any]:
@@ -112,6 +108,9 @@ def test_figures_are_those_of_a_naive_computation(report: Artifact) -> None:
         for part, name_of in GROUPS.items():
             by_name = {name_of(row) for row in scored}
             assert said[part] == {name: naive([row for row in scored if name_of(row) == name]) for name in by_name}
+    total = found["total"]["scored"]
+    counts = {"documents": total["rows"], "completion_tokens": total["completion_tokens"]}
+    assert report.manifest.identity.counts == counts  # which the UI plots
 
 
 def test_rows_without_a_score_and_what_was_cut_off_are_counted(report: Artifact) -> None:
@@ -142,20 +141,6 @@ def test_the_first_of_equal_rows_stands_out(tmp_path: Path) -> None:
     assert [row["id"] for row in said["highest"]] == ["row-0", "row-3", "row-5", "row-6", "row-7"]
     assert [row["id"] for row in said["lowest"]] == ["row-4", "row-25", "row-1", "row-5", "row-6"]
     assert said["highest"][0] == {"split": "maths/low", "id": "row-0", "nll_mean": 3.0, "tokens": 10}
-
-
-def test_counts_are_those_that_the_ui_plots(report: Artifact) -> None:
-    scored = [row for rows in SPLITS.values() for row in rows if row["nll_mean"] is not None]
-
-    tokens = sum(row["completion_token_count"] for row in scored)
-    assert report.manifest.identity.counts == {"documents": len(scored), "completion_tokens": tokens}
-
-
-def test_any_number_of_workers_comes_to_the_same_bytes(
-    splits: list[ScoredSplit], report: Artifact, tmp_path: Path
-) -> None:
-    for workers in (1, 2):
-        assert report_of(tmp_path, splits, workers).manifest.digest == report.manifest.digest
 
 
 def test_the_page_says_what_manifests_say_of_the_model(report: Artifact) -> None:

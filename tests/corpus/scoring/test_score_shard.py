@@ -1,7 +1,6 @@
 """A score shard: every row has its score or its reason; and models that can't score are refused in one line."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,10 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-import torch
 from refusals import refusal
-from safetensors.torch import load_file, save_file
 from tiny_models import save_model
-from tiny_scoring import Row, copy_of, rows_of, save_whole_model, scorer_of, text_of, write_pool
-from tiny_tokenizer import id_of, save_tokenizer
+from tiny_scoring import Row, copy_of, rows_of, save_whole_model, scorer_of, spoiled, text_of, write_pool
+from tiny_tokenizer import save_tokenizer
 
 from pipeline_assets.corpus.harmony.message import STRUCTURE
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
@@ -56,12 +53,8 @@ def test_a_row_keeps_its_place_in_its_pool(tmp_path: Path, model: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (row(text_of(1), "assistant_some"), "unknown_loss_mode"),
         (row(text_of(1), None), "unknown_loss_mode"),
         (row(text_of(1), loss_rule="assistant_all/no_such_rule"), "unknown_loss_mode"),
-        (row("<|start|>user<|message|>2 + 2?<|end|>"), "no_completion"),
-        (row("2 + 2 are four."), "text_outside_messages"),
-        (row(""), "no_text"),
         (row(None), "no_text"),
         (row(text_of(1, question=LONG)), "no_completion_left"),
     ],
@@ -103,20 +96,10 @@ def test_a_shard_of_which_no_row_can_be_scored_has_their_reasons(tmp_path: Path,
     assert receipt.counts["batches"] == 0
 
 
-def with_a_word_that_is_no_number(model: Path, folder: Path, word: str) -> Path:
-    """The model, whose embedding of a byte is NaN: what rows that hold it come to is no number."""
-    copied = copy_of(model, folder)
-    weights = load_file(copied / "model.safetensors")
-    weights["model.embed_tokens.weight"][id_of(word)] = torch.nan
-    save_file(weights, copied / "model.safetensors", {"format": "pt"})
-    return copied
-
-
 def test_a_row_whose_logits_are_no_numbers_is_flagged(tmp_path: Path, model: Path) -> None:
-    spoiled = with_a_word_that_is_no_number(model, tmp_path / "model", "~")
     rows = [*rows_of(3), row(text_of(1, question="~")), *rows_of(2, first=5)]
 
-    receipt, found = scored(tmp_path, rows, scorer_of(spoiled))
+    receipt, found = scored(tmp_path, rows, scorer_of(spoiled(model, tmp_path / "model")))
 
     assert [one["reason"] for one in found] == [None, None, None, "not_finite", None, None]
     assert (found[3]["nll_mean"], found[3]["ppl"]) == (None, None)
@@ -126,12 +109,9 @@ def test_a_row_whose_logits_are_no_numbers_is_flagged(tmp_path: Path, model: Pat
 
 def test_a_model_that_is_no_number_anywhere_is_told_by_its_rows(tmp_path: Path, model: Path) -> None:
     """And not as a model whose logits are made otherwise than this program knows."""
-    copied = copy_of(model, tmp_path / "model")
-    weights = load_file(copied / "model.safetensors")
-    weights["model.norm.weight"][:] = torch.nan
-    save_file(weights, copied / "model.safetensors", {"format": "pt"})
+    nowhere = spoiled(model, tmp_path / "model", "model.norm.weight", slice(None))
 
-    found = scored(tmp_path, rows_of(3), scorer_of(copied))[1]
+    found = scored(tmp_path, rows_of(3), scorer_of(nowhere))[1]
 
     assert [one["reason"] for one in found] == ["not_finite"] * 3
 
@@ -154,29 +134,12 @@ def test_a_damaged_page_of_a_pool_is_told_of_its_file(tmp_path: Path, model: Pat
 # Models that can't score
 
 
-def no_tokenizer(folder: Path) -> None:
-    (folder / "tokenizer.json").unlink()
-
-
-def no_control_tokens(folder: Path) -> None:
-    save_tokenizer(folder, STRUCTURE[:-1])
-
-
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (no_tokenizer, "the model has no tokenizer.json; give a model that has one, or say `tokenizer: o200k_harmony`"),
-        (no_control_tokens, "its tokenizer has no special token <|return|>, and rows are Harmony texts; give a model"),
-    ],
-)
-def test_a_model_that_can_not_read_rows_is_refused_before_it_is_loaded(
-    tmp_path: Path, model: Path, spoil: Callable[[Path], None], said: str
-) -> None:
-    folder = copy_of(model, tmp_path / "model")
-    spoil(folder)
+def test_a_model_that_can_not_read_rows_is_refused_before_it_is_loaded(tmp_path: Path, model: Path) -> None:
+    folder = save_tokenizer(copy_of(model, tmp_path / "model"), STRUCTURE[:-1])
 
     line = refusal(scorer_of(folder).warm_up)
 
+    said = "its tokenizer has no special token <|return|>, and rows are Harmony texts; give a model"
     assert line.startswith(f"{folder}: {said}")
 
 
@@ -214,20 +177,14 @@ def test_a_tokenizer_may_know_fewer_words_than_its_model_and_not_more(tmp_path: 
     assert "the tokenizer has 263 tokens, and the model knows 262" in line
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_cpu_takes_float32_alone(dtype: str) -> None:
-    line = refusal(lambda: ScoringRecipe.of({"device": "cpu", "dtype": dtype}, "mine.yaml"), UsageError)
+@pytest.mark.parametrize(("device", "dtype"), [("cpu", "bfloat16"), ("cpu", "float16"), ("cuda", "float32")])
+def test_a_cpu_takes_float32_and_a_gpu_the_others(device: str, dtype: str) -> None:
+    line = refusal(lambda: ScoringRecipe.of({"device": device, "dtype": dtype}, "mine.yaml"), UsageError)
 
     assert line == (
-        f"mine.yaml: `dtype` is {dtype} and `device` cpu: a CPU takes float32, a GPU bfloat16 or float16; "
+        f"mine.yaml: `dtype` is {dtype} and `device` {device}: a CPU takes float32, a GPU bfloat16 or float16; "
         "correct the recipe"
     )
-
-
-def test_a_gpu_does_not_take_float32() -> None:
-    line = refusal(lambda: ScoringRecipe.of({"device": "cuda", "dtype": "float32"}, "mine.yaml"), UsageError)
-
-    assert "`dtype` is float32 and `device` cuda" in line
 
 
 @pytest.mark.parametrize("missing", ["torch", "transformers"])

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +13,31 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
+from forked_here import forked_here
+from launcher_work import score_first_rows_last
 from refusals import refusal
-from safetensors.torch import load_file, save_file
 from tiny_scoring import (
     SCORES,
     copy_of,
+    flip_a_bit,
     half_written,
     rows_of,
     save_whole_model,
     score_here,
     scored_rows,
     scoring_recipe,
+    spoiled,
     text_of,
     write_pool,
 )
-from tiny_tokenizer import id_of, save_tokenizer
+from tiny_tokenizer import save_tokenizer
 
 from pipeline_assets.corpus.scoring import score_split
 from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.corpus.spine.worker import StartMethod
 from pipeline_assets.corpus.tokens.losses import read_lost_text
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
@@ -46,18 +52,62 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """40 rows: four score shards. Tests only read it."""
-    return write_pool(tmp_path_factory.mktemp("pool"), rows_of(40))
+    """40 rows of many lengths: four score shards. Tests only read it."""
+    rows = rows_of(40)
+    for number, row in enumerate(rows):
+        row["text"] = text_of(number, answer="sure " * (number % 9 + 1))
+    return write_pool(tmp_path_factory.mktemp("pool"), rows)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(pool: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def recipe(pool: Path, model: Path) -> dict[str, Any]:
+    """The recipe of its scores."""
+    return scoring_recipe(pool, model, **SHARDS)
+
+
+@pytest.fixture(scope="module")
+def sealed(recipe: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with its scores."""
+    root = tmp_path_factory.mktemp("sealed")
+    score_here(root, recipe)
+    return root
+
+
+@pytest.fixture(scope="module")
+def undisturbed(sealed: Path) -> str:
     """The digest of its scores."""
-    return score_here(tmp_path_factory.mktemp("undisturbed"), scoring_recipe(pool, model, **SHARDS)).digest
+    [folder] = sealed.glob("nemotron/*/nll_scores/*/train")
+    return open_artifact(folder).manifest.digest
 
 
-def test_workers_change_no_byte(pool: Path, model: Path, undisturbed: str, tmp_path: Path) -> None:
-    assert score_here(tmp_path, scoring_recipe(pool, model, **SHARDS), workers=2).digest == undisturbed
+def test_rows_have_scores_in_the_order_of_the_pool(sealed: Path) -> None:
+    rows = scored_rows(sealed)
+
+    assert [row["id"] for row in rows] == [f"row-{number}" for number in range(40)]
+    assert all(row["nll_mean"] > 0 for row in rows)
+    [folder] = sealed.glob("nemotron/*/nll_scores/*/train")
+    assert open_artifact(folder).manifest.identity.decisions["how_sure"]["rescored"] == 4
+
+
+@pytest.mark.parametrize(
+    ("workers", "start_method"),
+    [(2, "forkserver"), *(pytest.param(number, "spawn", marks=pytest.mark.slow) for number in (1, 2))],
+)
+def test_neither_the_number_of_workers_nor_how_they_start_changes_a_byte(
+    workers: int, start_method: StartMethod, recipe: dict[str, Any], undisturbed: str, tmp_path: Path
+) -> None:
+    assert score_here(tmp_path, recipe, RunSettings(workers, start_method)).digest == undisturbed
+
+
+def test_the_order_in_which_shards_finish_changes_no_byte(
+    recipe: dict[str, Any], undisturbed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(score_split, "score_shard", partial(score_first_rows_last, marker=tmp_path / "last is done"))
+
+    with forked_here():
+        found = score_here(tmp_path, recipe, RunSettings(2))
+
+    assert found.digest == undisturbed
 
 
 def test_what_came_of_every_row_is_in_the_ledger(model: Path, tmp_path: Path) -> None:
@@ -107,12 +157,6 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
 
 
-def flip_a_bit(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
 def cut_off(root: Path, recipe: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
     """The building folder of a build that ended when all shards were scored, and nothing was made of them yet."""
 
@@ -129,18 +173,17 @@ def cut_off(root: Path, recipe: dict[str, Any], monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("damage", [truncate, flip_a_bit, Path.unlink], ids=["truncated", "flipped", "gone"])
 @pytest.mark.parametrize("what", [".work/scored/00000-000000010.parquet", ".receipts/score/00000-000000010.json"])
 def test_a_torn_score_shard_is_scored_again(
-    pool: Path,
-    model: Path,
+    recipe: dict[str, Any],
     undisturbed: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     damage: Callable[[Path], None],
     what: str,
 ) -> None:
-    building = cut_off(tmp_path, scoring_recipe(pool, model, **SHARDS), monkeypatch)
+    building = cut_off(tmp_path, recipe, monkeypatch)
 
     damage(building / what)
-    manifest = score_here(tmp_path, scoring_recipe(pool, model, **SHARDS))
+    manifest = score_here(tmp_path, recipe)
 
     assert manifest.digest == undisturbed
     assert manifest.provenance["adopted_shards"] == 3
@@ -148,10 +191,9 @@ def test_a_torn_score_shard_is_scored_again(
 
 
 def test_shards_that_were_scored_by_other_means_are_not_put_together(
-    pool: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it is where torch was upgraded between a build that was cut off and the next."""
-    recipe = scoring_recipe(pool, model, **SHARDS)
     folder = BuildFolder(cut_off(tmp_path, recipe, monkeypatch))
     receipt = folder.receipt("score", "00000-000000010")
     assert receipt is not None
@@ -167,15 +209,6 @@ def test_shards_that_were_scored_by_other_means_are_not_put_together(
 
 
 # Logits that are no numbers
-
-
-def spoiled(model: Path, folder: Path) -> Path:
-    """The model, to which `~` is no number."""
-    copied = copy_of(model, folder)
-    weights = load_file(copied / "model.safetensors")
-    weights["model.embed_tokens.weight"][id_of("~")] = torch.nan
-    save_file(weights, copied / "model.safetensors", {"format": "pt"})
-    return copied
 
 
 def rows_with_tildes(rows: int, tildes: int) -> list[dict[str, Any]]:
@@ -235,36 +268,22 @@ def test_pools_of_which_no_row_can_be_scored_are_held_back(model: Path, tmp_path
 # Models and pools that are not as they were
 
 
-def drop_tokenizer(model: Path) -> None:
-    (model / "tokenizer.json").unlink()
-
-
-def drop_all_but_notes(model: Path) -> None:
-    for path in model.iterdir():
-        path.unlink()
-    (model / "notes.txt").write_text("no model")
-
-
-def empty(model: Path) -> None:
-    for path in model.iterdir():
-        path.unlink()
-
-
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("gone", "kind", "said"),
     [
-        (drop_tokenizer, "the model has no tokenizer.json; give a model that has one"),
-        (drop_all_but_notes, "it has no config.json; give a model that transformers reads"),
-        (empty, "no file is in it; give a folder that holds a model"),
+        ("tokenizer.json", InputError, "the model has no tokenizer.json; give a model that has one"),
+        ("config.json", InputError, "it has no config.json; give a model that transformers reads"),
+        ("*", UsageError, "no file is in it; give a folder that holds a model"),
     ],
 )
 def test_a_model_that_is_refused_is_named_as_the_user_knows_it(
-    pool: Path, model: Path, tmp_path: Path, spoil: Callable[[Path], None], said: str
+    pool: Path, model: Path, tmp_path: Path, gone: str, kind: type[InputError], said: str
 ) -> None:
     folder = copy_of(model, tmp_path / "model")
-    spoil(folder)
+    for path in [*folder.glob(gone)]:
+        path.unlink()
 
-    line = refusal(lambda: score_here(tmp_path, scoring_recipe(pool, folder)))
+    line = refusal(lambda: score_here(tmp_path, scoring_recipe(pool, folder)), kind)
 
     assert line.startswith(f"{folder}: {said}")
     assert half_written(tmp_path) == []

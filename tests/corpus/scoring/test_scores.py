@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scores_made import scored_row, write_scores
 
-from pipeline_assets.corpus.scoring.scores import COLUMNS, SCORES, ScoredSplit, percentiles
+from pipeline_assets.corpus.scoring.scores import COLUMNS, SCORES, percentiles
 from pipeline_assets.corpus.spine.errors import InputError
 
 scores_with_ties_and_nulls = st.lists(st.one_of(st.none(), st.integers(0, 5).map(float), st.floats(0, 20)), max_size=30)
@@ -43,30 +43,19 @@ def test_every_column_is_explained() -> None:
     assert list(COLUMNS) == SCORES.names
 
 
-def scored(folder: Path, places: list[tuple[str, int]]) -> ScoredSplit:
-    for name, first in (("a.parquet", 0), ("b.parquet", 100)):
-        rows = pa.table({"id": [f"{first + row}" for row in range(10)], "meta_domain": ["math"] * 10})
-        pq.write_table(rows, folder / name, row_group_size=3)
-    columns = {name: pa.nulls(len(places), SCORES.field(name).type) for name in SCORES.names}
-    columns["pool_file"] = pa.array([file for file, _ in places])
-    columns["pool_row"] = pa.array([row for _, row in places], pa.int64())
-    pq.write_table(pa.table(columns, SCORES), folder / "scores.parquet", row_group_size=2)
-    return ScoredSplit(
-        "math/high", folder / "scores.parquet", {name: folder / name for name in ("a.parquet", "b.parquet")}
-    )
-
-
 def test_scores_stand_beside_the_rows_that_they_are_of(tmp_path: Path) -> None:
-    split = scored(tmp_path, [("a.parquet", 1), ("a.parquet", 2), ("a.parquet", 3), ("b.parquet", 0), ("b.parquet", 9)])
+    split = write_scores(tmp_path, "math/high", [scored_row(number, 1.0) for number in range(21)])
 
     tables = list(split.rows(["nll_mean"], ["id", "meta_domain", "nowhere"]))
 
-    assert [one for table in tables for one in table["id"].to_pylist()] == ["1", "2", "3", "100", "109"]
+    assert [one for table in tables for one in table["id"].to_pylist()] == [f"row-{number}" for number in range(21)]
     assert all(table["nowhere"].null_count == len(table) for table in tables)
 
 
 def test_a_pool_that_lost_rows_is_named(tmp_path: Path) -> None:
-    split = scored(tmp_path, [("a.parquet", 1), ("a.parquet", 10)])
+    split = write_scores(tmp_path, "math/high", [scored_row(number, 1.0) for number in range(4)])
+    pool = split.pool_files["b.parquet"]
+    pq.write_table(pq.read_table(pool).slice(0, 3), pool)
 
-    with pytest.raises(InputError, match="10 rows, and row 10 was scored"):
+    with pytest.raises(InputError, match="3 rows, and row 3 was scored"):
         list(split.rows([], ["id"]))

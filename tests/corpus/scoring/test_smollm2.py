@@ -49,18 +49,3 @@ def test_real_rows_have_the_scores_of_the_plain_scorer(name: str, model: Languag
 
     assert tokens
     assert [one.nll_sum for one in found] == pytest.approx(reference_nll(reference_model(smollm2()), tokens), rel=1e-4)
-
-
-def test_a_right_answer_is_likelier_than_a_wrong_one(model: LanguageModel) -> None:
-    tokenizer = load_model_tokenizer(smollm2())
-    asked = "<|start|>user<|message|>What is the capital of France?<|end|>\n<|start|>assistant<|message|>"
-    texts = [
-        f"{asked.replace(chr(10), '')}{answer}<|end|>"
-        for answer in ("The capital of France is Paris.", "Purple is why of seven.")
-    ]
-    rows = [encode_row(text, "assistant_last", None, tokenizer, 2048) for text in texts]
-
-    found = score_rows(model, [row.tokens for row in rows if isinstance(row, EncodedRow)], 4096).rows
-
-    right, wrong = (one.nll_sum or 0 for one in found)
-    assert right < wrong / 2

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -28,6 +27,7 @@ from pipeline_assets.corpus.scoring.recipe import (
     taken_by,
     turns,
 )
+from pipeline_assets.corpus.scoring.scores import percentiles
 from pipeline_assets.corpus.scoring.subsets import COLUMNS, SUBSET_SCHEMA
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
@@ -160,15 +160,6 @@ def test_each_row_not_taken_has_its_reason(tmp_path: Path) -> None:
     assert made.manifest.identity.counts["ledger"] == {"in": 6, "out": 2, "dropped": dropped, "rejected": {}}
     assert made.manifest.identity.counts["subsets"] == {"low": 2, "off": 0}
     assert not (made.folder / "subset_off").exists()
-
-
-def test_what_a_rule_leaves_over_its_max_rows_is_there_for_later_ones(tmp_path: Path) -> None:
-    split = scored(tmp_path, "math/low", [bare(f"{number}") for number in range(6)], [float(one) for one in range(6)])
-
-    made = subsets_of(tmp_path, [split], {"first": {"max_rows": 2}, "second": {}})
-
-    assert len(ids_in(made, "first")) == 2
-    assert sorted(ids_in(made, "first") + ids_in(made, "second")) == [str(number) for number in range(6)]
 
 
 def test_files_are_the_pools_rows_with_their_scores_in_one_schema(tmp_path: Path) -> None:
@@ -318,40 +309,21 @@ def test_of_scores_without_an_error_bar_nobody_knows_what_could_flip(tmp_path: P
     assert made.manifest.identity.decisions["rules"]["all"]["could_flip"] is None
 
 
-def test_a_band_that_begins_above_all_rows_has_no_boundary() -> None:
-    nll, percentile = np.array([1.0, 2.0, np.nan]), np.array([25.0, 75.0, np.nan])
+@pytest.mark.parametrize(
+    ("nll", "band", "error_bar", "near"),
+    [
+        ([1.0, 2.0, np.nan], ("90", "100"), 10.0, [False, False, False]),  # a band that begins above all rows
+        ([1.0, 2.0, np.nan], ("50", "100"), 0.5, [True, True, False]),
+        ([1.0, 1.001, 2.0], ("40", "60"), 0.0, [False, False, False]),  # exact scores
+        ([1.0, 1.001, 2.0], ("40", "60"), 0.001, [True, True, False]),
+    ],
+)
+def test_rows_within_the_error_bar_of_a_boundary_are_near_it(
+    nll: list[float], band: tuple[str, str], error_bar: float, near: list[bool]
+) -> None:
+    values = np.array(nll)
 
-    assert not near_a_boundary(nll, percentile, SubsetRule(percentile=("90", "100")), 10.0).any()
-    assert near_a_boundary(nll, percentile, SubsetRule(percentile=("50", "100")), 0.5).tolist() == [True, True, False]
-
-
-def test_where_scores_are_exact_no_row_could_flip() -> None:
-    nll, percentile = np.array([1.0, 1.001, 2.0]), np.array([100 / 6, 50, 500 / 6])
-
-    assert not near_a_boundary(nll, percentile, SubsetRule(percentile=("40", "60")), 0.0).any()
-    assert near_a_boundary(nll, percentile, SubsetRule(percentile=("40", "60")), 0.001).tolist() == [True, True, False]
-
-
-def test_a_pool_that_lost_rows_stops_it(tmp_path: Path) -> None:
-    split = scored(tmp_path, "math/low", [bare(f"{number}") for number in range(9)], [1.0] * 9)
-    pool = split.pool_files["b.parquet"]
-    pq.write_table(pq.read_table(pool).slice(0, 2), pool)
-
-    with pytest.raises(InputError, match="2 rows, and row 5 was scored"):
-        subsets_of(tmp_path, [split], {"all": {}})
-
-
-def test_the_default_conditions_are_what_polars_selects(tmp_path: Path) -> None:
-    rows, nll = made_rows(60, 7)
-
-    made = subsets_of(
-        tmp_path, [scored(tmp_path, "math/low", rows, nll)], {"right": {"where": ["meta_correctness = 1"]}}
-    )
-
-    frame = pl.DataFrame(
-        {"id": [row["id"] for row in rows], "nll": nll, "right": [r["meta_correctness"] for r in rows]}
-    )
-    assert ids_in(made, "right") == frame.filter(pl.col("nll").is_not_null() & (pl.col("right") == 1))["id"].to_list()
+    assert near_a_boundary(values, percentiles(values), SubsetRule(percentile=band), error_bar).tolist() == near
 
 
 LIMITED = st.builds(

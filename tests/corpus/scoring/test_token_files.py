@@ -124,15 +124,6 @@ def test_arrays_have_the_header_of_numpy_format_1_0_in_c_order(tmp_path: Path) -
         assert data[128:] == values.tobytes() and len(data) == 128 + itemsize * len(values)
 
 
-def test_workers_change_no_byte(tmp_path: Path) -> None:
-    here, there = made_of(tmp_path / "here"), made_of(tmp_path / "there", workers=2)
-
-    assert here.manifest.digest == there.manifest.digest
-    assert here.manifest.storage == there.manifest.storage
-    files = {file.path for file in here.manifest.identity.files}
-    assert {f"tokens/low/{name}" for name in ("tokens.npy", "loss_mask.npy", "rows.parquet")} <= files
-
-
 @pytest.mark.parametrize(
     ("changes", "why"),
     [

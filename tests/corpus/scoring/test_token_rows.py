@@ -1,6 +1,5 @@
 """Rows as a model reads them: what counts is the completion; what is cut, or has nothing to score, says so."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -57,16 +56,6 @@ def test_ids_that_count_are_the_bodies_of_the_completion_of_every_real_row(name:
         assert not row.tokens.counts[0]
 
 
-def test_the_bare_word_of_a_mode_will_do() -> None:
-    every = encode_row(TEXT, "assistant_all", None, encoder(), LONG)
-    last = encode_row(TEXT, "assistant_last", None, encoder(), LONG)
-
-    assert isinstance(every, EncodedRow)
-    assert isinstance(last, EncodedRow)
-    assert [encoder().decode(run) for run in runs(every)] == ["Two and two.", "4 – ça va"]
-    assert [encoder().decode(run) for run in runs(last)] == ["4 – ça va"]
-
-
 @given(st.integers(1, 40))
 def test_what_is_longer_loses_its_end(max_length: int) -> None:
     whole = encode_row(TEXT, "assistant_all", None, encoder(), LONG)
@@ -88,7 +77,6 @@ def test_what_is_longer_loses_its_end(max_length: int) -> None:
 @pytest.mark.parametrize(
     ("text", "loss_mode", "reason"),
     [
-        (None, "assistant_all", "no_text"),
         ("", "assistant_all", "no_text"),
         (TEXT, "assistant_some", "unknown_loss_mode"),
         (TEXT, None, "unknown_loss_mode"),
@@ -105,13 +93,14 @@ def test_a_row_without_anything_to_score_says_why(text: str | None, loss_mode: s
     assert row.reason == reason
 
 
-def test_another_tokenizer_reads_rows_by_the_same_interface(tmp_path: Path) -> None:
+def test_another_tokenizer_reads_rows_by_the_same_interface_and_the_bare_word_of_a_mode_will_do(tmp_path: Path) -> None:
     tokenizer = load_model_tokenizer(save_tokenizer(tmp_path))
 
-    row = encode_row(TEXT, "assistant_all", None, tokenizer, LONG)
+    row, last = (encode_row(TEXT, mode, None, tokenizer, LONG) for mode in ("assistant_all", "assistant_last"))
 
-    assert isinstance(row, EncodedRow)
+    assert isinstance(row, EncodedRow) and isinstance(last, EncodedRow)
     assert [tokenizer.decode(run) for run in runs(row)] == ["Two and two.", "4 – ça va"]
+    assert [tokenizer.decode(run) for run in runs(last)] == ["4 – ça va"]
     assert row.completion_bytes == len("Two and two.4 – ça va".encode()) == row.tokens.counts.sum()
     controls = np.isin(row.tokens.ids, [tokenizer.special_ids[control] for control in STRUCTURE])
     assert controls.sum() == TEXT.count("<|")
@@ -132,13 +121,8 @@ def test_no_content_of_a_message_gives_a_control_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("controls", "special", "said"),
     [
-        (
-            (),
-            True,
-            "no special token <|start|>, <|message|>, <|channel|>, <|constrain|>, <|end|>, <|call|>, <|return|>",
-        ),
-        (STRUCTURE[:-1], True, "no special token <|return|>"),
-        (STRUCTURE, False, "no special token <|start|>"),
+        ((), True, "<|start|>, <|message|>, <|channel|>, <|constrain|>, <|end|>, <|call|>, <|return|>"),
+        (STRUCTURE, False, "<|start|>"),
     ],
 )
 def test_a_tokenizer_without_control_tokens_is_refused(
@@ -147,16 +131,11 @@ def test_a_tokenizer_without_control_tokens_is_refused(
     with pytest.raises(InputError) as refused:
         load_model_tokenizer(save_tokenizer(tmp_path, controls, special))
 
-    assert said in str(refused.value)
-
-
-def test_a_model_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no tokenizer\.json"):
-        load_model_tokenizer(tmp_path)
+    assert f"no special token {said}" in str(refused.value)
 
 
 def test_a_tokenizer_that_is_none_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text(json.dumps(["a", "list"]))
+    (tmp_path / "tokenizer.json").write_text('["a", "list"]')
 
     with pytest.raises(InputError, match=r"no tokenizer\.json"):
         load_model_tokenizer(tmp_path)

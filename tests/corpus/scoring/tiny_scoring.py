@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tiny_models import save_model
-from tiny_tokenizer import save_tokenizer
+from tiny_tokenizer import id_of, save_tokenizer
 
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
@@ -21,6 +21,8 @@ from pipeline_assets.systems.registry import KINDS
 
 Row = dict[str, Any]
 SCORES = "nemotron/nll_scores"
+ONE_WORKER = RunSettings(1)
+TILDE = id_of("~")
 
 
 def save_whole_model(folder: Path, name: str = "Llama", **more: Any) -> Path:
@@ -63,12 +65,14 @@ def scoring_recipe(pool: Path, model: Path, *splits: str, **scoring: Any) -> dic
     }
 
 
-def score_here(root: Path, recipe: Mapping[str, Any], workers: int = 1, replace: bool = False) -> Manifest:
+def score_here(
+    root: Path, recipe: Mapping[str, Any], settings: RunSettings = ONE_WORKER, replace: bool = False
+) -> Manifest:
     """Builds a recipe's scores in this process, and their workers; what is sealed of its only split."""
     # pytest names each test in the environment; for another one the process that workers are forked from starts anew.
     os.environ.pop("PYTEST_CURRENT_TEST", None)
     targets = [one for one in NemotronRecipe.of(recipe, "the test").targets() if one.kind in MADE]
-    run = Run(root, RunSettings(workers), replace=replace)
+    run = Run(root, settings, replace=replace)
     return [KINDS[target.kind].build(target, run).manifest for target in targets][-1]
 
 
@@ -88,6 +92,24 @@ def scorer_of(model: Path, **recipe: Any) -> Scorer:
 
 def copy_of(model: Path, folder: Path) -> Path:
     return Path(shutil.copytree(model, folder))
+
+
+def spoiled(model: Path, folder: Path, weight: str = "model.embed_tokens.weight", at: int | slice = TILDE) -> Path:
+    """A copy of the model, part of which is NaN: the embedding of `~`, and so what rows that hold it come to."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    copied = copy_of(model, folder)
+    weights = load_file(copied / "model.safetensors")
+    weights[weight][at] = torch.nan
+    save_file(weights, copied / "model.safetensors", {"format": "pt"})
+    return copied
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
 
 
 def half_written(root: Path) -> list[str]:
