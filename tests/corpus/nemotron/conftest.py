@@ -1,6 +1,5 @@
-"""What tests of Nemotron rows share, and those of inventories: building these, and reading what came out."""
+"""What tests of Nemotron rows share, and how inventories are built."""
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -35,15 +34,3 @@ def inventories(tmp_path: Path) -> Inventories:
         return built
 
     return build
-
-
-@pytest.fixture
-def told() -> Callable[[Artifact], dict[str, Any]]:
-    """What the `inventory.json` of an artifact says of its one split."""
-
-    def said(artifact: Artifact) -> dict[str, Any]:
-        [(dataset, of_dataset)] = json.loads(artifact.path("inventory.json").read_bytes()).items()
-        [(split, of_split)] = of_dataset["splits"].items()
-        return {"dataset": dataset, "split": split, **of_split}
-
-    return said

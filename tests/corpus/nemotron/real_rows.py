@@ -2,18 +2,12 @@
 
 import json
 
-from nemotron_hub import rows_of
+from nemotron_hub import SPLITS, TEXTS, rows_of
 
 from pipeline_assets.corpus.nemotron.sections import DOMAINS, RowOrigin
 
-SPLITS = {
-    "Nemotron-Math-v2": ["high_part00", "high_part01", "high_part02", "medium", "low"],
-    "Nemotron-Math-Proofs-v1": ["lean"],
-    "Nemotron-Science-v1": ["MCQ", "RQA"],
-    "Nemotron-Agentic-v1": ["interactive_agent", "tool_calling"],
-    "Nemotron-Instruction-Following-Chat-v1": ["chat_if", "structured_outputs"],
-}
-EVERY_SPLIT = [f"{dataset}/{split}" for dataset, splits in SPLITS.items() for split in splits]
+_NAMES = {dataset.removeprefix("nvidia/"): splits for dataset, splits in SPLITS.items() if dataset != TEXTS}
+EVERY_SPLIT = [f"{dataset}/{split}" for dataset, splits in _NAMES.items() for split in splits]
 
 
 def split_rows(name: str, real: bool) -> list[dict[str, object]]:

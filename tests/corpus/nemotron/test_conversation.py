@@ -22,18 +22,57 @@ from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 
 USER = "<|start|>user<|message|>2 + 2?<|end|>"
 FINAL = "<|start|>assistant<|channel|>final<|message|>4<|return|>"
+ANALYSIS = "<|start|>assistant<|channel|>analysis<|message|>"
 CALL = "<|start|>assistant to=functions.lookup<|channel|>commentary <|constrain|>json<|message|>"
 REPLY = "<|start|>functions.lookup to=assistant<|channel|>commentary<|message|>"
 
 
-def test_an_answer_is_on_the_final_channel() -> None:
-    assert text_of(QUESTION, ANSWER) == USER + FINAL
+def reply(content: object) -> dict[str, object]:
+    return {"role": "tool", "content": content}
 
 
-def test_reasoning_comes_before_its_answer_on_the_analysis_channel() -> None:
-    text = text_of(QUESTION, {**ANSWER, "reasoning_content": "Count."})
+CALLS = called({})["tool_calls"]
+BOTH = {**called({}), "content": "Let me look.", "reasoning_content": "Look it up."}
 
-    assert text == USER + "<|start|>assistant<|channel|>analysis<|message|>Count.<|end|>" + FINAL
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        pytest.param([ANSWER], FINAL, id="an answer is on the final channel"),
+        pytest.param(
+            [{**ANSWER, "reasoning_content": "Count."}],
+            f"{ANALYSIS}Count.<|end|>{FINAL}",
+            id="reasoning comes before its answer on the analysis channel",
+        ),
+        pytest.param(
+            [called('{"word":  "sum"}'), reply("4"), ANSWER],
+            f'{CALL}{{"word":  "sum"}}<|call|>{REPLY}4<|end|>{FINAL}',
+            id="arguments that are text stay as they are",
+        ),
+        pytest.param(
+            [called({"z": "é", "a": 0.0012}), reply({"b": [1], "a": None})],
+            f'{CALL}{{"a": 0.0012, "z": "é"}}<|call|>{REPLY}{{"a": null, "b": [1]}}<|end|>',
+            id="objects become JSON with sorted keys",
+        ),
+        pytest.param([called(None)], f"{CALL}{{}}<|call|>", id="null arguments are an empty object"),
+        pytest.param([called("")], f"{CALL}{{}}<|call|>", id="empty arguments are an empty object"),
+        pytest.param([{"role": "assistant", "tool_calls": CALLS}], f"{CALL}{{}}<|call|>", id="calls need no content"),
+        pytest.param([{**called({}), "content": None}], f"{CALL}{{}}<|call|>", id="calls need no content but null"),
+        pytest.param(
+            [BOTH],
+            f"{ANALYSIS}Look it up.<|end|><|start|>assistant<|channel|>commentary<|message|>Let me look.<|end|>"
+            f"{CALL}{{}}<|call|>",
+            id="what is said before calls is on the commentary channel",
+        ),
+        pytest.param(
+            [called("1", "2"), reply("one"), reply("two")],
+            f"{CALL}1<|call|>{CALL}2<|call|>{REPLY}one<|end|>{REPLY}two<|end|>",
+            id="several calls of one message are messages of their own",
+        ),
+    ],
+)
+def test_each_form_of_messages_has_its_text(messages: list[dict[str, object]], text: str) -> None:
+    assert text_of(QUESTION, *messages) == USER + text
 
 
 @pytest.mark.parametrize("absent", [None, "", []])
@@ -55,14 +94,11 @@ def test_analysis_is_dropped_by_setting_and_counted_in_and_out() -> None:
     assert dropped.batch.column("text").to_pylist() == [USER + FINAL] * 2
 
 
-def test_a_system_message_becomes_the_developers_instructions() -> None:
-    text = text_of({"role": "system", "content": "Be brief."}, QUESTION, ANSWER)
+def test_a_system_message_becomes_the_developers_instructions_and_an_empty_one_is_no_message() -> None:
+    text, empty = (text_of({"role": "system", "content": said}, QUESTION, ANSWER) for said in ("Be brief.", ""))
 
     assert text == "<|start|>developer<|message|># Instructions\n\nBe brief.<|end|>" + USER + FINAL
-
-
-def test_an_empty_system_message_is_no_message() -> None:
-    assert text_of({"role": "system", "content": ""}, QUESTION, ANSWER) == USER + FINAL
+    assert empty == USER + FINAL
 
 
 def test_a_later_system_message_stays_in_its_place() -> None:
@@ -90,25 +126,8 @@ def test_tools_are_shown_with_their_arguments_though_their_schema_has_no_type() 
     assert shown in text
 
 
-def test_arguments_that_are_text_stay_as_they_are() -> None:
-    text = text_of(QUESTION, called('{"word":  "sum"}'), {"role": "tool", "content": "4"}, ANSWER)
-
-    assert text == USER + CALL + '{"word":  "sum"}<|call|>' + REPLY + "4<|end|>" + FINAL
-
-
-def test_arguments_and_replies_that_are_objects_become_json_with_sorted_keys() -> None:
-    text = text_of(QUESTION, called({"z": "é", "a": 0.0012}), {"role": "tool", "content": {"b": [1], "a": None}})
-
-    assert text == USER + CALL + '{"a": 0.0012, "z": "é"}<|call|>' + REPLY + '{"a": null, "b": [1]}<|end|>'
-
-
-@pytest.mark.parametrize("nothing", [None, ""])
-def test_a_call_without_arguments_has_an_empty_object(nothing: object) -> None:
-    assert text_of(QUESTION, called(nothing)) == USER + CALL + "{}<|call|>"
-
-
 def test_replies_name_their_tools_though_some_come_without_ids() -> None:
-    calls = {"role": "assistant", "tool_calls": [*called({})["tool_calls"], *called({}, name="b")["tool_calls"]]}
+    calls = {"role": "assistant", "tool_calls": [*CALLS, *called({}, name="b")["tool_calls"]]}
     calls["tool_calls"][1]["id"] = "call_1"
     of_b, of_lookup = {"role": "tool", "content": "b"}, {"role": "tool", "content": "l", "tool_call_id": "call_0"}
 
@@ -125,30 +144,6 @@ def test_what_a_tool_found_is_told_though_it_is_nothing(result: object, written:
     assert f"<|channel|>commentary<|message|>{written}<|end|>" in text
 
 
-def test_what_is_said_before_calls_is_on_the_commentary_channel() -> None:
-    message = {**called({}), "content": "Let me look.", "reasoning_content": "Look it up."}
-
-    assert text_of(QUESTION, message) == (
-        USER
-        + "<|start|>assistant<|channel|>analysis<|message|>Look it up.<|end|>"
-        + "<|start|>assistant<|channel|>commentary<|message|>Let me look.<|end|>"
-        + CALL
-        + "{}<|call|>"
-    )
-
-
-def test_several_calls_of_one_message_are_messages_of_their_own() -> None:
-    replies = [{"role": "tool", "content": "one"}, {"role": "tool", "content": "two"}]
-
-    text = text_of(QUESTION, called("1", "2"), *replies)
-
-    assert text == USER + CALL + "1<|call|>" + CALL + "2<|call|>" + REPLY + "one<|end|>" + REPLY + "two<|end|>"
-
-
-def test_control_characters_are_kept() -> None:
-    assert "inside \boxed{}" in text_of({"role": "user", "content": "inside \boxed{}"}, ANSWER)
-
-
 @pytest.mark.parametrize("nothing", [{}, {"content": None}, {"content": None, "reasoning_content": "Count."}])
 def test_an_answer_without_content_and_calls_is_malformed(nothing: dict[str, object]) -> None:
     last = {"messages": [QUESTION, {"role": "assistant", **nothing}]}
@@ -160,25 +155,8 @@ def test_an_answer_without_content_and_calls_is_malformed(nothing: dict[str, obj
     assert [reject.detail for reject in rejects] == ["message 1, of the assistant, has no content"] * 2
 
 
-def test_a_question_without_content_is_malformed() -> None:
-    assert reason_of({"messages": [{"role": "user", "content": None}, ANSWER]}) == "malformed_message"
-
-
-@pytest.mark.parametrize("nothing", [{}, {"content": None}])
-def test_calls_need_no_content(nothing: dict[str, object]) -> None:
-    call = {"role": "assistant", "tool_calls": called({})["tool_calls"], **nothing}
-
-    assert text_of(QUESTION, call) == USER + CALL + "{}<|call|>"
-
-
 def test_an_answer_whose_content_is_an_empty_text_is_kept() -> None:
     assert text_of(QUESTION, {**ANSWER, "content": ""}).endswith("final<|message|><|return|>")
-
-
-def test_keys_that_have_no_place_in_harmony_are_counted() -> None:
-    row = {"messages": [{**QUESTION, "name": "ann", "weight": None}, {**ANSWER, "audio": {"id": 1}}]}
-
-    assert normalised(row).counts["message_fields_unread"] == 2
 
 
 def test_harmony_text_is_kept_unchanged() -> None:
@@ -245,6 +223,7 @@ def test_a_proof_without_its_parts_is_a_reject(changes: dict[str, object], reaso
         ({"problem": "2 + 2?"}, "no_messages"),
         ({"messages": "2 + 2?"}, "wrong_type"),
         ({"messages": ["2 + 2?"]}, "malformed_message"),
+        ({"messages": [{"role": "user", "content": None}, ANSWER]}, "malformed_message"),
         ({"text": {"a": 1}}, "wrong_type"),
         ({"messages": [{"role": "narrator", "content": ""}]}, "unknown_role"),
         ({"messages": [{"role": None, "content": ""}]}, "unknown_role"),

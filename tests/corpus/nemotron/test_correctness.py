@@ -5,7 +5,8 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from real_rows import SPLITS, split_rows
+from nemotron_hub import SPLITS
+from real_rows import split_rows
 
 from pipeline_assets.corpus.nemotron.row_columns import CONDITIONS, UNKNOWN, correctness_of
 
@@ -102,7 +103,7 @@ def test_it_is_the_maximum_of_the_rounded_fractions(attempts: dict[str, tuple[in
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("split", SPLITS["Nemotron-Math-v2"])
+@pytest.mark.parametrize("split", SPLITS["nvidia/Nemotron-Math-v2"])
 def test_it_equals_the_stored_accuracy(split: str) -> None:
     for row in split_rows(f"Nemotron-Math-v2/{split}", real=True):
         stored = {name: condition["accuracy"] for name, condition in row["metadata"].items()}

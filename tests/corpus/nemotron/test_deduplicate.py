@@ -19,12 +19,10 @@ from rows_made import ANSWER, LOOKUP, QUESTION, called
 from pipeline_assets.corpus import corpus_shard
 from pipeline_assets.corpus.formats.compression import read_structs
 from pipeline_assets.corpus.nemotron.deduplicate import DroppedRow, without_system
-from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.rows.trace import rows_of
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
@@ -145,8 +143,7 @@ def test_over_a_dataset_a_text_of_an_earlier_split_is_there_before(tmp_path: Pat
     assert gone_from(together["nemotron/deduplicated/maths/high"]) == [("h", "duplicate_text")]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_near_duplicates_are_tagged_or_dropped_and_the_most_correct_one_stays(tmp_path: Path, workers: int) -> None:
+def test_near_duplicates_are_tagged_or_dropped_and_the_most_correct_one_stays(tmp_path: Path) -> None:
     rows = [
         asked(PROBLEM, "A first answer, which has more words than the least.", uuid="unknown"),
         asked(PROBLEM, "A second answer, which has more words than the least.", 2, uuid="poor"),
@@ -155,7 +152,7 @@ def test_near_duplicates_are_tagged_or_dropped_and_the_most_correct_one_stays(tm
     ]
 
     tagged, dropped = (
-        built(tmp_path / action, {"low": rows}, workers, near_duplicates=action)["nemotron/deduplicated/maths/low"]
+        built(tmp_path / action, {"low": rows}, near_duplicates=action)["nemotron/deduplicated/maths/low"]
         for action in ("tag", "drop")
     )
 
@@ -222,25 +219,6 @@ def test_rows_keep_their_columns_and_their_order(tmp_path: Path) -> None:
     assert [{key: row[key] for key in row if key not in judged} for row in after] == [
         {key: row[key] for key in row if key not in judged} for row in before
     ]
-    assert set(SCHEMA.names) == set(COLUMNS)
-
-
-def test_each_row_leads_to_the_normalised_row_that_it_was_and_each_of_those_says_what_became_of_it(
-    tmp_path: Path,
-) -> None:
-    rows = [asked(PROBLEM, uuid="one"), asked(PROBLEM, uuid="two"), asked("Other words of a problem.", uuid="three")]
-    made = built(tmp_path, {"low": rows})
-    lineage = Lineage(tmp_path)
-
-    kept = rows_of(open_artifact(made["nemotron/deduplicated/maths/low"].folder), lineage)
-    normalised = rows_of(open_artifact(made["nemotron/normalized_shards/maths/low"].folder), lineage)
-    assert kept is not None and normalised is not None
-
-    origins = [kept.origin(kept.at(number).parts[0]) for number in range(len(kept))]
-    assert [one.part().id for one in origins] == ["one", "three"]
-    parts = [normalised.at(number).parts[0] for number in range(3)]
-    fates = [kept.fate(part) for part in parts]
-    assert [(fate.outcome, fate.row) for fate in fates if fate] == [("kept", 0), ("dropped", None), ("kept", 1)]
 
 
 def test_datasets_reads_a_file_of_which_no_row_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

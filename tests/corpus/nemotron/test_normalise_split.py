@@ -15,27 +15,22 @@ from crash_points import Victim, count_steps, killed_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nemotron_hub import made_rows
-from real_rows import EVERY_SPLIT, origin_of, split_rows
-from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called
+from refusals import refusal
+from rows_made import ANSWER, INLINE, LOOKUP, QUESTION, RULES, SETTINGS, called
+from rows_made import split_of as build
 
 from pipeline_assets.corpus.formats.compression import read_line_blocks, read_structs
 from pipeline_assets.corpus.nemotron import normalise_rows
-from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
-from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE, NormaliseRules, RowOrigin, RowsRecipe
+from pipeline_assets.corpus.nemotron.sections import RowsRecipe
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.rows.comparison import document_changes
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.ledger import Reject
-from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 
-encoder = functools.cache(lambda: load_encoder(VOCABULARY_SHA256))
-RULES = NormaliseRules(SETTINGS, None, 400, "0.9", VOCABULARY_SHA256)
-INLINE, FORKED = RunSettings(), RunSettings(2)
+FORKED = RunSettings(2)
 Row = dict[str, Any]
 
 
@@ -59,17 +54,6 @@ def write(folder: Path, *files: Sequence[Row | bytes]) -> list[SourceFile]:
         path.write_bytes(b"".join(row if isinstance(row, bytes) else json.dumps(row).encode() + b"\n" for row in rows))
         written.append(SourceFile(path, f"data/{path.name}", path.stat().st_size))
     return written
-
-
-def build(
-    root: Path,
-    files: Sequence[SourceFile],
-    rules: NormaliseRules = RULES,
-    engine: RunSettings = INLINE,
-    origin: RowOrigin = ORIGIN,
-) -> Artifact:
-    target = Target("nemotron/normalized_shards", "rows", Path("rows"), NORMALISE_STAGE, {})
-    return target.build(root, lambda building: normalise_split(building, files, origin, rules, engine), False, {})
 
 
 def rows_of(built: Artifact) -> list[Row]:
@@ -120,13 +104,6 @@ def test_rows_that_the_recipe_leaves_out_are_dropped_by_reason_and_are_no_reject
         (json.dumps(given[3]).encode(), "invalid_harmony"),
     ]
     assert [*read_line_blocks(built.path("rejects.jsonl.zst"))] == []
-
-
-def test_a_split_of_which_all_rows_are_dropped_says_why(tmp_path: Path) -> None:
-    rules = replace(RULES, rows=replace(SETTINGS, drop_invalid_harmony=True))
-
-    with pytest.raises(InputError, match=r"none of 2 rows gives a conversation: 2 invalid_harmony \(the first: "):
-        build(tmp_path, write(tmp_path / "in", [{"text": "no Harmony"}] * 2), rules)
 
 
 def test_counts_are_sums_over_the_rows(tmp_path: Path) -> None:
@@ -194,40 +171,32 @@ def test_blocks_and_workers_change_no_row(
     assert in_blocks.manifest.identity.counts == built.manifest.identity.counts
 
 
-@pytest.mark.parametrize("name", EVERY_SPLIT)
-def test_real_rows_of_every_split_come_out_and_hold_against_tiktoken(name: str, real: bool, tmp_path: Path) -> None:
-    rules = replace(RULES, shard_bytes=40_000)
-    built = build(tmp_path, write(tmp_path / "in", split_rows(name, real)), rules, origin=origin_of(name))
-
-    assert built.manifest.identity.counts["documents"] == 3
-    for path in sorted((built.folder / "data").iterdir()):
-        for batch in pq.ParquetFile(path).iter_batches():
-            assert list(encoding_faults(batch, range(batch.num_rows), SETTINGS.loss, encoder())) == []
-
-
-def test_too_many_rejects_stop_it_and_show_the_first(tmp_path: Path) -> None:
-    files = write(tmp_path / "in", [said("fine"), {"messages": []}, {"messages": 3}])
-
-    counted = (
-        r"2 of 3 rows are rejected \(1 no_messages, 1 wrong_type\), above max_reject_fraction 0.5 \(the first: data/0"
-    )
-    with pytest.raises(InputError, match=counted):
-        build(tmp_path, files, replace(RULES, max_reject_fraction="0.5"))
+NO_MESSAGES, DROPS = {"messages": []}, replace(SETTINGS, drop_invalid_harmony=True)
 
 
 @pytest.mark.parametrize(
-    ("rows", "what"),
+    ("rows", "rules", "what"),
     [
-        ([], "there is no row in its files"),
+        ([], {}, "there is no row in its files"),
+        ([{}, {}], {}, "none of 2 rows gives a conversation: 2 no_messages (the first: data/0.jsonl line 1 (byte 0): "),
         (
-            [{}, {}],
-            r"none of 2 rows gives a conversation: 2 no_messages \(the first: data/0.jsonl line 1 \(byte 0\): no_mess",
+            [{"text": "no Harmony"}] * 2,
+            {"rows": DROPS},
+            "none of 2 rows gives a conversation: 2 invalid_harmony (the first: ",
+        ),
+        (
+            [said("fine"), NO_MESSAGES, {"messages": 3}],
+            {"max_reject_fraction": "0.5"},
+            "2 of 3 rows are rejected (1 no_messages, 1 wrong_type), above max_reject_fraction 0.5 (the first: data/0",
         ),
     ],
 )
-def test_a_split_without_a_row_is_refused(tmp_path: Path, rows: list[Row], what: str) -> None:
-    with pytest.raises(InputError, match=what):
-        build(tmp_path, write(tmp_path / "in", rows), replace(RULES, max_reject_fraction="1"))
+def test_a_split_of_too_few_rows_is_refused_and_the_first_is_shown(
+    tmp_path: Path, rows: list[Row], rules: dict[str, Any], what: str
+) -> None:
+    asked = replace(RULES, **{"max_reject_fraction": "1", **rules})
+
+    assert what in refusal(lambda: build(tmp_path, write(tmp_path / "in", rows), asked))
 
 
 def test_rows_of_another_revision_are_compared_by_their_ids(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import datetime
 import json
 import math
 import uuid
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rows_made import ANSWER, ORIGIN, QUESTION, SETTINGS, called
+from rows_made import ANSWER, QUESTION, RULES, called, split_of
 
-from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
-from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE, NormaliseRules
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
 MESSAGES = [QUESTION, ANSWER]
 NOON = datetime.datetime(2026, 11, 21, 12, 0, 0, 5)
@@ -33,12 +29,8 @@ def normalised(folder: Path, columns: dict[str, Any], schema: pa.Schema | None =
 
 
 def normalised_file(folder: Path, path: Path) -> list[dict[str, Any]]:
-    files = [SourceFile(path, path.name, path.stat().st_size)]
-    rules = NormaliseRules(SETTINGS, None, 1 << 20, "0", VOCABULARY_SHA256)
-    target = Target("made/rows", "rows", Path("rows"), NORMALISE_STAGE, {})
-    built = target.build(
-        folder, lambda building: normalise_split(building, files, ORIGIN, rules, RunSettings()), False, {}
-    )
+    rules = replace(RULES, shard_bytes=1 << 20, max_reject_fraction="0")
+    built = split_of(folder, [SourceFile(path, path.name, path.stat().st_size)], rules)
     return pq.read_table(built.folder / "data" / "train-00000-of-00001.parquet").to_pylist()
 
 

@@ -3,14 +3,13 @@
 import json
 import math
 import random
-import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from samples import some
+from test_pools import STAGE, Row, pools_of, row, rows_artifact
 
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, preview_pools, report_on_pools
 from pipeline_assets.corpus.nemotron.schema import RULES, PoolsRecipe
@@ -18,17 +17,13 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.target import Target
 
-sys.path.insert(0, str(Path(__file__).parent))  # of test_pools
-
-from test_pools import STAGE, Row, pools_of, row, rows_artifact
-
 SOLVED = {name: rules for name, rules in RULES.items() if name != "unsolved"}  # some rows are in no pool
 RECIPE = PoolsRecipe(rules=SOLVED, refuse_licences=("cc-by-sa-4.0",))
 
 
-def report_of(root: Path, datasets: dict[str, Artifact], workers: int = 0) -> Artifact:
-    target = Target("nemotron/pool_report", "report", Path(f"report-{workers}"), STAGE, {})
-    return target.build(root, lambda building: report_on_pools(building, datasets, RunSettings(workers)), True, {})
+def report_of(root: Path, datasets: dict[str, Artifact]) -> Artifact:
+    target = Target("nemotron/pool_report", "report", Path("report"), STAGE, {})
+    return target.build(root, lambda building: report_on_pools(building, datasets, RunSettings()), True, {})
 
 
 def numbers(report: Artifact) -> dict[str, Any]:
@@ -38,10 +33,6 @@ def numbers(report: Artifact) -> dict[str, Any]:
 
 def page(report: Artifact) -> str:
     return report.path("report.html").read_text(encoding="utf-8")
-
-
-def without_date(shown: str) -> str:
-    return re.sub(r"(?<=<dt>built</dt><dd>)[^<]+", "", shown)
 
 
 def drawn_rows(seed: int, count: int) -> list[Row]:
@@ -187,15 +178,6 @@ def test_the_ui_shows_a_line_for_each_pool(tmp_path: Path) -> None:
         "by correctness": "▅▁█▁▁▅▁",
         "shares most with": "long",
     }
-
-
-def test_any_number_of_workers_comes_to_the_same_bytes(
-    drawn: dict[str, Artifact], report: Artifact, tmp_path: Path
-) -> None:
-    by_workers = report_of(tmp_path, drawn, workers=2)
-
-    assert by_workers.manifest.digest == report.manifest.digest
-    assert without_date(page(by_workers)) == without_date(page(report))
 
 
 def test_what_datasets_say_is_shown_and_not_run(tmp_path: Path) -> None:

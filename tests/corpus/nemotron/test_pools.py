@@ -5,7 +5,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import datasets
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -50,10 +49,10 @@ def rows_artifact(root: Path, *files: list[Row], name: str = "low", schema: pa.S
     return Target("made/rows", name, Path("made", name), STAGE, {}).build(root, make, True, {})
 
 
-def pools_of(root: Path, splits: dict[str, Artifact], recipe: PoolsRecipe | None = None, workers: int = 0) -> Artifact:
+def pools_of(root: Path, splits: dict[str, Artifact], recipe: PoolsRecipe | None = None) -> Artifact:
     target = Target("nemotron/candidate_pools", "pools", Path("pools"), STAGE, {})
     asked = recipe or PoolsRecipe()
-    return target.build(root, lambda building: build_pools(building, splits, asked, RunSettings(workers)), True, {})
+    return target.build(root, lambda building: build_pools(building, splits, asked, RunSettings()), True, {})
 
 
 def ids_in(pools: Artifact) -> dict[str, list[str]]:
@@ -149,16 +148,6 @@ def test_columns_that_rows_of_an_earlier_version_lack_are_null(tmp_path: Path) -
     assert "stalled" in pools.manifest.identity.decisions["left_out"]
 
 
-def test_datasets_reads_a_pool_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    pools = pools_of(tmp_path, {"low": rows_artifact(tmp_path, MIXED)})
-
-    files = str(pools.folder / "candidates_high_correctness" / "*.parquet")
-    loaded = datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=str(tmp_path / "cache"))
-
-    assert sorted(loaded, key=lambda one: str(one["id"])) == MIXED[:2]
-
-
 def test_a_pool_that_can_select_nothing_is_left_out_and_one_that_could_says_what_each_condition_holds_of(
     tmp_path: Path,
 ) -> None:
@@ -246,49 +235,6 @@ def test_a_file_has_one_row_group_and_its_rows_are_sorted_by_their_ids(tmp_path:
         ids = pq.read_table(path)["id"].to_pylist()
         assert metadata.num_row_groups == 1 and ids == sorted(ids)
         assert metadata.row_group(0).column(0).has_offset_index
-
-
-@pytest.mark.parametrize(
-    ("condition", "why"),
-    [
-        ("meta_corectness = 1", "there is no column meta_corectness, did you mean meta_correctness?"),
-        ("meta_correctness > 'a'", "can't be asked (cannot compare string with numeric type"),
-        ("stats_tokens", "is no condition, but a value of type Int64"),
-        ("1 = 1", "isn't about one row"),
-        ("meta_correctness > AVG(meta_correctness)", "isn't about one row"),
-        ("SUM(stats_tokens) > 3", "isn't about one row"),
-        ("COUNT(*) > 1", "isn't about one row"),
-        ("RANK() OVER (ORDER BY stats_tokens) > 3", "isn't about one row"),
-        ("stats_tokens > (SELECT 1)", "can't be asked"),
-        ("NOW() > '2026-01-01'", "asks the clock"),
-        ("read_csv('x')", "can't be asked"),
-        ("stats_tokens > 1; DROP TABLE rows", "can't be asked"),
-        ("stats_tokens >", "can't be asked"),
-        ("meta_tags = 'tools'", "can't be asked"),
-    ],
-)
-def test_a_condition_that_cannot_be_asked_is_refused_before_anything_is_read(condition: str, why: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        PoolsRecipe.of({"rules": {"mine": [condition]}}, "mine.yaml")
-
-    assert refused.value.what.startswith(f"`rules.mine.0` is {condition!r}: ")
-    assert why in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [
-        "stats_tokens BETWEEN 1 AND 20 AND NOT quality_is_duplicate",
-        "meta_domain IN ('math', 'proof')",
-        "ARRAY_CONTAINS(meta_tags, 'tools')",
-        "meta_expected_answer IS NOT NULL OR COALESCE(meta_pass_k, 0) > 4",
-        "LENGTH(text) > 3 AND text LIKE '%boxed%'",
-        "CASE WHEN meta_correctness IS NULL THEN TRUE ELSE meta_correctness > 0.5 END",
-    ],
-)
-def test_conditions_over_the_columns_of_a_row_are_sql(condition: str) -> None:
-    assert condition_of(condition).meta.root_names()
 
 
 def test_all_conditions_that_cannot_be_asked_are_told_at_once() -> None:

@@ -10,7 +10,7 @@ from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called, row_of
 
 from pipeline_assets.corpus.harmony import sha1_text_id
 from pipeline_assets.corpus.nemotron.row_columns import RowMetadata, RowQuality, RowStats
-from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
 
 ROW = {"messages": [QUESTION, ANSWER]}
 
@@ -25,6 +25,11 @@ def test_the_schema_has_the_columns_in_the_order_of_the_records() -> None:
         *("source_file", "source_row", "source_revision", "source_tools_id", "source_tools_count"),
     ]
     assert all(field.nullable for field in SCHEMA)
+
+
+def test_each_column_of_the_schema_has_a_line_in_its_order() -> None:
+    assert list(COLUMNS) == SCHEMA.names
+    assert all(line == line.strip() and line.endswith((".", "…")) and "|" not in line for line in COLUMNS.values())
 
 
 def test_a_row_has_the_sha1_of_its_text_which_other_sets_of_harmony_texts_have_too() -> None:

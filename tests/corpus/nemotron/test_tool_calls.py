@@ -17,109 +17,69 @@ def calls(*names: str, first_id: int = 0) -> list[dict[str, object]]:
     ]
 
 
-def replies(opened: OpenCalls, *keys: tuple[object, object]) -> list[tuple[str | None, MatchedBy]]:
+def replies(opened: OpenCalls, *keys: tuple[object, object]) -> list[tuple[str, MatchedBy]]:
+    """The tools that reply, of ids and names that replies have, and how each was found."""
     found = [opened.reply("", call_id, name) for call_id, name in keys]
-    return [(message.name, matched) for message, matched in found]
+    assert all(str(message.name).startswith("functions.") for message, _ in found)
+    return [(str(message.name).removeprefix("functions."), matched) for message, matched in found]
 
 
-def test_replies_without_id_and_name_come_in_the_order_of_their_calls() -> None:
+ID, NAME, ORDER = MatchedBy.ID, MatchedBy.NAME, MatchedBy.ORDER
+
+
+@pytest.mark.parametrize(
+    ("called", "keys", "found"),
+    [
+        (["ab"], [(None, None), (None, "")], [("a", ORDER), ("b", ORDER)]),
+        (["ab"], [("call_1", "a"), (None, None)], [("b", ID), ("a", ORDER)]),
+        (["ab"], [("unknown", "b"), (None, None)], [("b", NAME), ("a", ORDER)]),
+        ([], [(None, "c")], [("c", MatchedBy.NOTHING)]),
+        (["a", "b"], [(None, None), (None, None)], [("b", ORDER), ("a", ORDER)]),
+        (["a", "b"], [("call_0", None)], [("b", ID)]),
+        (["a"], [("call_0", None), ("call_0", None)], [("a", ID), ("a", ID)]),
+    ],
+    ids=[
+        "without id and name in the order of calls",
+        "an id is stronger than order and name",
+        "a name is stronger than order",
+        "a name that nobody called is kept",
+        "calls that were never answered come after the last ones",
+        "ids that start again in each message mean its own calls",
+        "a call may be answered twice by its id",
+    ],
+)
+def test_a_reply_finds_its_call(
+    called: list[str], keys: list[tuple[object, object]], found: list[tuple[str, MatchedBy]]
+) -> None:
     opened = OpenCalls()
-    opened.call(calls("a", "b"))
+    for names in called:
+        opened.call(calls(*names))
 
-    assert replies(opened, (None, None), (None, "")) == [
-        ("functions.a", MatchedBy.ORDER),
-        ("functions.b", MatchedBy.ORDER),
-    ]
+    assert replies(opened, *keys) == found
 
 
-def test_an_id_is_stronger_than_order_and_name() -> None:
+@pytest.mark.parametrize(
+    ("called", "expected", "found"),
+    [
+        ("ab", [{}, {"tool_call_id": "call_0"}], [("b", ORDER), ("a", ID)]),
+        ("ab", [{}, {"name": "a"}], [("b", ORDER), ("a", NAME)]),
+        ("aab", [{}, {"name": "a"}, {}], [("a", ORDER), ("a", NAME), ("b", ORDER)]),
+        ("a", [{}, {"tool_call_id": "call_0"}], [("a", ORDER), ("a", ID)]),  # every call is named later
+    ],
+)
+def test_a_reply_that_names_no_call_leaves_those_that_later_ones_name(
+    called: str, expected: list[dict[str, object]], found: list[tuple[str, MatchedBy]]
+) -> None:
     opened = OpenCalls()
-    opened.call(calls("a", "b"))
+    opened.call(calls(*called))
+    opened.expect(expected)
 
-    assert replies(opened, ("call_1", "a"), (None, None)) == [
-        ("functions.b", MatchedBy.ID),
-        ("functions.a", MatchedBy.ORDER),
-    ]
-
-
-def test_a_name_is_stronger_than_order() -> None:
-    opened = OpenCalls()
-    opened.call(calls("a", "b"))
-
-    assert replies(opened, ("unknown", "b"), (None, None)) == [
-        ("functions.b", MatchedBy.NAME),
-        ("functions.a", MatchedBy.ORDER),
-    ]
-
-
-def test_a_name_that_nobody_called_is_kept() -> None:
-    assert replies(OpenCalls(), (None, "c")) == [("functions.c", MatchedBy.NOTHING)]
-
-
-def test_calls_that_were_never_answered_come_after_the_last_ones() -> None:
-    opened = OpenCalls()
-    opened.call(calls("a"))
-    opened.call(calls("b"))
-
-    assert replies(opened, (None, None), (None, None)) == [
-        ("functions.b", MatchedBy.ORDER),
-        ("functions.a", MatchedBy.ORDER),
-    ]
-
-
-def test_ids_that_start_again_in_each_message_mean_its_own_calls() -> None:
-    opened = OpenCalls()
-    opened.call(calls("a"))
-    opened.call(calls("b"))
-
-    assert replies(opened, ("call_0", None)) == [("functions.b", MatchedBy.ID)]
-
-
-def test_a_call_may_be_answered_twice_by_its_id() -> None:
-    opened = OpenCalls()
-    opened.call(calls("a"))
-
-    assert replies(opened, ("call_0", None), ("call_0", None)) == [("functions.a", MatchedBy.ID)] * 2
+    assert replies(opened, *((one.get("tool_call_id"), one.get("name")) for one in expected)) == found
 
 
 def test_a_reply_to_nothing_is_refused() -> None:
     with pytest.raises(RowFault, match="reply_without_call"):
         OpenCalls().reply("4", "call_0", None)
-
-
-@pytest.mark.parametrize("named", [{"tool_call_id": "call_0"}, {"name": "a"}], ids=["by id", "by name"])
-def test_a_reply_that_names_no_call_leaves_those_that_later_ones_name(named: dict[str, object]) -> None:
-    opened = OpenCalls()
-    opened.call(calls("a", "b"))
-    opened.expect([{}, named])
-
-    assert [name for name, _ in replies(opened, (None, None), (named.get("tool_call_id"), named.get("name")))] == [
-        "functions.b",
-        "functions.a",
-    ]
-
-
-def test_of_two_calls_of_a_name_one_is_left_where_one_reply_names_it() -> None:
-    opened = OpenCalls()
-    opened.call(calls("a", "a", "b"))
-    opened.expect([{}, {"name": "a"}, {}])
-
-    assert [name for name, _ in replies(opened, (None, None), (None, "a"), (None, None))] == [
-        "functions.a",
-        "functions.a",
-        "functions.b",
-    ]
-
-
-def test_where_every_call_is_named_later_the_first_one_is_answered() -> None:
-    opened = OpenCalls()
-    opened.call(calls("a"))
-    opened.expect([{}, {"tool_call_id": "call_0"}])
-
-    assert replies(opened, (None, None), ("call_0", None)) == [
-        ("functions.a", MatchedBy.ORDER),
-        ("functions.a", MatchedBy.ID),
-    ]
 
 
 def steps(claimed: int) -> int:
@@ -152,7 +112,7 @@ def test_unique_ids_find_their_calls_in_any_order_of_the_replies(names: list[str
 
     found = replies(opened, *((f"call_{place}", None) for place in order))
 
-    assert found == [(f"functions.{names[place]}", MatchedBy.ID) for place in order]
+    assert found == [(names[place], ID) for place in order]
 
 
 @given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4), min_size=1, max_size=4))
@@ -165,4 +125,4 @@ def test_replies_by_order_find_what_ids_would_find(turns: list[list[str]]) -> No
         found = replies(by_order, *[(None, None)] * len(names))
         known = replies(by_id, *((f"call_{10 * number + place}", None) for place in range(len(names))))
 
-        assert [name for name, _ in found] == [name for name, _ in known] == [f"functions.{name}" for name in names]
+        assert [name for name, _ in found] == [name for name, _ in known] == names
