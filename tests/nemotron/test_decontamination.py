@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -124,27 +125,26 @@ def test_the_assets_come_to_the_same_by_partition(made: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "line"),
+    ("change", "line"),
     [
-        ("deduplicate", None, "`decontamination` decides which rows stay; add `deduplicate`, `{}` is enough"),
         (
-            "decontamination",
-            {"action": "cut", "cut": {}},
+            lambda recipe: recipe.update(deduplicate=None),
+            "`decontamination` decides which rows stay; add `deduplicate`, `{}` is enough",
+        ),
+        (
+            lambda recipe: recipe["decontamination"].update(action="cut", cut={}),
             "a row goes as a whole, nothing is cut out of it; write `drop`, without the section `cut`",
         ),
-        ("decontamination", {"evaluation": "gone"}, "there is no folder"),
+        (lambda recipe: recipe["decontamination"]["evaluation"][0].update(path="gone"), "there is no folder"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_built(
-    corpusmill: Corpusmill, made: Path, tmp_path: Path, key: str, value: Any, line: str
+    corpusmill: Corpusmill, made: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None], line: str
 ) -> None:
     root = tmp_path / "data"
     shutil.copytree(made.parents[1] / "recipes", root / "recipes")
     recipe = yaml.safe_load((root / "recipes" / "mine.yaml").read_text())
-    if value == {"evaluation": "gone"}:
-        recipe[key]["evaluation"][0]["path"] = "gone"
-    else:
-        recipe[key] = None if value is None else recipe[key] | value
+    change(recipe)
     (root / "recipes" / "mine.yaml").write_text(yaml.safe_dump(recipe))
 
     told = corpusmill("run", "mine", "--data", root)

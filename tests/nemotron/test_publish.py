@@ -236,16 +236,6 @@ def test_reports_cover_the_datasets_that_worked(env: dict[str, str], corpusmill:
     assert f"{reports / 'pool_report'}  without nemotron-science-v1" in done.stdout
 
 
-def test_a_folder_without_rows_is_told(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    done = corpusmill("nemotron", "pools", "--in-dir", tmp_path, "--out-dir", tmp_path / "out")
-
-    assert done.returncode == 2
-    assert (
-        done.stderr
-        == f"corpusmill: {tmp_path}: no rows are sealed there; give a folder that `nemotron normalize` or `run` made\n"
-    )
-
-
 def test_a_smoke_run_needs_nothing_and_a_second_one_builds_nothing(corpusmill: Corpusmill, tmp_path: Path) -> None:
     own = {"HF_ENDPOINT": "http://127.0.0.1:9"}
     first, again = (corpusmill("nemotron", "smoke", "--out-dir", tmp_path / "out", env=own) for _ in range(2))

@@ -24,8 +24,6 @@ from pipeline_assets.demo.recipes import made_pools
 pytestmark = pytest.mark.slow
 OWN = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_WORKERS": "2"}
 
-TERMINATORS = [200002, 200007, 200012]  # <|return|>, <|end|> and <|call|> of o200k Harmony
-
 
 @pytest.fixture(scope="module")
 def published(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -41,13 +39,6 @@ def table(path: Path) -> list[dict[str, object]]:
     return pq.ParquetFile(path).read().to_pylist()
 
 
-def test_a_second_smoke_run_builds_nothing(published: Path, corpusmill: Corpusmill) -> None:
-    again = corpusmill("nemotron", "smoke", "--out-dir", published, "--score", env=OWN)
-
-    assert again.returncode == 0, again.stderr[-2000:]
-    assert "all was there, nothing built" in again.stdout
-
-
 def test_each_row_of_each_split_is_scored_once_and_ranked(published: Path) -> None:
     for scores in some((published / "nemotron" / SCORED_NAME / "nll_scores").glob("*/*/scores.parquet")):
         rows, recipe = table(scores), read_yaml(published / "recipes" / f"{SCORED_NAME}.yaml")
@@ -57,26 +48,6 @@ def test_each_row_of_each_split_is_scored_once_and_ranked(published: Path) -> No
         assert sorted(row["id"] for row in rows) == sorted({row["id"] for path in files for row in table(path)})
         nll = np.array([row["nll_mean"] for row in rows], np.float64)
         assert [row["percentile_within_split"] for row in rows] == percentiles(nll).tolist()
-
-
-def test_every_row_of_a_subset_keeps_its_score_and_the_rule_that_chose_it(published: Path) -> None:
-    folder = published / "nemotron" / SCORED_NAME / "training_subsets"
-    chosen = [row for path in sorted(folder.glob("subset_*/*/*.parquet")) for row in table(path)]
-    counts = json.loads((folder / "manifest.json").read_bytes())["identity"]["counts"]
-
-    assert len(chosen) == sum(counts["subsets"].values()) > 0
-    for row in chosen:
-        assert row["nll_mean"] is not None and 0 < row["percentile_within_split"] < 100
-        assert row["training_subset"] in counts["subsets"]
-    for rule in some(name for name, rows in counts["subsets"].items() if rows):
-        tokens, mask = (np.load(folder / "tokens" / rule / f"{name}.npy") for name in ("tokens", "loss_mask"))
-        rows = table(folder / "tokens" / rule / "rows.parquet")
-        assert (tokens.shape, tokens.dtype) == (mask.shape, np.int32)
-        assert sum(row["tokens"] for row in rows) == len(tokens)
-        # Subsets have whole rows, whatever was cut off of them to be scored; terminators count beside the bodies.
-        bodies = mask.astype(bool) & ~np.isin(tokens, TERMINATORS)
-        assert bodies.sum() < mask.sum()
-        assert bodies.sum() == sum(row["stats_completion_tokens"] for row in chosen if row["training_subset"] == rule)
 
 
 def test_one_run_of_the_ui_goes_from_the_hub_to_subsets_with_a_real_model(

@@ -12,16 +12,16 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def scored(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Typed]]:
-    """A folder where every command of the page was typed, and what each answered."""
+def typed(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Typed]:
+    """What each command of the page answered, by its first two words."""
     pytest.importorskip("pipeline_assets.corpus.scoring.model_pin")
     pytest.importorskip("transformers", reason="the extra `scoring` is not installed")
     folder = tmp_path_factory.mktemp("scoring")
     # Typed again below, where a command has less time, it finds all that is there.
     smoke = [Path(sys.executable).with_name("corpusmill"), "nemotron", "smoke", "--score", "--out-dir", "out"]
     subprocess.run(smoke, cwd=folder, check=True, capture_output=True, timeout=600)
-    typed = type_page("scoring.md", corpusmill, cwd=folder, env={"CORPUSMILL_WORKERS": "0"})
-    return folder, {" ".join(words[:2]): answer for words, answer in typed}
+    answers = type_page("scoring.md", corpusmill, cwd=folder, env={"CORPUSMILL_WORKERS": "0"})
+    return {" ".join(words[:2]): answer for words, answer in answers}
 
 
 def words_of(line: str) -> list[object]:
@@ -33,8 +33,7 @@ def nearly(line: str) -> list[object]:
     return [pytest.approx(word, rel=1e-7) if isinstance(word, float) else word for word in words_of(line)]
 
 
-def test_answers_are_those_of_the_page(scored: tuple[Path, dict[str, Typed]]) -> None:
-    _, typed = scored
+def test_answers_are_those_of_the_page(typed: dict[str, Typed]) -> None:
     [_, *means] = blocks_of(DOCS / "scoring.md")[1].splitlines()
 
     assert (
@@ -47,25 +46,8 @@ def test_answers_are_those_of_the_page(scored: tuple[Path, dict[str, Typed]]) ->
     assert "  restoration: 32 rows" in typed["nemotron subsets"].stdout
 
 
-def test_a_row_leads_to_the_pool_on_the_hub_and_shows_what_counts(scored: tuple[Path, dict[str, Typed]]) -> None:
-    _, typed = scored
-
+def test_a_row_leads_to_the_pool_on_the_hub_and_shows_what_counts(typed: dict[str, Typed]) -> None:
     assert "source    loopback/nemotron-agentic-v1-pools@" in next(
         answer.stdout for words, answer in typed.items() if words.startswith("trace")
     )
     assert "▌ " in next(answer.stdout for words, answer in typed.items() if words.startswith("peek"))
-
-
-def test_python_of_the_page_reads_the_tokens(scored: tuple[Path, dict[str, Typed]]) -> None:
-    folder, _ = scored
-    [code] = blocks_of(DOCS / "scoring.md", "python")
-
-    result = subprocess.run(
-        [sys.executable, "-c", code + "\nprint(len(tokens), len(ids), sum(labels >= 0))"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert result.stdout.split() == ["1728", "175", "93"]

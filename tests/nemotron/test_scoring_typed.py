@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -16,7 +17,7 @@ from nemotron_build import row, run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "corpus" / "scoring"))  # of tiny_scoring
 
-from tiny_scoring import copy_of, half_written, rows_of, save_whole_model, scoring_recipe, write_pool
+from tiny_scoring import copy_of, flip_a_bit, half_written, rows_of, save_whole_model, scoring_recipe, write_pool
 
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.systems.registry import read_recipe
@@ -89,37 +90,36 @@ def test_pools_of_which_no_row_can_be_scored_go_no_further(
     assert [(one.returncode, only_line(one)) for one in results] == [(1, line)] * 3
 
 
-def test_options_that_only_the_model_can_refuse_are_named_as_they_were_typed(
-    corpusmill: Corpusmill, models: Path, tmp_path: Path
+TOO_LONG = "--max-length: it is 5,000, and the model takes 4,096 tokens; set 4096 or less"
+TOO_SMALL = (
+    "--batch-tokens: must be at least 512, got 8: it counts tokens, not rows; "
+    r"for 8 rows a batch, give their number times the tokens of a row \(--max-length\)"
+)
+UNKNOWN = (
+    r"--attention: it is flashy, and the model can't be loaded so \(.*; "
+    "leave it out, or name one that is there: sdpa and eager are for most models"
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--max-length", 5000), TOO_LONG),
+        (("--max-length", 5000, "--dry-run"), TOO_LONG),
+        (("--batch-tokens", 8, "--dry-run"), TOO_SMALL),
+        (("--attention", "flashy"), UNKNOWN),
+    ],
+    ids=str,
+)
+def test_options_that_a_model_can_not_do_are_named_as_they_were_typed_and_so_by_a_dry_run(
+    corpusmill: Corpusmill, models: Path, tmp_path: Path, options: tuple[object, ...], line: str
 ) -> None:
-    pool, model = write_pool(tmp_path / "mine", rows_of(3)), models / "first"
+    pool = write_pool(tmp_path / "mine", rows_of(3))
 
-    long, odd = (
-        score(corpusmill, pool, model, tmp_path / "out", *options)
-        for options in (("--max-length", 5000), ("--attention", "flashy"))
-    )
+    result = score(corpusmill, pool, models / "first", tmp_path / "out", *options)
 
-    assert (long.returncode, odd.returncode) == (2, 2)
-    assert only_line(long) == "--max-length: it is 5,000, and the model takes 4,096 tokens; set 4096 or less"
-    assert only_line(odd).startswith("--attention: it is flashy, and the model can't be loaded so (")
-    assert only_line(odd).endswith("leave it out, or name one that is there: sdpa and eager are for most models")
-    assert half_written(tmp_path) == []
-
-
-def test_a_dry_run_refuses_what_the_run_would(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
-    pool, model = write_pool(tmp_path / "mine", rows_of(3)), models / "first"
-
-    long, small = (
-        score(corpusmill, pool, model, tmp_path / "out", "--dry-run", *options)
-        for options in (("--max-length", 5000), ("--batch-tokens", 8))
-    )
-
-    assert (long.returncode, small.returncode) == (2, 2)
-    assert only_line(long) == "--max-length: it is 5,000, and the model takes 4,096 tokens; set 4096 or less"
-    assert only_line(small) == (
-        "--batch-tokens: must be at least 512, got 8: it counts tokens, not rows; "
-        "for 8 rows a batch, give their number times the tokens of a row (--max-length)"
-    )
+    assert result.returncode == 2
+    assert re.fullmatch(line, only_line(result)), result.stderr
     assert half_written(tmp_path) == []
 
 
@@ -205,26 +205,6 @@ def test_a_command_that_is_killed_goes_on_where_it_was(
     assert json.loads(manifest.read_text())["provenance"]["adopted_shards"] >= 20
 
 
-def test_a_shard_that_was_torn_after_a_kill_is_scored_again(
-    corpusmill: Corpusmill, started: Started, shards: Path, undisturbed: str, tmp_path: Path
-) -> None:
-    root = tmp_path / "out"
-    command = started("run", shards, "--data", root, "--workers", 1)
-    when_shards_are_scored(root, 5)
-    command.kill()
-    command.communicate(timeout=TIMEOUT_S)
-    first, second, *_ = sorted(root.glob("nemotron/*/nll_scores/*/.*.building.*/.work/scored/*.parquet"))
-    first.write_bytes(first.read_bytes()[:100])
-    data = bytearray(second.read_bytes())
-    data[len(data) // 2] ^= 1
-    second.write_bytes(data)
-
-    result = corpusmill("run", shards, "--data", root, "--workers", 1)
-
-    assert result.returncode == 0, result.stderr
-    assert digest_of(root) == undisturbed
-
-
 def test_a_worker_that_is_killed_is_replaced(started: Started, shards: Path, undisturbed: str, tmp_path: Path) -> None:
     root = tmp_path / "out"
     command = started("run", shards, "--data", root, "--workers", 1)
@@ -247,9 +227,7 @@ def test_sealed_pools_that_were_edited_are_refused(corpusmill: Corpusmill, model
     pools = run(corpusmill, tmp_path / "out", {"maths": {"high": rows}}, pools={}) / "candidate_pools" / "maths"
     path = sorted(pools.rglob("*.parquet"))[0]
     path.chmod(0o644)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    flip_a_bit(path)
 
     result = score(corpusmill, pools, models / "first", tmp_path / "out")
 

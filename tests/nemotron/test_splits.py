@@ -7,12 +7,10 @@ import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from answers import Corpusmill
 from materialized import Materialized, has_materialized
 from nemotron_build import SHIPPED, build, offline
 from nemotron_hub import SPLITS, rows_of
 
-from pipeline_assets.corpus.nemotron import source_rows
 from pipeline_assets.corpus.nemotron.splits import partition_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
@@ -20,7 +18,6 @@ from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.inventory import artifact_statuses
 from pipeline_assets.corpus.trust.plan import plan_recipe
-from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.nemotron import NemotronRecipe
 
@@ -34,21 +31,6 @@ def test_every_partition_of_the_datasets_is_built(undisturbed: dict[str, str]) -
         assert {f"nemotron/{kind}/{key}" for key in PARTITIONS} < undisturbed.keys()
     assert {f"nemotron/hf_layout/{dataset}" for dataset in DATASETS} < undisturbed.keys()
     assert len(set(undisturbed.values())) == len(undisturbed) == len(of_splits) * 13 + 6 + 6 + 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
-def test_the_number_of_workers_and_the_shards_change_no_digest(
-    workers: int,
-    recipe: NemotronRecipe,
-    cache: Path,
-    undisturbed: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(source_rows, "SHARD_BYTES", 30_000)
-
-    assert build(recipe, tmp_path, offline(cache), RunSettings(workers)) == undisturbed
 
 
 def test_the_assets_come_to_the_same_digests_by_partition(
@@ -92,28 +74,6 @@ def test_the_partitions_are_those_that_the_recipe_has(recipe: NemotronRecipe, tm
         dg.AssetKey(["nemotron", "nemotron_v1", "normalized_shards"])
     )
     assert mapping == dg.StaticPartitionMapping({split: ["nemotron-science-v1"] for split in science})
-
-
-@pytest.mark.slow
-def test_a_run_of_the_recipe_is_checked_and_a_rebuild_comes_to_the_same(
-    corpusmill: Corpusmill, nemotron_hub: LoopbackHub, recipe: NemotronRecipe, tmp_path: Path
-) -> None:
-    (tmp_path / "recipes").mkdir()
-    science = recipe.content() | {"datasets": recipe.content()["datasets"][2:3]}
-    (tmp_path / "recipes" / "nemotron_v1.yaml").write_text(yaml.safe_dump(science))
-    env = {"HF_ENDPOINT": nemotron_hub.endpoint, "CORPUSMILL_WORKERS": "0"}
-
-    ran = corpusmill("run", "nemotron_v1", "--data", tmp_path, "--verbose", env=env)
-    again = rebuild(
-        tmp_path / "nemotron" / "nemotron_v1" / "hf_layout" / "nemotron-science-v1",
-        Run(tmp_path, RunSettings(), HubFiles(tmp_path / "hub_cache", nemotron_hub.endpoint)),
-        with_upstream=True,
-    )
-
-    assert ran.returncode == 0, ran.stderr
-    assert "RQA: ledger_adds_up: passed: 3 in = 3 out" in ran.stderr
-    assert ran.stdout.count("built ") == 2 * 6 + 3
-    assert [outcome.verdict for outcome in again.outcomes] == ["identical"] * 5
 
 
 def test_a_plan_tells_what_is_to_be_fetched(

@@ -53,33 +53,6 @@ def test_a_dataset_that_is_nowhere_is_one_line(wrong: Wrong, dataset: str, line:
     assert wrong("inventory", "--dataset", dataset) == (2, line)
 
 
-def test_a_folder_has_no_revision_and_must_have_rows(wrong: Wrong, tmp_path: Path) -> None:
-    folder = tmp_path / "chats"
-    folder.mkdir()
-    (folder / "notes.txt").write_text("no rows")
-
-    assert wrong("inventory", "--dataset", folder, "--revision", "main")[1].startswith(
-        f"{folder}: --revision is given; leave it out"
-    )
-    assert wrong("inventory", "--dataset", folder) == (
-        2,
-        f"{folder}: it has no JSON lines and no Parquet; give a dataset of rows",
-    )
-
-
-def test_a_broken_card_is_one_line_and_no_card_is_none(corpusmill: Corpusmill, wrong: Wrong, tmp_path: Path) -> None:
-    folder = tmp_path / "chats"
-    write_dataset(folder, AGENTIC)
-    (folder / "README.md").write_text("---\nconfigs: [\n---\n")
-
-    status, line = wrong("inventory", "--dataset", folder)
-
-    assert (status, line.startswith(f"{folder}: the card's YAML can't be read")) == (1, True)
-    (folder / "README.md").unlink()
-    result = corpusmill("nemotron", "inventory", "--dataset", folder, "--out-dir", tmp_path / "out", "--cpu-threads", 0)
-    assert result.returncode == 0, result.stderr
-
-
 def test_a_split_that_fails_does_not_keep_the_others_from_being_built(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "chats"
     folder.mkdir()
@@ -125,16 +98,6 @@ def test_other_choices_for_the_same_rows_ask_before_they_replace(
     assert again.returncode == 2
     assert choice[0] in only_line(again) and "--replace" in only_line(again)
     assert replaced.returncode == 0 and told in replaced.stdout
-
-
-def test_the_shipped_recipe_says_how_it_is_pinned(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    partition = "nemotron-math-v2-harmony-tools/high_part00"
-    result = corpusmill("run", "nemotron_v1", "--data", tmp_path, "--partition", partition)
-
-    assert result.returncode == 2
-    assert only_line(result).startswith(
-        "radna0/nemotron-math-v2-harmony-tools: no revision is pinned yet; run corpusmill pin radna0/nemotron-math-v2"
-    )
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from answers import Corpusmill, Wrong, only_line
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "corpus" / "scoring"))  # of tiny_scoring
 
-from tiny_scoring import Row, copy_of, half_written, rows_of, save_whole_model, write_pool
+from tiny_scoring import copy_of, half_written, rows_of, save_whole_model, write_pool
 
 NOWHERE = "there is no such folder, and it is no owner/name; give a folder, or owner/name"
 
@@ -41,26 +41,10 @@ def refused(wrong: Wrong, tmp_path: Path, pool: Path, model: Path) -> Refused:
     return answer
 
 
-def null_id(rows: list[Row]) -> list[Row]:
-    return [*rows, {**rows[0], "id": None}]
+def test_a_pool_that_is_none_is_told_with_its_file(refused: Refused, pool: Path) -> None:
+    write_pool(pool, [*rows_of(3), {"id": None, "text": "x", "loss_mode": "assistant_all"}])
 
-
-def no_text(rows: list[Row]) -> list[Row]:
-    return [{"id": row["id"], "loss_mode": row["loss_mode"]} for row in rows]
-
-
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (no_text, "it has no column text; a pool needs the columns id, text, loss_mode; this file has id, loss_mode"),
-        (null_id, "row 3 has no id; give every row an id: scores are told by it"),
-    ],
-)
-def test_a_pool_that_is_none_is_told_with_its_file(
-    refused: Refused, pool: Path, spoil: Callable[[list[Row]], list[Row]], said: str
-) -> None:
-    write_pool(pool, spoil(rows_of(3)))
-
+    said = "row 3 has no id; give every row an id: scores are told by it"
     assert refused() == (1, f"{pool / 'data' / 'train.parquet'}: {said}")
 
 
@@ -75,42 +59,19 @@ def test_json_lines_are_no_pool(refused: Refused, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "line"),
+    ("given", "options", "line"),
     [
-        ("no/such/folder", f"no/such/folder: {NOWHERE}"),
-        ("nowhere", f"nowhere: {NOWHERE}"),
-        ("pool/data/train.parquet", "pool/data/train.parquet: this is a file; give the folder that it lies in"),
-        ("", "--pool: it is empty; give a folder, or owner/name"),
+        ({"pool": "nowhere"}, (), f"nowhere: {NOWHERE}"),
+        ({"model": "no/such/folder"}, (), f"no/such/folder: {NOWHERE}"),
+        ({"pool": ""}, (), "--pool: it is empty; give a folder, or owner/name"),
+        ({"model": ""}, (), "--model: it is empty; give a folder, or owner/name"),
+        ({}, ("--against", ""), "--against: it is empty; give a folder, or owner/name"),
     ],
 )
-def test_a_pool_that_is_nowhere(refused: Refused, given: str, line: str) -> None:
-    assert refused(pool=given) == (2, line)
-
-
-@pytest.mark.parametrize(
-    ("given", "line"),
-    [
-        ("no/such/folder", f"no/such/folder: {NOWHERE}"),
-        ("pool/data/train.parquet", "pool/data/train.parquet: this is a file; give the folder that it lies in"),
-        ("", "--model: it is empty; give a folder, or owner/name"),
-    ],
-)
-def test_a_model_that_is_nowhere(refused: Refused, given: str, line: str) -> None:
-    assert refused(model=given) == (2, line)
-
-
-def test_a_model_to_compare_with_that_is_nowhere(refused: Refused) -> None:
-    assert refused("--against", "") == (2, "--against: it is empty; give a folder, or owner/name")
-
-
-def test_a_folder_that_is_no_model(refused: Refused, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
-
-    assert refused(model=folder) == (2, f"{folder}: no file is in it; give a folder that holds a model")
-    (folder / "notes.txt").write_text("no model")
-    status, line = refused(model=folder)
-    assert (status, line.startswith(f"{folder}: it has no config.json; give a model")) == (1, True)
+def test_a_pool_or_a_model_that_is_nowhere(
+    refused: Refused, given: dict[str, str], options: tuple[str, ...], line: str
+) -> None:
+    assert refused(*options, **given) == (2, line)
 
 
 def test_a_model_without_a_tokenizer(refused: Refused, model: Path, tmp_path: Path) -> None:
@@ -184,9 +145,12 @@ def test_without_torch_what_installs_it_is_named(
 # Of scores
 
 
-@pytest.mark.parametrize("command", ["percentiles", "subsets"])
-def test_a_folder_without_scores(wrong: Wrong, tmp_path: Path, command: str) -> None:
-    line = f"{tmp_path}: no scores are sealed there; give a folder that `nemotron score` or `run` made"
+@pytest.mark.parametrize(
+    ("command", "what", "maker"),
+    [("percentiles", "scores", "score"), ("subsets", "scores", "score"), ("pools", "rows", "normalize")],
+)
+def test_a_folder_without_scores_or_rows(wrong: Wrong, tmp_path: Path, command: str, what: str, maker: str) -> None:
+    line = f"{tmp_path}: no {what} are sealed there; give a folder that `nemotron {maker}` or `run` made"
 
     assert wrong(command, "--in-dir", tmp_path) == (2, line)
 
@@ -195,28 +159,23 @@ def test_a_folder_without_scores(wrong: Wrong, tmp_path: Path, command: str) -> 
     ("rules", "said"),
     [
         ("rules: {hard: {where: [meta_corectness = 1]}}", "no column meta_corectness, did you mean meta_correctness?"),
-        ("rules: {hard: {max_row: 5}}", "unknown key `rules.hard.max_row`; did you mean `max_rows`?"),
-        ("rules: {Hard ones: {}}", "'Hard ones' names a folder and a config: write lower-case words with `_` between"),
-        ("rules: {}", "`rules`"),
         ("rule: {hard: {}}", "unknown key `rule`; did you mean `rules`?"),
         ("- hard", "a recipe is a mapping, this is a list"),
         ("{", "this is not YAML"),
+        (None, "there is no such"),
     ],
 )
-def test_rules_that_can_not_be_are_told_with_their_file(wrong: Wrong, tmp_path: Path, rules: str, said: str) -> None:
+def test_rules_that_can_not_be_are_told_with_their_file(
+    wrong: Wrong, tmp_path: Path, rules: str | None, said: str
+) -> None:
     path = tmp_path / "rules.yaml"
-    path.write_text(rules)
+    if rules is not None:
+        path.write_text(rules)
 
     status, line = wrong("subsets", "--in-dir", tmp_path, "--rules", path)
 
     assert (status, line.startswith(f"{path}: "), said in line) == (2, True, True), line
     assert not (tmp_path / "out" / "nemotron").exists()
-
-
-def test_rules_that_are_nowhere(wrong: Wrong, tmp_path: Path) -> None:
-    status, line = wrong("subsets", "--in-dir", tmp_path, "--rules", tmp_path / "rules.yaml")
-
-    assert (status, line.startswith(f"{tmp_path / 'rules.yaml'}: there is no such")) == (2, True)
 
 
 # Of recipes
@@ -251,15 +210,3 @@ def test_a_recipe_that_can_not_be_is_told_with_its_file(
     lines = result.stderr.splitlines()
     assert [line for line in lines if said in line and line.startswith(f"corpusmill: {path}")] != [], result.stderr
     assert not (tmp_path / "nemotron").exists()
-
-
-def test_a_recipe_whose_model_is_gone(corpusmill: Corpusmill, pool: Path, tmp_path: Path) -> None:
-    path = tmp_path / "recipes" / "mine.yaml"
-    path.parent.mkdir()
-    path.write_text(f"system: nemotron\nname: mine\n{SCORING}{POOLS}")
-
-    result = corpusmill("run", path, "--data", tmp_path)
-
-    assert result.returncode == 2
-    assert f"{tmp_path / 'model'}: there is no such folder; correct the model's `path`" in result.stderr
-    assert half_written(tmp_path) == []
