@@ -20,6 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
+from pipeline_assets.commands.output import discard_output, open_closed_streams, writing_output
 from pipeline_assets.commands.settings import PANEL, Settings, apply, parameters_of
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 
@@ -241,6 +242,7 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads would do nothing here but spin
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     gc.set_threshold(50_000)  # looking again and again through what imports made took a tenth of a short command
+    open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A name that isn't UTF-8 is shown with escapes, as is a lone surrogate.
@@ -248,10 +250,11 @@ def main() -> None:
     try:
         _refuse_other_encodings()
         status = app(prog_name="corpusmill", standalone_mode=False)
-        _flush_stdout()
+        with writing_output():
+            sys.stdout.flush()
         sys.exit(status)
     except BrokenPipeError:  # whoever read the output has ended, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         sys.exit(1)
     except TyperException as error:
         if "\n" not in error.format_message():
@@ -269,24 +272,6 @@ def main() -> None:
         for note in getattr(error, "__notes__", []) if isinstance(explained, RetryableError) else []:
             explained.add_note(note)
         _fail(explained)
-
-
-def _flush_stdout() -> None:
-    """
-    Raises:
-        BrokenPipeError: nobody reads it any more.
-        InputError: it can't be written.
-    """
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        from pipeline_assets.commands.terminal import output_refused
-
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it again when it ends
-        raise output_refused(error) from None
 
 
 def _refuse_other_encodings() -> None:

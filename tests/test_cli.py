@@ -59,16 +59,18 @@ def test_a_reader_of_the_output_that_ends_early_is_no_error(words: str, tmp_path
         ),
     ],
 )
+@pytest.mark.parametrize("buffering", ["", "-u"])
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 def test_an_output_that_takes_nothing_is_no_fault_of_the_data_root(
-    output: str, status: int, error: str, tmp_path: Path
+    output: str, status: int, error: str, buffering: str, tmp_path: Path
 ) -> None:
-    words = f"'{sys.executable}' -m pipeline_assets status --data '{tmp_path}' {output}"
+    words = f"'{sys.executable}' {buffering} -m pipeline_assets status --data '{tmp_path}' {output}"
 
     result = subprocess.run(["sh", "-c", words], stderr=subprocess.PIPE, text=True, cwd=PROJECT)
 
     assert result.returncode == status
     assert result.stderr.startswith(error) and str(tmp_path) not in result.stderr
+    assert "Exception ignored" not in result.stderr
 
 
 @pytest.mark.parametrize("module", ["pipeline_assets", "pipeline_assets.cli"])

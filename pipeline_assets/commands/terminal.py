@@ -18,6 +18,7 @@ from typing import Annotated, TextIO, TypeAlias
 
 import typer
 
+from pipeline_assets.commands.output import writing_output
 from pipeline_assets.corpus.spine.errors import InputError, OptionOf, RetryableError, UsageError, no_option
 from pipeline_assets.corpus.spine.visible import VISIBLE
 
@@ -95,8 +96,6 @@ def echo(line: Line, err: bool = False) -> None:
     shown = [(part, "") if isinstance(part, str) else part for part in parts]
     shown = [(text.translate(VISIBLE), colour) for text, colour in shown]
     stream = sys.stderr if err else sys.stdout
-    if stream is None:  # closed by the shell, as `>&-` does
-        return
     if stream.isatty() and any(colour for _, colour in shown):
         from rich.color import ColorSystem
         from rich.console import Console
@@ -109,17 +108,8 @@ def echo(line: Line, err: bool = False) -> None:
                 (Style(color=colour or None).render(text, color_system=ColorSystem.STANDARD), colour)
                 for text, colour in shown
             ]
-    try:
+    with contextlib.nullcontext() if err else writing_output():
         typer.echo("".join(text for text, _ in shown), err=err)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise output_refused(error) from None
-
-
-def output_refused(error: OSError) -> InputError:
-    """Explain an error of the standard output, which has nothing to do with the data root."""
-    return InputError(f"it can't be written ({error.strerror})", "standard output", "send it to another place")
 
 
 def painted(line: str) -> Line:
@@ -179,7 +169,7 @@ def aligned(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = (), spar
     narrow the last columns go, as many as are `spare`; then the widest one is cut, in the middle of what it says.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    if rows and sys.stdout is not None and sys.stdout.isatty():
+    if rows and sys.stdout.isatty():
         while spare and sum(widths) + 2 * len(widths) > shutil.get_terminal_size().columns:
             rows, widths, spare = [row[:-1] for row in rows], widths[:-1], spare - 1
         widest = max(range(len(widths)), key=lambda column: -1 if column in numbers else widths[column])
