@@ -71,6 +71,14 @@ class Build(Flags):
 
     out_dir: OutDir = Path("data")
 
+    def at_place(self) -> Self:
+        """Return the options with the absolute data root around the folder that was typed.
+
+        Raises:
+            UsageError: from `Place.at`.
+        """
+        return replace(self, out_dir=Place.at(self.out_dir).folder)
+
     @functools.cached_property
     def run(self) -> Run:
         """The settings; errors as `run_below`."""

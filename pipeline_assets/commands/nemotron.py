@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from pipeline_assets.commands import options
-from pipeline_assets.commands.build import Build, Place, build_recipe, build_targets
+from pipeline_assets.commands.build import Build, build_recipe, build_targets
 from pipeline_assets.commands.lines import lines_of
 from pipeline_assets.commands.terminal import as_command, echo, tell
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
@@ -240,12 +240,12 @@ def _beside(build: Build, dataset: str = "") -> Build:
     Raises:
         UsageError: it is a file, lies in what is sealed, or in the dataset, whose files it would become.
     """
-    root, folder = Place.at(build.out_dir).folder, Path(dataset).absolute()
-    if (root / FILE_NAME).is_file():
+    placed, folder = build.at_place(), Path(dataset).absolute()
+    if (placed.out_dir / FILE_NAME).is_file():
         raise UsageError("an artifact is sealed there", build.out_dir, "give --out-dir another folder")
-    if dataset and folder.is_dir() and root.resolve().is_relative_to(folder.resolve()):
+    if dataset and folder.is_dir() and placed.out_dir.resolve().is_relative_to(folder.resolve()):
         raise UsageError(f"it lies in the dataset {dataset}", build.out_dir, "give --out-dir a folder outside of it")
-    return replace(build, out_dir=root)
+    return placed
 
 
 def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], hub: HubFiles) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline_assets.commands import options
-from pipeline_assets.commands.build import Build, Place, build_targets
+from pipeline_assets.commands.build import Build, build_targets
 from pipeline_assets.commands.terminal import aligned, as_command, tell
 from pipeline_assets.corpus.nemotron.pools import POOLS, pooled_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -54,7 +54,7 @@ def score(
         what = f"must be at least {FEWEST_BATCH_TOKENS}, got {scoring['batch_tokens']}: it counts tokens, not rows"
         fix = f"for {scoring['batch_tokens']} rows a batch, give their number times the tokens of a row (--max-length)"
         raise UsageError(what, "--batch-tokens", fix)
-    build = replace(build, out_dir=Place.at(build.out_dir).folder)
+    build = build.at_place()
     run, elsewhere = build.run, build.run.elsewhere
     scoring = {**scoring, "device": scoring.get("device") or ("cuda" if elsewhere else device_here())}
     models = [_model(model, "--model", revision, run)]
@@ -86,7 +86,7 @@ def score(
 def percentiles(in_dir: Scores, build: Build) -> None:
     """Example: corpusmill nemotron percentiles --in-dir out/nemotron/mine/nll_scores --out-dir out"""
     scores = given_scores(in_dir)
-    build = replace(build, out_dir=Place.at(build.out_dir).folder)
+    build = build.at_place()
     build.targets(made_of_scores(_recipe_of(scores), scores, None), _lines)
 
 
@@ -102,7 +102,7 @@ def subsets(
     recipe = SubsetsRecipe.of({} if rules is None else read_yaml(rules), rules or "the default rules")
     scores = given_scores(in_dir)
     [_, target] = made_of_scores(_recipe_of(scores), scores, recipe)
-    build = replace(build, out_dir=Place.at(build.out_dir).folder)
+    build = build.at_place()
     made = build_targets([target], build.run, build.strict, _subset_lines)
     tell(["to publish them, with HF_TOKEN set:", "  " + as_command("nemotron", "publish", "OWNER/NAME", made.folder)])
 
