@@ -131,7 +131,7 @@ class Identity:
     @property
     def upstream(self) -> list[Json]:
         """Inputs that are artifacts, in order."""
-        return [entry for entry in self.inputs if "bytes" not in entry]
+        return _upstream_in(self.inputs)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -220,6 +220,11 @@ class Manifest:
         return manifest
 
 
+def _upstream_in(inputs: Sequence[Json]) -> list[Json]:
+    """Return the inputs that are artifacts, in order: files alone have a size."""
+    return [entry for entry in inputs if "bytes" not in entry]
+
+
 def total(count: object) -> int | None:
     """A count, or the sum of a count by parts; None where the value is neither."""
     if isinstance(count, dict):
@@ -297,7 +302,7 @@ class WrittenManifest(msgspec.Struct):
     @property
     def upstream(self) -> list[Json]:
         """Inputs that are artifacts, in order."""
-        return [entry for entry in self.identity.inputs if "bytes" not in entry]
+        return _upstream_in(self.identity.inputs)
 
 
 class _RowGroup(TypedDict):
