@@ -26,8 +26,7 @@ def plan(
     data: terminal.Root = Path("data"),
     as_json: terminal.AsJson = False,
 ) -> bool:
-    """Fetches the listing and footers alone. Exit status 1: it does not fit the disk, or the corpus is too small for
-    its budget.
+    """Fetches the listing and footers alone. Exit status 1: it does not fit the disk.
 
     Example: corpusmill plan healing_text_v1
     """
@@ -41,7 +40,7 @@ def plan(
         planned = plan_recipe(artifact_statuses(run.root, wanted.targets()), run)
     told = {"recipe": recipe, "path": path, "data": data} | _plan_json(planned, data) if as_json else {}
     terminal.answer(as_json, told, _plan_lines(planned, f"{recipe}  {path}"))
-    return all(room.fits for room in planned.rooms) and all(budget.is_met for budget in planned.budgets)
+    return all(room.fits for room in planned.rooms)
 
 
 def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
@@ -49,7 +48,6 @@ def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
         "bytes_fetched_to_plan": planned.fetched_bytes,
         "bytes_to_fetch": planned.missing_bytes,
         "artifacts": [_artifact_json(one, root) for one in planned.artifacts],
-        "budgets": planned.budgets,
         "room": [vars(room) | {"fits": room.fits} for room in planned.rooms],
         "warnings": _warnings(planned),
     }
@@ -91,18 +89,12 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
 
 def _warnings(plan: RecipePlan) -> list[str]:
     """What speaks against building it, and what helps."""
-    tight = [
+    return [
         f"{room.where}: needs {terminal.as_bytes(room.needed)} more, {terminal.as_bytes(room.free)} are free: "
         "it does not fit; free some, or give another --data"
         for room in plan.rooms
         if not room.fits
     ]
-    short = [
-        f"{budget.name}: the corpus has {budget.most or 0:,.0f} at most of {budget.tokens:,} tokens; {budget.fix}"
-        for budget in plan.budgets
-        if not budget.is_met
-    ]
-    return tight + short
 
 
 def _kind_lines(kind: str, artifacts: Sequence[ArtifactPlan]) -> Iterator[str]:
@@ -119,9 +111,9 @@ def _kind_lines(kind: str, artifacts: Sequence[ArtifactPlan]) -> Iterator[str]:
         yield f"{_GAP}`run` needs --replace, or a new name in the recipe; until it is sealed, both versions lie there"
     for one in waiting[:_SHOWN]:
         if one.sample is not None:
-            part, whole = one.sample, ", all there is" if one.sample.is_all_there_is else ""
+            part = one.sample
             words = f"{part.files:,} of {part.files_listed:,} files, {part.row_groups:,} row groups, {part.rows:,} rows"
-            yield f"{_GAP}{f'{one.status.target.partition} ' * (len(waiting) > 1)}reads {words}{whole}"
+            yield f"{_GAP}{f'{one.status.target.partition} ' * (len(waiting) > 1)}reads {words}"
     if waiting:
         yield from _wrapped(_planned_words(waiting))
     yield from _wrapped(_real_words([one for plan in artifacts for one in _of_built(plan)]))

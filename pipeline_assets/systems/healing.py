@@ -1,7 +1,6 @@
 """Healing: FineWeb-Edu at a commit → documents → a selection of them → Megatron token files, train and valid."""
 
 from collections.abc import Mapping
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +23,7 @@ from pipeline_assets.corpus.snapshot.plan import list_snapshot
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.trust.figures import Limit, Listing
+from pipeline_assets.corpus.trust.figures import Listing, Planned
 
 
 class HealingRecipe(Recipe):
@@ -151,12 +150,9 @@ def _split(name: str | None) -> sampling.Split:
     return next(split for split in sampling.SPLITS if split == name)
 
 
-def _budget(recipe: Mapping[str, Any]) -> Limit:
-    split, fraction = _split(recipe["split"]), recipe["valid_fraction"]
-    share = float(Fraction(fraction)) if split == "valid" else 1 - float(Fraction(fraction))
-    return Limit(
-        "megatron.token_budget", tokens=sampling.split_budget(recipe["token_budget"], fraction, split), passes=share
-    )
+def _budget(recipe: Mapping[str, Any]) -> Planned:
+    budget = sampling.split_budget(recipe["token_budget"], recipe["valid_fraction"], _split(recipe["split"]))
+    return Planned(budget, "`megatron.token_budget`")
 
 
 MEGATRON_SPLIT = Kind(
@@ -166,7 +162,7 @@ MEGATRON_SPLIT = Kind(
     "Megatron token files of one split: o200k Harmony ids, one sequence a document, cut at the token budget.",
     formats=frozenset({"megatron"}),
     rows=SplitRows,
-    limit=_budget,
+    tokens=_budget,
     checks=(FILES, LEDGER, *map(check, (audit.index_reads_back, audit.ids_in_range, audit.token_budget_met))),
 )
 

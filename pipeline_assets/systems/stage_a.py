@@ -4,7 +4,6 @@ What is compiled is imported where it is used: most commands build nothing.
 """
 
 import datetime
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +58,7 @@ from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Option
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.losses import LossLimit, unknown_tokens_within_limit
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
-from pipeline_assets.corpus.trust.figures import Limit
+from pipeline_assets.corpus.trust.figures import Planned
 from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
 
 Tags = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
@@ -352,10 +351,9 @@ def _pack(job: Job) -> BuildResult:
     return replace(content, provenance={**content.provenance, **told})
 
 
-def _packed_tokens(recipe: Mapping[str, Any]) -> Limit:
+def _packed_tokens(recipe: Mapping[str, Any]) -> Planned | None:
     rows, seq_len = recipe["pack"]["num_seqs"], recipe["pack"]["seq_len"]
-    tokens = None if rows is None else rows * seq_len
-    return Limit("pack.num_seqs", tokens=tokens, passes=math.inf)  # how much of a row is padding depends on the texts
+    return None if rows is None else Planned(rows * seq_len, "`pack.num_seqs`")
 
 
 PACKED = Kind(
@@ -368,7 +366,7 @@ PACKED = Kind(
     formats=frozenset({"numpy"}),
     rows=PackedRows,
     preview=plan_files.preview_packed,
-    limit=_packed_tokens,
+    tokens=_packed_tokens,
     outside=packing.tokenizer_path,
     labels=(META,),
     checks=(

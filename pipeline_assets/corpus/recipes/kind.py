@@ -25,7 +25,7 @@ from pipeline_assets.corpus.spine.reuse import link_files
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, ExternalInputs, Target
 from pipeline_assets.corpus.spine.usage import Stopwatch
-from pipeline_assets.corpus.trust.figures import Inputs, Limit, Listing, Planned, size_of_inputs
+from pipeline_assets.corpus.trust.figures import Inputs, Listing, Planned, size_of_inputs
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.rows.store import RowStore  # which loads NumPy and Arrow
@@ -139,7 +139,7 @@ class Kind:
         beside: writes what lies beside every one.
         listing: the files outside of the data root that one is made from, known before it is built; None where it is
             made of other artifacts alone.
-        limit: the tokens that a recipe asks of one; None where it is all there is.
+        tokens: how many a recipe asks of one; None where it is all there is.
         pool: of Dagster, in which its steps wait for each other; those that ask a hub wait in `hub`.
     """
 
@@ -155,7 +155,7 @@ class Kind:
     preview: Callable[[Artifact], Rows] | None = None
     beside: Callable[[Artifact], object] | None = None
     listing: Callable[[Target, Run], Listing] | None = None
-    limit: Callable[[Mapping[str, Any]], Limit] | None = None
+    tokens: Callable[[Mapping[str, Any]], Planned | None] = lambda recipe: None
     pool: str = "cpu"
 
     @property
@@ -292,10 +292,7 @@ def planned_figures(target: Target, listed: Inputs) -> dict[str, Planned]:
     """Figures that are known before a build, by the listed files that an artifact is made from and by its recipe."""
     from pipeline_assets.systems.registry import KINDS  # which imports this module
 
-    size, limit = size_of_inputs(() if target.upstream else listed), KINDS[target.kind].limit
+    size, tokens = size_of_inputs(() if target.upstream else listed), KINDS[target.kind].tokens(target.recipe)
     known = {"bytes_read": size.bytes, "rows": size.rows}
     figures = {name: Planned(count, "the listing and footers") for name, count in known.items() if count is not None}
-    asked = None if limit is None else limit(target.recipe)
-    if asked is not None and asked.tokens is not None:
-        figures["tokens"] = Planned(asked.tokens, f"`{asked.key}`")
-    return figures
+    return figures if tokens is None else figures | {"tokens": tokens}

@@ -121,11 +121,6 @@ class SnapshotPlan:
         """How many files have a piece."""
         return len({piece.group.file.path for piece in self.pieces})
 
-    @property
-    def text_bytes(self) -> int:
-        """Of the text columns of the row groups, uncompressed, as the footers say."""
-        return sum(piece.group.text_bytes for piece in self.pieces)
-
     def dumps(self) -> dict[str, dict[str, int]]:
         """Rows and row groups by dump, the folder that a file lies in: what the sample covers."""
         shares: dict[str, dict[str, int]] = {}
@@ -349,7 +344,7 @@ def list_snapshot(hub: HubFiles, recipe: draw.SnapshotRecipe, threads: int, log_
         missing = sum(hub.bytes_missing(recipe.dataset, file, *block) for file, block in blocks)
         return Listing(tuple(hub_entry(recipe.dataset, recipe.revision, file) for file in listing), {source: missing})
     plan = plan_snapshot(hub, recipe, threads, log_every_s)
-    return Listing(tuple(hub_inputs(recipe, plan)), {source: bytes_to_fetch(hub, recipe, plan)}, plan.text_bytes)
+    return Listing(tuple(hub_inputs(recipe, plan)), {source: bytes_to_fetch(hub, recipe, plan)})
 
 
 def fetch_snapshot(
@@ -368,7 +363,6 @@ def fetch_snapshot(
         "bytes_fetched": laps.counted["fetch"],
         "bytes_fetched_to_plan": laps.counted["plan"],
         "seconds_of": laps.seconds,
-        "source_text_bytes": plan.text_bytes,
     }
     return plan, pieces, told
 

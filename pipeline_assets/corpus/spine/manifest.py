@@ -347,7 +347,6 @@ class _Provenance(TypedDict, total=False):
     bytes_fetched: Count
     peak_disk_bytes: Count
     peak_memory_bytes: Count | None
-    source_text_bytes: Count
     text_bytes_encoded: Count
     tokens_encoded: Count
     run_settings: dict[str, Any]

@@ -47,10 +47,10 @@ class FigureOutcome:
 
 @dataclass(frozen=True)
 class Size:
-    """Bytes and rows of files or of their text; None where nothing tells them."""
+    """Bytes and rows of files; None where nothing tells them."""
 
-    bytes: float | None = None
-    rows: float | None = None
+    bytes: int | None = None
+    rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,10 @@ class Listing:
     Attributes:
         inputs: as the artifact's manifest will list them; none of what is made of other artifacts.
         missing: bytes that a hub will be asked for, by the name of the file; None where no hub is.
-        text_bytes: uncompressed size of the text columns that are read; None where no footer tells it.
     """
 
     inputs: tuple[Mapping[str, Any], ...] = ()
     missing: Mapping[str, int] | None = None
-    text_bytes: int | None = None
 
     @classmethod
     def of_files(cls, files: Iterable[SourceFile]) -> "Listing":
@@ -78,30 +76,13 @@ class Listing:
         return cls(missing={f"{dataset}:{file.path}": hub.bytes_missing(dataset, file, 0, file.size) for file in files})
 
 
-@dataclass(frozen=True)
-class Limit:
-    """Tokens that a recipe asks of an artifact by one of its keys, None for all; and how often at most a text may count
-    for them: the artifact's share, or its epochs.
-    """
-
-    key: str
-    tokens: int | None
-    passes: float
-
-
-def total_size(sizes: Iterable[Size]) -> Size:
-    """The sum; None where one of them is not known, or there is none."""
-    every = list(sizes)
-    return Size(_sum(size.bytes for size in every), _sum(size.rows for size in every))
-
-
 def size_of_inputs(inputs: Inputs) -> Size:
     """Of files: of the row groups that are read, where footers tell them, else of all bytes."""
     files = [entry for entry in inputs if "bytes" in entry]
     groups = [group for entry in files for group in entry.get("row_groups", ())]
     if groups:
         return Size(sum(one["stop"] - one["start"] for one in groups), sum(one["rows"] for one in groups))
-    return Size(_sum(entry["bytes"] for entry in files))
+    return Size(sum(entry["bytes"] for entry in files) if files else None)
 
 
 def real_figures(manifest: Manifest) -> dict[str, float]:
@@ -113,7 +94,7 @@ def real_figures(manifest: Manifest) -> dict[str, float]:
         "bytes_read": size_of_inputs(manifest.identity.inputs).bytes,
         "rows": counts.get("ledger", {}).get("in", counts.get("rows")),
         **{name: total(counts.get(name)) for name in ("documents", "text_bytes", "tokens")},
-        "bytes": _sum(file.bytes for file in manifest.storage),
+        "bytes": sum(file.bytes for file in manifest.storage) if manifest.storage else None,
         **{name: provenance.get(name) for name in ("bytes_fetched", "peak_disk_bytes", "peak_memory_bytes")},
         **{name: provenance.get(name) for name in ("cpu_seconds", "gpu_seconds")},
         "fetch_seconds": laps.get("fetch"),
@@ -130,9 +111,3 @@ def outcomes(manifest: Manifest) -> list[FigureOutcome]:
             planned[name] = Planned(value["value"] + 0, value["basis"])
     named = [name for name in FIGURES if name in planned or name in real]
     return [FigureOutcome(name, planned.get(name), real.get(name)) for name in named]
-
-
-def _sum(counts: Iterable[float | None]) -> float | None:
-    every = list(counts)
-    known = [count for count in every if count is not None]
-    return sum(known) if known and len(known) == len(every) else None

@@ -17,7 +17,6 @@ from pipeline_assets.corpus.trust.figures import (
     outcomes,
     real_figures,
     size_of_inputs,
-    total_size,
 )
 
 
@@ -77,8 +76,3 @@ def test_of_files_whose_footers_are_known_the_row_groups_count() -> None:
     assert size_of_inputs([read, {"name": "b", "bytes": 100}]) == Size(30, 7)
     assert size_of_inputs([{"name": "a", "bytes": 100}, {"name": "b", "bytes": 1}]) == Size(101, None)
     assert size_of_inputs([{"name": "upstream", "digest": "sha256:"}]) == Size()
-
-
-def test_a_sum_is_known_if_all_of_it_is() -> None:
-    assert total_size([Size(1, 2), Size(3, None)]) == Size(4, None)
-    assert total_size([]) == Size()

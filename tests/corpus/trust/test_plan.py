@@ -75,17 +75,12 @@ class TestBeforeAnythingWasBuilt:
             "bytes_fetched": snapshot.provenance["bytes_fetched"],
         }
         assert (sample.files, sample.files_listed, sample.row_groups, sample.rows) == (8, 8, 21, 1050)
-        assert sample.asked <= sample.taken < sample.whole
 
     def test_tokens_are_those_of_the_budget_and_take_four_bytes(self, plan: Plan, tmp_path: Path) -> None:
         planned = plan(tmp_path)
 
         assert [planned.artifacts[split].figures["tokens"].value for split in (TRAIN, VALID)] == [220_050, 24_450]
         assert [set(planned.artifacts[split].figures) for split in (TRAIN, VALID)] == [{"tokens"}] * 2
-        assert [(one.name, one.most, one.is_met) for one in planned.budgets] == [
-            ("train", None, True),
-            ("valid", None, True),
-        ]
         [disk] = planned.rooms
         assert disk.needed == planned.missing_bytes + 4 * 244_500
 
@@ -119,7 +114,7 @@ class TestWhatIsThere:
         planned = plan(demo_root, endpoint=NOWHERE)
 
         assert planned.to_build == []
-        assert (planned.budgets, planned.missing_bytes) == ([], 0)
+        assert planned.missing_bytes == 0
         assert planned.rooms == []
 
     def test_a_split_is_planned_by_its_snapshot(self, plan: Plan, root: Path, recipe: HealingRecipe) -> None:
@@ -129,7 +124,6 @@ class TestWhatIsThere:
 
         assert [one.status.is_there for one in planned.artifacts] == [True, True, False, True, False]
         assert planned.artifacts[TRAIN].figures["tokens"].value == 220_050
-        assert [budget.name for budget in planned.budgets] == ["train"]
 
     def test_a_given_source_that_is_not_there_says_where_it_would_be(self, tmp_path: Path) -> None:
         recipe = recipe_of({"kind": "normalized", "source": "notes"})
@@ -144,42 +138,6 @@ class TestWhatIsThere:
         assert refusal(lambda: plan_offline(recipe, tmp_path), UsageError) == (
             f"{tmp_path / 'nowhere'}: there is no such folder; correct the source's folder"
         )
-
-
-class TestBudgets:
-    """Too little text is told before it is fetched, with what helps: never more of what a dataset hasn't."""
-
-    @staticmethod
-    def asking(recipe: HealingRecipe, text_bytes: int, tokens: int) -> HealingRecipe:
-        amount = recipe.snapshot.amount.model_copy(update={"text_bytes": text_bytes})
-        snapshot = recipe.snapshot.model_copy(update={"amount": amount})
-        megatron = recipe.megatron.model_copy(update={"token_budget": tokens})
-        return recipe.model_copy(update={"snapshot": snapshot, "megatron": megatron})
-
-    @pytest.mark.parametrize("is_built", [False, True])
-    def test_beyond_the_whole_dataset_no_more_text_is_advised(
-        self, plan: Plan, tmp_path: Path, root: Path, recipe: HealingRecipe, is_built: bool
-    ) -> None:
-        planned = plan(root if is_built else tmp_path, self.asking(recipe, 10**12, 10**9))
-
-        fix = "the dataset has no more: lower `megatron.token_budget`"
-        assert [(one.is_met, one.fix) for one in planned.budgets] == [(False, fix)] * 2
-
-    def test_nor_more_than_the_dataset_has(self, plan: Plan, root: Path, recipe: HealingRecipe) -> None:
-        of_sealed = self.asking(recipe, recipe.snapshot.amount.text_bytes or 0, 10**9)
-
-        planned = plan(root, of_sealed, endpoint=NOWHERE)
-
-        train, _ = planned.budgets
-        assert not train.is_met
-        assert train.fix.startswith("the dataset has only 3,")
-        assert train.fix.endswith("text_bytes or so in all: lower `megatron.token_budget`")
-
-    def test_a_sample_too_small_asks_for_a_larger_one(self, plan: Plan, root: Path, recipe: HealingRecipe) -> None:
-        [train, valid] = plan(root, self.asking(recipe, 100_000, recipe.megatron.token_budget)).budgets
-
-        assert (train.is_met, valid.is_met) == (False, False)
-        assert train.fix.startswith("raise `amount.text_bytes` from 100,000 to at least 2")
 
 
 def test_a_cache_on_a_disk_of_its_own_is_held_against_that_one(tmp_path: Path) -> None:
