@@ -16,7 +16,6 @@ from pipeline_assets.corpus.decontamination.recipe import summary_of
 from pipeline_assets.corpus.dedup.decision import read_groups
 from pipeline_assets.corpus.document import Document, first_repeat
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, shard_rows, shards_of
-from pipeline_assets.corpus.document_sizes import OUTSIZED, read_outsized
 from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
 from pipeline_assets.corpus.formats.compression import read_structs
 from pipeline_assets.corpus.licences import LicenceTable, attribution_text
@@ -116,8 +115,6 @@ def report_on(
     }
     attribution = attribution_text(licences, tags)
     report = report_of(profile, ledgers, licences, attribution)
-    if outsized := {steps.source: large for steps in sources if (large := read_outsized(steps.normalized))}:
-        report[OUTSIZED] = {source: [one._asdict() for one in large] for source, large in outsized.items()}
     if deduplicated is not None:
         counts = deduplicated.manifest.identity.counts
         found = {name: counts[name] for name in ("by_source", "comparisons")}

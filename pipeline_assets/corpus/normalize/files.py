@@ -9,7 +9,6 @@ from typing import assert_never
 
 from pipeline_assets.corpus.document import DeriveId, Document
 from pipeline_assets.corpus.document_shards import ShardWriter, read_rejects
-from pipeline_assets.corpus.document_sizes import UNSPLIT, note_unsplit, warn_unsplit
 from pipeline_assets.corpus.licences import LICENCE_TEXT_BYTES, UNKNOWN, Licensed, licence_of_text, licence_table
 from pipeline_assets.corpus.normalize.converted import (
     NO_SUCH_COLUMN,
@@ -25,6 +24,7 @@ from pipeline_assets.corpus.normalize.converted import (
     write_outcomes,
 )
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
+from pipeline_assets.corpus.normalize.unsplit import UNSPLIT, note_unsplit, warn_unsplit
 from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, another_column
 from pipeline_assets.corpus.readers.lines import reject_words, row_words
@@ -270,8 +270,7 @@ def normalize_pieces(
             writer.count("rows", write_outcomes(rows, writer, derive_id, licence_table()))
             if counts_pages and isinstance(piece, source_folder.ByteRange):
                 writer.count("pages", count_pages([piece]))
-    receipt = writer.receipt()
-    return replace(receipt, notes={**receipt.notes, UNSPLIT: unsplit})
+    return replace(writer.receipt(), notes={UNSPLIT: unsplit})
 
 
 def pages_add_up(normalized: Artifact) -> Verdict:

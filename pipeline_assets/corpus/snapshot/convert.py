@@ -80,8 +80,7 @@ def take_snapshot(building: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, s
     converted = Converted(named, derive_from(recipe), decisions, words=str)
     fix = f"loosen {key('rules')} or {key('language', IN_RECIPE)}"
     content = finish(building, converted, recipe.max_reject_fraction, settings, recipe.dataset, fix)
-    provenance = {**content.provenance, **fetched}
-    return dataclasses.replace(content, outside=hub_inputs(recipe, plan), provenance=provenance)
+    return dataclasses.replace(content, outside=hub_inputs(recipe, plan), provenance=fetched)
 
 
 def convert_hub_rows(
