@@ -130,6 +130,7 @@ _REMOVED = {
     "parallel overfit": "train on batches of PairLoader, see docs/parallel_text.md",
     "plan --mbit": "no time is planned: divide the bytes to fetch by the network's rate",
     "verify --fresh": "leave it out: every verification reads all files",
+    "rebuild --put-back": "remove the damaged folder, and run its recipe again: it gets the same digest",
     "plan --gpu-price": "set CORPUSMILL_MODAL_GPU_PRICE: `nemotron score --launcher modal` tells the cost",
 }
 

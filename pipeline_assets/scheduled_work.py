@@ -82,7 +82,7 @@ def verify_sample(context: dg.OpExecutionContext, section: Section, keep: int | 
     if findings:
         first = findings[0]
         what = f"{len(findings)} of the files that were read are not as sealed, the first: {first.what}"
-        raise InputError(what, first.where, "see `corpusmill verify`, and `rebuild --put-back`")
+        raise InputError(what, first.where, "see `corpusmill verify`")
 
 
 def repin(context: dg.OpExecutionContext, section: Section, keep: int | None, run: Run) -> Iterator[Event]:

@@ -4,8 +4,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -70,19 +68,6 @@ def test_a_recipe_of_the_project_is_shown_once_something_of_it_is_there(corpusmi
     assert "\n  interrupted  stage_a/stage_a_v1/filtered/notes" in result.stdout
 
 
-def test_a_build_that_no_recipe_asks_for_is_shown_and_how_it_is_removed(corpusmill: Corpusmill, root: Path) -> None:
-    building = root / "stage_a" / "packed" / ".mine.building.1"
-    (building / ".receipts" / "encode").mkdir(parents=True)
-    (building / ".receipts" / "encode" / "00000.json").write_text("{}")
-
-    result, told = (corpusmill("status", "--data", root, *option) for option in ((), ("--json",)))
-
-    assert "no recipe asks for these, which were begun\n  interrupted  stage_a/packed/mine\n" in result.stdout
-    assert "finished: 1 shards of encode; the command that began it goes on" in result.stdout
-    assert f"if it isn't wanted: rm -r {building}" in result.stdout
-    assert json.loads(told.stdout)["unasked_builds"][0]["unfinished"]["finished_shards"] == {"encode": 1}
-
-
 def test_a_changed_recipe_makes_its_artifacts_stale_and_says_why(corpusmill: Corpusmill, root: Path) -> None:
     write_recipe(root, {"snapshot": {"rules": ["int_score >= 4"]}}, "healing_text_v1")
 
@@ -101,7 +86,7 @@ def test_a_file_that_is_gone_is_damage_and_named(corpusmill: Corpusmill, root: P
     result = corpusmill("status", "--data", root)
 
     assert result.returncode == 1
-    mend = f"corpusmill rebuild {root / V1}/valid --put-back --data {root}"
+    mend = f"corpusmill run healing_text_v1 --replace --data {root}"
     assert f"\n    {root / V1}/valid/tokens.bin: the file is missing; to mend it: {mend}\n" in result.stdout
     assert "  damaged  megatron/healing_text_v1/valid " in result.stdout
     assert "  stale    megatron/healing_text_v1 " in result.stdout
@@ -220,49 +205,3 @@ def test_looking_changes_nothing_not_even_after_a_crash(corpusmill: Corpusmill, 
     assert result.returncode == 1
     assert "all shards are finished, its seal was cut short" in result.stdout
     assert everything_in(root) == before
-
-
-def test_kept_and_unfinished_rebuilds_are_listed_and_their_commands_remove_them(
-    corpusmill: Corpusmill, root: Path
-) -> None:
-    kept = corpusmill("rebuild", root / V1 / "valid", "--keep", env={"CORPUSMILL_WORKERS": "0"})
-    assert kept.returncode == 0, kept.stderr
-    [folder] = (root / "rebuilds").iterdir()
-    unfinished = folder.with_name("a set-0123456789ab.unfinished")
-    unfinished.mkdir()
-    (unfinished / "rebuild.json").write_bytes(b"x" * 1234)
-    an_hour_ago = time.time() - 3 * 3600
-    for path in (unfinished / "rebuild.json", unfinished):
-        os.utime(path, (an_hour_ago, an_hour_ago))
-
-    result = corpusmill("status", "--data", root)
-    told = json.loads(corpusmill("status", "--data", root, "--json").stdout)["rebuilds"]
-
-    first, removal, second, other_removal = result.stdout.splitlines()[-4:]
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    assert result.returncode == 0
-    assert result.stdout.splitlines()[-5] == "rebuilds"
-    assert first.split() == ["unfinished", "a", "set-0123456789ab", "1,234", "bytes", "written", "3", "h", "ago"]
-    assert removal == f"    the same command goes on; to remove it: rm -rf '{unfinished}'"
-    assert second.split()[:3] == ["kept", folder.name, f"{size:,}"]
-    assert other_removal == f"    to remove it: rm -rf {folder}"
-    assert [(one["state"], one["bytes"]) for one in told] == [("unfinished", 1234), ("kept", size)]
-    assert told[0]["age_s"] >= 3 * 3600
-    for one in told:
-        subprocess.run(one["remove"], shell=True, check=True)
-    assert "rebuilds" not in corpusmill("status", "--data", root).stdout
-    assert "rebuilds" not in corpusmill("status", "healing_text_v1", "--data", root).stdout
-
-
-def test_a_rebuild_at_work_is_not_to_be_removed(corpusmill: Corpusmill, root: Path) -> None:
-    folder = root / "rebuilds" / "set-0123456789ab.unfinished"
-    folder.mkdir(parents=True)
-
-    with locked(root / "rebuilds" / "set-0123456789ab"):
-        result = corpusmill("status", "--data", root)
-        told = json.loads(corpusmill("status", "--data", root, "--json").stdout)["rebuilds"]
-
-    lines = result.stdout.splitlines()
-    assert lines[-2].split()[:2] == ["building", "set-0123456789ab"]
-    assert lines[-1].startswith(f"    process {os.getpid()} on ")
-    assert (told[0]["state"], told[0]["remove"]) == ("building", None)

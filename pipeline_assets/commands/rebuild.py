@@ -11,7 +11,7 @@ import typer
 
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
+from pipeline_assets.corpus.spine.artifact import mending, open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.files import unreplaced
 from pipeline_assets.corpus.spine.visible import IN_ONE_LINE
 from resources.launchers import elsewhere_of
@@ -33,9 +33,6 @@ def rebuild(
         bool, typer.Option("--upstream", help="Build all that it is made from again too, from the hub on.")
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the rebuilt copy; one that differs always is.")] = False,
-    put_back: Annotated[
-        bool, typer.Option("--put-back", help="Put copies in the places of what is damaged; that is kept.")
-    ] = False,
     workers: terminal.Workers = 2,
     data: terminal.OptionalRoot = None,
     as_json: terminal.AsJson = False,
@@ -46,9 +43,9 @@ def rebuild(
     root = terminal.data_root(folder, data)
     terminal.log_to_stderr()
     run = Run.of(root, os.environ, workers=workers, elsewhere=elsewhere_of(os.environ, salt=uuid.uuid4().hex))
-    done = build_again(folder, run, upstream, keep, put_back)
-    terminal.answer(as_json, _rebuild_json(done), (line.translate(IN_ONE_LINE) for line in _rebuild_lines(done, root)))
-    return done.is_sound
+    done = build_again(folder, run, upstream, keep)
+    terminal.answer(as_json, _rebuild_json(done), (line.translate(IN_ONE_LINE) for line in _rebuild_lines(done)))
+    return done.is_identical
 
 
 def _rebuild_json(done: "Rebuild") -> dict[str, Any]:
@@ -64,7 +61,6 @@ def _rebuild_json(done: "Rebuild") -> dict[str, Any]:
                 "sealed": outcome.step.manifest.digest,
                 "rebuilt": outcome.rebuilt.digest if outcome.rebuilt else None,
                 "copy": done.copy_of(outcome),
-                "replaced": outcome.replaced,
                 **{part: getattr(outcome, part) for part in ("files", "elsewhere", "stored_otherwise", "versions")},
             }
             for outcome in done.outcomes
@@ -72,13 +68,12 @@ def _rebuild_json(done: "Rebuild") -> dict[str, Any]:
     }
 
 
-def _rebuild_lines(done: "Rebuild", root: Path) -> Iterator[str]:
+def _rebuild_lines(done: "Rebuild") -> Iterator[str]:
     for outcome in done.outcomes:
         step = outcome.step
-        is_mended = outcome.replaced is not None
-        word = "mended" if is_mended else outcome.verdict if outcome.verdict == "identical" else outcome.verdict.upper()
+        word = outcome.verdict if outcome.verdict == "identical" else outcome.verdict.upper()
         yield f"{word:11} {step.place or f'{step.manifest.name}, of which only the manifest is left'}"
-        for line in (*_outcome_lines(outcome, done.copy_of(outcome)), *_mending_lines(outcome, root)):
+        for line in _outcome_lines(outcome, done.copy_of(outcome)):
             yield _GAP + line
 
 
@@ -111,18 +106,9 @@ def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
         yield f"kept in {copy}"
         if outcome.verdict == "different" and step.place is not None:
             yield f"to look closer: {terminal.as_command('diff', step.place, copy)}"
-
-
-def _mending_lines(outcome: "StepOutcome", root: Path) -> Iterator[str]:
-    place = outcome.step.place
-    if outcome.verdict != "damaged" or place is None:
-        return
-    if outcome.replaced is not None:
-        yield "it was damaged; the rebuilt copy, which is what the manifest says, took its place"
-        yield f"what was damaged is kept in {outcome.replaced}"
-        return
-    yield "the rebuilt copy is what the manifest says; what is sealed no longer is"
-    yield f"to mend it: {terminal.as_command('rebuild', place, '--put-back', '--data', root)}"
+    if outcome.verdict == "damaged" and step.place is not None:
+        yield "the rebuilt copy is what the manifest says; what is sealed no longer is"
+        yield f"to mend it: {mending(step.place)}"
 
 
 def _identical_words(outcome: "StepOutcome") -> str:

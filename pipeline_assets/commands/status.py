@@ -1,11 +1,10 @@
 """status: what lies under a data root, and what needs work. Only reads."""
 
 import datetime
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,9 +14,6 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.systems.registry import check_file_name, read_recipe, recipe_path, recipe_paths
-
-if TYPE_CHECKING:
-    from pipeline_assets.corpus.trust.rebuild import Leftover
 
 _NEEDS_WORK = ("failed", "stale", "damaged", "interrupted")
 _GAP = "  "
@@ -73,11 +69,9 @@ class KnownRecipe:
         replace = ["--replace"] if holding.sealed in ("stale", "damaged") and not is_sealing else []
         return terminal.as_command("run", self.name, *replace, "--data", self.root)
 
-    def mending(self, holding: inventory.ArtifactStatus) -> str:
-        """The command that puts back what the manifest says; without a manifest, the one that builds it again."""
-        if holding.manifest is None:
-            return terminal.as_command("run", self.name, "--replace", "--data", self.root)
-        return terminal.as_command("rebuild", self.root / holding.target.folder, "--put-back", "--data", self.root)
+    def mending(self) -> str:
+        """The command that builds what is damaged again."""
+        return terminal.as_command("run", self.name, "--replace", "--data", self.root)
 
 
 def status(
@@ -89,22 +83,15 @@ def status(
     as_json: terminal.AsJson = False,
 ) -> bool:
     """Example: corpusmill status healing_text_v1 --data data/demo"""
-    from pipeline_assets.corpus.trust.rebuild import Leftover, leftovers
-
     if recipe is not None:
         known = found = [KnownRecipe.read(recipe, recipe_path(recipe, terminal.existing_root(data)), data)]
-        others, builds, rebuilds = list[inventory.Orphan](), list[inventory.OrphanBuild](), list[Leftover]()
+        others = list[inventory.Orphan]()
     else:
         found = [
             KnownRecipe.found(name, path, data) for name, path in recipe_paths(terminal.existing_root(data)).items()
         ]
         known = [one for one in found if one.is_of_interest]
-        lineage, asked = Lineage(data), [target for one in found for target in one.targets]
-        others, builds, rebuilds = (
-            inventory.orphans(lineage, asked),
-            inventory.orphan_builds(lineage, asked),
-            leftovers(data),
-        )
+        others = inventory.orphans(Lineage(data), [target for one in found for target in one.targets])
     untouched = [one.name for one in found if one not in known]
     content = {
         "data": data,
@@ -119,17 +106,14 @@ def status(
             | {**asdict(other.size), **_sealed_json(other.sealed_at)}
             for other in others
         ],
-        "unasked_builds": [{"folder": build.folder, **_unfinished_json(build.unfinished)} for build in builds],
-        "rebuilds": [_rebuild_json(rebuild) for rebuild in rebuilds],
     }
-    lines = [*_status_lines(known, others, data), *_build_lines(builds, data), *_rebuild_lines(rebuilds)]
+    lines = list(_status_lines(known, others, data))
     if not known:
         names = ", ".join(untouched)
         lines.append(f"of no recipe anything is here yet: {names}; `corpusmill status NAME` names what is missing")
     terminal.answer(as_json, content, lines)
     needs_work = any(holding.condition in _NEEDS_WORK for one in known for holding in one.held)
-    is_begun = any(build.unfinished.builder is None for build in builds)
-    return not (needs_work or is_begun or any(one.error for one in known))
+    return not (needs_work or any(one.error for one in known))
 
 
 def _status_lines(known: Sequence[KnownRecipe], others: Sequence[inventory.Orphan], root: Path) -> Iterator[str]:
@@ -160,52 +144,11 @@ def _cells(state: str, folder: Path, one: inventory.ArtifactStatus | inventory.O
     return (state, str(folder), *sizes, "" if one.sealed_at is None else f"sealed {terminal.ago(one.sealed_at)} ago")
 
 
-def _build_lines(builds: Sequence[inventory.OrphanBuild], root: Path) -> Iterator[str]:
-    if builds:
-        yield "no recipe asks for these, which were begun"
-    for build in builds:
-        unfinished = build.unfinished
-        yield f"{_GAP}{'building' if unfinished.builder else 'interrupted'}{_GAP}{build.folder.relative_to(root)}"
-        words = f"{_builder_words(unfinished)}; {_finished(unfinished)}"
-        if unfinished.builder is None:
-            words += "; the command that began it goes on; if it isn't wanted: "
-            words += shlex.join(["rm", "-r", *map(str, unfinished.folders)])
-        yield f"{_GAP * 2}{words}"
-
-
-def _rebuild_lines(rebuilds: "Sequence[Leftover]") -> Iterator[str]:
-    """Two lines each: what it is, and what to do about it."""
-    if rebuilds:
-        yield "rebuilds"
-    cells = [
-        (_rebuild_state(one), one.name, f"{one.bytes:,} bytes", f"written {terminal.ago(one.last_write)} ago")
-        for one in rebuilds
-    ]
-    for rebuild, row in zip(rebuilds, terminal.aligned(cells, numbers=(2,)), strict=True):
-        yield _GAP + row
-        if rebuild.builder is not None:
-            yield f"{_GAP * 2}process {rebuild.builder.pid} on {rebuild.builder.host} is at work on it"
-        else:
-            kept = "" if rebuild.is_finished else "the same command goes on; "
-            yield f"{_GAP * 2}{kept}to remove it: {_removal(rebuild)}"
-
-
-def _rebuild_state(rebuild: "Leftover") -> str:
-    if rebuild.builder is not None:
-        return "building"
-    return "kept" if rebuild.is_finished else "unfinished"
-
-
-def _removal(rebuild: "Leftover") -> str:
-    """-f, since sealed files may not be written to, and rm would ask about each."""
-    return shlex.join(["rm", "-rf", str(rebuild.folder)])
-
-
 def _reason(holding: inventory.ArtifactStatus, known: KnownRecipe) -> str | None:
     """Why the artifact is in its state, in words; None where there is nothing to say."""
     unfinished, reason = holding.unfinished, holding.reason
     if holding.condition == "damaged":
-        reason = f"{reason}; to mend it: {known.mending(holding)}"
+        reason = f"{reason}; to mend it: {known.mending()}"
     elif holding.condition == "failed":
         again = terminal.as_command("run", known.name, "--data", known.root)
         reason = f"{reason}; nothing is made of it until that passes; to ask again: {again}"
@@ -257,7 +200,7 @@ def _holding_json(holding: inventory.ArtifactStatus, known: KnownRecipe) -> dict
         **_sealed_json(holding.sealed_at),
         **_unfinished_json(holding.unfinished),
         "go_on": known.going_on(holding) if holding.condition == "interrupted" else None,
-        "mend": known.mending(holding) if holding.condition == "damaged" else None,
+        "mend": known.mending() if holding.condition == "damaged" else None,
     }
 
 
@@ -269,18 +212,6 @@ def _unfinished_json(unfinished: inventory.Unfinished | None) -> dict[str, Any]:
     del told["builder"]
     who = None if builder is None else {"pid": builder.pid, "host": builder.host, "since": _utc(builder.since)}
     return {"builder": who, "unfinished": told}
-
-
-def _rebuild_json(rebuild: "Leftover") -> dict[str, Any]:
-    return {
-        "folder": rebuild.folder,
-        "name": rebuild.name,
-        "state": _rebuild_state(rebuild),
-        "bytes": rebuild.bytes,
-        "last_write_utc": _utc(rebuild.last_write),
-        "age_s": terminal.age_s(rebuild.last_write),
-        "remove": None if rebuild.builder is not None else _removal(rebuild),
-    }
 
 
 def _sealed_json(sealed_at: datetime.datetime | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_assets.commands import terminal
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, mending
 from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
@@ -102,12 +102,11 @@ def _lines(found: "Verification") -> Iterator[str]:
 
 
 def _mending_lines(found: "Verification") -> Iterator[str]:
-    """For each artifact with a file that is not as it was sealed, the command that makes it so again."""
+    """For each artifact with a file that is not as it was sealed, what makes it so again."""
     damaged = {finding.where for finding in found.findings}
-    at = ["--data", found.scope.root] if found.scope.root is not None else []
     for artifact in found.chain.artifacts:
         if damaged & {artifact.folder / file.path for file in artifact.manifest.storage}:
-            yield f"to mend it: {terminal.as_command('rebuild', artifact.folder, '--put-back', *at)}"
+            yield f"to mend it: {mending(artifact.folder)}"
 
 
 def _artifact_cells(artifact: Artifact, found: "Verification") -> tuple[str, ...]:

@@ -82,4 +82,4 @@ def test_a_shard_edited_after_its_seal_is_refused_though_its_size_is_the_same(co
     sealed = corpus.manifest.storage[1].sha256
     assert error.value.what.startswith("sha256 is ") and error.value.what.endswith(f", sealed with {sealed}")
     assert error.value.where == str(shard)
-    assert error.value.fix == f"build it again: corpusmill rebuild {corpus.folder} --put-back"
+    assert error.value.fix == f"remove {corpus.folder}, and run its recipe again"

@@ -234,7 +234,7 @@ def test_sealed_pools_that_were_edited_are_refused(corpusmill: Corpusmill, model
     assert result.returncode == 1
     line = only_line(result)
     assert line.startswith(f"{path}: sha256 is ") and ", sealed with " in line
-    assert line.endswith(f"rebuild {pools} --put-back")
+    assert line.endswith(f"remove {pools}, and run its recipe again")
     assert half_written(tmp_path) == []
 
 

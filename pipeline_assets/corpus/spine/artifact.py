@@ -8,7 +8,6 @@ counts as none: then the checks are asked again.
 
 import functools
 import os
-import shlex
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -186,7 +185,7 @@ def damage_of(folder: Path, manifest: Manifest) -> Iterator[Damage]:
 
 def mending(folder: Path) -> str:
     """What to do about an artifact whose file is not as it was sealed."""
-    return f"build it again: {shlex.join(['corpusmill', 'rebuild', str(folder), '--put-back'])}"
+    return f"remove {folder}, and run its recipe again"
 
 
 def members_of(manifest: Manifest | WrittenManifest) -> dict[str, str]:

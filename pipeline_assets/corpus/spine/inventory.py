@@ -94,14 +94,6 @@ class Orphan:
     damage: str | None = None
 
 
-@dataclass(frozen=True)
-class OrphanBuild:
-    """A build, or what is left of one, of an artifact that no recipe asks for, whose folder would be this."""
-
-    folder: Path
-    unfinished: Unfinished
-
-
 def artifact_statuses(root: Path, targets: Sequence[Target]) -> list[ArtifactStatus]:
     """The state of each artifact of a recipe, in the order of `targets`: upstream first.
 
@@ -129,14 +121,6 @@ def orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
             size = _listed_size(lineage, folder, one)
             found.append(Orphan(folder, one.name, one.digest, _sealed_at(one.provenance), size))
     return sorted(found, key=lambda one: one.folder.parts)
-
-
-def orphan_builds(lineage: Lineage, targets: Sequence[Target]) -> list[OrphanBuild]:
-    """Builds of artifacts that no target names, by folder. Arguments as of `orphans`."""
-    asked = {lineage.root / target.folder for target in targets}
-    places = {place for folder in lineage.leftovers if (place := target_of(folder)) is not None}
-    builds = [(place, _unfinished(place, lineage.root)) for place in sorted(places - asked)]
-    return [OrphanBuild(place, unfinished) for place, unfinished in builds if unfinished is not None]
 
 
 def _status(root: Path, target: Target, upstream: Mapping[str, State], is_unsettled: bool) -> ArtifactStatus:

@@ -26,7 +26,6 @@ from pipeline_assets.corpus.spine.artifact import (
 )
 from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, WrittenManifest, seal_holds
-from pipeline_assets.corpus.spine.staging import target_of
 
 # Folders of a data root with artifacts. Code that opens an artifact may import no system, so those of the project's own
 # systems are named here; `systems.registry.add_system` adds those of others.
@@ -50,9 +49,9 @@ def listed(path: Path | str) -> WrittenManifest:
     return WrittenManifest.of(data, Path(path))
 
 
-def _found_below(place: str) -> Iterator[tuple[str, WrittenManifest | InputError | None]]:
-    """Folders from this one down: what is sealed there or can't be read, None for what a build or a seal left, or is at
-    work in. An artifact comes before its members, else by name; what else it holds is not looked at.
+def _found_below(place: str) -> Iterator[tuple[str, WrittenManifest | InputError]]:
+    """Folders from this one down: what is sealed there or can't be read. An artifact comes before its members, else by
+    name; what else it holds is not looked at.
 
     Folders are told by their names: to make ten thousand paths takes as long as to read their manifests.
     """
@@ -68,11 +67,8 @@ def _found_below(place: str) -> Iterator[tuple[str, WrittenManifest | InputError
     except (FileNotFoundError, NotADirectoryError):
         pass
     for name in _folders_in(place):
-        if not name.startswith("."):
-            if members is None or name in members:
-                yield from _found_below(f"{place}/{name}")
-        elif target_of(Path(place, name)) is not None:
-            yield f"{place}/{name}", None
+        if not name.startswith(".") and (members is None or name in members):
+            yield from _found_below(f"{place}/{name}")
 
 
 class Lineage:
@@ -82,7 +78,7 @@ class Lineage:
         self.root = root
 
     @cached_property
-    def _found(self) -> list[tuple[str, WrittenManifest | InputError | None]]:
+    def _found(self) -> list[tuple[str, WrittenManifest | InputError]]:
         return [found for area in sorted(AREAS) for found in _found_below(str(self.root / area))]
 
     @cached_property
@@ -94,11 +90,6 @@ class Lineage:
     def unreadable(self) -> dict[Path, InputError]:
         """What is wrong with the other manifests, by folder."""
         return {Path(place): error for place, error in self._found if isinstance(error, InputError)}
-
-    @cached_property
-    def leftovers(self) -> list[Path]:
-        """Folders that a build or a seal left, or is at work in."""
-        return [Path(place) for place, one in self._found if one is None]
 
     @cached_property
     def _places(self) -> Mapping[str, list[tuple[str, str]]]:

@@ -62,7 +62,6 @@ class StepOutcome:
         elsewhere: what else of the identity differs: counts, decisions, inputs; a line each.
         stored_otherwise: files of equal content in other bytes, which is no difference.
         versions: of libraries and the like that changed since it was sealed.
-        replaced: where the damaged artifact is kept whose place the copy took; None if it took none.
         is_sealed_intact: whether the sealed files were read and are as they were sealed.
     """
 
@@ -70,7 +69,6 @@ class StepOutcome:
     verdict: Verdict
     rebuilt: Manifest | None = None
     is_sealed_intact: bool = False
-    replaced: Path | None = None
     files: Sequence[FileFinding] = ()
     elsewhere: Sequence[str] = ()
     stored_otherwise: Sequence[str] = ()

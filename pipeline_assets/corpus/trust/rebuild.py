@@ -5,36 +5,30 @@ it: recipe, stage, tokenizer and inputs are those of the manifests. A target tha
 to the place where that is done; one that is used as it is sealed has its absolute folder.
 
 It is made in a scratch folder, which nothing takes for an artifact: `rebuilds/<name>.unfinished` below the data root,
-gone on with after a crash if the same program does the same. What is kept of a finished rebuild is `rebuilds/<name>`. A
-copy may take the place of a damaged artifact, which is then kept as `rebuilds/<name>.replaced`. All of `rebuilds` may
-be deleted at any time.
+gone on with after a crash if the same program does the same. What is kept of a finished rebuild is `rebuilds/<name>`.
+All of `rebuilds` may be deleted at any time.
 """
 
 import contextlib
-import datetime
-import itertools
 import json
 import logging
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.normalize.converted import group_manifest, write_group_manifest
 from pipeline_assets.corpus.recipes.drive import build_alone
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import damage_of, members_of, open_artifact, read_manifest, sealed_manifest
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.corpus.spine.artifact import damage_of, members_of, read_manifest, sealed_manifest
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.files import OwnFile
 from pipeline_assets.corpus.spine.lineage import AREAS, COPIES, IN_ANOTHER_ROOT, Lineage
-from pipeline_assets.corpus.spine.lock import Builder, locked, owner_of
+from pipeline_assets.corpus.spine.lock import locked
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.staging import highest_number, put_in_place, recover_locked
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.spine.usage import folder_bytes, versions, versions_of
+from pipeline_assets.corpus.spine.usage import versions, versions_of
 from pipeline_assets.corpus.trust.differences import Step, StepOutcome, judge
 from pipeline_assets.systems.registry import KINDS
 
@@ -167,20 +161,20 @@ class Scratch:
     folder: Path
     kept: Path
 
-    def end(self) -> None:
-        """Nothing more is built: after a crash from here on, the next rebuild starts clean."""
-        durable.remove(self.folder / _TICKET)
-
     def keep(self) -> None:
         """The folder has its lasting name, in the place of one that was kept before."""
-        self.end()
+        self._end()
         durable.remove(self.kept)
         durable.rename(self.folder, self.kept)
 
     def remove(self) -> None:
         """The folder is gone."""
-        self.end()
+        self._end()
         durable.remove(self.folder)
+
+    def _end(self) -> None:
+        """Nothing more is built: after a crash from here on, the next rebuild starts clean."""
+        durable.remove(self.folder / _TICKET)
 
 
 @contextlib.contextmanager
@@ -203,75 +197,6 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
 
 
 @dataclass(frozen=True)
-class Leftover:
-    """What a rebuild left below the data root, named by the artifact and the first digits of its digest. One that isn't
-    finished has a builder, or was stopped, and the same command goes on.
-    """
-
-    folder: Path
-    name: str
-    is_finished: bool
-    builder: Builder | None
-    last_write: datetime.datetime
-    bytes: int
-
-
-def leftovers(root: Path) -> list[Leftover]:
-    """Every rebuild that was kept or not finished, by name. Only read; one that ends meanwhile is left out."""
-    found = []
-    for folder in sorted((root / FOLDER).iterdir()) if (root / FOLDER).is_dir() else []:
-        if folder.name.startswith(".") or not folder.is_dir():
-            continue
-        is_finished = not folder.name.endswith(_UNFINISHED)
-        name = folder.name.removesuffix(_UNFINISHED)
-        with contextlib.suppress(FileNotFoundError):
-            builder = None if is_finished else owner_of(folder.with_name(name))
-            times = [os.stat(path).st_mtime for path in (folder, *folder.iterdir())]
-            last_write = datetime.datetime.fromtimestamp(max(times), datetime.UTC)
-            found.append(Leftover(folder, name, is_finished, builder, last_write, folder_bytes(folder)))
-    return found
-
-
-def put_back(copy: Path, place: Path, sealed: Manifest, kept: Path) -> Path:
-    """Puts the copy in its place; returns the folder where the damaged artifact is kept, `<kept>.replaced`, numbered
-    where that is taken.
-
-    The damaged files have a second name there before anything moves. Then the folders are exchanged in one step, so
-    that a reader sees the one or the other; where the system can't, as a seal does it, whose recovery undoes a crash.
-
-    Args:
-        copy: of the same digest, on the same file system.
-        sealed: the manifest of what is expected in the place.
-    Raises:
-        BuilderBusy: another process builds the artifact.
-        RetryableError: it was replaced meanwhile.
-        InputError: its place is on another file system.
-    """
-    with locked(place, highest_number(place)) as lock:
-        recover_locked(place)
-        if read_manifest(place) != sealed:
-            raise RetryableError("it was replaced meanwhile", place, "run the same command again")
-        if copy.stat().st_dev != place.stat().st_dev:
-            raise InputError(f"it lies on another file system than {copy}", place, "move the copy there by hand")
-        numbered = itertools.chain([".replaced"], (f".replaced.{number}" for number in itertools.count(2)))
-        aside = next(path for name in numbered if not (path := kept.with_name(kept.name + name)).exists())
-        _link_files(place, aside)
-        put_in_place(copy, place, lock.fence)
-        if group_manifest(place).exists():
-            write_group_manifest(open_artifact(place))
-        return aside
-
-
-def _link_files(folder: Path, target: Path) -> None:
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        linked = target / path.relative_to(folder)
-        durable.make_folder(linked.parent)
-        durable.link(path, linked)
-    for below in (target, *(path for path in target.rglob("*") if path.is_dir())):
-        durable.fsync_folder(below)
-
-
-@dataclass(frozen=True)
 class Rebuild:
     """What came of the steps of a rebuild, and where their copies are kept; None if they were removed."""
 
@@ -283,30 +208,22 @@ class Rebuild:
         """Whether all came out as their manifests say, and are still sealed so."""
         return all(outcome.verdict == "identical" for outcome in self.outcomes)
 
-    @property
-    def is_sound(self) -> bool:
-        """Whether what is sealed now is as all manifests say: as it was, or because copies were put back."""
-        return all(outcome.verdict == "identical" or outcome.replaced is not None for outcome in self.outcomes)
-
     def copy_of(self, outcome: StepOutcome) -> Path | None:
-        """Where the rebuilt copy is; None if it was removed, or put back."""
-        return None if self.kept is None or outcome.replaced is not None else self.kept / outcome.step.target.folder
+        """Where the rebuilt copy is; None if it was removed."""
+        return None if self.kept is None else self.kept / outcome.step.target.folder
 
 
-def rebuild(
-    folder: Path, run: Run, with_upstream: bool = False, keep: bool = False, puts_back: bool = False
-) -> Rebuild:
+def rebuild(folder: Path, run: Run, with_upstream: bool = False, keep: bool = False) -> Rebuild:
     """The artifact in `folder` built again from what its manifest says, in `rebuilds` of the data root.
 
-    The sealed folder isn't touched, unless copies are put back. Artifacts that are read are hashed as they are, so that
-    a damaged one is not taken for a rebuild that differs. A rebuild that was killed is gone on with.
+    The sealed folder isn't touched. Artifacts that are read are hashed as they are, so that a damaged one is not taken
+    for a rebuild that differs. A rebuild that was killed is gone on with.
 
     Args:
         run: upstream artifacts are found in its data root by digest.
         with_upstream: whether what it is made from is built again too, from the hub on; then nothing that is sealed is
             read but manifests, and the files of `folder` to be held against theirs.
         keep: whether the rebuilt copy stays; one that differs always does.
-        puts_back: whether copies take the places of what is damaged in `folder`; the damaged is kept.
     Raises:
         UsageError, InputError: see `StepChain`; a damaged input; what a build raises.
     """
@@ -329,25 +246,12 @@ def rebuild(
                 raise chain.explained(error) from None
             is_asked = step.place is not None and step.place.absolute().is_relative_to(folder.absolute())
             outcomes.append(judge(step, artifact.manifest, holds_sealed=is_asked))
-        if puts_back:
-            outcomes = list(_put_back(outcomes, scratch))
         done = Rebuild(outcomes, scratch.kept)
-        if keep or not done.is_sound:
+        if keep or not done.is_identical:
             scratch.keep()
             return done
         scratch.remove()
         return Rebuild(outcomes, None)
-
-
-def _put_back(outcomes: Sequence[StepOutcome], scratch: Scratch) -> Iterator[StepOutcome]:
-    """The outcomes, after copies took the places of what is damaged."""
-    scratch.end()
-    for outcome in outcomes:
-        step, replaced = outcome.step, None
-        if outcome.verdict == "damaged" and step.place is not None:
-            copy, kept = scratch.folder / step.target.folder, scratch.kept.with_name(_name(step.manifest))
-            replaced = put_back(copy, step.place, step.manifest, kept)
-        yield replace(outcome, replaced=replaced)
 
 
 def _name(manifest: Manifest) -> str:
@@ -356,7 +260,7 @@ def _name(manifest: Manifest) -> str:
 
 
 def _drop_damaged(folder: Path) -> None:
-    """What an interrupted rebuild sealed, and is no more as it was: a copy may take a sealed artifact's place."""
+    """Remove what an interrupted rebuild sealed if it is no more as it was."""
     try:
         manifest = read_manifest(folder)
         is_damaged = manifest is not None and any(damage_of(folder, manifest))

@@ -176,7 +176,7 @@ def test_a_cache_whose_files_are_of_two_is_refused(manifest: Path, cache: Path, 
     (other / "src.offsets.npy").write_bytes((other / "tgt.offsets.npy").read_bytes())
     assert (
         refusal(lambda: open_cache(other))
-        == f"{other}: its files don't fit together; make it again: an artifact by `corpusmill rebuild --put-back`"
+        == f"{other}: its files don't fit together; remove it, and run its recipe again"
     )
     meta = json.loads((cache / "ENCODE.meta.json").read_bytes())
     assert refusal(lambda: open_cache(cache, "0" * 16)) == (
@@ -200,6 +200,6 @@ def test_a_cache_whose_model_was_edited_is_refused(manifest: Path, cache: Path, 
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest() if edit == "change" else "missing"
     assert refusal(lambda: open_cache(other)) == (
         f"{model}: sha256 of the model is {sha256}, of the one that encoded the ids {recorded}; "
-        "make it again: an artifact by `corpusmill rebuild --put-back`"
+        "remove it, and run its recipe again"
     )
     assert open_cache(encode(manifest, cache / "spm.model", other)).meta.sha256 == recorded

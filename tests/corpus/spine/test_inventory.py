@@ -12,7 +12,7 @@ from forged import overwrite
 from word_artifact import build_words, refuse_five, target_of
 
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.inventory import Size, artifact_statuses, orphan_builds, orphans
+from pipeline_assets.corpus.spine.inventory import Size, artifact_statuses, orphans
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.lock import locked
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -169,27 +169,6 @@ class TestUnasked:
         assert other.damage == "this is no manifest: Object missing required field `schema`"
 
 
-class TestUnaskedBuilds:
-    """Builds that no target names."""
-
-    def test_what_a_build_left_is_told_with_its_shards(self, tmp_path: Path) -> None:
-        interrupted(tmp_path / "corpora" / "below")
-
-        [build] = orphan_builds(Lineage(tmp_path), [target_of("english")])
-
-        assert build.folder == tmp_path / "corpora" / "below" / "words"
-        assert build.unfinished.folders == [tmp_path / "corpora" / "below" / ".words.building.1"]
-        assert sum(build.unfinished.finished_shards.values()) > 0
-        assert build.unfinished.builder is None
-
-    def test_what_is_asked_for_or_sealed_is_not_told(self, tmp_path: Path) -> None:
-        interrupted(tmp_path / "corpora")
-        build_words(tmp_path / "megatron", "english")
-        asked = replace(target_of("english"), folder=Path("corpora", "words"))
-
-        assert orphan_builds(Lineage(tmp_path), [asked]) == []
-
-
 def test_asking_changes_nothing(tmp_path: Path) -> None:
     """Neither recovery nor a new lock file: not for a build without a builder, nor for a seal that was cut short."""
     build_words(tmp_path, "french")
@@ -200,6 +179,5 @@ def test_asking_changes_nothing(tmp_path: Path) -> None:
 
     artifact_statuses(tmp_path, [target_of("english"), made_from_words()])
     orphans(Lineage(tmp_path), [])
-    orphan_builds(Lineage(tmp_path), [])
 
     assert everything_in(tmp_path) == before

@@ -24,7 +24,7 @@ from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
-from pipeline_assets.corpus.trust.rebuild import Rebuild, Scratch, leftovers, rebuild, scratch_folder
+from pipeline_assets.corpus.trust.rebuild import Rebuild, Scratch, rebuild, scratch_folder
 from pipeline_assets.systems.registry import KINDS
 
 TICKET = {"digest": "sha256:1", "versions": {"python": "3.11"}}
@@ -217,14 +217,6 @@ def test_what_is_kept_takes_the_place_of_what_was_kept_before_which_removing_lea
             ends(scratch)
 
     assert sorted(path.name for path in (tmp_path / "rebuilds").rglob("*")) == sorted([left, "words"])
-
-
-@pytest.mark.parametrize("name", ["notes.unfinished-0123456789ab", "notes.replaced-0123456789ab"])
-def test_what_is_kept_of_an_artifact_named_like_a_leftover_is_told_as_kept(tmp_path: Path, name: str) -> None:
-    with scratch_folder(tmp_path, name, TICKET) as scratch:
-        scratch.keep()
-
-    assert [(left.name, left.is_finished) for left in leftovers(tmp_path)] == [(name, True)]
 
 
 def test_a_sealed_copy_in_it_is_no_artifact_of_the_data_root(tmp_path: Path) -> None:
