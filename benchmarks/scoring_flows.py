@@ -114,8 +114,8 @@ def corpusmill(pool: Path, model: Path, workers: int, shard_rows: int) -> list[f
     shutil.rmtree(out, ignore_errors=True)
     with open_building(out, {}) as building:
         files, settings = {"pool": pool}, RunSettings(workers)
-        with scoring_here(Scorer("made", recipe, model), settings, building) as launcher:
-            score_split(building, files, select_rows(files, None), "made", model, recipe, launcher, settings)
+        with scoring_here(Scorer("made", recipe, model), settings) as run_stage:
+            score_split(building, files, select_rows(files, None), "made", model, recipe, run_stage)
         found: list[float] = pq.read_table(building.path(SCORES_FILE))["nll_sum"].to_pylist()
         building.discard()
     return found

@@ -7,16 +7,17 @@ import logging
 import math
 import re
 import textwrap
+import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import modal
 from modal import exception as failed
 
-from pipeline_assets.corpus.scoring.launcher import JobState, Launcher, ScoreJob, ScoreWork
+from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreJob, ScoreWork
 from pipeline_assets.corpus.scoring.modal_settings import NO_GPU, ModalSettings, variable
 from pipeline_assets.corpus.scoring.remote_shard import fetch_asked, shard_asked
 from pipeline_assets.corpus.spine.durable import DurableFile
@@ -25,10 +26,9 @@ from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt
 
 logger = logging.getLogger("corpusmill")
-_POLLS = 16  # at a time
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0  # between polls
+_TRIES = 3  # of a shard whose call fails
+_POLL_S = 1.0  # of waiting for a call, after which a run that ends is noticed
 _SILENT_S = 600.0  # that Modal may not answer, while calls run
-_FETCH = "fetch.calls"
 _SCORES_FILE = re.compile(r"[0-9a-f]{64}\.parquet")
 _SHARD_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]*")
 FUNCTIONS: dict[str, Any] = {}  # of an app that this process runs, by name; else those of the app that is deployed
@@ -132,7 +132,7 @@ class OnModal:
         tokens, _ = self._remaining(work, finished)
         before = self.spent.get(key, 0.0)  # of an attempt that failed in this command
         self.spent[key] = before + (self.settings.cost(tokens / self.settings.tokens_per_s) or 0.0)
-        launcher = _ModalLauncher(self, work, self.settings.places)
+        launcher = _ModalLauncher(self, work)
         try:
             launcher.fetch(folder)
             yield launcher
@@ -145,91 +145,147 @@ class OnModal:
 
 @dataclass
 class _ModalLauncher:
+    """Calls of the app for a split. A call's id is in a file, `STAGE.calls/SHARD.json`, before anybody waits for it: a
+    build that was killed finds its calls again. What Modal has forgotten is called again, which changes no byte.
+    """
+
     place: OnModal
     work: ScoreWork
-    places: int
-    _outcomes: dict[str, str | Exception] = field(default_factory=dict)
-    _canceled: set[str] = field(default_factory=set)
     _calls: list[str] = field(default_factory=list)
-    _seconds: float = 0.0
-    _heard: float = field(default_factory=time.monotonic)
-    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_POLLS))
+    _seconds: list[float] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _stopped: threading.Event = field(default_factory=threading.Event)
 
     def fetch(self, folder: BuildFolder) -> None:
-        """Pools and model come to where they are read; a call that an earlier build made is waited for.
+        """Fetch pools and model to where they are read; wait for the call of an earlier build if there is one.
 
         Raises:
             InputError: from the hub, as Modal sees it.
         """
-        asked = fetch_asked(self.work)
-        digest, outcome = sha256_of(asked), None
-        while outcome is None:
-            called = folder.receipt(_FETCH, _FETCH)
-            if called is None or called.notes["asked"] != digest:
-                called = Receipt([], {}, {"ref": self._spawn("fetch", asked), "asked": digest})
-                folder.commit(_FETCH, _FETCH, called)
-            ref = str(called.notes["ref"])
-            logger.info("%s on Modal: call %s fetches what isn't there of pools and model", self.work.split, ref)
-            while self.poll([ref], _LONGEST_PAUSE_S)[ref] is JobState.RUNNING:
-                pass
-            outcome = self._outcomes.get(ref)
-            if not isinstance(outcome, str):
-                folder.forget(_FETCH, _FETCH)
+        ref, outcome = self._outcome("fetch", fetch_asked(self.work), folder, "fetch", "fetch")
         if isinstance(outcome, Exception):
+            folder.forget("fetch.calls", "fetch")
             raise _told(outcome, ref)
 
-    def submit(self, job: ScoreJob) -> str:
-        settings, salt = self.place.settings, {"salt": self.place.salt} if self.place.salt else {}
-        gpu = None if settings.gpu == NO_GPU else settings.gpu
-        ref = self._spawn("score", {**shard_asked(self.work, job, gpu), **salt})
-        self._calls.append(ref)
-        self.place.tag(self.work.split, " ".join(self._calls[-self.places :]))
+    def run(self, stage: str, jobs: Sequence[ScoreJob], folder: BuildFolder) -> Generator[Receipt]:
+        """Yield receipts in the order of the jobs; a thread calls for each job, waits, and commits its receipt.
+
+        Calls are canceled when the caller stops early or is interrupted, and when one refuses its input. A process that
+        is killed, or that fails in a way that the same command may get over, leaves them running, for the next one.
+
+        Raises:
+            RetryableError: a job failed three times; names the job.
+            InputError: as a job raised it.
+        """
+        self._stopped.clear()
+        pool, given, goes_on = ThreadPoolExecutor(self.place.settings.places), 0, False
+        futures = [pool.submit(self._score, stage, job, folder) for job in jobs]
+        try:
+            for ended in as_completed(futures):
+                ended.result()  # raises the first failure, whichever job's it is
+                while given < len(futures) and futures[given].done():
+                    yield futures[given].result()
+                    given += 1
+        except Exception as error:
+            goes_on = isinstance(error, RetryableError) or not isinstance(error, InputError)
+            raise
+        finally:
+            self._stopped.set()
+            pool.shutdown(cancel_futures=True)
+            for job in () if goes_on else jobs:
+                if (called := folder.receipt(f"{stage}.calls", job.name)) is not None:
+                    _cancel(str(called.notes["ref"]))
+                    folder.forget(f"{stage}.calls", job.name)
+
+    def _score(self, stage: str, job: ScoreJob, folder: BuildFolder) -> Receipt:
+        gpu, tries = None if self.place.settings.gpu == NO_GPU else self.place.settings.gpu, 0
+        asked = shard_asked(self.work, job, gpu)
+        while True:
+            ref, outcome = self._outcome("score", asked, folder, stage, job.name)
+            try:
+                receipt = self._collected(ref, outcome, folder)
+            except RetryableError as died:
+                tries += 1
+                if tries == _TRIES:
+                    what = f"{died.what}, {_TRIES} times on shard {job.name}"
+                    raise RetryableError(what, job.file, died.fix) from None
+                logger.warning("shard %s of %s: %s; it is tried again", job.name, job.pool_file, died.what)
+            else:
+                folder.commit(stage, job.name, receipt)
+                return receipt
+            finally:
+                folder.forget(f"{stage}.calls", job.name)
+
+    def _outcome(
+        self, function: str, asked: Mapping[str, Any], folder: BuildFolder, stage: str, name: str
+    ) -> tuple[str, object]:
+        """Return the id of a call, made now or by an earlier build, and what it returned or raised.
+
+        Raises:
+            InputError: Modal doesn't let it be made, or has not answered for long.
+            CancelledError: the run ends.
+        """
+        digest = sha256_of(asked)
+        while True:
+            called = folder.receipt(f"{stage}.calls", name)
+            if called is None or called.notes.get("asked") != digest:
+                with self._lock:
+                    called = Receipt([], {}, {"ref": self._spawn(function, asked), "asked": digest})
+                    folder.commit(f"{stage}.calls", name, called)
+            ref = str(called.notes["ref"])
+            try:
+                return ref, self._waited(ref)
+            except (failed.OutputExpiredError, failed.NotFoundError):
+                folder.forget(f"{stage}.calls", name)
+
+    def _spawn(self, function: str, asked: Mapping[str, Any]) -> str:
+        app, environment = self.place.settings.app, self.place.settings.environment
+        salted = {**asked, "salt": self.place.salt} if self.place.salt else asked
+        try:
+            found = FUNCTIONS.get(function) or modal.Function.from_name(app, function, environment_name=environment)
+            ref = str(found.spawn(json.dumps(salted, sort_keys=True)).object_id)
+        except Exception as error:
+            raise _told(error, f"{app}.{function}") from None
+        if function == "score":
+            self._calls.append(ref)
+            self.place.tag(self.work.split, " ".join(self._calls[-self.place.settings.places :]))
+        else:
+            logger.info("%s on Modal: call %s fetches what isn't there of pools and model", self.work.split, ref)
         return ref
 
-    def _spawn(self, name: str, asked: object) -> str:
-        app, environment = self.place.settings.app, self.place.settings.environment
-        try:
-            found = FUNCTIONS.get(name) or modal.Function.from_name(app, name, environment_name=environment)
-            return str(found.spawn(json.dumps(asked, sort_keys=True)).object_id)
-        except Exception as error:
-            raise _told(error, f"{app}.{name}") from None
+    def _waited(self, ref: str) -> object:
+        """Return what a call returned or raised.
 
-    def poll(self, refs: Collection[str], timeout_s: float) -> Mapping[str, JobState]:
-        until, pause = time.monotonic() + timeout_s, _FIRST_PAUSE_S
-        while True:
-            states = dict(zip(refs, self._pool.map(self._state, refs), strict=True))
-            left = until - time.monotonic()
-            if left <= 0 or any(state is not JobState.RUNNING for state in states.values()):
-                return states
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        Raises:
+            OutputExpiredError, NotFoundError: Modal doesn't know the call, or its result any more.
+        """
+        heard = time.monotonic()
+        while not self._stopped.is_set():
+            try:
+                return modal.FunctionCall.from_id(ref).get(timeout=_POLL_S)
+            except builtins.TimeoutError:
+                heard = time.monotonic()
+            except (failed.OutputExpiredError, failed.NotFoundError):
+                raise
+            except _NO_ANSWER as error:
+                if time.monotonic() - heard > _SILENT_S:
+                    what = f"Modal has not answered for {_SILENT_S:.0f} s ({error})"
+                    raise TransientError(what, ref, _GOES_ON) from None
+                self._stopped.wait(_POLL_S)
+            except (failed.AuthError, failed.PermissionDeniedError) as error:
+                raise _told(error, ref) from None
+            except Exception as error:
+                return error
+        raise CancelledError
 
-    def _state(self, ref: str) -> JobState:
-        if ref in self._canceled or not ref.startswith("fc-"):
-            return JobState.GONE
-        if ref in self._outcomes:
-            return JobState.DONE
-        try:
-            self._outcomes[ref] = modal.FunctionCall.from_id(ref).get(timeout=0)
-        except builtins.TimeoutError:
-            self._heard = time.monotonic()
-            return JobState.RUNNING
-        except (failed.OutputExpiredError, failed.NotFoundError):
-            return JobState.GONE
-        except _NO_ANSWER as error:
-            if time.monotonic() - self._heard > _SILENT_S:
-                what = f"Modal has not answered for {_SILENT_S:.0f} s ({error})"
-                raise TransientError(what, ref, _GOES_ON) from None
-            return JobState.RUNNING
-        except (failed.AuthError, failed.PermissionDeniedError) as error:
-            raise _told(error, ref) from None
-        except Exception as error:
-            self._outcomes[ref] = error
-        self._heard = time.monotonic()
-        return JobState.DONE
+    def _collected(self, ref: str, outcome: object, folder: BuildFolder) -> Receipt:
+        """Return the receipt of a call, whose file is downloaded into the folder.
 
-    def collect(self, ref: str, folder: BuildFolder) -> Receipt:
-        outcome, settings = self._outcomes.pop(ref), self.place.settings
+        Raises:
+            RetryableError: its answer or file is damaged.
+            InputError: as the call raised it.
+        """
+        settings = self.place.settings
         if isinstance(outcome, Exception):
             raise _told(outcome, ref)
         receipt = _receipt_of(outcome, self.work.split, ref)
@@ -249,22 +305,21 @@ class _ModalLauncher:
         if file.sha256 != there.sha256:
             folder.path(here).unlink()
             raise RetryableError("what came over the wire has another sha256 than what was scored", ref, _GOES_ON)
-        self._seconds += receipt.notes["gpu_seconds"] / settings.gpus
+        self._seconds.append(receipt.notes["gpu_seconds"] / settings.gpus)
         return replace(receipt, files=[replace(there, path=here)])
 
-    def cancel(self, refs: Collection[str]) -> None:
-        for ref in refs:
-            self._canceled.add(ref)
-            try:
-                modal.FunctionCall.from_id(ref).cancel()
-            except (failed.Error, OSError) as error:
-                logger.warning("call %s could not be canceled (%s): look at it on Modal, it costs", ref, error)
-
     def provenance(self) -> Mapping[str, Any]:
-        """The settings, and what the shards took that this build collected, without starting containers."""
-        settings, seconds = self.place.settings, round(self._seconds, 3)
+        """Return the settings, and what the shards took that this build collected, without starting containers."""
+        settings, seconds = self.place.settings, round(sum(self._seconds), 3)
         took = {"calls": len(self._calls), "container_seconds": seconds, "cost": settings.cost(seconds)}
         return {"modal": {**settings.model_dump(mode="json"), **took}}
+
+
+def _cancel(ref: str) -> None:
+    try:
+        modal.FunctionCall.from_id(ref).cancel()
+    except (failed.Error, OSError) as error:
+        logger.warning("call %s could not be canceled (%s): look at it on Modal, it costs", ref, error)
 
 
 def _receipt_of(outcome: object, split: str, ref: str) -> Receipt:

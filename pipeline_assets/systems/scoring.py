@@ -1,6 +1,7 @@
 """Nemotron's second page: rows of pools → their NLL under a model → what is told of it → subsets to train on."""
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from pipeline_assets.corpus.scoring.scores import (
     scores_are_sure,
 )
 from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.engine import adopting
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.losses import LossLimit, read_lost_text, unknown_tokens_within_limit
@@ -86,15 +88,16 @@ def _score(job: Job) -> BuildResult:
     with contextlib.ExitStack() as opened:
         files = opened.enter_context(_pool_files(pools, job.recipe["split"], run, job.building))
         selection = select_rows(files, recipe.max_rows)
-        weights: object = name
         if run.elsewhere is None:
             folder = opened.enter_context(model_pin.model_folder(model, run, job.building))
-            weights, scorer = folder, Scorer(digest, recipe, folder, run.settings.vocabulary)
-            launcher = opened.enter_context(scoring_here(scorer, run.settings, job.building))
-        else:
-            work = _work_of(job.target, run, digest, files, selection)
-            launcher = opened.enter_context(run.elsewhere.at(work, job.building))
-        return score_split(job.building, files, selection, name, weights, recipe, launcher, run.settings)
+            scorer = Scorer(digest, recipe, folder, run.settings.vocabulary)
+            run_stage = opened.enter_context(scoring_here(scorer, run.settings))
+            return score_split(job.building, files, selection, name, folder, recipe, run_stage)
+        work = _work_of(job.target, run, digest, files, selection)
+        launcher = opened.enter_context(run.elsewhere.at(work, job.building))
+        run_stage = functools.partial(adopting, settings=run.settings, run_missing=launcher.run)
+        result = score_split(job.building, files, selection, name, name, recipe, run_stage)
+        return replace(result, provenance={**result.provenance, **launcher.provenance()})
 
 
 def work_of(target: Target, run: Run, folder: BuildFolder) -> ScoreWork:

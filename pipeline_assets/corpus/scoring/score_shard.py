@@ -1,8 +1,11 @@
 """One score shard, in a worker: rows of a pool → tokens → NLL → a Parquet file."""
 
 import contextlib
+import fcntl
 import functools
 import math
+import os
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,15 +62,32 @@ class Scorer:
         """
         tokenizer_of(self)
         if self.recipe.device == "cpu":
-            model_of(self, 0)
+            model_of(self)
+
+
+@functools.cache
+def own_gpu() -> int:
+    """Claim a GPU for the life of this process; return the number of the first that no other process has claimed.
+
+    It is 0 if all are claimed: two builds at a time share them.
+    """
+    import torch
+
+    folder = Path(tempfile.gettempdir(), f"corpusmill-gpus-{os.getuid()}")
+    folder.mkdir(exist_ok=True)
+    for number in range(torch.cuda.device_count()):
+        lock = os.open(folder / str(number), os.O_CREAT | os.O_RDWR)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return number  # the file stays open: its lock ends with the process
+        os.close(lock)
+    return 0
 
 
 @functools.lru_cache(maxsize=1)
-def model_of(scorer: Scorer, slot: int) -> "LanguageModel":
+def model_of(scorer: Scorer) -> "LanguageModel":
     """The model, kept for the life of the process.
 
-    Args:
-        slot: the GPU that it runs on.
     Raises:
         UsageError: its libraries are not installed, or rows are to be longer than it takes.
         InputError: as `load_model`; or its vocabulary is smaller than the tokenizer's.
@@ -80,7 +100,7 @@ def model_of(scorer: Scorer, slot: int) -> "LanguageModel":
         raise not_installed(error, "scoring") from None
     recipe = scorer.recipe
     if recipe.device == "cuda" and torch.cuda.is_available():
-        torch.cuda.set_device(slot)
+        torch.cuda.set_device(0 if recipe.spreads else own_gpu())
     model, tokens = load_model(scorer.folder, recipe), tokenizer_of(scorer).vocabulary_size
     words = model.network.get_input_embeddings().weight.shape[0]
     if tokens > words:
@@ -119,7 +139,7 @@ def score_shard(job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scor
     Raises:
         InputError, UsageError: as `model_of`.
     """
-    model, tokenizer, recipe = model_of(scorer, job.slot), tokenizer_of(scorer), scorer.recipe
+    model, tokenizer, recipe = model_of(scorer), tokenizer_of(scorer), scorer.recipe
     from pipeline_assets.corpus.scoring.nll import score_rows  # after `model_of`, which says what isn't installed
 
     started = time.monotonic()

@@ -4,8 +4,8 @@ import contextlib
 import functools
 import hashlib
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.parquet import in_row_groups, nullable, open_parquet, read_columns, write_table
-from pipeline_assets.corpus.scoring.launcher import Launcher, LocalLauncher, ScoreJob, launched
+from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, device_here
 from pipeline_assets.corpus.scoring.score_shard import (
     ASKED,
@@ -25,14 +25,15 @@ from pipeline_assets.corpus.scoring.score_shard import (
     score_shard,
 )
 from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, percentiles
-from pipeline_assets.corpus.spine.engine import RunSettings, adopting
+from pipeline_assets.corpus.spine.engine import RunSettings, RunStage, run_stages
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, key, one_line
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.losses import Losses, lost_text
 
 _HASH_BYTES = 16
+_NO_LIMIT = 1 << 62  # of a worker's memory: it holds a model
 _AGAIN_ROWS = 1, 16  # of the batches in which rows are scored again
 _COVERED = 0.95  # of rows that were scored again: the error bar is as far as so many are off
 _MOST_NOT_FINITE = 0.01  # of rows
@@ -137,16 +138,14 @@ def _refuse_other_types(schema: pa.Schema, path: Path) -> None:
             raise InputError(f"its column {name} is {kind}, and no text", path, "write that column as text")
 
 
-def scoring_here(
-    scorer: Scorer, settings: RunSettings, building: BuildFolder
-) -> contextlib.AbstractContextManager[Launcher]:
-    """The launcher of this machine, whose results are put into the building folder.
+def scoring_here(scorer: Scorer, settings: RunSettings) -> contextlib.AbstractContextManager[RunStage[ScoreJob]]:
+    """Run score shards in worker processes of this machine.
 
     Raises:
         InputError, UsageError: as `Scorer.warm_up`, from the first job on; there is no GPU that the recipe asks for.
     """
-    work, places = functools.partial(score_shard, scorer=scorer), _places(scorer.recipe, settings)
-    return LocalLauncher(work, scorer.warm_up, settings, places).at(building)
+    workers = replace(settings, workers=_places(scorer.recipe, settings), growth_bytes=_NO_LIMIT)
+    return run_stages(functools.partial(score_shard, scorer=scorer), workers, scorer.warm_up)
 
 
 def score_split(
@@ -156,8 +155,7 @@ def score_split(
     model: str,
     weights: object,
     recipe: ScoringRecipe,
-    launcher: Launcher,
-    settings: RunSettings,
+    run_stage: RunStage[ScoreJob],
 ) -> BuildResult:
     """The scores of a split's rows, each id once.
 
@@ -166,19 +164,15 @@ def score_split(
         selection: of their rows.
         model: its name, as decisions tell it.
         weights: where they are, for errors.
-        launcher: where shards of rows are scored.
+        run_stage: scores shards of rows.
     Raises:
-        InputError: as the launcher; more than 1 % of the rows have logits that are no numbers.
+        InputError: as `run_stage`; more than 1 % of the rows have logits that are no numbers.
     """
-
-    def run_missing(stage: str, shards: Sequence[ScoreJob], folder: BuildFolder) -> Generator[Receipt]:
-        return launched(launcher, stage, shards, folder)
-
     jobs = list(_jobs(files, selection, recipe.shard_rows))
-    receipts = list(_watched(adopting("score", jobs, building, settings, run_missing), selection.size, weights))
+    receipts = list(_watched(run_stage("score", jobs, building), selection.size, weights))
     scored = _Scored.of([building.path(receipt.files[0].path) for receipt in receipts])
     again = [job for rows in _AGAIN_ROWS for job in scored.again(files, recipe.rescored, rows)]
-    rescored = list(adopting("rescore", again, building, settings, run_missing))
+    rescored = list(run_stage("rescore", again, building))
     how_sure = scored.how_sure([building.path(one.files[0].path) for one in rescored], recipe.rescored)
     counts = total_counts(receipts)
     unscored = {name.partition("/")[2]: count for name, count in counts.items() if name.startswith("unscored/")}
@@ -195,7 +189,6 @@ def score_split(
         provenance={
             "scored_by": _only(receipts, "made_by", building),
             **({"gpu_seconds": round(gpu_seconds, 3)} if gpu_seconds else {}),
-            **launcher.provenance(),
             **lost_text({"rows": Losses.from_counts(counts)}),
         },
     )

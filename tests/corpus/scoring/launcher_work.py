@@ -1,13 +1,11 @@
-"""What launchers are tried with: jobs that wait until they are told what to do; and a launcher that is far away."""
+"""What a launcher is tried with: jobs that wait until they are told what to do."""
 
 import os
 import signal
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline_assets.corpus.scoring.launcher import JobState, ScoreJob
+from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.score_shard import Scorer, score_shard
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError
@@ -64,36 +62,3 @@ def pids_of(job: ScoreJob) -> list[int]:
 
 def _pids(job: ScoreJob) -> Path:
     return job.file.with_suffix(".pids")
-
-
-@dataclass
-class FarLauncher:
-    """One whose jobs go on without whoever submitted them: they are files in a folder, done at once.
-
-    Attributes:
-        kills: whether whoever waits is killed then.
-    """
-
-    folder: Path
-    kills: bool = False
-    places: int = 2
-
-    def submit(self, job: ScoreJob) -> str:
-        ref = f"{len(self.submitted()):03d}-{job.name}"
-        (self.folder / ref).touch()
-        return ref
-
-    def submitted(self) -> list[str]:
-        """Names of jobs, in the order in which they were ever submitted."""
-        return [path.name.partition("-")[2] for path in sorted(self.folder.iterdir())]
-
-    def poll(self, refs: Collection[str], timeout_s: float) -> Mapping[str, JobState]:
-        if self.kills:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return {ref: JobState.DONE if (self.folder / ref).exists() else JobState.GONE for ref in refs}
-
-    def collect(self, ref: str, folder: BuildFolder) -> Receipt:
-        return Receipt([], {"documents": 1}, {"ref": ref})
-
-    def cancel(self, refs: Collection[str]) -> None:
-        """Nothing runs: jobs are done at once."""

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from modal_loopback import ModalOnLoopback, wait_for
 from refusals import refusal
 from told_on_modal import modal_told, work_told
 
-from pipeline_assets.corpus.scoring.launcher import JobState, Launcher, ScoreJob, ScoreWork, launched
+from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreJob, ScoreWork
 from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
 from pipeline_assets.corpus.spine.errors import InputError, TransientError, UsageError
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
@@ -258,7 +259,7 @@ def test_a_call_that_fails_or_answers_without_a_receipt_of_the_shards_scores_is_
         (tmp_path / "a.answer").write_text(json.dumps(fault))
 
     with caplog.at_level(logging.WARNING, "corpusmill"):
-        [receipt] = launched(launcher, "score", jobs(tmp_path, "a"), folder)
+        [receipt] = launcher.run("score", jobs(tmp_path, "a"), folder)
 
     assert caplog.messages == [f"shard a of pool.parquet: {says}; it is tried again"]
     assert folder.path(receipt.files[0].path).read_text() == "(0,)"
@@ -271,32 +272,36 @@ def test_a_container_that_is_preempted_starts_again_by_itself(
 ) -> None:
     loopback.fault("restarts")
     [job] = jobs(tmp_path, "a", what=None)
-    ref = launcher.submit(job)
-    wait_for(lambda: pids_of(job))
 
-    os.kill(pids_of(job)[0], signal.SIGKILL)
-    wait_for(lambda: len(pids_of(job)) == 2)
-    tell(job, "write")
+    def preempt() -> None:
+        wait_for(lambda: pids_of(job))
+        os.kill(pids_of(job)[0], signal.SIGKILL)
+        wait_for(lambda: len(pids_of(job)) == 2)
+        tell(job, "write")
 
-    wait_for(lambda: launcher.poll([ref], 1.0)[ref] is JobState.DONE)
-    assert launcher.collect(ref, folder).counts == {"documents": 1}
+    threading.Thread(target=preempt).start()
+    [receipt] = launcher.run("score", [job], folder)
+
+    assert receipt.counts == {"documents": 1}
     assert len(calls_of(loopback, tmp_path)) == 1
 
 
 def test_a_result_that_has_expired_is_asked_for_again_and_found(
     loopback: ModalOnLoopback, launcher: Launcher, folder: BuildFolder, tmp_path: Path
 ) -> None:
-    [job] = jobs(tmp_path, "a")
-    ref = launcher.submit(job)
-    wait_for(lambda: launcher.poll([ref], 1.0)[ref] is JobState.DONE)
-    launcher._outcomes.clear()
-    loopback.fault("expired", ref)
+    [job] = jobs(tmp_path, "a", what=None)
 
-    assert launcher.poll([ref], 0.0) == {ref: JobState.GONE}
-    [receipt] = launched(launcher, "score", [job], folder)
+    def lose() -> None:
+        wait_for(lambda: pids_of(job))
+        [call] = [one["id"] for one in loopback.calls() if str(tmp_path) in one["asked"]]
+        loopback.fault("expired", call)
+        tell(job, "write")
+
+    threading.Thread(target=lose).start()
+    [receipt] = launcher.run("score", [job], folder)
 
     assert receipt.counts == {"documents": 1}
-    assert len(pids_of(job)) == 1  # the second call found what the first had made
+    assert len(calls_of(loopback, tmp_path)) == 2
 
 
 def test_polls_that_are_not_answered_lose_nothing(
@@ -304,7 +309,7 @@ def test_polls_that_are_not_answered_lose_nothing(
 ) -> None:
     loopback.fault("silent", 12)
 
-    assert len(list(launched(launcher, "score", jobs(tmp_path, "abc"), folder))) == 3
+    assert len(list(launcher.run("score", jobs(tmp_path, "abc"), folder))) == 3
     assert len(calls_of(loopback, tmp_path)) == 3
 
 
@@ -319,7 +324,7 @@ def test_after_a_long_silence_the_build_ends_and_its_calls_go_on(
     monkeypatch.setattr(modal_launcher, "_SILENT_S", -1.0)
     with OnModal(ModalSettings(gpu="none", places=2)).at(work, folder) as launcher:
         loopback.fault("silent", 10_000)
-        line = refusal(lambda: list(launched(launcher, "score", both, folder)), TransientError)
+        line = refusal(lambda: list(launcher.run("score", both, folder)), TransientError)
     (loopback.folder / "faults" / "silent").unlink()
     for job in both:
         tell(job, "write")
@@ -327,7 +332,7 @@ def test_after_a_long_silence_the_build_ends_and_its_calls_go_on(
     assert "Modal has not answered" in line
     assert written_down(folder) == 2
     with OnModal(ModalSettings(gpu="none", places=2)).at(work, folder) as launcher:
-        assert len(list(launched(launcher, "score", both, folder))) == 2
+        assert len(list(launcher.run("score", both, folder))) == 2
     assert len(calls_of(loopback, tmp_path)) == 2
 
 
@@ -341,9 +346,9 @@ def test_a_crash_between_a_call_and_its_file_makes_the_call_again_and_no_byte_ch
 
     with monkeypatch.context() as patched, contextlib.suppress(MemoryError):
         patched.setattr(BuildFolder, "commit", crash)
-        list(launched(launcher, "score", [job], folder))
+        list(launcher.run("score", [job], folder))
     first: Receipt
-    [first] = launched(launcher, "score", [job], folder)
+    [first] = launcher.run("score", [job], folder)
 
     assert len(calls_of(loopback, tmp_path)) == 2
     assert folder.path(first.files[0].path).read_text() == "(0,)"

@@ -17,7 +17,7 @@ from tiny_tokenizer import save_tokenizer
 from pipeline_assets.corpus.harmony.message import STRUCTURE
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
-from pipeline_assets.corpus.scoring.score_shard import Scorer, model_of, score_shard
+from pipeline_assets.corpus.scoring.score_shard import Scorer, model_of, own_gpu, score_shard
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import WHOLE
@@ -158,11 +158,11 @@ def test_a_model_that_can_not_read_rows_is_refused_before_it_is_loaded(tmp_path:
 def test_a_recipe_that_a_model_can_not_do_is_refused(
     model: Path, recipe: dict[str, Any], kind: type[InputError], said: str
 ) -> None:
-    assert said in refusal(lambda: model_of(scorer_of(model, **recipe), 0), kind)
+    assert said in refusal(lambda: model_of(scorer_of(model, **recipe)), kind)
 
 
 def test_the_most_that_a_model_takes_is_no_too_much(model: Path) -> None:
-    assert model_of(scorer_of(model, max_length=4096), 0).max_tokens == 4096
+    assert model_of(scorer_of(model, max_length=4096)).max_tokens == 4096
 
 
 def test_a_tokenizer_may_know_fewer_words_than_its_model_and_not_more(tmp_path: Path) -> None:
@@ -171,8 +171,8 @@ def test_a_tokenizer_may_know_fewer_words_than_its_model_and_not_more(tmp_path: 
         (tmp_path / f"{words}").mkdir()
         save_tokenizer(save_model("Llama", tmp_path / f"{words}", vocab_size=words))
 
-    model_of(scorer_of(tmp_path / "263"), 0)
-    line = refusal(lambda: model_of(scorer_of(tmp_path / "262"), 0))
+    model_of(scorer_of(tmp_path / "263"))
+    line = refusal(lambda: model_of(scorer_of(tmp_path / "262")))
 
     assert "the tokenizer has 263 tokens, and the model knows 262" in line
 
@@ -200,7 +200,17 @@ def test_a_library_that_is_missing_is_named_with_what_installs_it(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
 
-    line = refusal(lambda: model_of(scorer_of(model, threads=7), 0), UsageError)
+    line = refusal(lambda: model_of(scorer_of(model, threads=7)), UsageError)
 
     assert line.startswith(f"scoring: {missing} is not installed; in the project's folder run ")
     assert line.endswith("-e '.[scoring]'")
+
+
+def test_each_process_claims_a_gpu_of_its_own_while_there_are_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    claims = [own_gpu.__wrapped__() for _ in range(3)]  # a lock is of an open file, so of each claim
+
+    assert claims == [0, 1, 0]

@@ -1,0 +1,171 @@
+"""Score shards as calls on Modal: no shard is lost, none runs twice, and receipts come in order."""
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from launcher_work import job_of, pids_of, tell
+from modal_loopback import SOON_S, ModalOnLoopback, wait_for
+from refusals import refusal
+from told_on_modal import modal_told, work_told
+
+from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreJob
+from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
+from pipeline_assets.corpus.spine.errors import RetryableError
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from resources.modal_launcher import OnModal
+
+DIED = "Modal took its machine away (killed by 9)"
+
+
+@pytest.fixture
+def modal() -> Iterator[ModalOnLoopback]:
+    modal = modal_told()
+    with modal.called():
+        yield modal
+
+
+@pytest.fixture
+def launcher(modal: ModalOnLoopback, folder: BuildFolder, tmp_path: Path) -> Iterator[Launcher]:
+    with OnModal(ModalSettings(gpu="none", places=2)).at(work_told(tmp_path), folder) as launcher:
+        yield launcher
+
+
+def jobs_of(told: Path, **words: str | None) -> list[ScoreJob]:
+    """Jobs by name, each with what it is to do; without a word it waits for one."""
+    jobs = [job_of(name, told) for name in words]
+    for job, word in zip(jobs, words.values(), strict=True):
+        if word is not None:
+            tell(job, word)
+    return jobs
+
+
+def runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def made(folder: BuildFolder, receipts: list[Receipt]) -> list[str]:
+    return [folder.path(file.path).read_text() for receipt in receipts for file in receipt.files]
+
+
+def calls(folder: BuildFolder) -> list[str]:
+    """Jobs whose calls are written down."""
+    return sorted(path.stem for path in folder.folder.rglob("score.calls/*.json"))
+
+
+@contextlib.contextmanager
+def beside(act: Callable[[], None]) -> Iterator[None]:
+    """Something is done in another thread while the block runs."""
+    thread = threading.Thread(target=act)
+    thread.start()
+    yield
+    thread.join(SOON_S)
+
+
+def test_receipts_are_committed_and_come_in_the_order_of_the_jobs_whatever_finishes_first(
+    launcher: Launcher, folder: BuildFolder, tmp_path: Path
+) -> None:
+    jobs = jobs_of(tmp_path, a=None, b="write", c=None)
+
+    def tell_the_others() -> None:
+        wait_for(lambda: folder.receipt("score", "b"))
+        tell(jobs[2], "write")
+        wait_for(lambda: folder.receipt("score", "c"))
+        tell(jobs[0], "write")
+
+    with beside(tell_the_others):
+        receipts = list(launcher.run("score", jobs, folder))
+
+    assert made(folder, receipts) == ["(0,)"] * 3
+    assert [folder.receipt("score", job.name) for job in jobs] == receipts
+    committed = sorted(folder.folder.rglob("score/*.json"), key=lambda path: path.stat().st_mtime_ns)
+    assert [path.stem for path in committed] == ["b", "c", "a"]
+    assert calls(folder) == []
+    assert list(launcher.run("rescore", [], folder)) == []
+
+
+def test_a_job_whose_worker_dies_is_tried_again(
+    launcher: Launcher, folder: BuildFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs = jobs_of(tmp_path, a="die 2", b="write")
+
+    with caplog.at_level(logging.WARNING, "corpusmill"):
+        receipts = list(launcher.run("score", jobs, folder))
+
+    assert made(folder, receipts) == ["(0,)", "(0,)"]
+    assert len(pids_of(jobs[0])) == 3
+    assert [line for line in caplog.messages if "tried" in line] == [
+        f"shard a of pool.parquet: {DIED}; it is tried again"
+    ] * 2
+
+
+def test_a_job_whose_worker_dies_three_times_is_named(launcher: Launcher, folder: BuildFolder, tmp_path: Path) -> None:
+    jobs = jobs_of(tmp_path, a="write", b="die 9")
+
+    line = refusal(lambda: list(launcher.run("score", jobs, folder)), RetryableError)
+
+    assert line.startswith(f"{jobs[1].file}: {DIED}, 3 times on shard b; ")
+    assert len(pids_of(jobs[1])) == 3
+    assert folder.receipt("score", "a") is not None
+    assert calls(folder) == []
+
+
+def test_a_job_that_refuses_its_input_ends_the_others_and_is_no_part_of_the_next_build(
+    launcher: Launcher, folder: BuildFolder, tmp_path: Path
+) -> None:
+    jobs = jobs_of(tmp_path, a=None, b="refuse")
+
+    line = refusal(lambda: list(launcher.run("score", jobs, folder)))
+
+    assert line == "b: it was told to; tell it something else"
+    assert calls(folder) == []
+    for job in jobs:
+        tell(job, "write")
+    assert len(list(launcher.run("score", jobs, folder))) == 2
+
+
+def test_who_stops_early_cancels_what_runs(launcher: Launcher, folder: BuildFolder, tmp_path: Path) -> None:
+    jobs = jobs_of(tmp_path, a="write", b=None, c=None)
+    receipts = launcher.run("score", jobs, folder)
+    next(receipts)
+    wait_for(lambda: pids_of(jobs[1]))
+
+    receipts.close()
+
+    assert not runs(pids_of(jobs[1])[0])
+    assert calls(folder) == []
+    assert folder.receipt("score", "b") is None
+
+
+def test_a_call_of_an_earlier_build_is_waited_for_and_one_for_other_rows_is_made(
+    modal: ModalOnLoopback, launcher: Launcher, folder: BuildFolder, tmp_path: Path
+) -> None:
+    [job] = jobs_of(tmp_path, a="write")
+    other = job_of("a", tmp_path, 7)
+    [receipt] = launcher.run("score", [job], folder)
+    [call] = [call for call in modal.calls() if str(tmp_path) in call["asked"]]
+    with pytest.raises(InterruptedError), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(type(launcher), "_waited", _interrupted)
+        list(launcher.run("score", [job], folder))
+    written_down = calls(folder)
+
+    [again] = launcher.run("score", [job], folder)
+    made_before = len(modal.calls())
+    [of_others] = launcher.run("score", [other], folder)
+
+    assert written_down == ["a"]
+    assert (again.files, call["asked"]) == (receipt.files, modal.calls()[made_before - 1]["asked"])
+    assert len(modal.calls()) == made_before + 1
+    assert made(folder, [of_others]) == ["(7,)"]
+
+
+def _interrupted(*_: object) -> None:
+    raise InterruptedError
