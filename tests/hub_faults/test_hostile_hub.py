@@ -5,7 +5,6 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx2
 import pytest
 from fault_cases import GET, LISTING, TWO_ROW_GROUPS, ProxiedHub, Reading, read
 from faulty_hub import ALWAYS, Fault, FaultKind, FaultyHub
@@ -14,7 +13,6 @@ from refusals import refusal
 
 from pipeline_assets.corpus.readers import hub_files as hub_files_module
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
-from pipeline_assets.corpus.readers.hub_http import LEAST_BYTES, without_drip
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.demo.loopback_http import Answer, Ask, Origin, json_answer
 
@@ -178,7 +176,7 @@ def test_of_an_endless_body_no_more_is_taken_than_was_asked_for_and_nothing_is_k
     before = files.traffic.bytes
     hub.inject(Fault(FaultKind.ENDLESS, GET, ALWAYS))
 
-    with pytest.raises(InputError, match="the answer goes on after the"):
+    with pytest.raises(InputError, match="the answer must have at most"):
         files.fetch(DATASET, commit, file, 0, size or file.size)
 
     assert files.traffic.bytes - before <= (size or file.size) + (1 << 16)  # a block of what came
@@ -203,7 +201,7 @@ def test_a_body_that_comes_compressed_though_nobody_asked_for_that_is_refused(
 ) -> None:
     proxied.first = [Answer(200, {"Content-Encoding": encoding}, b"[]", 0, 2)] * 2
 
-    with pytest.raises(InputError, match=f"it comes as {encoding}, which wasn't asked for"):
+    with pytest.raises(InputError, match="the answer is compressed, which was not requested"):
         proxied_files.resolve(DATASET)
 
 
@@ -237,34 +235,8 @@ def test_a_body_that_always_drips_is_an_obstacle(hub: FaultyHub, tmp_path: Path)
     hub.inject(Fault(FaultKind.DRIP, LISTING, ALWAYS))
     files = HubFiles(tmp_path / "cache", hub.endpoint, tries=2, wait_s=0.01, progress_s=0.1)
 
-    with pytest.raises(InputError, match=r"can't be reached \(ReadTimeout: the body drips: \d bytes in 0 s\)"):
+    with pytest.raises(InputError, match=r"can't be reached \(ReadTimeout: \d+ bytes in 0 s\)"):
         files.list_files(DATASET, hub.commits()[DATASET])
-
-
-@pytest.mark.parametrize(
-    ("bytes_each_s", "seconds"),
-    [(LEAST_BYTES // 60, 60), (LEAST_BYTES // 60 + 1, 1000), (1, 60), (10 * LEAST_BYTES, 5)],
-    ids=["too slow", "just enough", "a byte each second", "fast"],
-)
-def test_a_body_is_cut_off_where_too_little_came_in_a_minute(bytes_each_s: int, seconds: int) -> None:
-    now = [0.0]
-
-    def blocks() -> Iterator[bytes]:
-        for _ in range(seconds):
-            now[0] += 1
-            yield b"." * bytes_each_s
-
-    came = 0
-    try:
-        for block in without_drip(blocks(), 60.0, lambda: now[0]):
-            came += len(block)
-            now[0] += 100  # what is done with a block doesn't count
-        is_cut = False
-    except httpx2.ReadTimeout:
-        is_cut = True
-
-    assert came == bytes_each_s * seconds
-    assert is_cut == (bytes_each_s <= LEAST_BYTES // 60)
 
 
 @pytest.mark.parametrize("header", [{"Retry-After": "1000000000"}, {"RateLimit": f'"x";r=0;t={10**9}'}])

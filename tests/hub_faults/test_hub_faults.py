@@ -128,8 +128,8 @@ OTHER_BYTES = (
 )
 
 TOO_LONG = (
-    "the answer goes on after the {most_bytes:,} bytes that it may have; "
-    "run the same command later; if it persists, check what answers there"
+    "the answer must have at most {most_bytes:,} bytes, and continues; "
+    "retry later; if it persists, check what answers there"
 )
 
 

@@ -62,9 +62,9 @@ def _restrict(address: str, token: str) -> None:
     import fsspec
     from huggingface_hub import set_client_factory
 
-    from pipeline_assets.corpus.readers.hub_session import LimitedClient
+    from pipeline_assets.corpus.readers.hub_session import LibraryClient
 
-    set_client_factory(lambda: LimitedClient(address, token=token or None, retries=True))
+    set_client_factory(lambda: LibraryClient(address, token=token or None, retries=True))
     datasets.config.STREAMING_READ_MAX_RETRIES = 1  # each of which is retried five times below
     for protocol in {*fsspec.available_protocols()} - {"hf", "file", "local"}:
         message = f"the card names an address of {protocol}"

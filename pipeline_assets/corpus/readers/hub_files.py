@@ -295,7 +295,7 @@ class HubFiles:
             self._check_kept_listing(dataset, commit, file)
             listed = f"the listing says {file.digest} of {file.size} bytes"
             raise _changed(f"the hub has {found.etag} of {found.size} bytes, {listed}", where)
-        with client.bytes_at(found.location, first, stop - 1) as response:
+        with client.stream(found.location, where, Range=f"bytes={first}-{stop - 1}") as response:
             if response.status_code in (401, 403, 404) and not client.is_own(found.location):
                 what = f"the storage that the hub names refuses the bytes (HTTP {response.status_code})"
                 fix = "run the same command later: it goes on; if it persists, pin a new commit"
@@ -308,7 +308,7 @@ class HubFiles:
                 raise _changed(f"the hub sends `{served}` for `{asked}`", where)
             with durable.naming_file(partial), open(partial, "ab") as output:
                 try:
-                    for block in client.body(response, stop - first, where):
+                    for block in client.body(response):
                         durable.step("append", partial)
                         output.write(block)
                 except RetryableError:  # an answer that is longer than asked for is not used as far as it was

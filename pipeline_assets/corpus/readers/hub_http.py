@@ -1,9 +1,8 @@
 """Requests to a hub, which is another party's machine: each answer is bounded, secrets stay with its own origin, and
 what passes by itself is tried again.
 
-`huggingface_hub`'s session and headers carry the requests. What a hub says to go on with (a redirect, a next page) is
-followed elsewhere too, but without the token; a next page has to be of the origin that named it. What doesn't pass is
-one line that says what to do.
+What a hub says to go on with (a redirect, a next page) is followed elsewhere too, but without the token; a next page
+has to be of the origin that named it. What doesn't pass is one line that says what to do.
 """
 
 import base64
@@ -14,7 +13,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -25,15 +24,13 @@ from pipeline_assets.corpus.spine.errors import DeniedError, InputError, Retryab
 if TYPE_CHECKING:
     import httpx2
 
+    from pipeline_assets.corpus.readers.hub_session import LimitedClient
+
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
 RepoType = Literal["dataset", "model"]
 PROGRESS_S = 60.0
-LEAST_BYTES = 1 << 18  # in that time: what each of eight fetches gets of a line of a third of a megabit a second
-TIMEOUT_S = 30.0  # between two bytes: alone, it would let a file of a gigabyte drip for a thousand years
-MAX_JSON_BYTES = 1 << 26  # a page of a listing has 1,000 entries, each far below a kilobyte
-_MAX_REFUSAL_BYTES = 1 << 16
-_MAX_REDIRECTS = 5
+_REFUSAL_BLOCKS = 4
 _USER = re.compile(r"(?<=://)[^/?#]*@")
 RETRIED_STATUS = (408, 429, 500, 502, 503, 504)
 _LONGEST_WAIT_S = 600.0  # that a hub may ask for: the public one counts in windows of 300 s
@@ -75,9 +72,15 @@ class HubClient:
         from huggingface_hub.utils._headers import build_hf_headers
 
         self.address, authorization = _without_user(endpoint or constants.ENDPOINT)
-        self._headers = {"Accept-Encoding": "identity"} | build_hf_headers(token=token, headers=authorization)
+        self._headers = build_hf_headers(token=token, headers=authorization)
         self._progress_s = progress_s
         self._traffic = traffic
+
+    @property
+    def _session(self) -> "LimitedClient":
+        from pipeline_assets.corpus.readers.hub_session import limited_client
+
+        return limited_client(self.address, self._progress_s)
 
     def page(self, url: str) -> tuple[Any, str | None]:
         """The JSON at an address, and the address of the page that follows.
@@ -86,9 +89,9 @@ class HubClient:
             Garbled: it is no JSON; the next page is of another origin.
             RetryableError: it is longer than any answer of a hub.
         """
-        with self._answer("GET", url) as response:
+        with self.stream(url, self.address) as response:
             self.check(response)
-            content = b"".join(self.body(response, MAX_JSON_BYTES, self.address))
+            content = b"".join(self.body(response))
         with reading_answer():
             following = response.links.get("next", {}).get("url")
             if following is None:
@@ -99,10 +102,14 @@ class HubClient:
             return json.loads(content), str(address)
 
     def locate(self, url: str) -> Located:
-        """What the hub says of the file at an address, without its bytes."""
-        with self._answer("HEAD", url) as response:
-            self.check(response)
-            response.read()
+        """What the hub says of the file at an address, without its bytes; a redirect that names a file is an answer."""
+        session = self._session
+        response = session.head(url, headers=self._headers, follow_redirects=False)
+        for _ in range(session.max_redirects):
+            if response.next_request is None or "X-Linked-Etag" in response.headers:
+                break
+            response = session.send(response.next_request, follow_redirects=False)
+        self.check(response)
         headers = response.headers
         with reading_answer():
             etag = headers.get("X-Linked-Etag") or headers["ETag"]
@@ -110,9 +117,13 @@ class HubClient:
             location = str(response.url.join(headers.get("Location", "")))
         return Located(location, etag.removeprefix("W/").strip('"'), size)
 
-    def bytes_at(self, location: str, first: int, last: int) -> "AbstractContextManager[httpx2.Response]":
-        """The answer to a request for bytes `first` to `last`; its body is unread, and its status may be a refusal."""
-        return self._answer("GET", location, Range=f"bytes={first}-{last}")
+    def stream(self, url: str, where: str, **headers: str) -> "AbstractContextManager[httpx2.Response]":
+        """The answer to a GET, its body unread, and its status maybe a refusal.
+
+        Args:
+            where: what an error about the body's size names.
+        """
+        return self._session.stream("GET", url, headers=self._headers | headers, extensions={"where": where})
 
     def is_own(self, url: str) -> bool:
         """Whether an address is of the hub itself: its origin, the only one that gets the token."""
@@ -120,27 +131,16 @@ class HubClient:
 
         return httpx2.URL(url).origin == httpx2.URL(self.address).origin
 
-    def body(self, response: "httpx2.Response", most_bytes: int, where: str) -> Iterator[bytes]:
+    def body(self, response: "httpx2.Response") -> Iterator[bytes]:
         """Blocks of a body, as they arrive: of one that were being filled, a cut would lose all.
 
         Raises:
-            Garbled: it comes compressed, though that wasn't asked for.
-            RetryableError: there is more of it than `most_bytes`, all of which were yielded.
+            RetryableError: it is longer than was asked for.
             httpx2.ReadTimeout: it drips.
         """
-        encoding = response.headers.get("Content-Encoding", "identity")
-        if encoding != "identity":
-            raise Garbled(f"it comes as {encoding}, which wasn't asked for")
-        left = most_bytes
-        for block in without_drip(response.iter_raw(), self._progress_s):
-            if response.is_success:
-                self._traffic.add(len(block))
-            yield block[:left]
-            left -= len(block)
-            if left < 0:
-                what = f"the answer goes on after the {most_bytes:,} bytes that it may have"
-                fix = "run the same command later; if it persists, check what answers there"
-                raise RetryableError(what, where, fix)
+        for block in response.iter_raw():
+            self._traffic.add(len(block))
+            yield block
 
     def check(self, response: "httpx2.Response") -> None:
         """
@@ -151,53 +151,10 @@ class HubClient:
         import httpx2
         from huggingface_hub import hf_raise_for_status
 
-        if response.is_error:
-            with suppress(httpx2.RequestError, Garbled, RetryableError):
-                list(self.body(response, _MAX_REFUSAL_BYTES, self.address))
+        if response.is_error and not response.is_closed:
+            with suppress(httpx2.RequestError):
+                list(itertools.islice(response.iter_raw(), _REFUSAL_BLOCKS))
         hf_raise_for_status(httpx2.Response(response.status_code, headers=response.headers, request=response.request))
-
-    @contextmanager
-    def _answer(self, method: str, url: str, **headers: str) -> "Iterator[httpx2.Response]":
-        """The answer, after redirects; one that says of a file which it is, is an answer."""
-        from huggingface_hub import get_session
-
-        for _ in range(_MAX_REDIRECTS + 1):
-            to_send = {**self._headers, **headers}
-            if not self.is_own(url):
-                to_send.pop("authorization", None)
-            asked = get_session().stream(method, url, headers=to_send, timeout=TIMEOUT_S, follow_redirects=False)
-            with asked as response:
-                if not response.has_redirect_location or (method == "HEAD" and "X-Linked-Etag" in response.headers):
-                    yield response
-                    return
-                url = str(response.url.join(response.headers["Location"]))
-        raise Garbled(f"it redirects more than {_MAX_REDIRECTS} times")
-
-
-def without_drip(
-    blocks: Iterable[bytes], progress_s: float, clock: Callable[[], float] = time.monotonic
-) -> Iterator[bytes]:
-    """The blocks, until waiting for them took `progress_s` seconds in which less than LEAST_BYTES came.
-
-    The time that is spent on a block by whoever asked for it doesn't count.
-
-    Raises:
-        httpx2.ReadTimeout: it did. Everything that came was yielded.
-    """
-    import httpx2
-
-    coming = iter(blocks)
-    waited_s, came = 0.0, 0
-    asked_at = clock()
-    while (block := next(coming, None)) is not None:
-        waited_s += clock() - asked_at
-        came += len(block)
-        yield block
-        if waited_s >= progress_s:
-            if came < LEAST_BYTES:
-                raise httpx2.ReadTimeout(f"the body drips: {came:,} bytes in {waited_s:.0f} s")
-            waited_s, came = 0.0, 0
-        asked_at = clock()
 
 
 def _without_user(endpoint: str) -> tuple[str, dict[str, str]]:

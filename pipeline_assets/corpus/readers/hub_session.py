@@ -1,8 +1,8 @@
-"""A session for `huggingface_hub` with limits on time, size and waits.
+"""HTTP clients of a hub, with limits on time, size and recipients: one for reading, one for `huggingface_hub`.
 
 The library's own session has no timeout, reads any body whole and waits as long as a server requires.
 
-Import this module only to upload to a hub, or for libraries that read from one: it loads the HTTP client.
+This module loads the HTTP client: import it only to make requests.
 """
 
 import functools
@@ -11,25 +11,19 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import httpcore2
 import httpx2
 from huggingface_hub import constants, hf_raise_for_status, set_client_factory
 from huggingface_hub.utils import _http
 
-from pipeline_assets.corpus.readers.hub_http import (
-    LEAST_BYTES,
-    MAX_JSON_BYTES,
-    PROGRESS_S,
-    RETRIED_STATUS,
-    TIMEOUT_S,
-    Garbled,
-    requested_wait_s,
-)
+from pipeline_assets.corpus.readers.hub_http import PROGRESS_S, RETRIED_STATUS, Garbled, requested_wait_s
 from pipeline_assets.corpus.spine.errors import RetryableError
 
-T = TypeVar("T")
+TIMEOUT_S = 30.0  # between two bytes: alone, it would let a file of a gigabyte drip for a thousand years
+LEAST_BYTES = 1 << 18  # per `progress_s`: what each of eight fetches gets of a line of a third of a megabit a second
+MAX_JSON_BYTES = 1 << 26  # a page of a listing has 1,000 entries, each far below a kilobyte
 _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
 _WRITE_BYTES = 1 << 13  # progress is checked after each: a receiver that drips takes minutes for so many
 _MAX_RETRY_WAIT_S = 60.0  # of `huggingface_hub`, which waits five times per call
@@ -47,25 +41,19 @@ def _trusted_authorities() -> ssl.SSLContext:
 
 
 class LimitedClient(httpx2.Client):
-    """HTTP client for one hub, with limits on time, progress, size and waits.
+    """HTTP client for one hub, with limits on time, progress and size.
 
-    Only this hub receives the token.
+    Only this hub receives credentials. An answer may have the bytes of the requested range, else MAX_JSON_BYTES.
 
     Args:
         address: URL of the hub.
         progress_s: seconds of waiting in which at least LEAST_BYTES must arrive or be sent; also the timeout of a
             silent connection, up to TIMEOUT_S.
-        token: token for requests to the hub; None keeps the one that `huggingface_hub` sets.
-        retries: whether `huggingface_hub` retries all requests, each after at most _MAX_RETRY_WAIT_S.
     """
 
-    def __init__(
-        self, address: str, progress_s: float = PROGRESS_S, *, token: str | None = None, retries: bool = False
-    ) -> None:
+    def __init__(self, address: str, progress_s: float) -> None:
         self._origin = httpx2.URL(address).origin
         self._progress_s = progress_s
-        self._token = token
-        self._retries = retries
         hooks: dict[str, list[Callable[..., Any]]] = {
             "request": [_http.hf_request_event_hook, self._restrict],
             "response": [self._limit],
@@ -74,6 +62,56 @@ class LimitedClient(httpx2.Client):
         super().__init__(
             event_hooks=hooks, follow_redirects=True, timeout=timeout, max_redirects=5, verify=_trusted_authorities()
         )
+
+    def _restrict(self, request: httpx2.Request) -> None:
+        """Send credentials only to the hub, and request uncompressed answers.
+
+        A compressed answer can have any size once unpacked.
+        """
+        if request.url.origin != self._origin:
+            request.headers.pop("Authorization", None)
+        request.headers["Accept-Encoding"] = "identity"
+
+    def _limit(self, response: httpx2.Response) -> None:
+        """Limit the size of a body; refuse compression."""
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            raise Garbled("the answer is compressed, which was not requested")
+        request = response.request
+        span = _RANGE.fullmatch(request.headers.get("Range", "")) if response.is_success else None
+        most = int(span[2]) - int(span[1]) + 1 if span else MAX_JSON_BYTES
+        where = request.extensions.get("where", f"{response.url.copy_with(query=None)}")
+        response.stream = _BoundedStream(response.stream, most, where)
+
+    def _init_transport(self, *arguments: Any, **options: Any) -> httpx2.BaseTransport:
+        return self._timed(super()._init_transport(*arguments, **options))
+
+    def _init_proxy_transport(self, *arguments: Any, **options: Any) -> httpx2.BaseTransport:
+        return self._timed(super()._init_proxy_transport(*arguments, **options))
+
+    def _timed(self, transport: httpx2.BaseTransport) -> httpx2.BaseTransport:
+        assert isinstance(transport, httpx2.HTTPTransport)
+        transport._pool._network_backend = _TimedBackend(self._progress_s)
+        return transport
+
+
+limited_client = functools.lru_cache(maxsize=8)(LimitedClient)
+"""The client of a hub, whose connections all readers share."""
+
+
+class LibraryClient(LimitedClient):
+    """The same for `huggingface_hub`, whose own retries and waits are limited too. Streams may have any size.
+
+    Args:
+        token: token for requests to the hub; None keeps the one that `huggingface_hub` sets.
+        retries: whether `huggingface_hub` retries all requests, each after at most _MAX_RETRY_WAIT_S.
+    """
+
+    def __init__(
+        self, address: str, progress_s: float = PROGRESS_S, *, token: str | None = None, retries: bool = False
+    ) -> None:
+        self._token = token
+        self._retries = retries
+        super().__init__(address, progress_s)
 
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         """Send a request; raise for a temporary status unless `huggingface_hub` retries.
@@ -101,55 +139,35 @@ class LimitedClient(httpx2.Client):
         return self._retries or request.method == "PUT"
 
     def _restrict(self, request: httpx2.Request) -> None:
-        """Send the token only to the hub, and request uncompressed answers.
-
-        A compressed answer can have any size once unpacked.
-        """
-        if request.url.origin != self._origin:
-            request.headers.pop("Authorization", None)
-        elif self._token is not None:
+        if self._token is not None:
             request.headers["Authorization"] = f"Bearer {self._token}"
-        request.headers["Accept-Encoding"] = "identity"
+        super()._restrict(request)
 
     def _limit(self, response: httpx2.Response) -> None:
-        """Limit the size of an unstreamed body and retry waits; refuse compression."""
-        if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise Garbled("the answer is compressed, which was not requested")
+        unlimited = response.stream
+        super()._limit(response)
+        if response.request.extensions["is_streamed"] and not response.has_redirect_location:
+            response.stream = unlimited
         wait_s = requested_wait_s(response.headers)
         for name in ("RateLimit", "Retry-After"):
             response.headers.pop(name, None)
         if wait_s is not None:
             is_limited = self._retries_itself(response.request)
             response.headers["Retry-After"] = str(int(min(wait_s, _MAX_RETRY_WAIT_S) if is_limited else wait_s))
-        if not response.request.extensions["is_streamed"] or response.has_redirect_location:
-            span = _RANGE.fullmatch(response.request.headers.get("Range", ""))
-            most = max(MAX_JSON_BYTES, int(span[2]) - int(span[1]) + 1 if span else 0)
-            response.stream = _BoundedStream(response.stream, most, f"{response.url.copy_with(query=None)}")
-
-    def _init_transport(self, *arguments: Any, **options: Any) -> httpx2.BaseTransport:
-        return self._timed(super()._init_transport(*arguments, **options))
-
-    def _init_proxy_transport(self, *arguments: Any, **options: Any) -> httpx2.BaseTransport:
-        return self._timed(super()._init_proxy_transport(*arguments, **options))
-
-    def _timed(self, transport: httpx2.BaseTransport) -> httpx2.BaseTransport:
-        assert isinstance(transport, httpx2.HTTPTransport)
-        transport._pool._network_backend = _TimedBackend(self._progress_s)
-        return transport
 
 
 @contextmanager
 def limited_session(address: str, progress_s: float) -> Iterator[None]:
-    """Make `huggingface_hub` use a LimitedClient of a hub inside the context.
+    """Make `huggingface_hub` use a LibraryClient of a hub inside the context.
 
     A hub on loopback is used without Xet, because it has no such store. The earlier settings are restored at the end.
     A context inside another one with the same arguments changes nothing.
     """
     before, is_xet_off = _http._GLOBAL_CLIENT_FACTORY, constants.HF_HUB_DISABLE_XET
-    if isinstance(before, _Factory) and before.hub == (address, progress_s):
+    if isinstance(before, functools.partial) and before.args == (address, progress_s):
         yield
         return
-    set_client_factory(_Factory(address, progress_s))
+    set_client_factory(functools.partial(LibraryClient, address, progress_s))
     constants.HF_HUB_DISABLE_XET = is_xet_off or is_loopback(address)
     try:
         yield
@@ -162,16 +180,6 @@ def is_loopback(address: str) -> bool:
     """Check whether a hub is on this machine."""
     host = httpx2.URL(address).host
     return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
-
-
-class _Factory:
-    """Factory of clients for a hub."""
-
-    def __init__(self, address: str, progress_s: float) -> None:
-        self.hub = (address, progress_s)
-
-    def __call__(self) -> httpx2.Client:
-        return LimitedClient(*self.hub)
 
 
 class _BoundedStream(httpx2.SyncByteStream):
@@ -205,14 +213,16 @@ class _TimedStream(httpcore2.NetworkStream):
         self._direction, self._waited_s, self._bytes = "", 0.0, 0
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        data = self._wait("read", lambda: self._stream.read(max_bytes, self._timeout(timeout)))
+        with self._waiting("read"):
+            data = self._stream.read(max_bytes, self._timeout(timeout))
         self._count(len(data), httpcore2.ReadTimeout)
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for first in range(0, len(buffer), _WRITE_BYTES):
             block = buffer[first : first + _WRITE_BYTES]
-            self._wait("write", lambda block=block: self._stream.write(block, self._timeout(timeout)))  # type: ignore[misc]
+            with self._waiting("write"):
+                self._stream.write(block, self._timeout(timeout))
             self._count(len(block), httpcore2.WriteTimeout)
 
     def close(self) -> None:
@@ -230,14 +240,13 @@ class _TimedStream(httpcore2.NetworkStream):
     def _timeout(self, requested: float | None) -> float:
         return min(requested or TIMEOUT_S, TIMEOUT_S, self._progress_s)
 
-    def _wait(self, direction: str, call: Callable[[], T]) -> T:
+    @contextmanager
+    def _waiting(self, direction: str) -> Iterator[None]:
         if direction != self._direction:
             self._direction, self._waited_s, self._bytes = direction, 0.0, 0
         started = time.monotonic()
-        try:
-            return call()
-        finally:
-            self._waited_s += time.monotonic() - started
+        yield
+        self._waited_s += time.monotonic() - started
 
     def _count(self, count: int, error: type[httpcore2.TimeoutException]) -> None:
         self._bytes += count

@@ -1,14 +1,22 @@
 """The client with limits: a receiver that drips, proxies, addresses on loopback."""
 
+import itertools
 import socket
 import threading
 import time
 from collections.abc import Iterator
 
+import httpcore2
 import httpx2
 import pytest
 
-from pipeline_assets.corpus.readers.hub_session import LimitedClient, UnansweredError, is_loopback
+from pipeline_assets.corpus.readers.hub_session import (
+    LEAST_BYTES,
+    LibraryClient,
+    UnansweredError,
+    _TimedStream,
+    is_loopback,
+)
 
 
 @pytest.fixture
@@ -34,7 +42,7 @@ def test_an_upload_without_progress_ends(slow_receiver: str, method: str) -> Non
     started = time.monotonic()
     expected = UnansweredError if method == "POST" else httpx2.WriteTimeout  # `huggingface_hub` retries the latter
 
-    with LimitedClient(slow_receiver, 1.0) as client, pytest.raises(expected):
+    with LibraryClient(slow_receiver, 1.0) as client, pytest.raises(expected):
         client.request(method, f"{slow_receiver}/upload", content=b"\0" * 50_000_000)
 
     assert time.monotonic() - started < 30
@@ -44,7 +52,7 @@ def test_connections_through_a_proxy_are_limited_too(slow_receiver: str, monkeyp
     monkeypatch.setenv("http_proxy", slow_receiver)
     monkeypatch.delenv("no_proxy", raising=False)
 
-    with LimitedClient("http://hub.example", 0.3) as client, pytest.raises(UnansweredError, match="ReadTimeout"):
+    with LibraryClient("http://hub.example", 0.3) as client, pytest.raises(UnansweredError, match="ReadTimeout"):
         client.get("http://hub.example/api")
 
 
@@ -53,3 +61,35 @@ def test_addresses_on_loopback_and_elsewhere() -> None:
     elsewhere = ["http://127.0.0.1.example", "http://example/127.0.0.1", "http://localhost.example"]
 
     assert [address for address in (*here, *elsewhere) if is_loopback(address)] == here
+
+
+class SteadyStream(httpcore2.NetworkStream):
+    """A connection that brings some bytes each second, of a clock that it moves."""
+
+    def __init__(self, bytes_each_s: int) -> None:
+        self.bytes_each_s, self.now = bytes_each_s, 0.0
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        self.now += 1
+        return b"." * self.bytes_each_s
+
+
+@pytest.mark.parametrize(
+    ("bytes_each_s", "is_cut"),
+    [(LEAST_BYTES // 60, True), (LEAST_BYTES // 60 + 1, False), (1, True), (10 * LEAST_BYTES, False)],
+)
+def test_a_connection_is_cut_off_where_too_little_came_in_a_minute(
+    bytes_each_s: int, is_cut: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steady = SteadyStream(bytes_each_s)
+    monkeypatch.setattr("pipeline_assets.corpus.readers.hub_session.time.monotonic", lambda: steady.now)
+    stream, seconds = _TimedStream(steady, 60.0), itertools.count(1)
+
+    with pytest.raises(httpcore2.ReadTimeout if is_cut else StopIteration):
+        for second in seconds:
+            stream.read(1 << 16)
+            steady.now += 100  # what is done with the bytes doesn't count
+            if second == 180:
+                raise StopIteration
+
+    assert next(seconds) - 1 == (60 if is_cut else 180)
