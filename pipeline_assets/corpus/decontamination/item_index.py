@@ -202,7 +202,7 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
     item_words = np.array([len(hashes) for hashes in gathered.hashes], np.int64)
     places, sizes, owners = _ngrams_of(item_words, recipe.ngram_words)
     ngrams, firsts = number_ngrams(words, places, sizes)
-    pairs = np.sort(ngrams.astype(np.int64) * len(item_words) + owners)
+    pairs = np.sort(ngrams * len(item_words) + owners)
     pair_ngrams, pair_items = np.divmod(pairs[is_first(pairs)], len(item_words))
     is_kept = np.bincount(pair_ngrams) <= recipe.max_items_per_ngram
     if not is_kept.any():

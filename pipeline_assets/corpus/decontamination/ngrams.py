@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
+from pipeline_assets.corpus.dedup.steps import is_first
 from pipeline_assets.corpus.dedup.words import BLANK, POLYNOMIAL, NormalizedBatch
 
 
@@ -49,8 +50,7 @@ def only(words: Words, is_kept: NDArray[np.bool_]) -> Words:
 
 
 _32, _6, _12, _63 = np.uint64(32), np.uint64(6), np.uint64(12), np.uint64(63)
-ONE, ZERO = np.uint64(1), np.uint64(0)
-NONE = -1
+_ONE, _ZERO = np.uint64(1), np.uint64(0)
 _BITS = 16  # for each n-gram, three of them set: of words where none begins, about one in a hundred is looked up
 _LEAST_BITS = 1 << 12
 
@@ -60,39 +60,46 @@ class NgramTable(NamedTuple):
 
     Attributes:
         text, begins: all words that n-grams are made of, as in `Words`.
-        keys: of each n-gram, uint64.
-        first_words: of each in `begins`, int64.
+        first_words: of each n-gram in `begins`, int64.
         sizes: of each, in words, int32.
         all_sizes: those that there are, ascending; int32.
-        slots: numbers of n-grams by key, open addressing; -1 where there is none. int32, a power of two of them.
+        keys: of all n-grams, ascending; uint64.
+        by_key: the number of the n-gram of each key, int64.
         beginnings: bits of the keys of all n-grams' first words, as many as the shortest has; a key's bits are in one
             uint64, a power of two of them.
     """
 
     text: NDArray[np.uint8]
     begins: NDArray[np.int64]
-    keys: NDArray[np.uint64]
     first_words: NDArray[np.int64]
     sizes: NDArray[np.int32]
     all_sizes: NDArray[np.int32]
-    slots: NDArray[np.int32]
+    keys: NDArray[np.uint64]
+    by_key: NDArray[np.int64]
     beginnings: NDArray[np.uint64]
 
 
 def number_ngrams(
     words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The number of the n-gram at each place, equal ones with one number, in the order in which they first occur; and
-    of each number the first of the places that have it.
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The number of the n-gram at each place, equal ones with one number; and of each number the first of the places
+    that have it.
 
     Args:
         places: the first word of each.
         sizes: of each, in words.
     """
-    slots = np.full(_power_of_two(2 * len(places)), NONE, np.int32)
-    ngrams, firsts = np.empty(len(places), np.int32), np.empty(len(places), np.int64)
-    number = _number(words, ngram_keys(words, places, sizes), places, sizes, slots, ngrams, firsts)
-    return ngrams, firsts[:number]
+    keys = ngram_keys(words, places, sizes)
+    ngrams, firsts = np.empty(len(places), np.int64), np.empty(0, np.int64)
+    left = np.lexsort((sizes, keys))
+    while len(left):  # again for those whose key another n-gram has too
+        is_new = is_first(keys[left], sizes[left])
+        of_key = np.cumsum(is_new) - 1
+        first = left[is_new]
+        is_same = _are_same(words, places[left], words, places[first][of_key], sizes[left])
+        ngrams[left[is_same]] = len(firsts) + of_key[is_same]
+        firsts, left = np.append(firsts, first), left[~is_same]
+    return ngrams, firsts
 
 
 def ngram_keys(words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]) -> NDArray[np.uint64]:
@@ -107,81 +114,23 @@ def ngram_keys(words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]
 def ngram_table(words: Words, first_words: NDArray[np.int64], sizes: NDArray[np.int32]) -> NgramTable:
     """The table of different n-grams, of one at least."""
     keys = ngram_keys(words, first_words, sizes)
-    slots = np.full(_power_of_two(2 * len(keys)), NONE, np.int32)
-    _place(keys, slots)
+    by_key = np.argsort(keys)
     all_sizes = np.flatnonzero(np.bincount(sizes)).astype(np.int32)
-    beginnings = np.zeros(_power_of_two(max(_BITS * len(keys), _LEAST_BITS)) // 64, np.uint64)
+    beginnings = np.zeros(1 << (max(_BITS * len(keys), _LEAST_BITS) // 64 - 1).bit_length(), np.uint64)
     _mark(ngram_keys(words, first_words, np.full(len(keys), all_sizes[0])), beginnings)
-    return NgramTable(words.text, words.begins, keys, first_words, sizes, all_sizes, slots, beginnings)
-
-
-def _power_of_two(at_least: int) -> int:
-    return 1 << (at_least - 1).bit_length()
+    return NgramTable(words.text, words.begins, first_words, sizes, all_sizes, keys[by_key], by_key, beginnings)
 
 
 @inner
 def slot_of(key: np.uint64, slots: int) -> int:
-    """Where a key is looked for first, of so many slots, a power of two."""
+    """Which of so many numbers, a power of two, has the bits of a key."""
     return np.int64(key >> _32) & (slots - 1)  # type: ignore[return-value]
 
 
 @inner
 def bits_of(key: np.uint64) -> np.uint64:
     """The bits that tell that a key may be there."""
-    return ONE << (key & _63) | ONE << (key >> _6 & _63) | ONE << (key >> _12 & _63)
-
-
-@inner
-def is_same(words: Words, word: int, others: Words | NgramTable, other: int, size: int) -> bool:
-    """Whether the same words, `size` of them, begin at a word of one text and of another."""
-    at, other_at = words.begins[word], others.begins[other]
-    length = words.begins[word + size] - at
-    if length != others.begins[other + size] - other_at:
-        return False
-    for byte in range(length):  # noqa: SIM110, compiled code has no generators
-        if words.text[at + byte] != others.text[other_at + byte]:
-            return False
-    return True
-
-
-@compiled
-def _number(
-    words: Words,
-    keys: NDArray[np.uint64],
-    places: NDArray[np.int64],
-    sizes: NDArray[np.int32],
-    slots: NDArray[np.int32],
-    ngrams: NDArray[np.int32],
-    firsts: NDArray[np.int64],
-) -> int:
-    """Numbers what stands at the places; how many numbers there are. `firsts`: the first place of each number."""
-    number = 0
-    for place in range(len(places)):
-        slot = slot_of(keys[place], len(slots))
-        while slots[slot] != NONE:
-            first = firsts[slots[slot]]
-            if (
-                keys[first] == keys[place]
-                and sizes[first] == sizes[place]
-                and is_same(words, places[place], words, places[first], sizes[place])
-            ):
-                break
-            slot = (slot + 1) & (len(slots) - 1)
-        if slots[slot] == NONE:
-            slots[slot] = number
-            firsts[number] = place
-            number += 1
-        ngrams[place] = slots[slot]
-    return number
-
-
-@compiled
-def _place(keys: NDArray[np.uint64], slots: NDArray[np.int32]) -> None:
-    for ngram in range(len(keys)):
-        slot = slot_of(keys[ngram], len(slots))
-        while slots[slot] != NONE:
-            slot = (slot + 1) & (len(slots) - 1)
-        slots[slot] = ngram
+    return _ONE << (key & _63) | _ONE << (key >> _6 & _63) | _ONE << (key >> _12 & _63)
 
 
 @compiled
@@ -214,8 +163,7 @@ def propose(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], table: N
 
 def verify(found: Found, words: Words, table: NgramTable) -> Found:
     """Those whose words stand there."""
-    is_there = np.empty(len(found.words), bool)
-    _verify(found, words, table, is_there)
+    is_there = _are_same(words, found.words, table, table.first_words[found.ngrams], table.sizes[found.ngrams])
     return Found(found.words[is_there], found.ngrams[is_there])
 
 
@@ -223,13 +171,13 @@ def verify(found: Found, words: Words, table: NgramTable) -> Found:
 def _propose(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], table: NgramTable, found: Found) -> int:
     """Fills what is found as far as there is room; how many there are."""
     beginnings, least = table.beginnings, table.all_sizes[0]
-    leaves = ONE
+    leaves = _ONE
     for _ in range(least):
         leaves = leaves * POLYNOMIAL
     number = 0
     for document in range(len(first_words) - 1):
         begin, end = first_words[document], first_words[document + 1]
-        rolled = ZERO
+        rolled = _ZERO
         for word in range(begin, min(begin + least - 1, end)):
             rolled = rolled * POLYNOMIAL + hashes[word]
         for first in range(begin, end - least + 1):
@@ -248,26 +196,51 @@ def _look_up(
     """All n-grams that may begin at a word, given the key of as many words as the shortest has; how many are found by
     now.
     """
-    slots, after = table.slots, first + table.all_sizes[0]
+    after = first + table.all_sizes[0]
     for size in table.all_sizes:
         if first + size > end:
             break
         while after < first + size:
             key = key * POLYNOMIAL + hashes[after]
             after += 1
-        slot = slot_of(key, len(slots))
-        while slots[slot] != NONE:
-            ngram = slots[slot]
-            if table.keys[ngram] == key and table.sizes[ngram] == size:
+        place = np.searchsorted(table.keys, key)
+        while place < len(table.keys) and table.keys[place] == key:
+            ngram = table.by_key[place]
+            if table.sizes[ngram] == size:
                 if number < len(found.words):
                     found.words[number], found.ngrams[number] = first, ngram
                 number += 1
-            slot = (slot + 1) & (len(slots) - 1)
+            place += 1
     return number
 
 
+def _are_same(
+    words: Words,
+    places: NDArray[np.int64],
+    others: Words | NgramTable,
+    other_places: NDArray[np.int64],
+    sizes: NDArray[np.int32],
+) -> NDArray[np.bool_]:
+    """Whether the same words, `sizes` of them, begin at places of one text and of another."""
+    starts, other_starts = words.begins[places], others.begins[other_places]
+    lengths = words.begins[places + sizes] - starts
+    is_same: NDArray[np.bool_] = lengths == others.begins[other_places + sizes] - other_starts
+    _compare(words.text, starts, others.text, other_starts, lengths, is_same)
+    return is_same
+
+
 @compiled
-def _verify(found: Found, words: Words, table: NgramTable, is_there: NDArray[np.bool_]) -> None:
-    for place in range(len(found.words)):
-        ngram = found.ngrams[place]
-        is_there[place] = is_same(words, found.words[place], table, table.first_words[ngram], table.sizes[ngram])
+def _compare(
+    text: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    other: NDArray[np.uint8],
+    other_starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    is_same: NDArray[np.bool_],
+) -> None:
+    """Clears `is_same` where the bytes from two starts on are others."""
+    for pair in range(len(starts)):
+        at = 0
+        while is_same[pair] and at < lengths[pair]:
+            is_same[pair] = text[starts[pair] + at] == other[other_starts[pair] + at]
+            at += 1

@@ -132,12 +132,6 @@ def propose_pairs(
     )
 
 
-def load_kernels() -> None:
-    """Loads the compiled code that `propose_pairs` needs."""
-    one = np.ones(1, np.uint64)
-    steps.sorted_pairs(one, one)
-
-
 def _are_still_there(orders: NDArray[np.uint64], copies: Path | None) -> NDArray[np.bool_]:
     """Which documents are not in the set of exact copies."""
     return np.ones(len(orders), bool) if copies is None else ~steps.are_members(orders, steps.load(copies))

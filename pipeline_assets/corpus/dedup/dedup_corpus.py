@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard, add_by_source, corpus_shards
-from pipeline_assets.corpus.dedup import candidates, resolution, sketches, steps, verify
+from pipeline_assets.corpus.dedup import resolution, sketches, steps, verify
 from pipeline_assets.corpus.dedup.candidates import ExactCopies, find_exact, load_faiss, propose
 from pipeline_assets.corpus.dedup.decision import (
     DECISIONS_FILE,
@@ -125,7 +125,6 @@ def open_run(
 def _load_kernels(recipe: DedupRecipe) -> None:
     sketches.load_kernels(recipe)
     if recipe.near is not None:
-        candidates.load_kernels()
         verify.load_kernels()
 
 

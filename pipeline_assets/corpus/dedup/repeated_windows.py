@@ -218,7 +218,6 @@ def load_kernels() -> None:
     """Loads the compiled code of all steps."""
     select_windows([b"some text"], 4, 2)
     none = np.empty(0, np.uint64)
-    steps.sorted_pairs(none, none)
     _decide(none, none, np.empty(0, np.uint32), none, 1, 2, np.zeros(1, np.uint8), none, np.empty(0))
 
 

@@ -207,35 +207,16 @@ def ranges(runs: Runs, max_rows: int, first_number: int = 0) -> list[KeyRange]:
     return [KeyRange(low, high, runs, first_number) for low, high in itertools.pairwise([*cuts, _KEYS])]
 
 
-_FEW = 24
-
-
 def sorted_pairs(keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Both columns by key, then by value."""
+    """Both columns by key, then by value. Most keys are there once: only values of the others are sorted, which takes
+    much longer.
+    """
     by = np.argsort(keys)
     keys, values = keys[by], values[by]
-    _sort_values(keys, values)
+    is_same = ~is_first(keys)
+    again = np.flatnonzero(is_same | np.append(is_same[1:], False))
+    values[again] = values[again][np.lexsort((values[again], keys[again]))]
     return keys, values
-
-
-@compiled
-def _sort_values(keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> None:
-    """Sorts the values of each run of equal keys."""
-    start = 0
-    while start < len(keys):
-        stop = start + 1
-        while stop < len(keys) and keys[stop] == keys[start]:
-            stop += 1
-        if stop - start > _FEW:
-            values[start:stop] = np.sort(values[start:stop])
-        else:
-            for place in range(start + 1, stop):
-                value = values[place]
-                while place > start and values[place - 1] > value:
-                    values[place] = values[place - 1]
-                    place -= 1
-                values[place] = value
-        start = stop
 
 
 def is_first(*columns: NDArray[np.integer]) -> NDArray[np.bool_]:

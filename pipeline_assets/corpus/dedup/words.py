@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, eight_bytes_at_each, inner
+from pipeline_assets.corpus.filters.words import decode_longer, wide
 
 BLANK = 0x20
 POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)  # several words are hashed by the polynomial of theirs in this, modulo 2**64
@@ -28,7 +29,7 @@ _ODD, _HALF, _SHIFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(32), np.uint64(29
 _ALL, _64 = np.uint64(2**64 - 1), np.uint64(64)
 
 
-Lowered = tuple[NDArray[np.uint8], NDArray[np.int32]]
+Lowered = tuple[NDArray[np.uint8], NDArray[np.uint32]]
 
 
 class NormalizedBatch(NamedTuple):
@@ -57,13 +58,19 @@ def lowered() -> Lowered:
     """What each character is in normalised text, by this Python's Unicode data; a blank where it is no word's.
 
     Returns:
-        of each byte, shape (256,), 0 where it is one of a longer character; of each code point, shape (0x40000,).
+        of each byte, shape (256,), 0 where it is one of a longer character; of each code point, shape (0x40000,), its
+        UTF-8, the first byte lowest.
     """
     characters = np.arange(_CODE_POINTS, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
     characters = characters.replace("İ", "i").replace("Σ", "σ")  # no other grows, or is lowered by what is beside it
     words = re.sub(r"\W+", lambda gap: " " * len(gap[0]), characters).lower()
-    of_code_point = np.frombuffer(words.encode("utf-32-le"), np.int32, _CODE_POINTS)
-    of_byte = np.zeros(256, np.uint8)
+    of_byte, of_code_point = np.zeros(256, np.uint8), np.zeros(_CODE_POINTS, np.uint32)
+    utf8 = np.frombuffer(words.encode(), np.uint8)
+    starts = np.flatnonzero(utf8 & 0xC0 != 0x80)
+    widths = np.diff(starts, append=len(utf8))
+    for byte in range(4):
+        is_longer = widths > byte
+        of_code_point[is_longer] |= utf8[starts[is_longer] + byte].astype(np.uint32) << np.uint32(8 * byte)
     of_byte[:128] = of_code_point[:128]
     return of_byte, of_code_point
 
@@ -113,14 +120,18 @@ def _normalize(
                 before = is_word
                 at += 1
                 continue
-            code_point, width = _decoded(text, at)
+            code_point, width = decode_longer(text, at)
             at += width
             low = wide(of_code_point[code_point]) if code_point < _CODE_POINTS else BLANK
             is_word = wide(low != BLANK)
             words[number] = out
             number += is_word & ~before
-            size = _encode(low, normalized, out)
-            out += size if is_word else before
+            normalized[out] = low
+            while low > 0xFF:
+                low >>= 8
+                out += 1
+                normalized[out] = low
+            out += is_word | before
             before = is_word
         if before:
             normalized[out] = BLANK
@@ -129,46 +140,6 @@ def _normalize(
     first_words[len(lengths)] = number
     words[number] = out
     return number
-
-
-@inner
-def wide(number: np.integer | bool) -> int:
-    """The number as int64: compiled code computes in the type of what it reads."""
-    return np.int64(number)  # type: ignore[return-value]
-
-
-@inner
-def _decoded(text: NDArray[np.uint8], at: int) -> tuple[int, int]:
-    """The code point of two bytes or more that begins at `at`, and how many bytes it has."""
-    first, second = wide(text[at]), wide(text[at + 1] & 0x3F)
-    if first < 0xE0:
-        return (first & 0x1F) << 6 | second, 2
-    third = wide(text[at + 2] & 0x3F)
-    if first < 0xF0:
-        return (first & 0x0F) << 12 | second << 6 | third, 3
-    return (first & 0x07) << 18 | second << 12 | third << 6 | wide(text[at + 3] & 0x3F), 4
-
-
-@inner
-def _encode(code_point: int, text: NDArray[np.uint8], at: int) -> int:
-    """Writes a code point as UTF-8 at `at`; its bytes."""
-    if code_point < 0x80:
-        text[at] = code_point
-        return 1
-    if code_point < 0x800:
-        text[at] = 0xC0 | code_point >> 6
-        text[at + 1] = 0x80 | code_point & 0x3F
-        return 2
-    if code_point < 0x10000:
-        text[at] = 0xE0 | code_point >> 12
-        text[at + 1] = 0x80 | code_point >> 6 & 0x3F
-        text[at + 2] = 0x80 | code_point & 0x3F
-        return 3
-    text[at] = 0xF0 | code_point >> 18
-    text[at + 1] = 0x80 | code_point >> 12 & 0x3F
-    text[at + 2] = 0x80 | code_point >> 6 & 0x3F
-    text[at + 3] = 0x80 | code_point & 0x3F
-    return 4
 
 
 @inner

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, count_phrases, lines_with_phrases
+from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, find_phrases
 from pipeline_assets.corpus.filters.recipe import C4Recipe
-from pipeline_assets.corpus.filters.thresholds import Batch, batch_of
+from pipeline_assets.corpus.filters.thresholds import MAX_TEXT_BYTES, Batch, batch_of
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.words import (
     CLOSER,
@@ -43,7 +43,7 @@ _KEPT, _LONG_WORD, _UNMARKED, _FEW_WORDS, _PHRASE = range(-1, len(REMOVED))
 
 
 class LineRules(NamedTuple):
-    """What a line must have to be kept, where 0 asks nothing; `of_code_point` has the recipe's TERMINAL."""
+    """What a line must have to be kept; `of_code_point` has the recipe's TERMINAL."""
 
     has_terminal: int
     min_words: int
@@ -69,25 +69,18 @@ class KeptLines(NamedTuple):
     sentences: NDArray[np.int64]
 
 
-class _Line(NamedTuple):
-    """A line: words, sentences, and whether it ends as it must."""
-
-    words: int
-    sentences: int
-    is_terminal: bool
-
-
 _NO_MARK, _MARK, _ENDED = range(3)  # how far a sentence's end has come in marks, closers and blanks
 
 
 @inner
-def _read_line(text: NDArray[np.uint8], start: int, end: int, of_code_point: NDArray[np.uint16]) -> _Line:
-    """A line that begins and ends with a character that is no whitespace.
+def _read_line(text: NDArray[np.uint8], start: int, end: int, has_phrase: bool, rules: LineRules) -> tuple[int, int]:
+    """Why a line is removed that begins and ends with a character that is no whitespace, and its sentences.
 
     In a run of marks, closers and blanks a sentence ends once: where after a mark a blank follows or the line ends, or
     at a mark that isn't ASCII.
     """
-    words = sentences = 0
+    of_code_point = rules.of_code_point
+    words = sentences = characters = longest = 0
     at, bits, width, state, is_space = start, SPACE, 1, _NO_MARK, 1
     while at < end:
         was_space, bits, width = is_space, wide(of_code_point[place(text[place(at)])]), 1
@@ -95,6 +88,8 @@ def _read_line(text: NDArray[np.uint8], start: int, end: int, of_code_point: NDA
             bits, width = read_character(text, at, of_code_point)
         is_space = bits & SPACE
         words += was_space & ~is_space
+        characters = 0 if is_space else characters + 1
+        longest = max(longest, characters)
         if state != _NO_MARK or bits & TERMINAL:
             is_mark = bits & TERMINAL and not bits & (CLOSER | SPACE)
             if not bits & (TERMINAL | CLOSER | SPACE):
@@ -105,29 +100,14 @@ def _read_line(text: NDArray[np.uint8], start: int, end: int, of_code_point: NDA
                 state = _ENDED if is_end else _MARK
         at += width
     is_terminal = bits & TERMINAL != 0
-    return _Line(words, sentences + (state == _MARK or (is_terminal and state == _NO_MARK)), is_terminal)
-
-
-@inner
-def _has_longer_word(text: NDArray[np.uint8], start: int, end: int, rules: LineRules) -> bool:
-    """Whether a word of a line has more characters than one may have."""
-    characters = 0
-    while start < end and characters <= rules.max_word_characters:
-        bits, width = read_character(text, start, rules.of_code_point)
-        characters = 0 if bits & SPACE else characters + 1
-        start += width
-    return characters > rules.max_word_characters
-
-
-@inner
-def _why_removed(line: _Line, has_longer_word: bool, has_phrase: bool, rules: LineRules) -> int:
-    if has_longer_word:
-        return _LONG_WORD
-    if rules.has_terminal and not line.is_terminal:
-        return _UNMARKED
-    if line.words < rules.min_words:
-        return _FEW_WORDS
-    return _PHRASE if has_phrase else _KEPT
+    sentences += state == _MARK or (is_terminal and state == _NO_MARK)
+    if longest > rules.max_word_characters:
+        return _LONG_WORD, sentences
+    if rules.has_terminal and not is_terminal:
+        return _UNMARKED, sentences
+    if words < rules.min_words:
+        return _FEW_WORDS, sentences
+    return _PHRASE if has_phrase else _KEPT, sentences
 
 
 @compiled
@@ -154,13 +134,10 @@ def _keep_lines(
             phrases += has_phrase
             start, end = _without_blanks(text, start, feed, rules.of_code_point)
             if start < end:
-                line = _read_line(text, start, end, rules.of_code_point)
+                why, found = _read_line(text, start, end, has_phrase, rules)
                 lines[document] += 1
-                may_be_longer = 0 < rules.max_word_characters < end - start
-                has_longer_word = may_be_longer and _has_longer_word(text, start, end, rules)
-                why = _why_removed(line, has_longer_word, has_phrase, rules)
                 if why == _KEPT:
-                    sentences[document] += line.sentences
+                    sentences[document] += found
                     if size > kept_offsets[document]:
                         kept[size] = LINE_FEED
                         size += 1
@@ -204,7 +181,7 @@ class C4Filter(Filter):
         self._rules = LineRules(
             recipe.terminal_punctuation is not None,
             recipe.min_words_per_line or 0,
-            recipe.max_word_characters or 0,
+            recipe.max_word_characters or MAX_TEXT_BYTES,
             self._of_code_point,
         )
         self._line_phrases = build_automaton([(phrase, Scope.ANYWHERE) for phrase in recipe.remove_lines_with])
@@ -231,7 +208,8 @@ class C4Filter(Filter):
         batch = batch_of([candidate.text for candidate in candidates])
         checks = []
         for reason, phrases, automaton in self._unwanted:
-            _, found = count_phrases(batch.text, batch.offsets, automaton, self._of_code_point, 1)
+            one = np.ones(len(candidates), np.int64)
+            found = find_phrases(*batch, automaton, self._of_code_point, one, False).first
             checks.append(_Check(reason, found, None, found >= 0, (*phrases, None)))  # -1 is None
         if self._recipe.remove_citations and _remove_citations(candidates):
             batch = batch_of([candidate.text for candidate in candidates])
@@ -247,9 +225,9 @@ class C4Filter(Filter):
         return checks
 
     def _kept_lines(self, batch: Batch) -> KeptLines:
-        wanted = np.full(len(batch.offsets) - 1, len(self._recipe.remove_lines_with) > 0)
-        inside, _ = lines_with_phrases(batch.text, batch.offsets, self._line_phrases, self._of_code_point, wanted)
-        return _keep_lines(batch.text, batch.offsets, inside, self._rules)
+        every = np.full(len(batch.offsets) - 1, len(batch.text) if self._recipe.remove_lines_with else 0)
+        inside = find_phrases(*batch, self._line_phrases, self._of_code_point, every, True).inside
+        return _keep_lines(*batch, inside, self._rules)
 
 
 class _Check(NamedTuple):

@@ -186,70 +186,63 @@ def _is_in_scope(
     return True
 
 
+class Hits(NamedTuple):
+    """Phrases that were found.
+
+    Attributes:
+        counts: of each document; int64.
+        first: of each document, the phrase that ends first, the first of the list if several do there; -1 if none does.
+            int32.
+        inside: a byte inside each line with a phrase, ascending, where lines are counted; int64.
+    """
+
+    counts: NDArray[np.int64]
+    first: NDArray[np.int32]
+    inside: NDArray[np.int64]
+
+
 @compiled
-def count_phrases(
-    text: NDArray[np.uint8], offsets: NDArray[np.int64], automaton: Automaton, bits: NDArray[np.uint16], enough: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """How many different phrases each document has, counted up to `enough`; and which of them ends first, the first of
-    the list if several do there, -1 if none does.
+def find_phrases(
+    text: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    automaton: Automaton,
+    bits: NDArray[np.uint16],
+    enough: NDArray[np.int64],
+    counts_lines: bool,
+) -> Hits:
+    """Count the different phrases that each document has, or its lines that have one.
 
     Args:
         text: all documents, and what is read beyond: `thresholds.batch_of`.
         offsets: where each begins, and where the last ends.
         bits: of code points.
+        enough: of each document, how many are counted at most.
     """
-    counts = np.zeros(len(offsets) - 1, np.int64)
-    firsts = np.full(len(counts), -1, np.int32)
+    counts = np.zeros(len(enough), np.int64)
+    firsts = np.full(len(enough), -1, np.int32)
+    inside = np.empty(len(text) // 2 + len(offsets), np.int64)  # what isn't written takes no memory
     seen_in = np.zeros(len(automaton.scopes), np.int64)
-    for document in range(len(counts)):
+    lines = 0
+    for document in range(len(enough)):
         start, end = offsets[document], offsets[document + 1]
         at, state = start, 0
-        while counts[document] < enough:
+        while counts[document] < enough[document]:
             at, state = _read_on(text, at, end, state, automaton)
             if state == 0:
                 break
             for number in range(automaton.first_found[state], automaton.first_found[state + 1]):
                 phrase = automaton.found[number]
-                if seen_in[phrase] <= document and _is_in_scope(text, start, end, at, phrase, automaton, bits):
+                is_new = counts_lines or seen_in[phrase] <= document
+                if is_new and _is_in_scope(text, start, end, at, phrase, automaton, bits):
                     seen_in[phrase] = document + 1
                     counts[document] += 1
                     firsts[document] = phrase if firsts[document] < 0 else firsts[document]
-        counts[document] = min(counts[document], enough)
-    return counts, firsts
-
-
-@compiled
-def lines_with_phrases(
-    text: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    automaton: Automaton,
-    bits: NDArray[np.uint16],
-    wanted: NDArray[np.bool_],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Lines that have a phrase: a byte inside each, ascending, and how many each document has.
-
-    Args:
-        wanted: which documents are searched.
-    """
-    inside = np.empty(len(text) // 2 + len(offsets), np.int64)
-    counts = np.zeros(len(offsets) - 1, np.int64)
-    lines = 0
-    for document in range(len(counts)):
-        start, end = offsets[document], offsets[document + 1] if wanted[document] else offsets[document]
-        at, state = start, 0
-        while True:
-            at, state = _read_on(text, at, end, state, automaton)
-            if state == 0:
-                break
-            has_one = False
-            for number in range(automaton.first_found[state], automaton.first_found[state + 1]):
-                phrase = automaton.found[number]
-                has_one = has_one or _is_in_scope(text, start, end, at, phrase, automaton, bits)
-            if has_one:
-                inside[lines] = at - 1
-                lines += 1
-                counts[document] += 1
-                state = 0
-                while at < end and text[at] != words.LINE_FEED:
-                    at += 1
-    return inside[:lines], counts
+                    if counts_lines:
+                        inside[lines] = at - 1
+                        lines += 1
+                        state = 0
+                        while at < end and text[at] != words.LINE_FEED:
+                            at += 1
+                        break
+        counts[document] = min(counts[document], enough[document])
+    return Hits(counts, firsts, inside[:lines])

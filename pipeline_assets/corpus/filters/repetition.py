@@ -14,8 +14,7 @@ lets an n-gram that occurs once be the top one, and after a duplicate n-gram ski
 12 words it counts 10. Here the paper is followed: all 12.
 
 Nothing is hashed away: an n-gram is a pair of (n-1)-grams, and those are numbers. Only where both occur twice can the
-pair do so; each level looks at what is left of the one below, which in most text is little. What a copied n-gram
-covers, shorter ones do too: levels end where no longer n-gram can be beyond its limit.
+pair do so; each level looks at what is left of the one below, which in most text is little.
 
 Loops that would take both ways in turn have no branches: a wrong guess of the processor costs as much as the rest.
 """
@@ -64,19 +63,8 @@ def scratch_for(longest: int) -> Scratch:
     return Scratch(grams, counts, np.empty(words, np.uint64), slots, repeated, before)
 
 
-class LeastLimits(NamedTuple):
-    """The lowest limits on top n-grams and on duplicate ones: what can't be beyond them need not be counted. -1 counts
-    all.
-    """
-
-    top: float
-    duplicate: float
-
-
 @inner
-def count_repetition(
-    eights: NDArray[np.uint64], words: Words, scratch: Scratch, least: LeastLimits, counts: NDArray[np.int64]
-) -> None:
+def count_repetition(eights: NDArray[np.uint64], words: Words, scratch: Scratch, counts: NDArray[np.int64]) -> None:
     """Counts what one document repeats, from its words, lines and paragraphs.
 
     Args:
@@ -93,7 +81,7 @@ def count_repetition(
     counts[Count.DUPLICATE_LINES], counts[Count.DUPLICATE_LINE_CHARACTERS] = lines
     paragraphs = _count_copies(words.paragraphs, counts[Count.PARAGRAPHS], words, scratch)
     counts[Count.DUPLICATE_PARAGRAPHS], counts[Count.DUPLICATE_PARAGRAPH_CHARACTERS] = paragraphs
-    _count_grams(left, words, scratch, least, counts)
+    _count_grams(left, words, scratch, counts)
 
 
 @inner
@@ -197,12 +185,11 @@ def _count_copies(firsts: NDArray[np.int32], items: int, words: Words, scratch: 
 
 
 @inner
-def _count_grams(left: int, words: Words, scratch: Scratch, least: LeastLimits, counts: NDArray[np.int64]) -> None:
+def _count_grams(left: int, words: Words, scratch: Scratch, counts: NDArray[np.int64]) -> None:
     """Counts n-grams from pairs upwards, from the words that occur twice; the arrays hold one level, then the next in
     its place.
     """
-    characters, repeated = words.characters, scratch.repeated
-    number = wide(counts[Count.WORDS])
+    characters = words.characters
     for n in range(2, _LONGEST_GRAM + 1):
         left = _pair(left, scratch)
         copied = _number_pairs(n, left, words, scratch)
@@ -213,15 +200,6 @@ def _count_grams(left: int, words: Words, scratch: Scratch, least: LeastLimits, 
             counts[Count.TOP_2_GRAM + n - 2] = most * (characters[top + n] - characters[top])
         if left == 0:
             break
-        if float(copied) / float(characters[number]) <= least.duplicate:
-            longest = 0  # of an n-gram that top ones may still be
-            if n < _LONGEST_TOP_GRAM:
-                for place in range(left):
-                    word = repeated[place]
-                    size = characters[min(word + _LONGEST_TOP_GRAM, number)] - characters[word]
-                    longest = max(longest, size)
-            if float(most * longest) / float(characters[number]) <= least.top:
-                break
 
 
 @inner

@@ -3,7 +3,6 @@
 A batch of documents is counted by one call of compiled code.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -12,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, eight_bytes_at_each, inner
-from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, count_phrases, lines_with_phrases
+from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, find_phrases
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
-from pipeline_assets.corpus.filters.repetition import LeastLimits, Scratch, count_repetition, scratch_for
+from pipeline_assets.corpus.filters.repetition import Scratch, count_repetition, scratch_for
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.words import Count, Words, classes_of_characters, find_words, room_for
 from pipeline_assets.corpus.spine.errors import InputError
@@ -141,7 +140,7 @@ def first_violation(counts: NDArray[np.int64], limits: Limits) -> int:
 
 
 _PADDING = bytes(8)  # compiled code reads a few bytes beyond the last document
-_MAX_TEXT_BYTES = 2**31 - 1
+MAX_TEXT_BYTES = 2**31 - 1
 
 
 class Batch(NamedTuple):
@@ -163,7 +162,7 @@ def batch_of(texts: Sequence[bytes]) -> Batch:
         InputError: a document is too long to count in 32 bits.
     """
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    if len(lengths) and lengths.max() > _MAX_TEXT_BYTES:
+    if len(lengths) and lengths.max() > MAX_TEXT_BYTES:
         fix = "cut the document before it is filtered"
         raise InputError(f"a text of {lengths.max():,} bytes", f"document {int(lengths.argmax())} of a block", fix)
     text = np.frombuffer(b"".join([*texts, _PADDING]), np.uint8)
@@ -180,7 +179,6 @@ def _count(
     scratch: Scratch,
     before_repetition: Limits,
     counts_repetition: bool,
-    least_repetition: LeastLimits,
     counts: NDArray[np.int64],
 ) -> None:
     """Adds to `counts`, shape (documents, kinds), what the words, lines and paragraphs of each document tell.
@@ -192,7 +190,7 @@ def _count(
         start = offsets[document]
         find_words(text, start, offsets[document + 1] - start, of_code_point, words, counts[document])
         if counts_repetition and first_violation(counts[document], before_repetition) < 0:
-            count_repetition(eights[start:], words, scratch, least_repetition, counts[document])
+            count_repetition(eights[start:], words, scratch, counts[document])
 
 
 @compiled
@@ -202,21 +200,6 @@ def first_failed(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]
     for document in range(len(counts)):
         failed[document] = first_violation(counts[document], limits)
     return failed
-
-
-_COUNTING_ALL = LeastLimits(*[-1.0] * len(LeastLimits._fields))
-
-
-def _least_repetition(thresholds: Sequence[Threshold]) -> LeastLimits:
-    limits = {threshold.numerator: float(threshold.limit) for threshold in thresholds}
-
-    def least(first: Count, last: Count) -> float:
-        return min((limits[count] for count in limits if first <= count <= last), default=math.inf)
-
-    return LeastLimits(
-        least(Count.TOP_2_GRAM, Count.TOP_4_GRAM),
-        least(Count.DUPLICATE_5_GRAMS, Count.DUPLICATE_10_GRAMS),
-    )
 
 
 _COMMON_BYTES = 4 << 20  # of the longest document of most batches
@@ -231,7 +214,6 @@ class ThresholdFilter(Filter):
         self._limits = limits_of(self._thresholds)
         self._before_repetition = limits_of(thresholds_before_repetition(recipe))
         self._counts_repetition = recipe.repetition is not None
-        self._least_repetition = _least_repetition(self._thresholds)
         self._room = room_for(_COMMON_BYTES), scratch_for(_COMMON_BYTES)
         quality, boilerplate = recipe.gopher_quality, recipe.boilerplate
         self._enough_stop_words = quality.min_stop_words or 0 if quality else 0
@@ -246,10 +228,8 @@ class ThresholdFilter(Filter):
         if not self._thresholds:
             return
         batch = batch_of([candidate.text for candidate in candidates])
-        counts = self._counts(batch, self._before_repetition, self._least_repetition)
-        if self._boilerplate is not None:
-            is_within = first_failed(counts, self._limits) < 0
-            counts[:, Count.BOILERPLATE_LINES] = self._boilerplate_lines(batch, is_within)
+        counts = self._counts(batch, self._before_repetition)
+        self._count_boilerplate(batch, counts, first_failed(counts, self._limits) < 0)
         failed = first_failed(counts, self._limits)
         for document in np.flatnonzero(failed >= 0).tolist():
             candidates[document].fail(self._thresholds[failed[document]].measure(counts[document]))
@@ -257,24 +237,25 @@ class ThresholdFilter(Filter):
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """What each threshold of the recipe is held against in a document."""
         batch = batch_of([candidate.text])
-        counts = self._counts(batch, limits_of([]), _COUNTING_ALL)
-        if self._boilerplate is not None:
-            counts[:, Count.BOILERPLATE_LINES] = self._boilerplate_lines(batch, np.ones(1, np.bool_))
+        counts = self._counts(batch, limits_of([]))
+        self._count_boilerplate(batch, counts, np.ones(1, np.bool_))
         return [threshold.measure(counts[0]) for threshold in self._thresholds]
 
-    def _counts(self, batch: Batch, before_repetition: Limits, least: LeastLimits) -> NDArray[np.int64]:
+    def _counts(self, batch: Batch, before_repetition: Limits) -> NDArray[np.int64]:
         counts = np.zeros((len(batch.offsets) - 1, len(Count)), np.int64)
         if self._stop_words is not None:
-            counts[:, Count.STOP_WORDS], _ = count_phrases(
-                batch.text, batch.offsets, self._stop_words, self._of_code_point, self._enough_stop_words
-            )
+            enough = np.full(len(counts), self._enough_stop_words)
+            found = find_phrases(*batch, self._stop_words, self._of_code_point, enough, False)
+            counts[:, Count.STOP_WORDS] = found.counts
         longest = int(np.diff(batch.offsets).max(initial=0))
         words, scratch = self._room if longest <= _COMMON_BYTES else (room_for(longest), scratch_for(longest))
         text, eights, offsets = batch.text, eight_bytes_at_each(batch.text), batch.offsets
         repeats = self._counts_repetition
-        _count(text, eights, offsets, self._of_code_point, words, scratch, before_repetition, repeats, least, counts)
+        _count(text, eights, offsets, self._of_code_point, words, scratch, before_repetition, repeats, counts)
         return counts
 
-    def _boilerplate_lines(self, batch: Batch, wanted: NDArray[np.bool_]) -> NDArray[np.int64]:
-        assert self._boilerplate is not None
-        return lines_with_phrases(batch.text, batch.offsets, self._boilerplate, self._of_code_point, wanted)[1]
+    def _count_boilerplate(self, batch: Batch, counts: NDArray[np.int64], wanted: NDArray[np.bool_]) -> None:
+        if self._boilerplate is not None:
+            enough = np.where(wanted, len(batch.text), 0)
+            found = find_phrases(*batch, self._boilerplate, self._of_code_point, enough, True)
+            counts[:, Count.BOILERPLATE_LINES] = found.counts

@@ -60,7 +60,7 @@ def _bits(code_point: int) -> int:
 
 
 @inner
-def wide(number: np.integer) -> int:
+def wide(number: np.integer | bool) -> int:
     """The number as int64: compiled code computes in the type of what it reads."""
     return np.int64(number)  # type: ignore[return-value]
 
@@ -72,18 +72,25 @@ def place(number: int | np.integer) -> int:
 
 
 @inlined
+def decode_longer(text: NDArray[np.uint8], at: int) -> tuple[int, int]:
+    """The code point of a character of two bytes or more that begins at `at`, and how many bytes it has."""
+    first, second = wide(text[at]), wide(text[at + 1] & 0x3F)
+    if first < 0xE0:
+        return (first & 0x1F) << 6 | second, 2
+    third = wide(text[at + 2] & 0x3F)
+    if first < 0xF0:
+        return (first & 0x0F) << 12 | second << 6 | third, 3
+    return (first & 0x07) << 18 | second << 12 | third << 6 | wide(text[at + 3] & 0x3F), 4
+
+
+@inlined
 def read_character(text: NDArray[np.uint8], at: int, of_code_point: NDArray[np.uint16]) -> tuple[int, int]:
     """Bits of the character that begins at `at`, and how many bytes it has."""
-    first = wide(text[place(at)])
+    first = text[place(at)]
     if first < 0x80:
         return wide(of_code_point[place(first)]), 1
-    if first < 0xE0:
-        return wide(of_code_point[(first & 0x1F) << 6 | text[at + 1] & 0x3F]), 2
-    second, third = wide(text[at + 1] & 0x3F), wide(text[at + 2] & 0x3F)
-    if first < 0xF0:
-        return wide(of_code_point[(first & 0x0F) << 12 | second << 6 | third]), 3
-    code_point = (first & 0x07) << 18 | second << 12 | third << 6 | text[at + 3] & 0x3F
-    return wide(of_code_point[code_point]) if code_point < _CLASSED else 0, 4
+    code_point, width = decode_longer(text, at)
+    return wide(of_code_point[code_point]) if code_point < _CLASSED else 0, width
 
 
 @inner

@@ -6,17 +6,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_filters import has_phrase, has_words
 
-from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, count_phrases, lines_with_phrases
+from pipeline_assets.corpus.filters.phrases import Hits, Scope, build_automaton, find_phrases
 from pipeline_assets.corpus.filters.thresholds import batch_of
 from pipeline_assets.corpus.filters.words import classes_of_characters
 
 BITS = classes_of_characters()
 
 
+def find(
+    texts: list[str], phrases: list[tuple[str, Scope]], enough: int | list[int] = 9, counts_lines: bool = False
+) -> Hits:
+    batch = batch_of([text.encode() for text in texts])
+    each = np.broadcast_to(enough, len(texts)).astype(np.int64)
+    return find_phrases(*batch, build_automaton(phrases), BITS, each, counts_lines)
+
+
 def search(texts: list[str], phrases: list[tuple[str, Scope]]) -> list[int]:
     """The first phrase found in each text, -1 for none."""
-    batch = batch_of([text.encode() for text in texts])
-    return count_phrases(batch.text, batch.offsets, build_automaton(phrases), BITS, 1)[1].tolist()
+    return find(texts, phrases, 1).first.tolist()
 
 
 @pytest.mark.parametrize(
@@ -92,33 +99,30 @@ def test_of_several_phrases_the_one_that_ends_first_is_named_and_documents_end_w
 
 
 def test_different_phrases_are_counted_up_to_enough() -> None:
-    batch = batch_of([b"to be, or not to be", b"be", b"the to and of", b""])
-    automaton = build_automaton([(word, Scope.WORDS) for word in ("the", "be", "to", "of", "and")])
+    texts = ["to be, or not to be", "be", "the to and of", ""]
+    words = [(word, Scope.WORDS) for word in ("the", "be", "to", "of", "and")]
 
-    assert count_phrases(batch.text, batch.offsets, automaton, BITS, 9)[0].tolist() == [2, 1, 4, 0]
-    assert count_phrases(batch.text, batch.offsets, automaton, BITS, 2)[0].tolist() == [2, 1, 2, 0]
+    assert find(texts, words).counts.tolist() == [2, 1, 4, 0]
+    assert find(texts, words, 2).counts.tolist() == [2, 1, 2, 0]
 
 
 def test_a_line_is_counted_once_however_many_phrases_it_has() -> None:
-    batch = batch_of([b"use cookies, use cookies\nno\nwe use cookies", b"use cookies", b"use cookie", b"use cookies"])
-    automaton = build_automaton([("use cookies", Scope.ANYWHERE), ("we use", Scope.ANYWHERE)])
+    texts = ["use cookies, use cookies\nno\nwe use cookies", "use cookies", "use cookie", "use cookies"]
+    phrases = [("use cookies", Scope.ANYWHERE), ("we use", Scope.ANYWHERE)]
 
-    inside, counts = lines_with_phrases(batch.text, batch.offsets, automaton, BITS, np.array([True, True, True, False]))
+    found = find(texts, phrases, [9, 9, 9, 0], counts_lines=True)
 
-    assert counts.tolist() == [2, 1, 0, 0]
-    assert [batch.text.tobytes().count(b"\n", 0, place) for place in inside.tolist()] == [0, 2, 2]
+    assert found.counts.tolist() == [2, 1, 0, 0]
+    assert ["".join(texts).count("\n", 0, place) for place in found.inside.tolist()] == [0, 2, 2]
 
 
 @pytest.mark.parametrize("scope", Scope)
 def test_a_phrase_is_found_between_blanks_of_any_kind(scope: Scope) -> None:
     for phrase in ("b", "be", "next", "Élan vital", "日本", "use cookies"):
-        automaton = build_automaton([(phrase, scope), ("not to be found", Scope.ANYWHERE)])
-        batch = batch_of([f"a\n\u3000 {phrase.upper()}\u2028\n".encode()])
+        phrases = [(phrase, scope), ("not to be found", Scope.ANYWHERE)]
+        text = f"a\n\u3000 {phrase.upper()}\u2028\n"
 
-        _, lines = lines_with_phrases(batch.text, batch.offsets, automaton, BITS, np.ones(1, np.bool_))
-        found, _ = count_phrases(batch.text, batch.offsets, automaton, BITS, 2)
-
-        assert lines.tolist() == found.tolist() == [1]
+        assert [find([text], phrases, counts_lines=way).counts.tolist() for way in (False, True)] == [[1], [1]]
 
 
 letters = st.text(alphabet="abAé É_\n日", max_size=8)
@@ -127,11 +131,9 @@ letters = st.text(alphabet="abAé É_\n日", max_size=8)
 @given(text=st.lists(letters, max_size=12).map("".join), phrases=st.lists(letters, min_size=1, max_size=6))
 def test_every_phrase_is_found_where_a_search_for_it_alone_finds_it(text: str, phrases: list[str]) -> None:
     phrases = [phrase for phrase in {part.strip().replace("\n", " ") for part in phrases} if phrase]
-    batch = batch_of([text.encode()])
 
     def count(scope: Scope) -> int:
-        automaton = build_automaton([(phrase, scope) for phrase in phrases])
-        return int(count_phrases(batch.text, batch.offsets, automaton, BITS, len(phrases))[0][0])
+        return int(find([text], [(phrase, scope) for phrase in phrases], len(phrases)).counts[0])
 
     assert count(Scope.ANYWHERE) == sum(has_phrase(text, phrase) for phrase in phrases)
     assert count(Scope.WORDS) == sum(has_words(text, phrase) for phrase in phrases)
