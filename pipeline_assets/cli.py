@@ -129,6 +129,7 @@ COMMANDS = {
 _REMOVED = {
     "parallel overfit": "train on batches of PairLoader, see docs/parallel_text.md",
     "plan --mbit": "no time is planned: divide the bytes to fetch by the network's rate",
+    "nemotron publish --onto": "leave it out: publishing continues from the head; --replace replaces another's card",
     "verify --fresh": "leave it out: every verification reads all files",
     "rebuild --put-back": "remove the damaged folder, and run its recipe again: it gets the same digest",
     "plan --gpu-price": "set CORPUSMILL_MODAL_GPU_PRICE: `nemotron score --launcher modal` tells the cost",

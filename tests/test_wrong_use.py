@@ -58,6 +58,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("manifests export --data empty --to out", 2, "no manifest was built here"),
         ("tokenizer check none", 2, "there is no such file"),
         ("pin any/thing", 1, "can't be reached"),
+        ("nemotron publish any/thing empty --onto main", 2, "this option was removed; leave it out"),
         ("stage-a hf-stream --source any/thing --out-dir d", 1, "can't be reached"),
         (
             "stage-a ingest-wikipedia --input cut.jsonl --dump-date 2026-11-01 --license mit --out-dir d",

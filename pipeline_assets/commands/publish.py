@@ -36,7 +36,6 @@ def publish(
     allow_unknown_licences: Annotated[
         bool, typer.Option("--allow-unknown-licences", help="Send rows of which nobody knows the licence, too.")
     ] = False,
-    onto: Annotated[str | None, typer.Option(help="Somebody else's commit, the head, to go on from.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace what was published of something else.")] = False,
     data: OptionalRoot = None,
 ) -> None:
@@ -53,12 +52,12 @@ def publish(
     with unreplaced(folder), place.limits():
         owners = place.check_token()
         made = publication_of(open_artifact(folder), place, allow_unknown=allow_unknown_licences)
-        plan = plan_publication(made, place, onto=onto, replaces=replace)
+        plan = plan_publication(made, place, replaces=replace)
         tell([*_state(place, plan.parent, owners, public), *made.terms(), *plan.lines()])
         if not dry_run:
-            done = send(made, place, private=not public, onto=onto, replaces=replace)
-            sent = f"{counted(done.commits, 'commit')} made, {as_bytes(done.bytes)} sent"
-            tell([f"{repo} at {done.commit}: {sent}; read back" if done.commits else f"{repo}: all is there already"])
+            commit, plan = send(made, place, private=not public, replaces=replace)
+            sent = f"{counted(len(plan.parts), 'commit')} made, {as_bytes(plan.bytes)} sent"
+            tell([f"{repo} at {commit}: {sent}; read back" if plan.parts else f"{repo}: all is there already"])
 
 
 def _publishable(folder: Path) -> Path:

@@ -182,8 +182,6 @@ class LoopbackHub:
     def _answer_writer(self, ask: Ask, repo: Repo, rest: list[str]) -> Answer:
         writes = self._writes
         match ask.method, rest:
-            case "GET", ["commits", "main"] if writes is not None:
-                return json_answer(writes.history(repo))
             case "PUT", ["settings"] if writes is not None:
                 return writes.change_settings(ask, repo)
             case "POST", ["preupload", "main"] if writes is not None:

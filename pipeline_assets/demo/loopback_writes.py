@@ -22,7 +22,7 @@ from typing import Any
 from pipeline_assets.corpus.spine.recipe import parse_yaml
 from pipeline_assets.demo.loopback_files import is_folder, open_file, open_folder, regular_file
 from pipeline_assets.demo.loopback_http import CHUNK_BYTES, Answer, Ask, Refused, json_answer
-from pipeline_assets.demo.loopback_repos import ATTRIBUTES, EPOCH, LFS_SUFFIXES, Repo, is_lfs
+from pipeline_assets.demo.loopback_repos import ATTRIBUTES, LFS_SUFFIXES, Repo, is_lfs
 
 USER = "loopback"
 OBJECTS = ".objects"
@@ -198,18 +198,6 @@ class HubWrites:
                 history.write(json.dumps(entry).encode() + b"\n")
         url = f"/datasets/{repo.name}/commit/{oid}"
         return json_answer({"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
-
-    def history(self, repo: Repo) -> list[dict[str, object]]:
-        """List commits, newest first; content that no commit made counts as one."""
-        lines: list[bytes] = []
-        with self._repo_folder(repo) as folder:
-            if regular_file(_COMMITS, folder):
-                with open_file(_COMMITS, folder) as history:
-                    lines = history.read().splitlines()
-        commits = [json.loads(line) for line in reversed(lines)]
-        if not commits or commits[0]["id"] != repo.commit:
-            commits.insert(0, {"id": repo.commit, "title": "Content of the folder", "message": ""})
-        return [{**commit, "authors": [{"user": USER}], "date": EPOCH} for commit in commits]
 
     def _change(self, line: Mapping[str, Any], repo: Repo) -> _Change:
         value = line["value"]

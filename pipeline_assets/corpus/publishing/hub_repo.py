@@ -1,7 +1,7 @@
-"""A dataset repo of a hub, as whoever writes to it sees it: who may, what is there, commits on its head.
+"""A dataset repo of a hub for a publisher: access, files, and commits on its head.
 
-`huggingface_hub` sends files and commits. Everything that passes by itself is tried again; a commit whose answer was
-lost is looked for before it is made a second time.
+`huggingface_hub` sends files and commits. Temporary failures are retried; a commit is made only on its parent, so one
+whose answer was lost is not made twice.
 """
 
 import functools
@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, check_name
 from pipeline_assets.corpus.readers.hub_http import RETRIED_STATUS, Garbled, reading_answer
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 
 if TYPE_CHECKING:
     import httpx2
-    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub import HfApi
 
 T = TypeVar("T")
 TOKEN = "HF_TOKEN"
 _UNFIT = re.compile(r"--|\.\.|(^|/)[-.]|[-.](/|$)|\.git$")  # as huggingface_hub refuses names
 _NAME_CHARACTERS = 96
-_COMMIT = re.compile("[0-9a-f]{40}")
-_SEND_FILES = 100  # at once: what is asked of the hub before any of them is sent
 
 
 def token_of(variables: Mapping[str, str]) -> str:
@@ -64,15 +62,6 @@ class Item:
     def _git_sha1(self) -> str:
         content = self.source if isinstance(self.source, bytes) else self.source.read_bytes()
         return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-
-
-@dataclass(frozen=True)
-class Commit:
-    """One of a repo's commits: its id, and what its author said."""
-
-    id: str
-    title: str
-    message: str
 
 
 @dataclass(frozen=True)
@@ -133,14 +122,14 @@ class HubRepo:
 
         return self.hub.call(self.name, "main", ask)
 
-    def settings(self, kind: str = "datasets") -> dict[str, Any] | None:
-        """What the hub says of the repo; None where there is none that the token may see."""
+    def settings(self) -> dict[str, Any] | None:
+        """Return whether the repo is private and gated; None if the token sees no such repo."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
         def ask() -> dict[str, Any] | None:
             client = self.hub.client()
             try:
-                answer, _ = client.page(f"{client.address}/api/{kind}/{self.name}")
+                answer, _ = client.page(f"{client.address}/api/datasets/{self.name}")
             except RepositoryNotFoundError:
                 return None
             with reading_answer():
@@ -149,106 +138,57 @@ class HubRepo:
         return self.hub.call(self.name, "main", ask)
 
     def create(self, *, private: bool) -> None:
-        """The repo, empty.
-
-        Raises:
-            UsageError: a model has the name.
-            InputError: the token may not make it.
-        """
-        if self.settings("models") is not None:
-            raise UsageError("this is a model", self.name, "give the name of a dataset, or of none")
-        try:
-            self._written(functools.partial(self._create, private))
-        except RetryableError as error:
-            if isinstance(error, TransientError) or "may not write" not in error.what:
-                raise
-            owners = ", ".join(self.check_token())
-            raise UsageError(f"{error.what}; it is of {owners}", error.where, error.fix) from None
-
-    def _create(self, private: bool) -> None:
+        """Make the repo, empty."""
         from huggingface_hub.errors import HfHubHTTPError
 
-        try:
-            self._api().create_repo(self.name, repo_type="dataset", private=private)
-        except HfHubHTTPError as error:
-            if error.response.status_code != 409:  # it is there: made by a try whose answer was lost
-                raise
+        def make() -> None:
+            try:
+                self._api().create_repo(self.name, repo_type="dataset", private=private)
+            except HfHubHTTPError as error:
+                if error.response.status_code != 409:  # it is there: made by a try whose answer was lost
+                    raise
+
+        self._written(make)
 
     def gate(self, how: str) -> None:
         """Whoever wants to read asks first: `auto` lets in who agrees, `manual` whom the owner lets in."""
         self._written(lambda: self._api().update_repo_settings(self.name, repo_type="dataset", gated=how))  # type: ignore[arg-type]
 
-    def head(self) -> Commit:
-        """The head of main."""
-
-        def ask() -> Commit:
-            client = self.hub.client()
-            answer, _ = client.page(f"{client.address}/api/datasets/{self.name}/commits/main")
-            with reading_answer():
-                if not isinstance(answer, list) or not answer:
-                    raise ValueError("the history must be a list of at least one commit")
-                commits = [Commit(_commit_id(one["id"]), str(one["title"]), str(one["message"])) for one in answer]
-                return commits[0]
-
-        return self.hub.call(self.name, "main", ask)
-
     def files(self, commit: str) -> dict[str, HubFile]:
         """What is there at a commit, by path."""
         return {file.path: file for file in self.hub.list_files(self.name, commit)}
 
-    def commit(
-        self, parent: str, title: str, run: str, part: str, items: Sequence[Item], deletions: Sequence[str] = ()
-    ) -> str:
-        """Make a commit on a parent, which must be the head, and return its id. Large files go first.
+    def commit(self, parent: str, title: str, items: Sequence[Item], deletions: Sequence[str] = ()) -> None:
+        """Make a commit on a parent; nothing is committed if the parent is no longer the head. Large files go first.
 
-        Args:
-            run: a line of the message that all commits of the run have.
-            part: the next line, by which the commit is found if its answer was lost.
         Raises:
-            InputError: a file isn't as it was sealed; another commit is the head.
+            InputError: a file differs from its sealed hash.
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
         from huggingface_hub.errors import HfHubHTTPError
 
-        additions = [CommitOperationAdd(item.path, item.source) for item in items]
-        content = {item.sha256: addition for item, addition in zip(items, additions, strict=True)}
-        self._send([*content.values()])
-        self._send(additions)  # which are there by now, under whatever name
+        api, additions = self._api(), [CommitOperationAdd(item.path, item.source) for item in items]
         for item, addition in zip(items, additions, strict=True):
-            _check_sent(item, addition)
+            if addition.upload_info.sha256.hex() != item.sha256:
+                where = item.source if isinstance(item.source, Path) else item.path
+                raise InputError("it is not as it was sealed, and isn't published", where, "see `corpusmill verify`")
+        once = {addition.upload_info.sha256: addition for addition in additions}
+        for sent in ([*once.values()], additions):  # files of equal content are sent once
+            self._written(functools.partial(api.preupload_lfs_files, self.name, sent, repo_type="dataset"))
         operations: list[Any] = [*additions, *(CommitOperationDelete(path, is_folder=False) for path in deletions)]
-        message = f"{run}\n{part}"
 
-        def make() -> str:
-            if (head := self.head()).id != parent:
-                return self._already_made(head, run, message)
+        def make() -> None:
+            if self.hub.resolve(self.name) != parent:  # made by a try whose answer was lost, or another's
+                return
             try:
-                done = self._api().create_commit(
-                    self.name,
-                    operations,
-                    commit_message=title,
-                    commit_description=message,
-                    repo_type="dataset",
-                    parent_commit=parent,
+                api.create_commit(
+                    self.name, operations, commit_message=title, repo_type="dataset", parent_commit=parent
                 )
             except HfHubHTTPError as error:
                 if error.response.status_code != 412:  # the parent isn't the head any more
                     raise
-                return self._already_made(self.head(), run, message)
-            return _commit_id(done.oid)
 
-        return self._written(make)
-
-    def _already_made(self, head: Commit, run: str, message: str) -> str:
-        """Return the id of the head if it is the commit of this message, whose answer was lost; else raise."""
-        if message not in head.message:
-            raise taken_over(self, head, run)
-        return head.id
-
-    def _send(self, additions: "Sequence[CommitOperationAdd]") -> None:
-        send = functools.partial(self._api().preupload_lfs_files, self.name, repo_type="dataset")
-        for first in range(0, len(additions), _SEND_FILES):
-            self._written(functools.partial(send, additions[first : first + _SEND_FILES]))
+        self._written(make)
 
     def _written(self, call: Callable[[], T]) -> T:
         from huggingface_hub.errors import HfHubHTTPError
@@ -286,33 +226,3 @@ class HubRepo:
         from huggingface_hub import HfApi
 
         return HfApi(endpoint=self.hub.client().address, token=self.hub.token)
-
-
-def taken_over(repo: HubRepo, head: Commit, run: str) -> InputError:
-    """Another's commit is where ours was to be.
-
-    Args:
-        run: what a commit of the same run says.
-    """
-    if run in head.message:
-        return RetryableError("another process publishes the same", repo.name, "run the same command when it is done")
-    what = f"somebody else committed to it: {head.id} {head.title!r} is its head"
-    words = f"`corpusmill nemotron publish {repo.name} FOLDER --onto {head.id}` goes on from it"
-    return UsageError(what, repo.name, f"look at {repo.url}/commits/main; {words}")
-
-
-def _commit_id(value: object) -> str:
-    """Return a commit id, or raise ValueError."""
-    if not isinstance(value, str) or not _COMMIT.fullmatch(value):
-        raise ValueError(f"a commit id must be 40 hex digits, got {value!r:.60}")
-    return value
-
-
-def _check_sent(item: Item, addition: "CommitOperationAdd") -> None:
-    """
-    Raises:
-        InputError: what was read of a file is not what was sealed.
-    """
-    if addition.upload_info.sha256.hex() != item.sha256:
-        what = "it is not as it was sealed, and isn't published"
-        raise InputError(what, item.source if isinstance(item.source, Path) else item.path, "see `corpusmill verify`")
