@@ -22,21 +22,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from nemotron_input import Row, Split, real_splits, words_of
 
-from pipeline_assets.corpus.harmony.encode import AssistantAll
-from pipeline_assets.corpus.harmony.message import Analysis, Template
-from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
-from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE, NormaliseRules, RowSettings
+from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE, RowsRecipe
 from pipeline_assets.corpus.nemotron.source_rows import SHARD_BYTES
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, load_encoder
 
-SETTINGS = RowSettings(
-    Template.HARMONY_1, Analysis.KEEP, AssistantAll(True, True), GPT_OSS_SYSTEM, False, False, False, False
-)
-RULES = NormaliseRules(SETTINGS, None, SHARD_BYTES, "0", VOCABULARY_SHA256)
+RULES = RowsRecipe(shard_bytes=SHARD_BYTES, max_reject_fraction="0")
 DECODERS: dict[str, Callable[[bytes], Any]] = {"msgspec": msgspec.json.Decoder().decode, "orjson": orjson.loads}
 _BLOCK_ROWS, _BLOCK_CHARACTERS = 256, 8 << 20
 

@@ -210,7 +210,7 @@ def _normalise(job: Job) -> BuildResult:
     from pipeline_assets.corpus.nemotron.normalise_split import normalise_split, origin_of
 
     [raw], [pin], recipe = job.target.upstream, job.upstream, job.recipe
-    rules = sections.rules_of(recipe, job.target.tokenizer)
+    rules = sections.rows_recipe(recipe, job.target.tokenizer)
     origin = origin_of(pin.manifest.identity, recipe["subset"], recipe["domain"])
     with split_pin.split_files(raw, job.run, job.building, rules.max_rows) as files:
         return normalise_split(job.building, files, origin, rules, job.run.settings)
@@ -240,7 +240,7 @@ def _gather_prompts(job: Job) -> BuildResult:
     from pipeline_assets.corpus.nemotron.deduplicate import PromptRules, gather_prompts
 
     [rows, *earlier] = job.upstream
-    system = sections.rules_of(rows.manifest.identity.recipe, rows.manifest.identity.tokenizer).rows.system
+    system = sections.rows_recipe(rows.manifest.identity.recipe, rows.manifest.identity.tokenizer).system_content
     rules = PromptRules(job.recipe["split"], system, job.recipe["min_completion_tokens"])
     return gather_prompts(job.building, rows, earlier, rules, job.run.settings)
 

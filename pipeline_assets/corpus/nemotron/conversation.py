@@ -34,7 +34,7 @@ from pipeline_assets.corpus.nemotron.message_text import (
     think_tag_counts,
     unread_key,
 )
-from pipeline_assets.corpus.nemotron.sections import Domain, RowSettings
+from pipeline_assets.corpus.nemotron.sections import Domain, RowsRecipe
 from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, has_value, text_of
 from pipeline_assets.corpus.nemotron.stalled_calls import CallLog, read_log
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools
@@ -97,7 +97,7 @@ class Conversation(NamedTuple):
     stalled_calls: int = 0
 
 
-def read_conversation(row: Row, tools: DeclaredTools | None, settings: RowSettings, domain: Domain) -> Conversation:
+def read_conversation(row: Row, tools: DeclaredTools | None, settings: RowsRecipe, domain: Domain) -> Conversation:
     """The messages of a row, to be rendered.
 
     A first system message is the developer's instructions, together with the row's tools; later ones are developer
@@ -261,7 +261,7 @@ class OpenCalls:
 class _Reader:
     """Reads the messages of one row in their order, as a reply depends on the calls before it."""
 
-    def __init__(self, settings: RowSettings) -> None:
+    def __init__(self, settings: RowsRecipe) -> None:
         self._settings = settings
         self._reasoning_keys = REASONING_KEYS if settings.reasoning_key is None else (settings.reasoning_key,)
         self._read_keys = {**_READ_KEYS, "assistant": _READ_KEYS["assistant"].union(self._reasoning_keys)}
@@ -357,7 +357,7 @@ def _replies(given: Sequence[JsonValue], start: int) -> Iterator[Row]:
             yield message
 
 
-def _prompt(instructions: str | None, tools: DeclaredTools | None, settings: RowSettings) -> list[Message]:
+def _prompt(instructions: str | None, tools: DeclaredTools | None, settings: RowsRecipe) -> list[Message]:
     """What opens a conversation: the settings' system message, and the row's instructions and tools.
 
     Raises:
@@ -365,7 +365,7 @@ def _prompt(instructions: str | None, tools: DeclaredTools | None, settings: Row
     """
     is_said = instructions is not None or tools is not None
     namespaces = () if tools is None else (tools.namespace,)
-    return prompt_messages(settings.system, DeveloperContent(instructions, namespaces) if is_said else None)
+    return prompt_messages(settings.system_content, DeveloperContent(instructions, namespaces) if is_said else None)
 
 
 class RowText(NamedTuple):
@@ -390,7 +390,7 @@ class RowText(NamedTuple):
     stalled_calls: int = 0
 
 
-def row_text(row: Row, tools: DeclaredTools | None, settings: RowSettings, domain: Domain) -> RowText:
+def row_text(row: Row, tools: DeclaredTools | None, settings: RowsRecipe, domain: Domain) -> RowText:
     """The text that a row has in the column `text`, unchanged but for a line end behind it; else its messages,
     rendered.
 

@@ -35,7 +35,7 @@ from pipeline_assets.corpus.nemotron.row_columns import (
     row_stats,
 )
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.nemotron.sections import RowOrigin, RowSettings
+from pipeline_assets.corpus.nemotron.sections import RowOrigin, RowsRecipe
 from pipeline_assets.corpus.nemotron.source_rows import (
     Row,
     RowFault,
@@ -95,7 +95,7 @@ class _Draft(NamedTuple):
 
 def normalise_rows(
     rows: Sequence[tuple[int, Row | Fault]],
-    settings: RowSettings,
+    settings: RowsRecipe,
     origin: RowOrigin,
     encoder: Encoder,
     are_shallow: bool = False,
@@ -123,7 +123,7 @@ def normalise_rows(
 
 
 def _drafts(
-    rows: Sequence[tuple[int, Row | Fault]], settings: RowSettings, origin: RowOrigin, are_shallow: bool
+    rows: Sequence[tuple[int, Row | Fault]], settings: RowsRecipe, origin: RowOrigin, are_shallow: bool
 ) -> tuple[list[_Draft], list[Reject], list[Reject]]:
     """Return drafts, rejects and dropped rows."""
     drafts, rejects, dropped = [], [], []
@@ -148,16 +148,16 @@ def _drafts(
     return drafts, rejects, dropped
 
 
-def _dropped_by(draft: _Draft, settings: RowSettings) -> tuple[str, str] | None:
+def _dropped_by(draft: _Draft, settings: RowsRecipe) -> tuple[str, str] | None:
     """Return the reason and detail for which the settings drop a row; None if kept."""
     if settings.drop_invalid_harmony and draft.text.refusal is not None:
         return INVALID, str(draft.text.refusal)
-    if settings.drop_empty_completion and not has_completion(draft.text.parsed, settings.loss):
+    if settings.drop_empty_completion and not has_completion(draft.text.parsed, settings.loss_mode):
         return "empty_completion", "the text doesn't end with words of the assistant that count in the loss"
     return None
 
 
-def _draft(number: int, row: Row, settings: RowSettings, origin: RowOrigin, is_shallow: bool) -> _Draft:
+def _draft(number: int, row: Row, settings: RowsRecipe, origin: RowOrigin, is_shallow: bool) -> _Draft:
     tools = declared_tools(row)
     # The tools were looked at, once for many rows.
     if not is_shallow and not all(is_nested_within(value) for column, value in row.items() if column != "tools"):
@@ -193,15 +193,15 @@ def _reject(origin: RowOrigin, number: int, fault: RowFault | Refusal) -> Reject
 
 
 def _batch(
-    drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], settings: RowSettings, origin: RowOrigin
+    drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], settings: RowsRecipe, origin: RowOrigin
 ) -> pa.RecordBatch:
     """Return the rows of a block, `SCHEMA`."""
     alike = {
         "dataset": origin.dataset,
         "subset": origin.subset,
         "split": origin.split,
-        "loss_mode": settings.loss.name,
-        "loss_rule": settings.loss.rule,
+        "loss_mode": settings.loss_mode.name,
+        "loss_rule": settings.loss_mode.rule,
         "source_file": origin.file,
         "source_revision": origin.revision,
     }
@@ -215,7 +215,7 @@ def _batch(
     return pa.RecordBatch.from_arrays([whole[field.name] for field in SCHEMA], schema=SCHEMA)
 
 
-def _values(draft: _Draft, tokens: HarmonyTokens, settings: RowSettings) -> tuple[object, ...]:
+def _values(draft: _Draft, tokens: HarmonyTokens, settings: RowsRecipe) -> tuple[object, ...]:
     """Return the values that differ between rows, without the text, in schema order."""
     text, tools = draft.text, draft.tools
     return (
@@ -223,8 +223,8 @@ def _values(draft: _Draft, tokens: HarmonyTokens, settings: RowSettings) -> tupl
         hashlib.sha1(text.parsed.utf8, usedforsecurity=False).hexdigest(),
         None if text.template is None else str(text.template),
         *draft.metadata,
-        *row_quality(text, tokens, tools, settings.loss),
-        *row_stats(text.parsed, tokens, settings.loss),
+        *row_quality(text, tokens, tools, settings.loss_mode),
+        *row_stats(text.parsed, tokens, settings.loss_mode),
         draft.number,
         None if tools is None else tools.tools_id,
         0 if tools is None else len(tools.namespace.tools),
@@ -260,8 +260,7 @@ def normalise_shard(
     window: Window,
     folder: BuildFolder,
     origin: RowOrigin,
-    settings: RowSettings,
-    tokenizer_sha256: str,
+    settings: RowsRecipe,
     driver: Driver,
     zstd_level: int,
     vocabulary: Path | None = None,
@@ -282,7 +281,7 @@ def normalise_shard(
         InputError: a file cannot be read, or has changed since the shards were planned.
         OracleDisagrees: tiktoken encodes a row differently; one row in a thousand, chosen by id, is compared.
     """
-    encoder = load_encoder(tokenizer_sha256, vocabulary, driver)
+    encoder = load_encoder(settings.tokenizer.sha256, vocabulary, driver)
     counts: Counter[str] = Counter(rows=0, documents=0)
     rejects: list[Reject] = []
     dropped: list[Reject] = []
@@ -330,7 +329,7 @@ def bounded(counts: Mapping[str, int]) -> dict[str, int]:
     return kept | ({rest: kept.get(rest, 0) + sum(counts[name] for name in others)} if others else {})
 
 
-def _normalise_block(block: _Block, settings: RowSettings, origin: RowOrigin, encoder: Encoder) -> NormalisedRows:
+def _normalise_block(block: _Block, settings: RowsRecipe, origin: RowOrigin, encoder: Encoder) -> NormalisedRows:
     return normalise_rows(block.rows, settings, replace(origin, file=block.file), encoder, block.are_shallow)
 
 
@@ -389,11 +388,11 @@ def _counts(found: NormalisedRows) -> Counter[str]:
     return counts
 
 
-def _spot_check(found: NormalisedRows, settings: RowSettings, encoder: Encoder) -> int:
+def _spot_check(found: NormalisedRows, settings: RowsRecipe, encoder: Encoder) -> int:
     """Compare sampled rows with tiktoken and count them."""
     ids = found.batch.column("id").to_pylist()
     sample = [row for row, one in enumerate(ids) if is_spot_checked(one)]
     if sample:
-        for row, what in encoding_faults(found.batch, sample, settings.loss, encoder):
+        for row, what in encoding_faults(found.batch, sample, settings.loss_mode, encoder):
             raise OracleDisagrees(f"row {ids[row]}: {what}")
     return len(sample)

@@ -37,7 +37,7 @@ from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.normalise_rows import BY_NAME, bounded, normalise_shard
 from pipeline_assets.corpus.nemotron.row_columns import numbered
 from pipeline_assets.corpus.nemotron.schema import DATA, DROPPED_FILE, SCHEMA
-from pipeline_assets.corpus.nemotron.sections import Domain, NormaliseRules, RowOrigin
+from pipeline_assets.corpus.nemotron.sections import Domain, RowOrigin, RowsRecipe
 from pipeline_assets.corpus.nemotron.source_rows import empty_sample, plan_sample, plan_shards
 from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG
 from pipeline_assets.corpus.readers.hub_configs import CARD
@@ -89,7 +89,7 @@ def origin_of(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
 
 
 def normalise_split(
-    building: StagingDir, files: Sequence[SourceFile], origin: RowOrigin, rules: NormaliseRules, settings: RunSettings
+    building: StagingDir, files: Sequence[SourceFile], origin: RowOrigin, rules: RowsRecipe, settings: RunSettings
 ) -> BuildResult:
     """The files above. If gigatoken ever disagrees with tiktoken, all is encoded again by that.
 
@@ -111,23 +111,21 @@ def _normalise(
     building: StagingDir,
     files: Sequence[SourceFile],
     origin: RowOrigin,
-    rules: NormaliseRules,
+    rules: RowsRecipe,
     settings: RunSettings,
     driver: Driver,
 ) -> BuildResult:
     shards = plan_shards(files, rules.shard_bytes) if rules.max_rows is None else plan_sample(files, rules.max_rows)
-    tokenizer_sha256 = rules.tokenizer_sha256
     work = functools.partial(
         normalise_shard,
         origin=origin,
-        settings=rules.rows,
-        tokenizer_sha256=tokenizer_sha256,
+        settings=rules,
         driver=driver,
         zstd_level=settings.zstd_level,
         vocabulary=settings.vocabulary,
     )
     rows = rules.max_rows or sum(file.bytes for file in files) // _ROW_BYTES
-    warm_up = functools.partial(load_tokenizers, tokenizer_sha256, driver, rows, STRUCTURE, settings.vocabulary)
+    warm_up = functools.partial(load_tokenizers, rules.tokenizer.sha256, driver, rows, STRUCTURE, settings.vocabulary)
     settings = settings_for(building, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
     receipts = list(run_stage(f"normalise-{driver}", work, shards, building, settings, warm_up))
     counts = bounded(total_counts(receipts))
@@ -142,9 +140,9 @@ def _normalise(
     told = {name: count for name, count in counts.items() if name not in apart and "/" not in name}
     by_name = {kind: _below(counts, kind) for kind in BY_NAME if _below(counts, kind)}
     decisions = {
-        "template": str(rules.rows.template),
-        "analysis": str(rules.rows.analysis),
-        "loss_rule": rules.rows.loss.rule,
+        "template": str(rules.template),
+        "analysis": str(rules.analysis),
+        "loss_rule": rules.loss_mode.rule,
     }
     return BuildResult(
         files=outputs,
@@ -160,7 +158,7 @@ def _below(counts: Mapping[str, int], kind: str) -> dict[str, int]:
 
 
 def _check(
-    building: StagingDir, receipts: Sequence[Receipt], counts: Mapping[str, int], rules: NormaliseRules, words: Words
+    building: StagingDir, receipts: Sequence[Receipt], counts: Mapping[str, int], rules: RowsRecipe, words: Words
 ) -> None:
     rejected = Ledger.of(counts).all_rejected
     rows = counts.get("rows", 0)

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.nemotron.inventory import read_inventory
 from pipeline_assets.corpus.nemotron.pool_coverage import GAP, describe_gap
 from pipeline_assets.corpus.nemotron.schema import data_files, no_row_has_all
-from pipeline_assets.corpus.nemotron.sections import RowsRecipe
+from pipeline_assets.corpus.nemotron.sections import rows_recipe
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.encode import is_spot_checked
@@ -140,8 +140,8 @@ def tokens_round_trip(shards: Artifact) -> Verdict:
     Of each file the first row, and one row in a thousand, chosen by its id.
     """
     identity = shards.manifest.identity
-    recipe = RowsRecipe.from_content({**identity.recipe["rows"], "tokenizer": identity.tokenizer})
-    loss, encoder = recipe.rules(None).rows.loss, load_encoder(recipe.tokenizer.sha256)
+    recipe = rows_recipe(identity.recipe, identity.tokenizer)
+    loss, encoder = recipe.loss_mode, load_encoder(recipe.tokenizer.sha256)
     rows, looked_at, faults, seen = 0, 0, [], ""
     columns = ["id", "text", "quality_valid_harmony", "stats_tokens", "stats_completion_tokens"]
     for name, batch in _batches(shards, columns):

@@ -24,7 +24,7 @@ from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, loss_
 from pipeline_assets.corpus.harmony.message import JsonValue, Message, Role
 from pipeline_assets.corpus.harmony.parse import ParsedText
 from pipeline_assets.corpus.nemotron.conversation import RowText, proof_task
-from pipeline_assets.corpus.nemotron.sections import Domain, RowSettings
+from pipeline_assets.corpus.nemotron.sections import Domain, RowsRecipe
 from pipeline_assets.corpus.nemotron.source_rows import Row, canonical_text, has_value, text_of
 from pipeline_assets.corpus.nemotron.text_flags import count_control_characters, has_known_channels
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, calls_fit_tools
@@ -212,7 +212,7 @@ class RowMetadata(NamedTuple):
 
 
 def row_metadata(
-    row: Row, conversation: list[Message], domain: Domain, split: str, settings: RowSettings
+    row: Row, conversation: list[Message], domain: Domain, split: str, settings: RowsRecipe
 ) -> RowMetadata:
     """The columns of a row; a column of an unexpected type is kept as canonical JSON.
 
@@ -281,7 +281,7 @@ def _tags(row: Row, conversation: list[Message]) -> list[str]:
     return sorted(tags)
 
 
-def _source_json(row: Row, settings: RowSettings) -> str | None:
+def _source_json(row: Row, settings: RowsRecipe) -> str | None:
     hidden = (() if settings.keep_user_names else _NAMES) + (() if settings.keep_urls else _URLS)
     read = _READ - {"messages"} if has_value(row.get("text")) else _READ
     uuid = text_of(row.get("uuid"))

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, get_args
 
 import pydantic
@@ -51,40 +51,6 @@ EFFORTS: dict[str, dict[str, Effort]] = {
 
 
 @dataclass(frozen=True)
-class RowSettings:
-    """How rows become texts.
-
-    Attributes:
-        template: of texts that are rendered. A row that is Harmony text already keeps its text.
-        analysis: what becomes of reasoning; of no effect on a row that is text already.
-        loss: which bodies are the completion.
-        system: the system message before each rendered conversation, or none. It has no tools of its own.
-        drop_invalid_harmony: a row whose own text is no Harmony is dropped; else it is kept, and says so.
-        drop_empty_completion: a row that doesn't end with the assistant's words is dropped; else it is kept, and says
-            so.
-        keep_user_names: the column `user_name` goes into `meta_source_json`.
-        keep_urls: the columns `url` and `user_url` do.
-        reasoning_key: of messages, has the reasoning; None reads it from each of `REASONING_KEYS`.
-        think_tags: what becomes of `<think>` blocks in content of the assistant.
-    """
-
-    template: Template
-    analysis: Analysis
-    loss: LossMode
-    system: SystemContent | None
-    drop_invalid_harmony: bool
-    drop_empty_completion: bool
-    keep_user_names: bool = False
-    keep_urls: bool = False
-    reasoning_key: str | None = None
-    think_tags: ThinkTags = ThinkTags.KEEP
-
-    def __post_init__(self) -> None:
-        if self.system is not None and self.system.tools:
-            raise ValueError("the system message of a row has no tools: a row's own go into the developer message")
-
-
-@dataclass(frozen=True)
 class RowOrigin:
     """Where the rows of a block come from.
 
@@ -103,24 +69,6 @@ class RowOrigin:
     domain: Domain
     file: str
     revision: str | None
-
-
-@dataclass(frozen=True)
-class NormaliseRules:
-    """What decides the bytes besides the source.
-
-    Attributes:
-        max_rows: of a sample that lies evenly over the split's files (`plan_sample`); None for all.
-        shard_bytes: of a split's files that become one Parquet file.
-        max_reject_fraction: more bad rows than this stop the build, a decimal string.
-        tokenizer_sha256: of the o200k file that counts tokens.
-    """
-
-    rows: RowSettings
-    max_rows: int | None
-    shard_bytes: int
-    max_reject_fraction: str
-    tokenizer_sha256: str
 
 
 NORMALISE_STAGE = StageVersion("nemotron_normalise", 5)
@@ -158,12 +106,25 @@ class SystemMessage(RecipePart):
 
 
 class RowsRecipe(RecipePart):
-    """How rows become texts, see `RowSettings`, and how they lie in files.
+    """How rows become texts and files.
 
     Attributes:
-        max_rows: of a split at most, from all over it; None for all.
+        template: of texts that are rendered. A row that is Harmony text already keeps its text.
+        analysis: what becomes of reasoning; of no effect on a row that is text already.
+        loss: which bodies are the completion.
+        system: the system message before each rendered conversation, or none. A row's tools are in the developer
+            message.
+        reasoning_key: of messages, has the reasoning; None reads it from each of `REASONING_KEYS`.
+        think_tags: what becomes of `<think>` blocks in content of the assistant.
+        drop_invalid_harmony: a row whose own text is no Harmony is dropped; else it is kept, and says so.
+        drop_empty_completion: a row that doesn't end with the assistant's words is dropped; else it is kept, and says
+            so.
+        keep_user_names: the column `user_name` goes into `meta_source_json`.
+        keep_urls: the columns `url` and `user_url` do.
+        max_rows: of a sample that lies evenly over the split's files (`plan_sample`); None for all.
         shard_bytes: of a split's files that become one Parquet file.
         max_reject_fraction: more bad rows than this stop the build.
+        tokenizer: counts tokens.
     """
 
     LATER_KEYS = frozenset({"reasoning_key", "think_tags"})
@@ -210,38 +171,28 @@ class RowsRecipe(RecipePart):
         """The same without the tokenizer, which manifests name beside it."""
         return {key: value for key, value in self.content().items() if key != "tokenizer"}
 
-    def rules(self, effort: Effort | None) -> NormaliseRules:
-        """The same for the rows of one split.
-
-        Args:
-            effort: how hard whoever answered was told to think, where the split says it; None is as `system` says.
-        """
-        system = None if self.system is None else SystemContent(**dict(self.system), tools=())
-        if system is not None and effort is not None:
-            system = replace(system, reasoning_effort=effort)
+    @property
+    def loss_mode(self) -> LossMode:
+        """The bodies that are the completion."""
         loss = self.loss
-        rows = RowSettings(
-            template=self.template,
-            analysis=self.analysis,
-            loss=AssistantLast() if isinstance(loss, AssistantLastLoss) else AssistantAll(loss.analysis, loss.calls),
-            system=system,
-            drop_invalid_harmony=self.drop_invalid_harmony,
-            drop_empty_completion=self.drop_empty_completion,
-            keep_user_names=self.keep_user_names,
-            keep_urls=self.keep_urls,
-            reasoning_key=self.reasoning_key,
-            think_tags=self.think_tags,
-        )
-        return NormaliseRules(rows, self.max_rows, self.shard_bytes, self.max_reject_fraction, self.tokenizer.sha256)
+        return AssistantLast() if isinstance(loss, AssistantLastLoss) else AssistantAll(loss.analysis, loss.calls)
+
+    @property
+    def system_content(self) -> SystemContent | None:
+        """The system message before each rendered conversation."""
+        return None if self.system is None else SystemContent(**dict(self.system), tools=())
 
 
-def rules_of(recipe: Mapping[str, Any], tokenizer: Mapping[str, Any] | None) -> NormaliseRules:
-    """By what the rows of a split are made, or were.
+def rows_recipe(recipe: Mapping[str, Any], tokenizer: Mapping[str, Any] | None) -> RowsRecipe:
+    """Return how the rows of a split are made; the split's reasoning effort replaces that of the system message.
 
     Args:
         recipe: the part of the recipe that their bytes depend on, as a target or a manifest has it.
     """
-    return RowsRecipe.from_content({**recipe["rows"], "tokenizer": tokenizer}).rules(recipe["reasoning_effort"])
+    rows, effort = RowsRecipe.from_content({**recipe["rows"], "tokenizer": tokenizer}), recipe["reasoning_effort"]
+    if rows.system is None or effort is None:
+        return rows
+    return rows.model_copy(update={"system": rows.system.model_copy(update={"reasoning_effort": effort})})
 
 
 PUBLISH_STAGE = StageVersion("nemotron_published_pools", 1)

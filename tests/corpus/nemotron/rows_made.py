@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from pipeline_assets.corpus.harmony.encode import AssistantAll
-from pipeline_assets.corpus.harmony.message import Analysis, Template
+from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
 from pipeline_assets.corpus.nemotron.normalise_rows import NormalisedRows, normalise_rows
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
-from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE, NormaliseRules, RowOrigin, RowSettings
+from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE, RowOrigin, RowsRecipe
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
@@ -17,20 +17,9 @@ from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, Encoder, load_encoder
 
 INLINE = RunSettings()
-SETTINGS = RowSettings(
-    template=Template.HARMONY_1,
-    analysis=Analysis.KEEP,
-    loss=AssistantAll(analysis=True, calls=True),
-    system=None,
-    drop_invalid_harmony=False,
-    drop_empty_completion=False,
-    keep_user_names=False,
-    keep_urls=False,
-)
+SETTINGS = RowsRecipe(system=None, shard_bytes=400, max_reject_fraction="0.9")
 ORIGIN = RowOrigin("maker/chat", "default", "train", "chat_if", "data/train.jsonl", "0" * 40)
 PROOFS = replace(ORIGIN, domain="proof")
-
-RULES = NormaliseRules(SETTINGS, None, 400, "0.9", VOCABULARY_SHA256)
 
 QUESTION = {"role": "user", "content": "2 + 2?"}
 ANSWER = {"role": "assistant", "content": "4"}
@@ -61,19 +50,27 @@ def called(*arguments: object, name: str = "lookup") -> dict[str, object]:
     }
 
 
-def normalised(*rows: object, settings: RowSettings = SETTINGS, origin: RowOrigin = ORIGIN) -> NormalisedRows:
+def settings_of(**changes: Any) -> RowsRecipe:
+    """The settings with some values changed; a loss mode is as kernels have it."""
+    loss = changes.get("loss")
+    if isinstance(loss, AssistantAll | AssistantLast):
+        changes["loss"] = {"mode": loss.name, **vars(loss)}
+    return RowsRecipe.model_validate({**SETTINGS.model_dump(), **changes})
+
+
+def normalised(*rows: object, settings: RowsRecipe = SETTINGS, origin: RowOrigin = ORIGIN) -> NormalisedRows:
     return normalise_rows(list(enumerate(rows)), settings, origin, encoder())
 
 
 def split_of(
-    root: Path, files: Sequence[SourceFile], rules: NormaliseRules = RULES, engine: RunSettings = INLINE
+    root: Path, files: Sequence[SourceFile], rules: RowsRecipe = SETTINGS, engine: RunSettings = INLINE
 ) -> Artifact:
     """The normalised rows of a split, sealed below a data root."""
     target = Target("nemotron/normalized_shards", "rows", Path("rows"), NORMALISE_STAGE, {})
     return target.build(root, lambda building: normalise_split(building, files, ORIGIN, rules, engine), False, {})
 
 
-def row_of(row: object, settings: RowSettings = SETTINGS, origin: RowOrigin = ORIGIN) -> dict[str, object]:
+def row_of(row: object, settings: RowsRecipe = SETTINGS, origin: RowOrigin = ORIGIN) -> dict[str, object]:
     """The columns of the one row."""
     [values] = normalised(row, settings=settings, origin=origin).batch.to_pylist()
     return values
@@ -83,13 +80,13 @@ def text_of(*messages: object, **columns: object) -> str:
     return row_of({"messages": list(messages), **columns})["text"]
 
 
-def reason_of(row: object, settings: RowSettings = SETTINGS, origin: RowOrigin = ORIGIN) -> str:
+def reason_of(row: object, settings: RowsRecipe = SETTINGS, origin: RowOrigin = ORIGIN) -> str:
     """Why the one row is a reject."""
     [reject] = normalised(row, settings=settings, origin=origin).rejects
     return reject.reason
 
 
-def dropped_by(row: object, settings: RowSettings) -> tuple[str, str]:
+def dropped_by(row: object, settings: RowsRecipe) -> tuple[str, str]:
     """Why the one row is left out, and what was seen: it is no reject."""
     found = normalised(row, settings=settings)
     [dropped] = found.dropped

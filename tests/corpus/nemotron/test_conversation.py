@@ -1,24 +1,22 @@
 """Raw rows → Harmony texts: what becomes of every form that messages have in the five datasets."""
 
-from dataclasses import replace
-
 import pytest
 from rows_made import (
     ANSWER,
     LOOKUP,
     PROOFS,
     QUESTION,
-    SETTINGS,
     called,
     dropped_by,
     normalised,
     reason_of,
     row_of,
+    settings_of,
     text_of,
 )
 
 from pipeline_assets.corpus.harmony.message import Analysis
-from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
+from pipeline_assets.corpus.nemotron.sections import SystemMessage
 
 USER = "<|start|>user<|message|>2 + 2?<|end|>"
 FINAL = "<|start|>assistant<|channel|>final<|message|>4<|return|>"
@@ -87,7 +85,7 @@ def test_analysis_is_dropped_by_setting_and_counted_in_and_out() -> None:
     row = {"messages": [QUESTION, {**ANSWER, "reasoning_content": "Count."}]}
 
     kept = normalised(row, row)
-    dropped = normalised(row, row, settings=replace(SETTINGS, analysis=Analysis.DROP))
+    dropped = normalised(row, row, settings=settings_of(analysis=Analysis.DROP))
 
     assert (kept.counts["analysis_given"], kept.counts["analysis_rendered"]) == (2, 2)
     assert (dropped.counts["analysis_given"], dropped.counts["analysis_rendered"]) == (2, 0)
@@ -108,7 +106,7 @@ def test_a_later_system_message_stays_in_its_place() -> None:
 
 
 def test_the_system_message_of_the_settings_says_where_calls_go() -> None:
-    settings = replace(SETTINGS, system=GPT_OSS_SYSTEM)
+    settings = settings_of(system=SystemMessage())
 
     with_tools = row_of({"messages": [QUESTION, ANSWER], "tools": [LOOKUP]}, settings)["text"]
     without = row_of({"messages": [QUESTION, ANSWER]}, settings)["text"]
@@ -175,7 +173,7 @@ def test_a_text_that_is_no_harmony_is_kept_and_says_so_or_is_dropped() -> None:
     assert (values["text"], values["quality_valid_harmony"], values["template"]) == (row["text"], False, None)
     assert values["quality_valid_tool_schema"] is None
     assert values["stats_tokens"] == 8
-    reason, seen = dropped_by(row, replace(SETTINGS, drop_invalid_harmony=True))
+    reason, seen = dropped_by(row, settings_of(drop_invalid_harmony=True))
     assert reason == "invalid_harmony" and seen.startswith("message_not_closed")
 
 

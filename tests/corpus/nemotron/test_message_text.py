@@ -1,9 +1,7 @@
 """Content, reasoning and `<think>` tags of rows of other publishers."""
 
-from dataclasses import replace
-
 import pytest
-from rows_made import ANSWER, LOOKUP, QUESTION, SETTINGS, called, normalised, reason_of, row_of, text_of
+from rows_made import ANSWER, LOOKUP, QUESTION, called, normalised, reason_of, row_of, settings_of, text_of
 
 from pipeline_assets.corpus.nemotron.message_text import ThinkTags, unread_key
 
@@ -148,7 +146,7 @@ def test_a_switch_is_no_reasoning() -> None:
 
 
 def test_the_recipe_may_name_the_key_of_reasoning() -> None:
-    settings = replace(SETTINGS, reasoning_key="thoughts")
+    settings = settings_of(reasoning_key="thoughts")
     row = {"messages": [QUESTION, {**ANSWER, "thoughts": "Count.", "reasoning": "Add."}]}
 
     result = normalised(row, settings=settings)
@@ -196,7 +194,7 @@ def test_think_blocks_are_kept_split_or_dropped_as_the_recipe_says(content: str,
     row = {"messages": [QUESTION, {**ANSWER, "content": content}]}
     texts = {"keep": FINAL + content, "split": split, "drop": drop}
 
-    results = {rule: normalised(row, settings=replace(SETTINGS, think_tags=ThinkTags(rule))) for rule in texts}
+    results = {rule: normalised(row, settings=settings_of(think_tags=ThinkTags(rule))) for rule in texts}
 
     for rule, text in texts.items():
         assert results[rule].batch.column("text").to_pylist() == [f"{USER}{text}<|return|>"]
@@ -207,9 +205,7 @@ def test_think_blocks_are_kept_split_or_dropped_as_the_recipe_says(content: str,
 @pytest.mark.parametrize("rule", ThinkTags)
 @pytest.mark.parametrize("content", UNPAIRED)
 def test_content_whose_tags_do_not_pair_up_is_unchanged_and_counted(content: str, rule: ThinkTags) -> None:
-    result = normalised(
-        {"messages": [QUESTION, {**ANSWER, "content": content}]}, settings=replace(SETTINGS, think_tags=rule)
-    )
+    result = normalised({"messages": [QUESTION, {**ANSWER, "content": content}]}, settings=settings_of(think_tags=rule))
 
     assert result.batch.column("text").to_pylist() == [f"{USER}{FINAL}{content}<|return|>"]
     assert (result.counts["think_tags/assistant"], result.counts["think_tags/unpaired"]) == (1, 1)
@@ -219,7 +215,7 @@ def test_content_whose_tags_do_not_pair_up_is_unchanged_and_counted(content: str
 def test_tags_of_others_and_in_reasoning_are_counted_and_unchanged(rule: ThinkTags) -> None:
     row = {"messages": [user("Write <think> first."), {**ANSWER, "reasoning_content": "<think>Count.</think>"}]}
 
-    result = normalised(row, settings=replace(SETTINGS, think_tags=rule))
+    result = normalised(row, settings=settings_of(think_tags=rule))
 
     assert result.batch.column("text").to_pylist() == [
         f"<|start|>user<|message|>Write <think> first.<|end|>{ANALYSIS}<think>Count.</think><|end|>{FINAL}4<|return|>"
@@ -231,7 +227,7 @@ def test_tags_of_others_and_in_reasoning_are_counted_and_unchanged(rule: ThinkTa
 
 
 def test_a_thought_that_equals_the_reasoning_is_not_repeated() -> None:
-    settings = replace(SETTINGS, think_tags=ThinkTags.SPLIT)
+    settings = settings_of(think_tags=ThinkTags.SPLIT)
     message = {**ANSWER, "content": "<think>\nCount.\n</think>4", "reasoning_content": "Count.\n"}
     other = {**message, "reasoning_content": "Add."}
 
@@ -245,9 +241,7 @@ def test_a_thought_that_equals_the_reasoning_is_not_repeated() -> None:
 def test_thoughts_before_calls_are_split_too() -> None:
     message = {**called({}), "content": "<think>Look it up.</think>"}
 
-    text = row_of({"messages": [QUESTION, message], "tools": [LOOKUP]}, replace(SETTINGS, think_tags=ThinkTags.SPLIT))[
-        "text"
-    ]
+    text = row_of({"messages": [QUESTION, message], "tools": [LOOKUP]}, settings_of(think_tags=ThinkTags.SPLIT))["text"]
 
     assert f"{ANALYSIS}Look it up.<|end|><|start|>assistant to=functions.lookup" in text
 

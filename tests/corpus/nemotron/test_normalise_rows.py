@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_rows import EVERY_SPLIT, origin_of, split_rows
-from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called, encoder, normalised, row_of
+from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called, encoder, normalised, row_of, settings_of
 
 from pipeline_assets.corpus.harmony.message import SPECIAL
 from pipeline_assets.corpus.harmony.parse import parse_harmony
-from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, ToolNamespace
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_rows
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, unparsed_rows
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.nemotron.sections import SystemMessage
 from pipeline_assets.corpus.readers.columns import MAX_NESTING, Fault
 
 GOLDEN = Path(__file__).parents[2] / "golden"
-GOLDEN_SETTINGS = replace(SETTINGS, system=GPT_OSS_SYSTEM)
+GOLDEN_SETTINGS = settings_of(system=SystemMessage())
 
 
 def digest(batch: pa.RecordBatch) -> str:
@@ -46,7 +45,7 @@ def test_every_real_row_holds_against_tiktoken_and_its_own_control_tokens(name: 
     result = normalised(*split_rows(name, real), settings=GOLDEN_SETTINGS, origin=origin_of(name))
 
     assert list(unparsed_rows(result.batch)) == []
-    assert list(encoding_faults(result.batch, [0, 1, 2], GOLDEN_SETTINGS.loss, encoder())) == []
+    assert list(encoding_faults(result.batch, [0, 1, 2], GOLDEN_SETTINGS.loss_mode, encoder())) == []
 
 
 @pytest.mark.parametrize("name", EVERY_SPLIT)
@@ -182,8 +181,3 @@ def test_what_is_nested_too_deep_is_a_reject_however_much_stack_is_left(
 
 def test_what_is_nested_as_deep_as_allowed_passes() -> None:
     assert row_of({**GOOD, "problem": nested(MAX_NESTING)})["meta_source_json"].count("[") == MAX_NESTING
-
-
-def test_the_system_message_of_the_settings_has_no_tools() -> None:
-    with pytest.raises(ValueError, match="has no tools"):
-        replace(SETTINGS, system=replace(GPT_OSS_SYSTEM, tools=(ToolNamespace("browser", None, ()),)))

@@ -4,7 +4,6 @@ import functools
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nemotron_hub import made_rows
 from refusals import refusal
-from rows_made import ANSWER, INLINE, LOOKUP, QUESTION, RULES, SETTINGS, called
+from rows_made import ANSWER, INLINE, LOOKUP, QUESTION, SETTINGS, called, settings_of
 from rows_made import split_of as build
 
 from pipeline_assets.corpus.formats.compression import read_line_blocks, read_structs
@@ -88,10 +87,10 @@ def test_rows_lie_in_files_of_one_schema_in_source_order_and_all_others_are_reje
 
 
 def test_rows_that_the_recipe_leaves_out_are_dropped_by_reason_and_are_no_rejects(tmp_path: Path) -> None:
-    rows = replace(SETTINGS, drop_invalid_harmony=True, drop_empty_completion=True)
+    rules = settings_of(drop_invalid_harmony=True, drop_empty_completion=True, max_reject_fraction="0")
     given = [said("4", uuid="a"), {"text": "no Harmony"}, said(" "), {"text": "<|start|>user<|message|>2 + 2?"}]
 
-    built = build(tmp_path, write(tmp_path / "in", given), replace(RULES, rows=rows, max_reject_fraction="0"))
+    built = build(tmp_path, write(tmp_path / "in", given), rules)
 
     assert [row["id"] for row in rows_of(built)] == ["a"]
     dropped = {"empty_completion": 1, "invalid_harmony": 2}
@@ -133,7 +132,7 @@ def test_ids_that_repeat_are_numbered_over_the_whole_split_whatever_its_shards(t
     rows = [said("one", uuid="a"), said("two", uuid="b"), said("three", uuid="a"), said("four"), said("four")] * 3
     files = write(tmp_path / "in", rows)
 
-    built = [build(tmp_path / str(size), files, replace(RULES, shard_bytes=size)) for size in (1, 300, 1 << 20)]
+    built = [build(tmp_path / str(size), files, settings_of(shard_bytes=size)) for size in (1, 300, 1 << 20)]
 
     ids = [[row["id"] for row in rows_of(one)] for one in built]
     assert ids[0] == ids[1] == ids[2]
@@ -159,7 +158,7 @@ def test_blocks_and_workers_change_no_row(
     folder = tmp_path_factory.mktemp("split")
     kinds_of_row = [said("a", uuid="a"), said("a"), tool_row(0), tool_row(1), {"messages": []}, b"no json\n"]
     files = write(folder / "in", [said("first", uuid="first"), *(kinds_of_row[kind] for kind in kinds)])
-    rules = replace(RULES, shard_bytes=shard_bytes, max_reject_fraction="1")
+    rules = settings_of(shard_bytes=shard_bytes, max_reject_fraction="1")
 
     built = build(folder / "built", files, rules, engine)
     with pytest.MonkeyPatch.context() as patch:
@@ -171,7 +170,7 @@ def test_blocks_and_workers_change_no_row(
     assert in_blocks.manifest.identity.counts == built.manifest.identity.counts
 
 
-NO_MESSAGES, DROPS = {"messages": []}, replace(SETTINGS, drop_invalid_harmony=True)
+NO_MESSAGES = {"messages": []}
 
 
 @pytest.mark.parametrize(
@@ -181,7 +180,7 @@ NO_MESSAGES, DROPS = {"messages": []}, replace(SETTINGS, drop_invalid_harmony=Tr
         ([{}, {}], {}, "none of 2 rows gives a conversation: 2 no_messages (the first: data/0.jsonl line 1 (byte 0): "),
         (
             [{"text": "no Harmony"}] * 2,
-            {"rows": DROPS},
+            {"drop_invalid_harmony": True},
             "none of 2 rows gives a conversation: 2 invalid_harmony (the first: ",
         ),
         (
@@ -194,7 +193,7 @@ NO_MESSAGES, DROPS = {"messages": []}, replace(SETTINGS, drop_invalid_harmony=Tr
 def test_a_split_of_too_few_rows_is_refused_and_the_first_is_shown(
     tmp_path: Path, rows: list[Row], rules: dict[str, Any], what: str
 ) -> None:
-    asked = replace(RULES, **{"max_reject_fraction": "1", **rules})
+    asked = settings_of(**{"max_reject_fraction": "1", **rules})
 
     assert what in refusal(lambda: build(tmp_path, write(tmp_path / "in", rows), asked))
 
@@ -213,7 +212,7 @@ def test_rows_of_another_revision_are_compared_by_their_ids(tmp_path: Path) -> N
 
 
 def test_a_sample_passes_over_what_is_empty_and_says_so_where_it_meets_no_row(tmp_path: Path) -> None:
-    rules = replace(RULES, max_rows=1)
+    rules = settings_of(max_rows=1)
 
     made = build(tmp_path / "found", write(tmp_path / "in", [], [b"\n"], [said("one"), said("two")]), rules)
 
@@ -230,9 +229,9 @@ def test_killed_at_a_seeded_point_it_goes_on_to_the_same_files(
     rows = [said("one", uuid="a"), said("two", uuid="a"), tool_row(0), tool_row(1), {"messages": []}]
     files = write(tmp_path / "in", rows)
     undisturbed = build(tmp_path / "undisturbed", files).manifest.digest
-    steps = count_steps(functools.partial(build, tmp_path / "counted", files, RULES, engine), victim)
+    steps = count_steps(functools.partial(build, tmp_path / "counted", files, SETTINGS, engine), victim)
 
-    killed = functools.partial(build, tmp_path / "killed", files, RULES, engine)
+    killed = functools.partial(build, tmp_path / "killed", files, SETTINGS, engine)
     killed_at(random.Random(str(victim)).randint(1, steps), killed, victim)
     finished = build(tmp_path / "killed", files)
 
@@ -244,7 +243,7 @@ def test_killed_at_a_seeded_point_it_goes_on_to_the_same_files(
 def test_names_of_keys_that_are_not_read_are_bounded_whatever_the_shards(tmp_path: Path, shard_bytes: int) -> None:
     rows = [{"messages": [{**QUESTION, f"key_{number:03d}": 1, "often": 1}, ANSWER]} for number in range(100)]
 
-    built = build(tmp_path, write(tmp_path / "in", rows), replace(RULES, shard_bytes=shard_bytes))
+    built = build(tmp_path, write(tmp_path / "in", rows), settings_of(shard_bytes=shard_bytes))
 
     counts = built.manifest.identity.counts
     unread = counts["unread_message_keys"]

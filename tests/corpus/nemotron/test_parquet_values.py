@@ -4,7 +4,6 @@ import datetime
 import json
 import math
 import uuid
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rows_made import ANSWER, QUESTION, RULES, called, split_of
+from rows_made import ANSWER, QUESTION, called, settings_of, split_of
 
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.errors import InputError
@@ -29,7 +28,7 @@ def normalised(folder: Path, columns: dict[str, Any], schema: pa.Schema | None =
 
 
 def normalised_file(folder: Path, path: Path) -> list[dict[str, Any]]:
-    rules = replace(RULES, shard_bytes=1 << 20, max_reject_fraction="0")
+    rules = settings_of(shard_bytes=1 << 20, max_reject_fraction="0")
     built = split_of(folder, [SourceFile(path, path.name, path.stat().st_size)], rules)
     return pq.read_table(built.folder / "data" / "train-00000-of-00001.parquet").to_pylist()
 

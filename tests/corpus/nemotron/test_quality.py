@@ -1,12 +1,10 @@
 """Quality and size of a conversation."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rows_made import ANSWER, LOOKUP, QUESTION, SETTINGS, called, dropped_by, normalised, row_of
+from rows_made import ANSWER, LOOKUP, QUESTION, called, dropped_by, normalised, row_of, settings_of
 
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
 from pipeline_assets.corpus.nemotron.row_columns import GRAM_TOKENS, length_of, repeated_fraction
@@ -17,7 +15,7 @@ def test_an_empty_answer_is_kept_and_says_so_or_is_dropped(content: object) -> N
     row = {"messages": [QUESTION, {"role": "assistant", "content": content, "reasoning_content": "Count."}]}
 
     assert row_of(row)["quality_completion_nonempty"] is False
-    assert dropped_by(row, replace(SETTINGS, drop_empty_completion=True))[0] == "empty_completion"
+    assert dropped_by(row, settings_of(drop_empty_completion=True))[0] == "empty_completion"
 
 
 def test_empty_messages_in_mid_conversation_are_counted() -> None:
@@ -56,9 +54,9 @@ def test_a_call_at_the_end_is_a_completion_where_calls_count(
     loss: AssistantAll | AssistantLast, has_completion: bool
 ) -> None:
     row = {"messages": [QUESTION, called({"word": "sum"})], "tools": [LOOKUP]}
-    drops = replace(SETTINGS, loss=loss, drop_empty_completion=True)
+    drops = settings_of(loss=loss, drop_empty_completion=True)
 
-    assert row_of(row, replace(SETTINGS, loss=loss))["quality_completion_nonempty"] is has_completion
+    assert row_of(row, settings_of(loss=loss))["quality_completion_nonempty"] is has_completion
     assert has_completion or dropped_by(row, drops)[0] == "empty_completion"
 
 
@@ -96,7 +94,7 @@ def test_completion_tokens_are_those_of_the_loss_mode(loss: AssistantAll | Assis
     call = {**called('{"word":"sum"}'), "reasoning_content": "Count."}
     row = {"messages": [QUESTION, call, {"role": "tool", "content": "4"}, ANSWER], "tools": [LOOKUP]}
 
-    values = row_of(row, replace(SETTINGS, loss=loss))
+    values = row_of(row, settings_of(loss=loss))
 
     assert values["stats_completion_tokens"] == completion
     assert (values["loss_mode"], values["loss_rule"]) == (loss.name, loss.rule)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from rows_made import ANSWER, LOOKUP, QUESTION, SETTINGS, called, encoder, normalised
+from rows_made import ANSWER, LOOKUP, QUESTION, called, encoder, normalised, settings_of
 
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast, HarmonyTokens, LossMode, encode_harmony
 from pipeline_assets.corpus.harmony.message import Message, Role
@@ -29,7 +29,7 @@ def encoded() -> tuple[ParsedText, HarmonyTokens]:
 
 @pytest.mark.parametrize("loss", [*LOSSES, AssistantLast()], ids=str)
 def test_rows_hold_under_every_loss_mode(loss: LossMode) -> None:
-    batch = normalised(ROW, {"messages": ROW["messages"][:2]}, settings=replace(SETTINGS, loss=loss)).batch
+    batch = normalised(ROW, {"messages": ROW["messages"][:2]}, settings=settings_of(loss=loss)).batch
 
     assert list(encoding_faults(batch, [0, 1], loss, encoder())) == []
 

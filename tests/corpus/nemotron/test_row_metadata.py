@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called, row_of
+from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, called, row_of, settings_of
 
 from pipeline_assets.corpus.harmony import sha1_text_id
 from pipeline_assets.corpus.nemotron.row_columns import RowMetadata, RowQuality, RowStats
@@ -73,8 +73,8 @@ def test_names_and_links_of_users_are_kept_only_by_setting() -> None:
     row = {**ROW, "url": "a://q", "user_url": "a://u", "user_name": "ann"}
 
     assert row_of(row)["meta_source_json"] is None
-    names = row_of(row, replace(SETTINGS, keep_user_names=True))["meta_source_json"]
-    links = row_of(row, replace(SETTINGS, keep_urls=True))["meta_source_json"]
+    names = row_of(row, settings_of(keep_user_names=True))["meta_source_json"]
+    links = row_of(row, settings_of(keep_urls=True))["meta_source_json"]
     assert (names, links) == ('{"user_name":"ann"}', '{"url":"a://q","user_url":"a://u"}')
 
 

@@ -1,11 +1,10 @@
 """Soft flags of rows: channels, control characters, stalled calls."""
 
 import json
-from dataclasses import replace
 from itertools import chain
 
 import pytest
-from rows_made import ANSWER, QUESTION, SETTINGS, called, normalised, row_of
+from rows_made import ANSWER, QUESTION, called, normalised, row_of, settings_of
 
 USER = "<|start|>user<|message|>2 + 2?<|end|>"
 FINAL = "<|start|>assistant<|channel|>final<|message|>4<|return|>"
@@ -135,5 +134,5 @@ def test_invalid_harmony_is_counted_by_reason_whether_it_is_kept_or_dropped() ->
     rows = [{"text": "no Harmony"}, {"text": "<|start|>user<|message|>a"}, {"text": "<|start|>user<|message|>b"}]
 
     for drops in (False, True):
-        counts = normalised(*rows, settings=replace(SETTINGS, drop_invalid_harmony=drops)).counts
+        counts = normalised(*rows, settings=settings_of(drop_invalid_harmony=drops)).counts
         assert (counts["invalid_harmony/text_outside_messages"], counts["invalid_harmony/message_not_closed"]) == (1, 2)

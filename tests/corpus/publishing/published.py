@@ -8,18 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rows_made import ANSWER, ORIGIN, QUESTION, SETTINGS
+from rows_made import ANSWER, ORIGIN, QUESTION, settings_of
 
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE, NormaliseRules
+from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, CardSplit, Source, dataset_card, pattern_of
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
 SOURCE = Source("maker/chats", "a" * 40)
 IDENTITY = Identity(
@@ -61,7 +60,7 @@ def normalise(root: Path, split: str, rows: Sequence[object], shard_bytes: int) 
     path = root / f"{split}.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = [SourceFile(path, f"data/{path.name}", path.stat().st_size)]
-    rules = NormaliseRules(SETTINGS, None, shard_bytes, "0.9", VOCABULARY_SHA256)
+    rules = settings_of(shard_bytes=shard_bytes)
     origin = replace(ORIGIN, split=split)
     target = Target("made/rows", "rows", Path("rows", split), NORMALISE_STAGE, {})
     make = lambda building: normalise_split(building, files, origin, rules, RunSettings())  # noqa: E731

@@ -144,4 +144,4 @@ def test_a_tokenizer_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_made_rows_have_the_modes_that_their_rules_say() -> None:
     [row] = normalised({"messages": [QUESTION, ANSWER]}).batch.to_pylist()
 
-    assert loss_mode_of(row["loss_mode"], row["loss_rule"]) == SETTINGS.loss
+    assert loss_mode_of(row["loss_mode"], row["loss_rule"]) == SETTINGS.loss_mode
