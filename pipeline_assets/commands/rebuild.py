@@ -17,14 +17,13 @@ from pipeline_assets.corpus.spine.visible import IN_ONE_LINE
 from resources.launchers import elsewhere_of
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.rows.comparison import Changed, Comparison, DocumentChanges, FileChanges
+    from pipeline_assets.corpus.rows.comparison import Comparison, DocumentChanges
     from pipeline_assets.corpus.trust.differences import FileFinding, StepOutcome
     from pipeline_assets.corpus.trust.rebuild import Rebuild
 
 _SHOWN_LINES = 10
 _SHOWN_FILES = 3
 _GAP = "  "
-_SHOWN_PATHS = 5
 
 
 def rebuild(
@@ -157,11 +156,11 @@ def _diff_json(found: "Comparison") -> dict[str, Any]:
         }
         for side, one in (("a", found.a), ("b", found.b))
     }
-    parts = ("recipe", "stage", "tokenizer", "upstream", "files", "shards", "documents")
     return {
         **sides,
         "identical": found.is_identical,
-        **{part: getattr(found, part) for part in parts},
+        **found.changes,
+        "documents": found.documents,
         "counts": [vars(count) | {"delta": count.delta} for count in found.counts],
     }
 
@@ -173,14 +172,9 @@ def _diff_lines(found: "Comparison") -> Iterator[str]:
         yield "identical: their manifests say so, no file was read (`corpusmill verify` reads)"
         return
     yield "different"
-    yield from _section("recipe", found.recipe)
-    yield from _section("made by", [_change_words(found.stage)] if found.stage else [])
-    yield from _section("tokenizer", [_change_words(found.tokenizer)] if found.tokenizer else [])
-    yield from _section("made from", [f"{change.name}: {_change_words(change)}" for change in found.upstream])
-    if found.files:
-        is_hub = bool(found.files.commits_a or found.files.commits_b)
-        yield from _section("read from the hub" if is_hub else "files read", _listing_lines(found.files))
-    yield from _section("shards selected", [f"{change.name}: {_change_words(change)}" for change in found.shards])
+    for part, lines in found.changes.items():
+        more = [f"and {len(lines) - _SHOWN_LINES:,} more; --json gives all"] if len(lines) > _SHOWN_LINES else []
+        yield from _section(part.replace("_", " "), [*lines[:_SHOWN_LINES], *more])
     counts = [
         (_count_words(one.name), _figure(one.a), _figure(one.b), "" if one.is_equal else _figure(one.delta, "+"))
         for one in found.counts
@@ -195,39 +189,6 @@ def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
     if lines:
         yield title
         yield from (f"  {line}" for line in lines)
-
-
-def _change_words(change: "Changed") -> str:
-    return f"{change.a or 'none'} → {change.b or 'none'}"
-
-
-def _listing_lines(files: "FileChanges") -> list[str]:
-    commits = [", ".join(side) or "nothing" for side in (files.commits_a, files.commits_b)]
-    is_same_commit = commits[0] == commits[1]
-    commit = f"commit: {commits[0]}" + ("" if is_same_commit else f" → {commits[1]}")
-    changes = list(_file_change_lines(files))
-    if not files.commits_a and not files.commits_b:
-        return changes or ["the same files"]
-    return [commit, *(changes or (["the same files and row groups"] if is_same_commit else []))]
-
-
-def _file_change_lines(files: "FileChanges") -> Iterator[str]:
-    listed = (
-        (files.files_removed, "only in A"),
-        (files.files_added, "only in B"),
-        (files.files_changed, "with other bytes"),
-    )
-    yield from (
-        f"{terminal.counted(len(paths), 'file')} {words}: {terminal.first_of(paths, _SHOWN_PATHS)}"
-        for paths, words in listed
-        if paths
-    )
-    of_rows = (
-        (files.row_groups_removed, "read for A only"),
-        (files.row_groups_added, "read for B only"),
-        (files.row_groups_cut_elsewhere, "read for both, up to another row"),
-    )
-    yield from (f"{terminal.counted(count, 'row group')} {words}" for count, words in of_rows if count)
 
 
 def _figure(value: int | str, sign: str = "") -> str:

@@ -268,11 +268,6 @@ def folder_path(manifest: Manifest, root: Path) -> Path | None:
     return (root / path).absolute() if isinstance(path, str) else None
 
 
-def is_of_folder(manifest: Manifest) -> bool:
-    """Whether a manifest's inputs were read from a folder of this machine."""
-    return _FOLDER in manifest.provenance
-
-
 @contextlib.contextmanager
 def files_while_read(path: Path, pin: Manifest) -> Iterator[list[SourceFile]]:
     """The files of a folder that a pin lists, in its order, while they are read.

@@ -8,10 +8,11 @@ however many rows there are.
 
 import hashlib
 import itertools
+import re
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.readers.source_folder import is_of_folder
 from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.rows.trace import rows_of
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, members_of, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.manifest import Identity, Manifest
+from pipeline_assets.corpus.spine.manifest import Identity
 from pipeline_assets.corpus.spine.target import changed_keys
 
 EXAMPLES = 5
 PART_DOCUMENTS = 4_000_000  # sorted at once: about 400 MB with the sort's copies
 _BLOCK_ROWS = 4096
+_COMMIT = re.compile("@[0-9a-f]{40}:")
 _HASHED = np.dtype([(name, "<u8") for name in ("high", "low", "text_high", "text_low", "labels")] + [("row", "<i8")])
 _Hashed = NDArray[np.void]
 
@@ -59,31 +60,6 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class FileChanges:
-    """Files from outside that were read: of a hub, at its commits, or of this machine. What is added is in B only, what
-    is removed in A only. Changed are files of other bytes; cut elsewhere, row groups that were read up to another row.
-    """
-
-    commits_a: Sequence[str]
-    commits_b: Sequence[str]
-    files_added: Sequence[str]
-    files_removed: Sequence[str]
-    files_changed: Sequence[str]
-    row_groups_added: int
-    row_groups_removed: int
-    row_groups_cut_elsewhere: int
-
-
-@dataclass(frozen=True)
-class Changed:
-    """A thing that is one in A and another in B; None where it is missing."""
-
-    name: str
-    a: str | None
-    b: str | None
-
-
-@dataclass(frozen=True)
 class Found:
     """How many documents, and the ids of the first few in manifest order."""
 
@@ -108,19 +84,16 @@ class DocumentChanges:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two artifacts of one kind; of equal digests nothing was read, and all else is empty. A line of the recipe is a
-    key whose values differ; upstream and shards, of a selection, are those whose digests do; files are those from
-    outside, None where neither read any.
+    """Two artifacts of one kind; of equal digests nothing is read, and all else is empty.
+
+    Attributes:
+        changes: what differs besides counts and rows, a line each: recipe, stage and tokenizer, upstream artifacts,
+            files that were read, shards of a selection.
     """
 
     a: Artifact
     b: Artifact
-    recipe: Sequence[str] = ()
-    stage: Changed | None = None
-    tokenizer: Changed | None = None
-    upstream: Sequence[Changed] = ()
-    files: FileChanges | None = None
-    shards: Sequence[Changed] = ()
+    changes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     counts: Sequence[Counted] = ()
     documents: Sequence[DocumentChanges] = ()
 
@@ -140,18 +113,35 @@ def compare(a: Artifact, b: Artifact, part_documents: int = PART_DOCUMENTS) -> C
     if one.digest == other.digest:
         return Comparison(a, b)
     left, right = one.identity, other.identity
-    return Comparison(
-        a=a,
-        b=b,
-        recipe=changed_keys(left.recipe, right.recipe),
-        stage=_changed("stage", str(left.stage), str(right.stage)),
-        tokenizer=_changed("tokenizer", _tokenizer_words(left.tokenizer), _tokenizer_words(right.tokenizer)),
-        upstream=_changes(*({entry["name"]: entry["digest"] for entry in side.upstream} for side in (left, right))),
-        files=_file_changes(one, other),
-        shards=_changes(_selected(left), _selected(right)),
-        counts=count_changes(left.counts, right.counts),
-        documents=list(document_changes(a, b, part_documents)),
-    )
+    parts, parts_now = _parts(left), _parts(right)
+    changes = {"recipe": changed_keys(left.recipe, right.recipe)}
+    changes |= {name: changed_values(parts[name], parts_now[name]) for name in parts}
+    counts = count_changes(left.counts, right.counts)
+    return Comparison(a, b, changes, counts, list(document_changes(a, b, part_documents)))
+
+
+def _parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
+    """Everything that the content depends on besides the recipe. A file of a hub has one name at all commits."""
+    tokenizer = identity.tokenizer and f"{identity.tokenizer['family']} {identity.tokenizer['sha256']}"
+    files = {entry["name"]: entry for entry in identity.inputs if "bytes" in entry}
+    return {
+        "made_by": {"stage": str(identity.stage), "tokenizer": tokenizer},
+        "made_from": {entry["name"]: entry["digest"] for entry in identity.upstream},
+        "files_read": {_COMMIT.sub(":", name): _file_words(entry) for name, entry in files.items()},
+        "shards_selected": {shard["path"]: shard["content_sha256"] for shard in identity.decisions.get("shards", [])},
+    }
+
+
+def _file_words(entry: Mapping[str, Any]) -> str:
+    groups = (f"{group['rows']:,} rows of group {group['number']}" for group in entry.get("row_groups", ()))
+    return ", ".join([entry["digest"], *groups])
+
+
+def changed_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """List the values that differ, by their dotted names."""
+    left, right = dict(dotted(a)), dict(dotted(b))
+    differing = [name for name in {**left, **right} if left.get(name) != right.get(name)]
+    return [f"{name}: {left.get(name, 'none')} → {right.get(name, 'none')}" for name in differing]
 
 
 def count_changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Counted]:
@@ -172,67 +162,6 @@ def dotted(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
                 yield from dotted(part, f"{name}[{number}]")
         case _:
             yield name, value
-
-
-def _changed(name: str, a: str | None, b: str | None) -> Changed | None:
-    return None if a == b else Changed(name, a, b)
-
-
-def _changes(a: Mapping[str, str], b: Mapping[str, str]) -> list[Changed]:
-    return [
-        Changed(name, a.get(name), b.get(name)) for name in sorted(a.keys() | b.keys()) if a.get(name) != b.get(name)
-    ]
-
-
-def _tokenizer_words(tokenizer: Mapping[str, Any] | None) -> str | None:
-    return None if tokenizer is None else f"{tokenizer['family']} {tokenizer['sha256']}"
-
-
-def _selected(identity: Identity) -> dict[str, str]:
-    """Content hashes of the shards that a selection names, by path; empty for other kinds."""
-    return {shard["path"]: shard["content_sha256"] for shard in identity.decisions.get("shards", [])}
-
-
-def _file_changes(a: Manifest, b: Manifest) -> FileChanges | None:
-    (left, commits_a), (right, commits_b) = _outside(a), _outside(b)
-    if not left and not right:
-        return None
-    left_groups, right_groups = _row_groups(left), _row_groups(right)
-    shared = left_groups.keys() & right_groups.keys()
-    return FileChanges(
-        commits_a=commits_a,
-        commits_b=commits_b,
-        files_added=sorted(right.keys() - left.keys()),
-        files_removed=sorted(left.keys() - right.keys()),
-        files_changed=sorted(
-            path for path in left.keys() & right.keys() if left[path]["digest"] != right[path]["digest"]
-        ),
-        row_groups_added=len(right_groups.keys() - shared),
-        row_groups_removed=len(left_groups.keys() - shared),
-        row_groups_cut_elsewhere=sum(left_groups[group] != right_groups[group] for group in shared),
-    )
-
-
-def _outside(manifest: Manifest) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
-    """(files, commits) that were read. Files of a folder go by their names in it; those of a hub by `repo:path`, so
-    that one that stayed is the same at another commit.
-    """
-    listed = [entry for entry in manifest.identity.inputs if "bytes" in entry]
-    if is_of_folder(manifest):
-        return {entry["name"]: entry for entry in listed}, []
-    files, commits = {}, set()
-    for entry in listed:
-        commit, _, path = entry["name"].partition(":")
-        commits.add(commit)
-        files[f"{commit.partition('@')[0]}:{path}"] = entry
-    return files, sorted(commits)
-
-
-def _row_groups(files: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, int], int]:
-    """Rows read of each row group, by file and number."""
-    return {
-        (path, group["number"]): group["rows"] for path, entry in files.items() for group in entry.get("row_groups", [])
-    }
 
 
 def document_changes(a: Artifact, b: Artifact, part_documents: int = PART_DOCUMENTS) -> Iterator[DocumentChanges]:

@@ -1,11 +1,11 @@
 """What a rebuilt artifact says of the sealed one: the same, another, or which of the two is wrong, file by file."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline_assets.corpus.rows.comparison import dotted
+from pipeline_assets.corpus.rows.comparison import changed_values
 from pipeline_assets.corpus.spine.artifact import damage_of, read_manifest
 from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.manifest import FileContent, Identity, Manifest
@@ -100,7 +100,7 @@ def judge(step: Step, rebuilt: Manifest, holds_sealed: bool) -> StepOutcome:
         rebuilt=rebuilt,
         is_sealed_intact=holds_sealed and not damage,
         files=files,
-        elsewhere=[] if is_same else list(_elsewhere(sealed.identity, rebuilt.identity)),
+        elsewhere=[] if is_same else changed_values(_rest(sealed.identity), _rest(rebuilt.identity)),
         stored_otherwise=[path for path in same if stored.get(path) != stored_now[path]],
         versions=changed_versions(sealed.provenance, versions()),
     )
@@ -110,13 +110,6 @@ def changed_versions(provenance: Mapping[str, Any], here: Mapping[str, str | Non
     """What is another one here than a manifest's provenance tells."""
     then = versions_of(provenance)
     return [Version(name, then.get(name), here[name]) for name in here if then.get(name) != here[name]]
-
-
-def _elsewhere(sealed: Identity, rebuilt: Identity) -> Iterator[str]:
-    one, other = dict(dotted(_rest(sealed))), dict(dotted(_rest(rebuilt)))
-    for name in {**one, **other}:
-        if one.get(name) != other.get(name):
-            yield f"{name}: {one.get(name, 'none')} → {other.get(name, 'none')}"
 
 
 def _rest(identity: Identity) -> dict[str, Any]:

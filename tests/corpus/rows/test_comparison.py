@@ -13,7 +13,7 @@ from forged import overwrite
 from numbered_pages import numbered, pages
 from refusals import refusal
 
-from pipeline_assets.corpus.rows.comparison import Changed, Counted, FileChanges, Found, compare, count_changes
+from pipeline_assets.corpus.rows.comparison import Counted, Found, compare, count_changes
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 
 Take = Callable[..., Artifact]
@@ -41,18 +41,16 @@ def test_the_hub_files_and_row_groups_read_are_held_side_by_side(take: Take) -> 
 
     found = compare(a, b)
 
-    commits = [artifact.manifest.identity.recipe["revision"] for artifact in (a, b)]
-    assert found.files == FileChanges(
-        commits_a=[f"maker/pages@{commits[0]}"],
-        commits_b=[f"maker/pages@{commits[1]}"],
-        files_added=["maker/pages:c.parquet"],
-        files_removed=["maker/pages:a.parquet"],
-        files_changed=["maker/pages:b.parquet"],
-        row_groups_added=3,
-        row_groups_removed=2,
-        row_groups_cut_elsewhere=0,
-    )
-    assert found.recipe == [
+    commits = [one.manifest.identity.recipe["revision"] for one in (a, b)]
+    digests = [[entry["digest"] for entry in one.manifest.identity.inputs] for one in (a, b)]
+    groups = ", 10 rows of group 0, 10 rows of group 1"
+    assert found.changes["files_read"] == [
+        f"maker/pages:a.parquet: {digests[0][0]}{groups} → none",
+        f"maker/pages:b.parquet: {digests[0][1]}, 10 rows of group 0 → "
+        f"{digests[1][0]}, 10 rows of group 0, 1 rows of group 1",
+        f"maker/pages:c.parquet: none → {digests[1][1]}{groups}",
+    ]
+    assert found.changes["recipe"] == [
         "files: ['*.parquet'] → ['b.parquet', 'c.parquet']",
         f"revision: {commits[0]} → {commits[1]}",
     ]
@@ -65,10 +63,9 @@ def test_selections_are_compared_by_their_shards(split_of: SplitOf, tmp_path: Pa
 
     found = compare(a, b)
 
-    assert [(change.name, change.a is None, change.b is None) for change in found.shards] == [
-        ("shards/00001.jsonl.zst", False, False),
-        ("shards/00002.jsonl.zst", True, False),
-    ]
+    replaced, added = found.changes["shards_selected"]
+    assert replaced.startswith("shards/00001.jsonl.zst: ") and "none" not in replaced
+    assert added.startswith("shards/00002.jsonl.zst: none → ")
     assert found.documents == []
     assert found.counts == [Counted("documents", 20, 30), Counted("shards", 2, 3)]
 
@@ -113,8 +110,9 @@ def test_a_stage_and_a_tokenizer_that_changed_are_told(split_of: SplitOf) -> Non
 
     found = compare(a, b)
 
-    assert found.stage == Changed("stage", "megatron_split version 1", "megatron_split version 2")
-    assert found.tokenizer.b == f"o200k_harmony {'ab' * 32}"
+    stage_line, tokenizer_line = found.changes["made_by"]
+    assert stage_line == "stage: megatron_split version 1 → megatron_split version 2"
+    assert tokenizer_line.endswith(f" → o200k_harmony {'ab' * 32}")
 
 
 def test_documents_are_counted_by_id_and_by_text(take: Take) -> None:
@@ -153,8 +151,9 @@ def test_token_runs_are_compared_document_by_document(split_of: SplitOf) -> None
     assert documents.only_in_b == Found(0, [])
     assert documents.in_both.documents == 8
     assert documents.changed == Found(1, ["page-9"])
-    assert [change.name for change in found.upstream] == ["healing/healing_text_manifest"]
-    assert (found.files, found.recipe, found.stage, found.tokenizer) == (None, [], None, None)
+    [made_from] = found.changes.pop("made_from")
+    assert made_from.startswith("healing/healing_text_manifest: sha256:")
+    assert not any(found.changes.values())
 
 
 def test_a_split_without_documents_has_none_in_common(split_of: SplitOf) -> None:
@@ -165,7 +164,7 @@ def test_a_split_without_documents_has_none_in_common(split_of: SplitOf) -> None
 
     [documents] = found.documents
     assert (documents.only_in_a.documents, documents.only_in_b.documents, documents.in_both.documents) == (10, 0, 0)
-    assert found.recipe == ["token_budget: 1000 → 1"]
+    assert found.changes["recipe"] == ["token_budget: 1000 → 1"]
     assert Counted("documents", 10, 0) in found.counts
 
 
