@@ -1,24 +1,20 @@
 """Inventory of token shards, with every byte compared with its manifest."""
 
-import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pipeline_assets.corpus.pages import code, markdown_table
 from pipeline_assets.corpus.shards.mixture_views import INVENTORY_JSON, INVENTORY_MD
-from pipeline_assets.corpus.shards.token_shards import SHARD_SUFFIX, shard_header
-from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_files, sealed_manifest
+from pipeline_assets.corpus.shards.token_shards import SHARD_SUFFIX
+from pipeline_assets.corpus.spine.artifact import Artifact, Damage, sealed_manifest, verify
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.files import blocks, file_sha256, unreadable
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, StoredFile
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.losses import LOST_TEXT
@@ -92,45 +88,40 @@ class Inventory:
         return "\n".join(lines) + "\n"
 
 
-@dataclass(frozen=True)
-class _Read:
-    """Fault of a file, None if it is valid, and its number of document ends."""
-
-    path: str
-    reason: str | None
-    ends: int = 0
-
-
 def take_inventory(
     corpora: Mapping[str, Path], log: Callable[[str], object] | None = None, threads: int = 4
 ) -> Inventory:
-    """Read every file of token shards once, with one block per thread in memory.
-
-    Compared with the manifest: file names, sizes, headers, sha256; ids against the vocabulary size; ends of documents
-    against the number of documents that are not cut; token counts against rows.
+    """Read every file of token shards once, and compare it with its manifest: name, size and sha256.
 
     Args:
         log: called with a message per corpus; None uses the logger.
+        threads: corpora that are read at a time.
 
     Raises:
         UsageError: a folder has no artifact.
     """
     figures: dict[str, Mapping[str, Any]] = {}
     differences: list[Difference] = []
-    for name, folder in sorted(corpora.items()):
-        found: list[Difference] = []
-        try:
-            manifest = sealed_manifest(folder)
-            figures[name] = _figures(manifest)
-            found += [Difference(name, *one) for one in _differences(folder, manifest, threads)]
-        except UsageError:
-            raise
-        except InputError as error:
-            figures.pop(name, None)
-            found.append(Difference(name, FILE_NAME, error.what))
-        (log or logger.info)(f"{name}: {figures.get(name, {}).get('tokens', 0):,} tokens, {len(found):,} differences")
-        differences += found
+    with ThreadPoolExecutor(threads) as pool:
+        readings = {name: pool.submit(_read, folder) for name, folder in sorted(corpora.items())}
+        for name, reading in readings.items():
+            manifest, damage = reading.result()
+            if manifest is not None:
+                figures[name] = _figures(manifest)
+            tokens = figures.get(name, {}).get("tokens", 0)
+            (log or logger.info)(f"{name}: {tokens:,} tokens, {len(damage):,} differences")
+            differences += [Difference(name, one.path, one.what) for one in damage]
     return Inventory(figures, differences)
+
+
+def _read(folder: Path) -> tuple[Manifest | None, list[Damage]]:
+    """Return the manifest, None if it is damaged itself, and all damage of a folder."""
+    try:
+        return sealed_manifest(folder), [item for item in verify(folder) if isinstance(item, Damage)]
+    except UsageError:
+        raise
+    except InputError as error:
+        return None, [Damage(FILE_NAME, error.what)]
 
 
 def _figures(manifest: Manifest) -> dict[str, Any]:
@@ -147,65 +138,6 @@ def _figures(manifest: Manifest) -> dict[str, Any]:
             if file.path.endswith(SHARD_SUFFIX)
         ],
     }
-
-
-def _differences(folder: Path, manifest: Manifest, threads: int) -> Iterator[tuple[str, str]]:
-    """Yield (file, reason) of each difference."""
-    ends, is_whole = 0, True
-
-    def read(item: StoredFile | Damage) -> _Read:
-        return _Read(item.path, item.what) if isinstance(item, Damage) else _read(folder, item, manifest)
-
-    with ThreadPoolExecutor(threads) as pool:
-        for one in pool.map(read, present_files(folder, manifest, lambda kind: ())):
-            ends += one.ends
-            if one.reason is not None:
-                is_whole = False
-                yield one.path, one.reason
-    counts, seq_len = manifest.identity.counts, manifest.identity.decisions["seq_len"]
-    rows = sum(file.rows for file in manifest.identity.files if file.path.endswith(SHARD_SUFFIX))
-    if (counts["sequences"], counts["tokens"]) != (rows, rows * seq_len):
-        yield FILE_NAME, f"it counts {counts['tokens']:,} tokens, and its shards have {rows:,} rows of {seq_len:,}"
-    if sum(counts["license_tokens"].values()) != counts["tokens"]:
-        yield FILE_NAME, f"its tokens by licence don't sum to its {counts['tokens']:,} tokens"
-    if is_whole and ends != counts["documents"] - counts["cut_documents"]:
-        documents = f"{counts['documents']:,} documents, {counts['cut_documents']:,} of them cut"
-        yield FILE_NAME, f"it counts {documents}, and its shards have {ends:,} ends of documents"
-
-
-def _read(folder: Path, stored: StoredFile, manifest: Manifest) -> _Read:
-    path = folder / stored.path
-    try:
-        if stored.path.endswith(SHARD_SUFFIX):
-            return _read_shard(path, stored, manifest)
-        return _Read(stored.path, _hash_differs(file_sha256(path), stored))
-    except OSError as error:
-        return _Read(stored.path, unreadable(error))
-    except InputError as error:
-        return _Read(stored.path, error.what)
-
-
-def _hash_differs(sha256: str, stored: StoredFile) -> str | None:
-    return None if sha256 == stored.sha256 else f"sha256 is {sha256}, sealed with {stored.sha256}"
-
-
-def _read_shard(path: Path, stored: StoredFile, manifest: Manifest) -> _Read:
-    decided, digest = manifest.identity.decisions, hashlib.sha256()
-    rows = next((file.rows for file in manifest.identity.files if file.path == stored.path), None)
-    dtype, largest, ends = np.dtype(decided["dtype"]).newbyteorder("<"), 0, 0
-    with open(path, "rb") as file:
-        header = shard_header(file, path, (rows, decided["seq_len"]), dtype)
-        file.seek(0)
-        digest.update(file.read(header.offset))
-        for block in blocks(file):
-            digest.update(block)
-            ids = np.frombuffer(block, dtype)
-            largest = max(largest, int(ids.max()))
-            ends += int(np.count_nonzero(ids == decided["end_of_document"]))
-    wrong = _hash_differs(digest.hexdigest(), stored)
-    if wrong is None and largest >= decided["vocabulary_size"]:
-        wrong = f"it has the id {largest:,}, and the vocabulary {decided['vocabulary_size']:,}"
-    return _Read(stored.path, wrong, ends)
 
 
 def build_inventory(building: StagingDir, corpora: Mapping[str, Artifact], settings: RunSettings) -> BuildResult:

@@ -2,7 +2,7 @@
 
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +53,7 @@ def target(recipe: ShardsRecipe, name: str = "shards") -> Target:
     return Target(KIND, name, Path("stage_a", name), SHARDS_STAGE, {"shards": recipe.content()})
 
 
-def seal_rows(
-    root: Path, name: str, rows: NDArray[Any], rows_per_shard: int = 5, counts: Mapping[str, Any] | None = None
-) -> Artifact:
+def seal_rows(root: Path, name: str, rows: NDArray[Any], rows_per_shard: int = 5) -> Artifact:
     """Token shards of made rows, as they are, without documents."""
     recipe = ShardsRecipe(seq_len=rows.shape[1], rows_per_shard=rows_per_shard)
 
@@ -77,7 +75,7 @@ def seal_rows(
             "tokenizer_sha256": "0" * 64,
         }
         licences = {"license_tokens": {"cc0-1.0": rows.size}, "remainder_tokens": 0}
-        return BuildResult(files, made | licences | dict(counts or {}), decisions)
+        return BuildResult(files, made | licences, decisions)
 
     return target(recipe, name).build(root, make, True, {})
 
