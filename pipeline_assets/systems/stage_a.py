@@ -341,7 +341,6 @@ def _pack(job: Job) -> BuildResult:
     corpora, root = job.upstream_by_name(), job.run.root
     recipe = packing.PackRecipe.from_content({**job.recipe["pack"], "tokenizer": job.target.tokenizer})
     packing.refuse_emptied(corpora, plan_files.deduplicated_before(job.upstream[0], root), recipe.weights or ())
-    packing.refuse_beyond_text(corpora, recipe)
     path = job.target.outside.path if isinstance(job.target.outside, packing.TokenizerPath) else None
     now, file = datetime.datetime.now(datetime.UTC), job.run.settings.vocabulary if path is None else root / path
     content = pack_corpus(job.building, corpus_shards(corpora), recipe, job.run.settings, now, file)

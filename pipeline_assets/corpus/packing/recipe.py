@@ -1,12 +1,11 @@
 """What a packed set is made of, how, and which ones no corpus can give."""
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
@@ -153,55 +152,6 @@ def tokenizer_path(manifest: Manifest, root: Path) -> TokenizerPath | None:
     return TokenizerPath(root / path) if isinstance(path, str) else None
 
 
-_GROWTH = 16  # tokens of a byte where a tokenizer normalises text first: NFKC makes 33 bytes of the 3 of U+FDFA
-
-
-def refuse_beyond_text(corpora: Mapping[str, Artifact], recipe: PackRecipe) -> None:
-    """Says of absurd numbers of rows what is wrong with them, rather than of the disk that they would take.
-
-    A token of o200k_harmony is a byte of text at least, or the end of a document. Two rows of best fit hold more than
-    a full row of tokens, else it had made one of them; and a row is never longer than all that may be drawn.
-
-    Args:
-        corpora: by their names, each of one source or of several.
-    Raises:
-        UsageError: a source couldn't give its share, whatever its text is.
-    """
-    if recipe.num_seqs is None or recipe.weights is None:
-        return
-    growth = 1 if isinstance(recipe.tokenizer, TokenizerRecipe) else _GROWTH
-    full_rows = recipe.num_seqs if recipe.strategy == "sequential" else max(1, recipe.num_seqs // 2)
-    for source in _sources(corpora):
-        if source.name not in recipe.weights:
-            continue
-        asked = full_rows * recipe.seq_len * Fraction(recipe.weights[source.name])
-        if asked > recipe.max_epochs.cap(source.name) * (growth * source.text_bytes + source.documents):
-            cap = recipe.max_epochs.sources.get(source.name, recipe.max_epochs.every_source)
-            what = (
-                f"{recipe.num_seqs:,} rows take {math.ceil(asked):,} tokens of {source.name} or more, whose text has "
-                f"{source.text_bytes:,} bytes, and its cap of epochs is {cap}"
-            )
-            raise UsageError(what, bare("pack.num_seqs"), "ask for fewer rows")
-
-
-class _Source(NamedTuple):
-    """What a corpus holds of a source."""
-
-    name: str
-    corpus: Artifact
-    documents: int
-    text_bytes: int
-
-
-def _sources(corpora: Mapping[str, Artifact]) -> Iterator[_Source]:
-    for name, corpus in corpora.items():
-        counts = corpus.manifest.identity.counts
-        if "by_source" not in counts:
-            yield _Source(name, corpus, counts["documents"], counts["text_bytes"])
-        for source, own in sorted(counts.get("by_source", {}).items()):
-            yield _Source(source, corpus, own["out"], own["text_bytes"])
-
-
 _LEAVE_OUT = "leave it out: in a manifest of `weights`, in a recipe of `sources` and `pack.weights`"
 _DUPLICATES = "went as duplicates"
 _KEEP = "or let it keep its texts: list it before those that repeat them, or deduplicate with scope per-source"
@@ -217,11 +167,15 @@ def refuse_emptied(corpora: Mapping[str, Artifact], deduplicated: Artifact | Non
     Raises:
         UsageError: a source is asked for that has no document left.
     """
-    for source in _sources(corpora):
-        if source.name in weighed and not source.documents:
-            steps = [source.corpus] if deduplicated is None else [deduplicated, source.corpus]
-            fates = [fate for step in steps for fate in _fates(step, source.name)]
-            what = f"nothing is left of {source.name}{': ' * bool(fates)}{', '.join(fates)}"
+    for name, corpus in corpora.items():
+        counts = corpus.manifest.identity.counts
+        left = {source: own["out"] for source, own in sorted(counts.get("by_source", {}).items())}
+        for source, documents in (left or {name: counts["documents"]}).items():
+            if documents or source not in weighed:
+                continue
+            steps = [corpus] if deduplicated is None else [deduplicated, corpus]
+            fates = [fate for step in steps for fate in _fates(step, source)]
+            what = f"nothing is left of {source}{': ' * bool(fates)}{', '.join(fates)}"
             is_repeated = any(fate.endswith(_DUPLICATES) for fate in fates)
             raise UsageError(what, bare("pack.weights"), f"{_LEAVE_OUT}; {_KEEP}" if is_repeated else _LEAVE_OUT)
 

@@ -7,13 +7,10 @@ from typing import Any
 import pytest
 from pack_build import STRATEGIES, TWO_SOURCES, Made, documents_of, pack, pack_documents, recipe, write_shards
 from refusals import refusal
-from stage_a_build import NO_COMMIT, build, local_source
-from stage_a_sources import recipe_content, with_pack
 from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.formats.memmap import open_packed
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.systems.stage_a import StageARecipe
 
 
 @pytest.mark.parametrize(
@@ -139,27 +136,6 @@ def test_rows_that_the_disk_cannot_hold_are_refused_before_a_text_is_encoded(fol
     assert told.startswith(f"{folder / 'packed'}: {what}")
     assert told.endswith("; ask for fewer rows by `pack.num_seqs`, or give a folder on a larger disk")
     assert list(folder.glob("packed*/.receipts/*")) == []
-
-
-def test_as_many_rows_as_the_bytes_of_a_text_may_give_are_packed_and_one_more_is_refused_at_once(
-    tmp_path: Path,
-) -> None:
-    content = recipe_content(NO_COMMIT) | {
-        "sources": [local_source(tmp_path, "notes", [{"text": "a", "key": str(number)} for number in range(20)])]
-    }
-    with_pack(content)
-    content["pack"] |= {"strategy": "sequential", "seq_len": 8, "max_epochs": {"every_source": "1"}, "num_seqs": 6}
-    root = tmp_path / "data"
-
-    line = refusal(lambda: build(StageARecipe.model_validate(content), root), UsageError)
-    content["pack"]["num_seqs"] = 5
-    packed = build(StageARecipe.model_validate(content), root)["stage_a/packed"]
-
-    assert line == (
-        "pack.num_seqs: 6 rows take 48 tokens of notes or more, whose text has 20 bytes, and its cap of epochs is 1; "
-        "ask for fewer rows"
-    )
-    assert packed.manifest.identity.counts["by_source"]["notes"]["epochs"] == "1.000000"
 
 
 def test_rows_beyond_the_free_part_of_the_disk_may_be_written_once_there_is_room(
