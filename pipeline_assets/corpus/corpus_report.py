@@ -7,7 +7,7 @@ where ids of all sources meet: one id in two sources ends the build.
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -33,7 +33,6 @@ from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.encode import load_tokenizers
-from pipeline_assets.corpus.tokens.losses import lost_text
 
 REPORT_STAGE = StageVersion("report", 9)
 ATTRIBUTION = "ATTRIBUTION"
@@ -127,10 +126,9 @@ def report_on(
         report["decontamination"] = msgspec.to_builtins(summary_of(decontaminated)) | {"kept": kept}
         report["steps"]["without items of evaluation sets"] = kept["totals"]
     if packed is not None:
-        rows = plan_files.summary_of(packed)
-        report["packed"] = asdict(rows) | lost_text(rows.lost_text)
-        used = sum(source["documents"] - source["unused_documents"] for source in rows.by_source.values())
-        report["steps"][f"packed, {rows.rows:,} rows"] = {"documents": used, "tokens": rows.tokens}
+        report["packed"] = summary = plan_files.summary_of(packed)
+        used = sum(source["documents"] - source["unused_documents"] for source in summary["by_source"].values())
+        report["steps"][f"packed, {summary['rows']:,} rows"] = {"documents": used, "tokens": summary["tokens"]}
     attributed = building.write(ATTRIBUTION, (attribution.rstrip("\n") + "\n").encode())
     held = total(profile)
     counts = {"documents": held.documents, "tokens": held.tokens, "text_bytes": held.utf8_bytes}

@@ -10,7 +10,7 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.spine.worker import Work
 from pipeline_assets.corpus.tokens.encode import DocumentTable, load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses, lost_text, read_lost_text
+from pipeline_assets.corpus.tokens.losses import LOST_TEXT, NO_LOSSES, Losses, lost_text, read_lost_text
 
 _GROWTH_BYTES = 128 << 20  # a tokenizer's cache of words only grows: to start it afresh more often costs a fifth more
 
@@ -255,63 +255,34 @@ def row_ranges(encoded: tuple[EncodedShard, ...], plan: PlanFiles, seq_len: int)
     return [RowRange(f"{start:010d}", start, stop, encoded, plan) for start, stop in itertools.pairwise(bounds)]
 
 
-@dataclass(frozen=True)
-class PackedSummary:
-    """A packed set in numbers.
+def summary_of(packed: Artifact) -> dict[str, Any]:
+    """Return the counts of a sealed set for its report.
 
-    Attributes:
-        tokens, padding_tokens: together `rows` × `seq_len`.
-        packing_efficiency: the share of tokens that are no padding, as a decimal.
-        cut_documents: drawn documents of which no row holds all, as `cut_share` of those drawn, a decimal: they fit in
-            a row and were cut, or they are longer than one.
-        by_source: of each source what its manifest counts: `asked_share`, `share`, `epochs`, `drawn`, `cut`, …, and its
-            own `cut_documents` and `cut_share`.
-        license_tokens: tokens of the set by licence, the most first.
-        rejected: texts that can't be encoded, by reason.
-        lost_text: what the tokenizer loses of each source; empty if it loses nothing, or it was not counted.
+    `cut_documents` are drawn documents of which no row holds all, `cut_share` their share of those drawn, in all and by
+    source: they fit in a row and were cut, or they are longer than one. `license_tokens` has the most frequent first.
     """
-
-    strategy: str
-    rows: int
-    seq_len: int
-    documents: int
-    tokens: int
-    padding_tokens: int
-    packing_efficiency: str
-    cut_documents: int
-    cut_share: str
-    by_source: Mapping[str, Mapping[str, Any]]
-    license_tokens: Mapping[str, int]
-    rejected: Mapping[str, int]
-    lost_text: Mapping[str, Losses] = field(default_factory=dict)
-
-
-def summary_of(packed: Artifact) -> PackedSummary:
-    """Of a sealed set."""
     identity = packed.manifest.identity
     counts, rules = identity.counts, identity.recipe["pack"]
-    by_source = {}
-    license_tokens = Counter[str]()
-    for source, one in counts["by_source"].items():
-        cut = one["cut"] + one["longer_than_a_row"]
-        by_source[source] = {**one, "cut_documents": cut, "cut_share": _share(cut, one["drawn"])}
-        license_tokens.update(one["license_tokens"])
+    by_source = {source: one | _cuts(one) for source, one in counts["by_source"].items()}
+    license_tokens = sum((Counter(one["license_tokens"]) for one in by_source.values()), Counter[str]())
     cut_documents = sum(one["cut_documents"] for one in by_source.values())
-    return PackedSummary(
-        strategy=rules["strategy"],
-        rows=counts["rows"],
-        seq_len=rules["seq_len"],
-        documents=counts["documents"],
-        tokens=counts["tokens"],
-        padding_tokens=counts["padding_tokens"],
-        packing_efficiency=counts["packing_efficiency"],
-        cut_documents=cut_documents,
-        cut_share=_share(cut_documents, counts["documents"]),
-        by_source=by_source,
-        license_tokens=dict(sorted(license_tokens.items(), key=lambda item: (-item[1], item[0]))),
-        rejected=identity.ledger.rejected,
-        lost_text=read_lost_text(packed.manifest) or {},
-    )
+    return {
+        "strategy": rules["strategy"],
+        "rows": counts["rows"],
+        "seq_len": rules["seq_len"],
+        **{name: counts[name] for name in ("documents", "tokens", "padding_tokens", "packing_efficiency")},
+        "cut_documents": cut_documents,
+        "cut_share": _share(cut_documents, counts["documents"]),
+        "by_source": by_source,
+        "license_tokens": dict(sorted(license_tokens.items(), key=lambda item: (-item[1], item[0]))),
+        "rejected": identity.ledger.rejected,
+        LOST_TEXT: packed.manifest.provenance.get(LOST_TEXT, {}),
+    }
+
+
+def _cuts(counts: Mapping[str, Any]) -> dict[str, int | str]:
+    cut = counts["cut"] + counts["longer_than_a_row"]
+    return {"cut_documents": cut, "cut_share": _share(cut, counts["drawn"])}
 
 
 def _share(part: int, of: int) -> str:

@@ -189,11 +189,11 @@ def test_a_document_that_no_row_holds_all_of_is_cut_longer_ones_too(folder: Path
     for source in "ab":
         drawn = [line for line in lines if line["source"] == source]
         cut = [line for line in drawn if not line["is_whole"]]
-        assert told.by_source[source]["cut_documents"] == len(cut)
-        assert told.by_source[source]["cut_share"] == f"{len(cut) / len(drawn):.6f}"
-    assert told.cut_documents == sum(not line["is_whole"] for line in lines)
-    assert told.cut_share == f"{told.cut_documents / len(lines):.6f}"
-    assert told.by_source["b"]["longer_than_a_row"] == sum(line["tokens"] == 20 for line in lines) > 0
+        assert told["by_source"][source]["cut_documents"] == len(cut)
+        assert told["by_source"][source]["cut_share"] == f"{len(cut) / len(drawn):.6f}"
+    assert told["cut_documents"] == sum(not line["is_whole"] for line in lines)
+    assert told["cut_share"] == f"{told['cut_documents'] / len(lines):.6f}"
+    assert told["by_source"]["b"]["longer_than_a_row"] == sum(line["tokens"] == 20 for line in lines) > 0
 
 
 def test_the_shards_of_corpora_are_theirs_under_the_names_that_they_are_given(take: Callable[..., Artifact]) -> None:
