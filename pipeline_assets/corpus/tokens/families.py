@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, install_hint, key
 from pipeline_assets.corpus.spine.recipe import RecipePart
-from pipeline_assets.corpus.tokens.hf_losses import hf_loss_counter
-from pipeline_assets.corpus.tokens.losses import LossCounter, piece_length
+from pipeline_assets.corpus.tokens.losses import LossCounter
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, Driver, TokenizerRecipe, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import Sha256, Tokenizer, TokenRuns, read_pinned
 
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 _HF_FIX = "give the path of a tokenizer.json"
 _SENTENCEPIECE_FIX = "give the path of a SentencePiece .model file"
 _MAX_IDS = 2**31
+# Steps of a normaliser or a pre-tokenizer that can remove characters that are not blank.
+_REMOVES_TEXT = re.compile('"(Removed|Replace|StripAccents|BertNormalizer|CharDelimiterSplit)"')
 
 
 class FileTokenizerRecipe(RecipePart):
@@ -117,8 +118,8 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
             what, bare("pack.tokenizer.end_of_document"), f"name the one that ends a document; it has {known}"
         )
     end = special[recipe.end_of_document]
-    unknown = _unknown_ids(content["model"], vocabulary)
-    never_text, losses = set(special.values()) - unknown, hf_loss_counter(content, library, vocabulary, unknown)
+    unknown = _unknown_id(content["model"], vocabulary)
+    never_text, losses = set(special.values()) - {unknown}, _hf_losses(content, library, vocabulary, unknown)
     padding = _padding_id(library, vocabulary, path)
     padding = padding if padding in never_text else end
     return HfTokenizer(library, path, end, padding, never_text | {end}, special, losses)
@@ -152,11 +153,27 @@ def _refuse_odd_ids(added: Sequence[dict[str, Any]], vocabulary: dict[str, int],
         raise InputError(what, path, f"give a tokenizer with ids below {_MAX_IDS:,}: tokens are int32")
 
 
-def _unknown_ids(model: dict[str, Any], vocabulary: dict[str, int]) -> set[int]:
-    """The id of what the vocabulary lacks: content gives it."""
-    if model.get("unk_id") is not None:
-        return {int(model["unk_id"])}
-    return {vocabulary[model["unk_token"]]} if model.get("unk_token") in vocabulary else set()
+def _unknown_id(model: dict[str, Any], vocabulary: dict[str, int]) -> int:
+    """The id of what the vocabulary lacks, which content gives; -1 without one."""
+    return int(model["unk_id"]) if model.get("unk_id") is not None else vocabulary.get(model.get("unk_token") or "", -1)
+
+
+def _hf_losses(
+    content: dict[str, Any], library: "tokenizers.Tokenizer", vocabulary: dict[str, int], unknown: int
+) -> LossCounter | None:
+    """What counts the losses of a tokenizer.json; None if it has a token for every byte, and removes no text."""
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    model, steps = content["model"], json.dumps([content.get("normalizer"), content.get("pre_tokenizer")])
+    byte_tokens = (
+        {f"<0x{byte:02X}>" for byte in range(256)} if model.get("byte_fallback") else set(ByteLevel.alphabet())
+    )
+    has_bytes = model.get("byte_fallback") or ("merges" in model and '"ByteLevel"' in steps)
+    removes = _REMOVES_TEXT.search(steps) is not None
+    if has_bytes and vocabulary.keys() >= byte_tokens and not removes:
+        return None
+    decode = functools.partial(library.decode, skip_special_tokens=False)
+    return LossCounter(unknown, decode, drops=removes or ("merges" in model and unknown < 0))
 
 
 class SentencePieceModel(Tokenizer):
@@ -189,12 +206,9 @@ class SentencePieceModel(Tokenizer):
 
 def _sentencepiece_losses(library: "sentencepiece.SentencePieceProcessor") -> LossCounter | None:
     """Return what counts the losses of a model; None if it has byte pieces, and so a piece for every text."""
-    pieces = range(library.get_piece_size())
-    if any(map(library.is_byte, pieces)):
+    if any(map(library.is_byte, range(library.get_piece_size()))):
         return None
-    is_unknown = np.fromiter(map(library.is_unknown, pieces), bool, len(pieces))
-    lengths = np.fromiter((piece_length(library.id_to_piece(piece)) for piece in pieces), np.int64, len(pieces))
-    return LossCounter(is_unknown, np.where(is_unknown, 0, lengths), normalize=library.normalize)
+    return LossCounter(library.unk_id(), library.decode)
 
 
 def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path) -> SentencePieceModel:

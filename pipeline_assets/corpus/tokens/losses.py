@@ -2,13 +2,14 @@
 
 A tokenizer with all 256 bytes in its vocabulary (byte level or byte fallback) loses nothing, and nothing is counted.
 Any other one is measured while it encodes: unknown tokens by their id, lost characters by the difference between the
-length of a text and the length of its tokens, both without blanks. SentencePiece writes one unknown token for a run of
-unknown characters, so characters are counted as well as tokens; the larger of both shares is `fraction`.
+length of a text and the length of the text that its other tokens decode to, both in NFKC without blanks. SentencePiece
+writes one unknown token for a run of unknown characters, so characters are counted as well as tokens; the larger of
+both shares is `fraction`.
 """
 
 import operator
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -31,8 +32,7 @@ MaxUnknownFraction = Annotated[
 ]
 _WARNING_FRACTION = Fraction(1, 1000)
 _PREFIX = "encoded/"
-_BLANK_MARK = "\u2581"  # of SentencePiece and Metaspace
-_ASCII_BLANKS = b" \t\n\r\v\f"
+_BLANK_MARK, _NO_TEXT = "\u2581", "\ufffd"  # of SentencePiece and Metaspace; of bytes that are no text
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Losses:
     """Tokens of texts, without ends of documents, and the text missing from them.
 
     Attributes:
-        characters: of the normalised texts, without blanks; bytes for a tokenizer at byte level.
+        characters: of the texts, without blanks.
         lost_characters: characters that no token but an unknown one stands for.
     """
 
@@ -146,66 +146,33 @@ def unknown_tokens_within_limit(tokens: Artifact, target: "Target", root: Path) 
 
 @dataclass(frozen=True)
 class LossCounter:
-    """Counter of the characters that a tokenizer loses of its texts.
+    """Counter of the text that a tokenizer loses.
 
     Attributes:
-        is_unknown: whether a token is the unknown token, by id, shape (vocabulary,).
-        lengths: characters that a token stands for, without blanks, by id, shape (vocabulary,); 0 if unknown.
-        drops: whether characters can vanish without an unknown token: every text is then measured.
-        normalize: the tokenizer's own normalisation; None without one.
-        deletes: whether `normalize` removes characters that are not blank.
-        is_byte_level: whether lengths are of bytes.
+        unknown: id for text without a token; -1 for a tokenizer without such an id, which drops that text, or raises.
+        decode: turns ids into text.
+        drops: whether text can vanish without an unknown token: every text is then decoded.
     """
 
-    is_unknown: NDArray[np.bool_]
-    lengths: NDArray[np.int64]
+    unknown: int
+    decode: Callable[[list[int]], str]
     drops: bool = False
-    normalize: Callable[[str], str] | None = None
-    deletes: bool = False
-    is_byte_level: bool = False
 
-    def count(self, texts: Sequence[str], ids: NDArray[np.int32], lengths: NDArray[np.int32]) -> Losses:
-        """Count the losses of texts; `ids` are concatenated, `lengths` are ids per text."""
-        is_unknown, covered, lost = self.is_unknown[ids], self.lengths[ids], 0
-        unknown = int(np.count_nonzero(is_unknown))
-        if unknown or self.drops:
-            ends = np.cumsum(lengths, dtype=np.int64)
-            sums = (_sums(values, ends, lengths) for values in (covered, is_unknown))
-            for text, length, missing in zip(texts, *sums, strict=True):
-                if missing or self.drops:
-                    lost += max(self._count_lost(text, length), missing)
-        return Losses(len(ids), unknown, int(covered.sum()) + lost, lost)
-
-    def _count_lost(self, text: str, covered: int) -> int:
-        """Count the characters of a text that its tokens lose.
-
-        The tokens stand for `covered` characters.
-        """
-        normal = text if self.normalize is None else self.normalize(text)
-        lost = max(self._size(normal) - covered, 0)
-        if not self.deletes:
-            return lost
-        # Compatibility forms, since normalisation may compose and decompose characters.
-        before, after = (self._size(unicodedata.normalize("NFKC", form)) for form in (text, normal))
-        return lost + max(before - after, 0)
-
-    def _size(self, text: str) -> int:
-        return len(text.encode().translate(None, _ASCII_BLANKS)) if self.is_byte_level else _count_characters(text)
-
-
-def _sums(values: NDArray[Any], ends: NDArray[np.int64], lengths: NDArray[np.int32]) -> list[int]:
-    totals = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
-    sums: list[int] = (totals[ends] - totals[ends - lengths]).tolist()
-    return sums
-
-
-def piece_length(piece: str, prefix: str = "", suffix: str = "") -> int:
-    """Count the characters of text that a vocabulary piece stands for.
-
-    Blanks, marks of blanks (`▁`), and the prefix and suffix that mark word boundaries do not count.
-    """
-    return _count_characters(piece.removeprefix(prefix).removesuffix(suffix))
+    def count(self, texts: Iterable[str], runs: Iterable[NDArray[np.int32]]) -> Losses:
+        """Count the losses of texts, of each of which there are the ids."""
+        losses = NO_LOSSES
+        for text, ids in zip(texts, runs, strict=True):
+            known = ids[ids != self.unknown]
+            characters, unknown, lost = _count_characters(text), len(ids) - len(known), 0
+            if unknown or self.drops:
+                # Compatibility forms, since normalisation may compose and decompose characters.
+                whole, kept = (unicodedata.normalize("NFKC", form) for form in (text, self.decode(known.tolist())))
+                characters = _count_characters(whole)
+                lost = max(characters - _count_characters(kept), unknown)
+            losses += Losses(len(ids), unknown, max(characters, lost), lost)
+        return losses
 
 
 def _count_characters(text: str) -> int:
-    return len("".join(text.replace(_BLANK_MARK, " ").split()))
+    """Count characters without blanks, their marks, and what stands for bytes that are no text."""
+    return len("".join(text.replace(_BLANK_MARK, " ").replace(_NO_TEXT, " ").split()))

@@ -57,7 +57,7 @@ class TokenRuns:
 
     def counted_by(self, counter: LossCounter | None, texts: Sequence[str]) -> "TokenRuns":
         """Return the same runs, with what they lose of the texts."""
-        return self if counter is None else replace(self, losses=counter.count(texts, self.ids, self.lengths))
+        return self if counter is None else replace(self, losses=counter.count(texts, self.each()))
 
 
 class ControlledIds(NamedTuple):

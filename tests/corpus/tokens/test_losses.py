@@ -15,7 +15,7 @@ pytest.importorskip("tokenizers", reason="tokenizers is not installed")
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import Losses, LossLimit
@@ -31,6 +31,8 @@ def bpe(tokens: Any = ALPHABET, normalizer: Any = None, splitter: Any = None, **
         library.normalizer = normalizer
     if splitter is not None:
         library.pre_tokenizer = splitter
+    if options.get("byte_fallback"):
+        library.decoder = decoders.ByteFallback()
     library.add_special_tokens(["<end>"])
     return library
 
@@ -38,6 +40,7 @@ def bpe(tokens: Any = ALPHABET, normalizer: Any = None, splitter: Any = None, **
 def word_pieces() -> Tokenizer:
     library = Tokenizer(models.WordPiece({"[UNK]": 0, "ab": 1, "##cd": 2, "<end>": 3}, unk_token="[UNK]"))
     library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    library.decoder = decoders.WordPiece()
     library.add_special_tokens(["<end>"])
     return library
 
@@ -61,7 +64,7 @@ CASES: Mapping[str, tuple[Tokenizer, str, Losses]] = {
     "byte level without most bytes": (
         bpe("ab", splitter=pre_tokenizers.ByteLevel(add_prefix_space=False)),
         "a的 b",
-        Losses(2, 0, 5, 3),
+        Losses(2, 0, 3, 1),
     ),
     "normalisation that expands": (bpe(normalizer=normalizers.NFKC()), "…" * 9 + "的", Losses(27, 0, 28, 1)),
     "normalisation to lower case": (bpe(normalizer=normalizers.Lowercase()), "ABc 的", Losses(3, 0, 4, 1)),
@@ -102,7 +105,7 @@ def test_lost_characters_and_unknown_tokens_are_counted(case: str, tmp_path: Pat
     assert double == losses + losses
 
 
-@given(texts=st.lists(st.text("ab de\n▁é的…ﬁİ\u00a0\u0301", max_size=12), max_size=4), has_unknown=st.booleans())
+@given(texts=st.lists(st.text("ab de\né的是\u00a0", max_size=12), max_size=4), has_unknown=st.booleans())
 def test_a_tokenizer_of_single_characters_loses_those_that_it_lacks(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], has_unknown: bool
 ) -> None:
@@ -114,7 +117,7 @@ def test_a_tokenizer_of_single_characters_loses_those_that_it_lacks(
 
     characters = "".join("".join(text.split()) for text in texts)
     missing = sum(character not in "abdé" for character in characters)
-    assert losses.lost_characters + characters.count("▁") * (not has_unknown) == missing
+    assert losses.lost_characters == missing
     assert losses.unknown_tokens == missing * has_unknown
 
 
