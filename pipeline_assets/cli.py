@@ -125,6 +125,10 @@ COMMANDS = {
     },
 }
 
+_OF_SETS = (
+    *("evaluation", "text-column", "id-column", "item", "text-unit", "ngram-words", "min-item-words"),
+    *("min-item-overlap", "max-items-per-ngram", "action", "margin-words", "min-kept-words"),
+)
 # What is typed of a command or an option that there was, and what to do instead.
 _REMOVED = {
     "parallel overfit": "train on batches of PairLoader, see docs/parallel_text.md",
@@ -133,15 +137,25 @@ _REMOVED = {
     "verify --fresh": "leave it out: every verification reads all files",
     "rebuild --put-back": "remove the damaged folder, and run its recipe again: it gets the same digest",
     "plan --gpu-price": "set CORPUSMILL_MODAL_GPU_PRICE: `nemotron score --launcher modal` tells the cost",
+    "dedup explain --recall": "leave it out: what is recommended finds 95 % of pairs at the threshold",
+    "verify --report": "write what --json prints to a file",
+    **dict.fromkeys(
+        (f"stage-a decontaminate --{option}" for option in _OF_SETS),
+        "write it as a key of the section `decontamination` in the file of --manifest, see docs/decontamination.md",
+    ),
 }
+
+
+def _removed(typed: str) -> UsageError:
+    return UsageError(f"this {'option' if '--' in typed else 'command'} was removed", typed, _REMOVED[typed])
 
 
 class Program(TyperGroup):
     """The commands, each also by its own name without its group's."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if (fix := _REMOVED.get(" ".join(args[:2]))) is not None:
-            raise UsageError("this command was removed", " ".join(args[:2]), fix)
+        if (typed := " ".join(args[:2])) in _REMOVED:
+            raise _removed(typed)
         commands = [words for helps in COMMANDS.values() for words in helps]
         return super().resolve_command(ctx, in_full(args, _GROUPS, commands))
 
@@ -306,7 +320,7 @@ def _refused(error: TyperException) -> UsageError:
     where = command.partition(" ")[2] or "command line"
     option = f"{where} {getattr(error, 'option_name', '')}"
     if option in _REMOVED:
-        return UsageError("this option was removed", option, _REMOVED[option])
+        return _removed(option)
     return UsageError(what[:1].lower() + what[1:], where, f"see {command} --help")
 
 

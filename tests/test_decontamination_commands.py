@@ -27,7 +27,14 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "evaluation" / "quiz").mkdir(parents=True)
     lines = "".join(json.dumps(item) + "\n" for item in [*items, *short])
     (folder / "evaluation" / "quiz" / "test.jsonl").write_text(lines)
+    write_section(folder / "quiz.yaml", folder / "evaluation" / "quiz")
     return folder
+
+
+def write_section(path: Path, quiz: Path, text: str = "question", **keys: object) -> None:
+    columns = {"text": [text, "choices.text"], "id": "id"}
+    evaluation = [{"name": "quiz", "path": str(quiz), "files": ["*.jsonl"], "columns": columns}]
+    path.write_text(yaml.safe_dump({"decontamination": {"min_item_words": 8, "evaluation": evaluation, **keys}}))
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +46,13 @@ def typed(corpusmill: Corpusmill, work: Path) -> dict[str, Typed]:
 
 @pytest.fixture
 def wrong(corpusmill: Corpusmill, work: Path) -> Wrong:
-    """Exit status and the one line of a `stage-a decontaminate` that can't do what it is told."""
+    """Exit status and the one line of a `stage-a decontaminate` by a section that can't be, or of other inputs."""
 
-    def answer(*options: str) -> tuple[int, str]:
-        arguments = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/decontaminated/wrong", *options)
-        result = corpusmill("stage-a", "decontaminate", *arguments, cwd=work, env={"CORPUSMILL_WORKERS": "0"})
+    def answer(given: str = "filtered/*", **keys: str) -> tuple[int, str]:
+        write_section(work / "wrong.yaml", work / "evaluation" / "quiz", **keys)
+        arguments = ("--input", f"out/stage_a/{given}", "--out-dir", "out/stage_a/decontaminated/wrong")
+        words = ("stage-a", "decontaminate", "--manifest", "wrong.yaml", *arguments)
+        result = corpusmill(*words, cwd=work, env={"CORPUSMILL_WORKERS": "0"})
         return result.returncode, only_line(result)
 
     return answer
@@ -118,63 +127,39 @@ def test_evaluation_files_are_verified_with_the_rest(typed: dict[str, Typed]) ->
     assert "source files: of 3 files read, 3 are here" in typed["verify"].stdout
 
 
-def test_what_was_decontaminated_with_other_files_does_not_give_way_but_what_failed_does(
-    corpusmill: Corpusmill, typed: object, work: Path
+def test_what_was_decontaminated_with_other_files_does_not_give_way(
+    corpusmill: Corpusmill, typed: object, work: Path, tmp_path: Path
 ) -> None:
-    quiz = work / "evaluation" / "other.jsonl"
-    out = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/decontaminated/twice")
-    sets = ("--evaluation", "quiz=evaluation/other.jsonl", "--text-column", "question")
-    options = (*out, *sets, "--cpu-threads", "0")
+    (tmp_path / "other.jsonl").write_text(json.dumps({"question": numbered(7000, 19), "choices": None}) + "\n")
+    write_section(tmp_path / "quiz.yaml", tmp_path)
+    out = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/decontaminated/all")
 
-    def run(item: str) -> Typed:
-        quiz.write_text(json.dumps({"question": item}) + "\n")
-        return corpusmill("stage-a", "decontaminate", *options, cwd=work)
+    refused = corpusmill("stage-a", "decontaminate", "--manifest", tmp_path / "quiz.yaml", *out, cwd=work)
 
-    too_short, first = run("Why not?"), run(numbered(9000, 19))
-    refused = run(numbered(7000, 19))
-
-    assert too_short.returncode == 1
-    assert first.returncode == 0, first.stderr
-    assert (refused.returncode, "another version is sealed here: files in" in refused.stderr) == (2, True)
-
-
-QUIZ = ("--evaluation", "quiz=evaluation/quiz", "--text-column", "question")
+    assert refused.returncode == 2
+    assert "evaluation/quiz: another version is sealed here: " in only_line(refused)
 
 
 @pytest.mark.parametrize(
-    ("options", "line"),
+    ("asked", "line"),
     [
-        (("--evaluation", "evaluation/quiz"), "--evaluation: it is 'evaluation/quiz'; give NAME=PATH"),
-        (("--evaluation", "Quiz=evaluation/quiz"), "--evaluation: it is 'Quiz': a name has lower-case letters"),
+        ({"evaluation": []}, "wrong.yaml: `evaluation` is []: Tuple should have at least 1 item"),
         (
-            (*QUIZ[:2], "--text-column", "query"),
-            "set quiz has no column `query`; its first row has id, question, choices; set --text-column to the column",
+            {"text": "query"},
+            "set quiz has no column `query`; its first row has id, question, choices; set `columns.text`",
         ),
-        ((*QUIZ, "--min-item-words", "20"), "--min-item-words is 20, and --ngram-words 13"),
-        ((*QUIZ, "--id-column", "id", "--id-column", "question"), "--id-column: it is given 2 times for one set"),
-        ((*QUIZ, "--input", "out/stage_a/report/mixed"), "this is a stage_a/report; give normalised or filtered"),
+        ({"min_item_words": 20}, "wrong.yaml: `min_item_words` is 20, and `ngram_words` 13"),
+        ({"given": "report/mixed"}, "this is a stage_a/report; give a stage_a/normalized or stage_a/filtered or"),
     ],
 )
-def test_wrong_options_exit_with_2_and_one_line(wrong: Wrong, work: Path, options: tuple[str, ...], line: str) -> None:
-    status, said = wrong(*options)
+def test_what_cannot_be_exits_with_2_and_one_line(wrong: Wrong, work: Path, asked: dict[str, str], line: str) -> None:
+    status, said = wrong(**asked)
 
     assert (status, line in said) == (2, True), said
-    assert list((work / "out" / "stage_a" / "decontaminated").glob("wrong*")) == []
+    assert not (work / "out" / "stage_a" / "decontaminated" / "wrong").exists()
 
 
-def test_sets_of_other_columns_have_options_of_their_own(corpusmill: Corpusmill, work: Path) -> None:
-    (work / "evaluation" / "facts.jsonl").write_text(json.dumps({"fact": numbered(7000, 20)}) + "\n")
-    (work / "evaluation" / "poems.txt").write_text(f"{numbered(300, 20)}\n\n{numbered(400, 20)}\n")
-    sets = ("quiz=evaluation/quiz", "facts=evaluation/facts.jsonl", "poems=evaluation/poems.txt")
-    columns = ("--text-column", "question", "--text-column", "facts=fact", "--text-unit", "poems=paragraph")
-    options = [option for one in sets for option in ("--evaluation", one)]
-    out = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/decontaminated/three")
-
-    result = corpusmill("stage-a", "decontaminate", *out, *options, *columns, "--cpu-threads", "0", cwd=work)
-
-    told = table_of(result, "evaluation")
-    assert {name: (one["items"], one["too short"], one["dropped documents"]) for name, one in told.items()} == {
-        "facts": ("1", "0", "1"),
-        "poems": ("2", "0", "2"),
-        "quiz": ("2", "1", "1"),
-    }
+def test_a_removed_option_names_the_section(corpusmill: Corpusmill) -> None:
+    assert "this option was removed; write it as a key of the section `decontamination`" in only_line(
+        corpusmill("stage-a", "decontaminate", "--evaluation", "quiz=evaluation")
+    )

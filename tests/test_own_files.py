@@ -14,7 +14,7 @@ import pytest
 import yaml
 from answers import Corpusmill, refused
 
-from pipeline_assets.commands.options import folder_and_patterns
+from pipeline_assets.commands.inputs import folder_and_patterns
 from pipeline_assets.corpus.normalize.drafts import KNOWN
 from pipeline_assets.corpus.normalize.sources import FileSource
 from pipeline_assets.corpus.rows.store import DOCUMENT_SCHEMA

@@ -42,8 +42,12 @@ def work(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Pa
     arguments = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/deduplicated/all")
     result = corpusmill("stage-a", "dedup", *arguments, cwd=folder, env={"CORPUSMILL_WORKERS": "0"})
     assert result.returncode == 0, result.stderr
-    (folder / "pack.yaml").write_text(yaml.safe_dump(MANIFEST))
+    write_manifest(folder)
     return folder
+
+
+def write_manifest(folder: Path, **changes: Any) -> None:
+    (folder / "pack.yaml").write_text(yaml.safe_dump({"pack": MANIFEST | changes}))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +62,7 @@ def wrong(corpusmill: Corpusmill, work: Path, tmp_path: Path) -> Wrong:
     """Exit status and the one line of a `stage-a pack` by a manifest with some keys changed."""
 
     def answer(*options: str, **changes: Any) -> tuple[int, str]:
-        (tmp_path / "pack.yaml").write_text(yaml.safe_dump(MANIFEST | changes))
+        write_manifest(tmp_path, **changes)
         given = ("--manifest", str(tmp_path / "pack.yaml"), "--input", "out/stage_a/deduplicated/all")
         out = ("--out-dir", "out/stage_a/packed/wrong")
         result = corpusmill("stage-a", "pack", *given, *out, *options, cwd=work, env={"CORPUSMILL_WORKERS": "0"})
@@ -119,25 +123,12 @@ def test_two_sets_are_compared_by_their_shares_too(typed: list[Typed], corpusmil
     assert re.search(r"^  packing efficiency +1\.000000 +1\.000000$", shown.stdout, re.MULTILINE)
 
 
-def test_the_section_of_a_recipe_is_a_manifest_too(
-    typed: list[Typed], corpusmill: Corpusmill, work: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({"system": "stage_a", "pack": MANIFEST}))
-    arguments = ("--input", "out/stage_a/deduplicated/all", "--out-dir", "out/stage_a/packed/again")
-
-    again = corpusmill("stage-a", "pack", "--manifest", str(tmp_path / "recipe.yaml"), *arguments, cwd=work)
-
-    assert again.stdout.splitlines()[1:] == typed[0].stdout.splitlines()[1:]
-
-
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
         ({"weights": {"notes": "0.75", "pages": "0.35"}}, "the weights sum to 1.10, not to 1; correct the manifest"),
         ({"weights": {"notes": "0.5", "pagse": "0.5"}}, "there is no source pagse; did you mean pages?"),
-        ({"num_seqs": 40}, "pack.yaml: num_seqs: 40 rows take 960 tokens of notes, which has "),
-        ({"pack": 3}, "pack.yaml: its `pack` is no section"),
-        ({"pack": MANIFEST}, "pack.yaml: it has `boundaries` beside `pack`; move it into that section, or remove it"),
+        ({"num_seqs": 40}, "pack.yaml: pack.num_seqs: 40 rows take 960 tokens of notes, which has "),
         (
             {"tokenizer": {"family": "sentencepiece", "sha256": "0" * 64, "end_of_document": "</s>"}},
             "set `tokenizer_path` to it",
@@ -159,7 +150,7 @@ def test_a_wrong_manifest_exits_with_2_and_one_line(wrong: Wrong, changes: dict[
         (("--out-dir", "out/stage_a/deduplicated/all"), "this is a stage_a/deduplicated; give what is made another"),
         (("--out-dir", "out/stage_a/deduplicated/all/in"), "it lies within"),
         (("--out-dir", "/proc/packed"), "/proc: nothing can be made there; give another folder"),
-        (("--out-dir", "out/stage_a/packed/all"), "(seed: 1 → 2); give it another --out-dir, or run"),
+        (("--out-dir", "out/stage_a/packed/all"), "(pack.seed: 1 → 2); give it another --out-dir, or run"),
     ],
 )
 def test_wrong_options_exit_with_2_and_one_line(
@@ -181,8 +172,8 @@ def test_texts_that_cannot_be_encoded_are_told_by_the_command_and_the_report(
     )
     path = write_tokenizer(tmp_path)
     pinned = {"family": "hf_tokenizer", "sha256": sha256(path.read_bytes()).hexdigest(), "end_of_document": "<end>"}
-    changes = {"weights": {"notes": "1"}, "num_seqs": 7, "tokenizer": pinned, "tokenizer_path": path.name}
-    (tmp_path / "pack.yaml").write_text(yaml.safe_dump(MANIFEST | changes))
+    changes = {"weights": {"notes": "1"}, "num_seqs": 7, "tokenizer": pinned, "tokenizer_path": str(path)}
+    write_manifest(tmp_path, **changes)
     given = ("--manifest", "pack.yaml", "--input", "out/stage_a/filtered/notes", "--max-unknown-fraction", "1")
 
     packed = corpusmill("stage-a", "pack", *given, "--out-dir", "out/stage_a/packed/all", cwd=tmp_path)
@@ -213,7 +204,7 @@ def test_a_source_that_deduplication_emptied_is_named_and_needs_no_weight(
     corpusmill("stage-a", "dedup", *inputs, "--out-dir", "out/stage_a/deduplicated/all", cwd=tmp_path)
 
     def pack(**weights: str) -> Typed:
-        (tmp_path / "pack.yaml").write_text(yaml.safe_dump(MANIFEST | {"weights": weights}))
+        write_manifest(tmp_path, weights=weights)
         given = ("--manifest", "pack.yaml", "--input", "out/stage_a/deduplicated/all")
         return corpusmill("stage-a", "pack", *given, "--out-dir", "out/stage_a/packed/all", cwd=tmp_path)
 
@@ -221,7 +212,7 @@ def test_a_source_that_deduplication_emptied_is_named_and_needs_no_weight(
 
     assert asked.returncode == 2
     assert (
-        "pack.yaml: weights: nothing is left of a: of 10 documents 10 went as duplicates; "
+        "pack.yaml: pack.weights: nothing is left of a: of 10 documents 10 went as duplicates; "
         "leave it out: in a manifest of `weights`, in a recipe of `sources` and `pack.weights`; "
         "or let it keep its texts: list it before those that repeat them, or deduplicate with scope per-source"
     ) in asked.stderr
@@ -233,9 +224,12 @@ def test_what_was_decontaminated_but_never_deduplicated_is_told(
     corpusmill: Corpusmill, work: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "quiz.jsonl").write_text('{"text": "a b c d e f g h i j k l m n o p q r s t"}\n')
+    quiz = {"name": "quiz", "path": str(tmp_path), "files": ["*.jsonl"], "columns": {"text": ["text"]}}
+    section = {"decontamination": {"min_item_words": 8, "evaluation": [quiz]}}
+    (tmp_path / "quiz.yaml").write_text(yaml.safe_dump(section))
     for name, given in (("few", "filtered/*"), ("all", "deduplicated/all")):
         out = ("--input", f"out/stage_a/{given}", "--out-dir", f"out/stage_a/decontaminated/{name}")
-        corpusmill("stage-a", "decontaminate", *out, "--evaluation", f"quiz={tmp_path}/quiz.jsonl", cwd=work)
+        corpusmill("stage-a", "decontaminate", "--manifest", tmp_path / "quiz.yaml", *out, cwd=work)
 
     def pack(name: str) -> Typed:
         given = ("--manifest", "pack.yaml", "--input", f"out/stage_a/decontaminated/{name}")

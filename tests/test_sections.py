@@ -9,14 +9,12 @@ from typer.testing import CliRunner
 from pipeline_assets.cli import command
 from pipeline_assets.commands.build import Flags
 from pipeline_assets.commands.options import Content, Section
-from pipeline_assets.corpus.decontamination.recipe import EvaluationSource
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.nemotron.sections import Scan
 from pipeline_assets.corpus.normalize.sources import WikipediaSource
 
 DEDUP = Section(DedupRecipe)
 WIKIPEDIA = Section(WikipediaSource)
-SETS = Section(EvaluationSource, is_repeated=True)
 SCAN = Section(Scan)
 
 
@@ -59,11 +57,6 @@ def test_help_says_what_the_section_says_of_its_keys() -> None:
                 "license_tag": "cc-by-sa-4.0",
                 "max_reject_fraction": "0.001",
             },
-        ),
-        (
-            SETS,
-            "--evaluation quiz=a --evaluation facts=b --id-column facts=key",
-            {"name": ["quiz=a", "facts=b"], "columns": {"text": [], "item": [], "id": ["facts=key"]}, "text_unit": []},
         ),
     ],
 )

@@ -22,11 +22,11 @@ PROJECT = Path(__file__).parents[1]
 SET = Path("megatron", "healing_text_v1")
 TRAIN = SET / "train"
 FILTERED = step(Path(), "filtered", "notes")
-# The command, stopped when it writes its report.
+# The command, stopped while it reads.
 STOPPED = """
 import os, signal
-from pipeline_assets.corpus.spine import durable
-durable.failpoint = lambda step, path: os.kill(os.getpid(), signal.SIGINT)
+from pipeline_assets.corpus.trust import verify
+verify.hold = lambda found: os.kill(os.getpid(), signal.SIGINT)
 from pipeline_assets.cli import main
 main()
 """
@@ -152,51 +152,36 @@ def test_damage_that_a_sample_finds_is_damage(corpusmill: Corpusmill, chain: Pat
     assert "DAMAGED of a sample (" in result.stdout
 
 
-def test_the_report_is_what_json_prints(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-
-    result = corpusmill("verify", demo_root / SET, "--upstream", "--report", report, "--json")
+def test_json_has_every_finding_and_what_verified(corpusmill: Corpusmill, demo_root: Path) -> None:
+    result = corpusmill("verify", demo_root / SET, "--upstream", "--json")
 
     printed = json.loads(result.stdout)
-    assert (result.returncode, printed) == (0, json.loads(report.read_text()))
-    assert (printed["schema"], printed["verdict"]) == ("corpusmill/verification/1", "intact")
+    assert (result.returncode, printed["schema"], printed["verdict"]) == (0, "corpusmill/verification/1", "intact")
     assert (printed["files"], printed["files_as_sealed"], printed["findings"]) == (16, 16, [])
     assert {"corpusmill", "host", "platform", "python", "libraries", "git_sha"} == set(printed["program"])
 
 
-def test_ctrl_c_says_how_to_go_on(demo_root: Path, tmp_path: Path) -> None:
-    report = tmp_path / "a report.json"
-    words = [str(demo_root / SET), "--upstream", "--sample", "60%", "--report", str(report), "--json"]
+def test_ctrl_c_says_how_to_go_on(demo_root: Path) -> None:
+    words = [str(demo_root / SET), "--upstream", "--sample", "60%", "--seed", "in spring"]
 
     command = [sys.executable, "-c", STOPPED, "verify", *words]
     result = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(PROJECT)}, capture_output=True, text=True)
 
     assert (result.returncode, result.stdout) == (130, "")
     assert result.stderr == (
-        f"stopped\nto go on: corpusmill verify {demo_root / SET} --upstream --sample 60% --report '{report}' --json\n"
+        f"stopped\nto go on: corpusmill verify {demo_root / SET} --upstream --sample 60% --seed 'in spring'\n"
     )
-    assert not report.exists()
 
 
-def test_wrong_use_is_one_line(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:
-    folder, nowhere = demo_root / SET, tmp_path / "nowhere"
+def test_wrong_use_is_one_line(corpusmill: Corpusmill, demo_root: Path) -> None:
     cases = [
         (["--sample", "5"], "--sample: '5' has no percent sign; write 5% for percent, or a fraction such as 0.05"),
         (["--fresh"], "verify --fresh: this option was removed; leave it out: every verification reads all files"),
         (["--seed", "spring"], "--seed: a seed alone draws nothing; give --sample too"),
-        (["--report", tmp_path], f"{tmp_path}: this is a folder; give a file in a folder that is there"),
-        (
-            ["--report", nowhere / "report.json"],
-            f"{nowhere}/report.json: there is no folder {nowhere}; give a file in a folder that is there",
-        ),
-        (
-            ["--report", folder / "train" / "report.json"],
-            f"{folder}/train/report.json: it lies in a sealed artifact, which nothing is added to; give another place",
-        ),
     ]
 
     for words, line in cases:
-        assert refused(corpusmill("verify", folder, *words), 2) == line
+        assert refused(corpusmill("verify", demo_root / SET, *words), 2) == line
 
 
 # What was made from files of this machine: these are hashed again too, where they still are.

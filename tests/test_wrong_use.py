@@ -36,6 +36,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "empty").mkdir()
     pq.write_table(pa.table({"body": ["a text"]}), folder / "table.parquet")
     (folder / "cut.jsonl").write_text('{"text": "a text"}\n{"text": "a te')
+    (folder / "cut.yaml").write_text("seq_len: 64\n")
     return folder
 
 
@@ -69,7 +70,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("stage-a report --input none --out out/report", 2, "no sealed source matches"),
         ("stage-a why id --data none", 2, NO_FOLDER),
         ("stage-a pack --manifest none.yaml --input empty --out-dir out", 2, "there is no such manifest"),
-        ("stage-a pack --manifest empty --input empty --out-dir out", 2, "this is no manifest: it is a folder"),
+        ("stage-a pack --manifest cut.yaml --input empty --out-dir out", 2, "it has no section `pack`"),
         ("stage-a normalize --input none --out-dir a --domain d --source s", 2, "no file matches"),
         ("stage-a normalize --input table.parquet --out-dir b --domain d --source s", 2, "there is no column `text`"),
         ("stage-a normalize --input cut.jsonl --out-dir c --domain d --source s", 1, "its last line"),
@@ -96,7 +97,12 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
         ("run --cost-limit --launcher modal", "--cost-limit: it is '--launcher'; give a number"),
         ("--log-every often run x", "--log-every: it is 'often'; give a whole number"),
         ("ui --port 70000", "--port: it is '70000'; give 65535 at most"),
-        ("dedup explain --recall most", "--recall: it is 'most'; give a number"),
+        (
+            "dedup explain --recall 1",
+            "dedup explain --recall: this option was removed; leave it out: what is recommended "
+            "finds 95 % of pairs at the threshold",
+        ),
+        ("verify --report x", "verify --report: this option was removed; write what --json prints to a file"),
         (
             "demo --only heeling",
             "--only: it is 'heeling'; 'heeling' is not one of 'healing', 'stage-a', 'nemotron', 'stage2', "

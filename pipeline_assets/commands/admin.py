@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from pipeline_assets.commands.options import Inputs, folder_and_patterns, name_of
+from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, name_of
 from pipeline_assets.commands.status import KnownRecipe
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, as_command, counted, echo, log_to_stderr
 from pipeline_assets.corpus.readers.hub_files import HubFiles

@@ -20,7 +20,6 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, key
 from pipeline_assets.corpus.spine.ledger import Ledger
-from pipeline_assets.corpus.spine.lineage import root_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Recipe, upstream_first
 from pipeline_assets.corpus.spine.target import Target
@@ -33,7 +32,6 @@ OutDir = Annotated[
     typer.Option("--data", "--out-dir", envvar="CORPUSMILL_DATA", show_envvar=False, help="Data root of what is made."),
     Sets("name", "data"),
 ]
-OutFolder = Annotated[Path, typer.Option("--out-dir", help="Folder of what is made."), Sets("name", "data")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a check warns.")]
 # Of commands that build what is named on them, where neither an option nor the environment says otherwise.
 _OF_BUILDS = {"CORPUSMILL_WORKERS": str(min(16, os.cpu_count() or 1)), "CORPUSMILL_LOG_EVERY": "300"}
@@ -49,16 +47,14 @@ class Flags:
     replace: Annotated[bool, typer.Option("--replace", help="Replace what other settings made.")] = False
     strict: Strict = False
 
-    def run_below(self, root: Path, replaces: bool = False) -> Run:
+    def run_below(self, root: Path) -> Run:
         """The settings of a build below a root, of these options and of the environment; logs as they say.
 
-        Args:
-            replaces: whether it replaces without the option, too.
         Raises:
             UsageError: a variable that can't be used.
         """
         variables = _OF_BUILDS | {name: value for name, value in os.environ.items() if value}
-        run = Run.of(root, variables, replace=self.replace or replaces, elsewhere=elsewhere_of(variables))
+        run = Run.of(root, variables, replace=self.replace, elsewhere=elsewhere_of(variables))
         terminal.log_to_stderr()
         return run
 
@@ -72,12 +68,15 @@ class Build(Flags):
     out_dir: OutDir = Path("data")
 
     def at_place(self) -> Self:
-        """Return the options with the absolute data root around the folder that was typed.
+        """Return the options with the absolute data root.
 
         Raises:
-            UsageError: from `Place.at`.
+            UsageError: as `free_folder`; or it is an artifact itself.
         """
-        return replace(self, out_dir=Place.at(self.out_dir).folder)
+        folder = free_folder(self.out_dir)
+        if (folder / FILE_NAME).is_file():
+            raise UsageError("an artifact is sealed there", self.out_dir, "give --out-dir another folder")
+        return replace(self, out_dir=folder)
 
     @functools.cached_property
     def run(self) -> Run:
@@ -109,6 +108,22 @@ class Build(Flags):
     def targets(self, goals: Iterable[Target], lines: Lines = lambda _: ()) -> Artifact:
         """Builds them and what they need: arguments and errors as `build_targets`."""
         return build_targets(upstream_first(goals), self.run, self.strict, lines)
+
+
+def free_folder(out_dir: Path) -> Path:
+    """Return a folder as an absolute path.
+
+    Raises:
+        UsageError: It is a file, or lies within an artifact, which is sealed.
+    """
+    folder = out_dir.absolute()
+    if folder.is_file():
+        raise UsageError("a file lies where a folder belongs", folder, "give another folder, or move the file away")
+    around = next((above for above in folder.resolve().parents if (above / FILE_NAME).is_file()), None)
+    if around is not None:
+        fix = f"give {key('name', 'it')} another folder"
+        raise UsageError(f"it lies within {around}, which is sealed", out_dir, fix)
+    return folder
 
 
 def run(
@@ -256,14 +271,10 @@ def _number(count: object) -> str:
     return str(count)
 
 
-def build_targets(
-    targets: Sequence[Target], run: Run, strict: bool = False, lines: Lines = lambda _: (), refuses: bool = True
-) -> Artifact:
+def build_targets(targets: Sequence[Target], run: Run, strict: bool = False, lines: Lines = lambda _: ()) -> Artifact:
     """Builds one after the other, upstream first, and says what came of each; the last of them. What checks warned of
     is said in the end.
 
-    Args:
-        refuses: whether what a check holds back ends it, after its lines.
     Raises:
         InputError: as `drive.build`; or a check holds one back.
         typer.Exit: with 1, if a check warned and it is `strict`.
@@ -273,58 +284,8 @@ def build_targets(
             with named_step(number, len(targets)):
                 built = drive.build(target, run)
             terminal.tell(lines(built.artifact))
-            if refuses:
-                target.refuse_failed(run.root)
+            target.refuse_failed(run.root)
     return built.artifact
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where one thing is made.
-
-    Attributes:
-        folder: absolute.
-        root: the data root that it is built below; the folder around it where it lies in none.
-    """
-
-    folder: Path
-    root: Path
-
-    @classmethod
-    def at(cls, out_dir: Path) -> Self:
-        """
-        Raises:
-            UsageError: it is a file, or would lie within an artifact, which is sealed.
-        """
-        folder = out_dir.absolute()
-        if folder.is_file():
-            raise UsageError("a file lies where a folder belongs", folder, "give another folder, or move the file away")
-        around = next((above for above in folder.resolve().parents if (above / FILE_NAME).is_file()), None)
-        if around is not None:
-            fix = f"give {key('name', 'it')} another folder"
-            raise UsageError(f"it lies within {around}, which is sealed", out_dir, fix)
-        return cls(folder, root_of(folder) or folder.parent)
-
-    @property
-    def below(self) -> Path:
-        """Its folder below that."""
-        return self.folder.relative_to(self.root)
-
-    def build(self, target: Target, flags: Flags, lines: Lines, refuses: bool = True) -> Artifact:
-        """What is made in the folder, which no recipe asks for: no copy of its manifest is kept. Arguments and errors
-        as `build_targets`.
-        """
-        here = replace(target, folder=self.below, export_as=None)
-        return build_targets([here], flags.run_below(self.root), flags.strict, lines, refuses)
-
-    def warn_of_other_roots(self, folders: Sequence[Path]) -> None:
-        """Says which inputs lie outside the data root of what is made of them: there, lineage ends."""
-        root = self.root.resolve()
-        for folder in folders:
-            if not folder.resolve().is_relative_to(root):
-                what = f"warning: {folder} lies outside {root}: trace, report and verify --upstream of what is made of"
-                fix = "give --out-dir a folder below stage_a/ of its data root"
-                terminal.echo(f"{what} it will miss it; {fix}", err=True)
 
 
 def _check_line(target: Target, result: CheckResult) -> str:

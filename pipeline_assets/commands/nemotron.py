@@ -7,9 +7,10 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from pipeline_assets.commands import options
 from pipeline_assets.commands.build import Build, build_recipe, build_targets
+from pipeline_assets.commands.inputs import folder_named, folder_or_commit, name_of, sealed_below, upstream_targets
 from pipeline_assets.commands.lines import lines_of
+from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.commands.terminal import as_command, echo, tell
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 from pipeline_assets.corpus.nemotron.schema import PoolsRecipe
@@ -31,8 +32,6 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import DeniedError, InputError, RetryableError, UsageError
-from pipeline_assets.corpus.spine.lineage import Lineage, root_of
-from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import UNPINNED, read_yaml
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
@@ -46,17 +45,16 @@ from pipeline_assets.systems.nemotron import (
     pools_of,
     rows_that_stay,
 )
-from pipeline_assets.systems.registry import KINDS, PROJECT_RECIPES
+from pipeline_assets.systems.registry import PROJECT_RECIPES
 
-_FLAGS = ("unknown_channels", "control_characters", "stalled_calls")
 _ALL = "nemotron_all"  # the recipe that run-all writes
 Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, or a folder here of the same layout.")]
 
 
 def inventory(
     dataset: Dataset,
-    said: Annotated[options.Content, options.Section(DatasetSection, ("revision", "splits"))],
-    scan: Annotated[options.Content, options.Section(Scan)],
+    said: Annotated[Content, Section(DatasetSection, ("revision", "splits"))],
+    scan: Annotated[Content, Section(Scan)],
     build: Build,
 ) -> None:
     """Example: corpusmill nemotron inventory --dataset my/folder --out-dir out"""
@@ -65,9 +63,9 @@ def inventory(
 
 def normalize(
     dataset: Dataset,
-    said: Annotated[options.Content, options.Section(DatasetSection)],
-    rows: Annotated[options.Content, options.Section(RowsRecipe)],
-    layout: Annotated[options.Content, options.Section(HubLayout)],
+    said: Annotated[Content, Section(DatasetSection)],
+    rows: Annotated[Content, Section(RowsRecipe)],
+    layout: Annotated[Content, Section(HubLayout)],
     *,
     system: Annotated[bool, typer.Option(help="With gpt-oss's system message, or none.")] = True,
     hf_layout: Annotated[
@@ -98,7 +96,7 @@ def pools(
     build: Build,
 ) -> None:
     """Example: corpusmill nemotron pools --in-dir out/nemotron/mine/normalized_shards --out-dir out"""
-    build = _beside(build)
+    build = build.at_place()
     deduplicated, normalised = given_rows(in_dir)
     left = [*deduplicated, *rows_that_stay("pools", normalised, DeduplicateRecipe.model_validate({}))]
     targets = pools_of("pools", left, PoolsRecipe.model_validate({}), None)
@@ -117,7 +115,7 @@ def run_all(
     build: Build,
 ) -> None:
     """Example: corpusmill nemotron run-all --max-records 1000 --out-dir out"""
-    build = _beside(build)
+    build = build.at_place()
     content: dict[str, Any] = read_yaml(PROJECT_RECIPES / "nemotron_v1.yaml")
     place = build.out_dir / "recipes" / f"{_ALL}.yaml"
     known = NemotronRecipe.read(place).datasets if place.exists() and not build.replace else ()
@@ -184,31 +182,20 @@ def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
     that are deduplicated. Of a folder as a hub has it, the rows that it was laid out from.
 
     Raises:
-        UsageError: there are none, or two of a split.
+        UsageError: there are none; else as `sealed_below`.
     """
-    found: dict[str, dict[str, Target]] = {DEDUPLICATED.name: {}, NORMALIZED_SHARDS.name: {}}
-    for place in options.sealed_below(folder):
-        laid_out = open_artifact(place)
-        artifacts = [laid_out] if laid_out.manifest.kind in found else []
-        if laid_out.manifest.kind == HF_LAYOUT.name:
-            lineage = Lineage(root_of(place) or place.parent)
-            artifacts = [lineage.locate(str(one["digest"])) for one in laid_out.manifest.identity.upstream]
-        for artifact in artifacts:
-            manifest = artifact.manifest
-            partition, of_kind = manifest.name.partition("/")[2], found[manifest.kind]
-            if partition in of_kind and of_kind[partition].folder != artifact.folder:
-                what = f"{of_kind[partition].folder} is of {partition} too"
-                raise UsageError(what, artifact.folder, "give the folder of one recipe")
-            of_kind[partition] = options.as_sealed(
-                artifact.folder.absolute(), KINDS[manifest.kind], partition=partition
-            )
-    deduplicated, normalised = found.values()
+    found = sealed_below(folder, DEDUPLICATED, NORMALIZED_SHARDS, HF_LAYOUT)
+    for layout in [one for one in found.values() if one.kind == HF_LAYOUT.name]:
+        for rows in upstream_targets(open_artifact(layout.folder), DEDUPLICATED, NORMALIZED_SHARDS):
+            found.setdefault(rows.role, rows)
+    deduplicated = {one.partition: one for one in found.values() if one.kind == DEDUPLICATED.name}
+    normalised = [one for one in found.values() if one.kind == NORMALIZED_SHARDS.name]
     if not deduplicated and not normalised:
         raise UsageError("no rows are sealed there", folder, "give a folder that `nemotron normalize` or `run` made")
-    return [*deduplicated.values()], [one for name, one in normalised.items() if name not in deduplicated]
+    return [*deduplicated.values()], [one for one in normalised if one.partition not in deduplicated]
 
 
-def _build(verb: str, dataset: str, said: options.Content, sections: Mapping[str, Any], build: Build) -> None:
+def _build(verb: str, dataset: str, said: Content, sections: Mapping[str, Any], build: Build) -> None:
     """Writes the recipe of the dataset, and builds it.
 
     Args:
@@ -217,7 +204,9 @@ def _build(verb: str, dataset: str, said: options.Content, sections: Mapping[str
     Raises:
         UsageError, InputError: from `_dataset_section`, `build_recipe`.
     """
-    build = _beside(build, dataset)
+    build, folder = build.at_place(), Path(dataset).absolute()
+    if dataset and folder.is_dir() and build.out_dir.resolve().is_relative_to(folder.resolve()):
+        raise UsageError(f"it lies in the dataset {dataset}", build.out_dir, "give --out-dir a folder outside of it")
     section = _dataset_section(dataset, said["revision"], said["splits"], build.run.hub_for("a dataset"))
     section |= {"domain": said["domain"]} if said.get("domain") is not None else {}
     if "rows" in sections and not (said.get("domain") or known_domain(section["dataset"])):
@@ -227,25 +216,9 @@ def _build(verb: str, dataset: str, said: options.Content, sections: Mapping[str
         known = {dataset_key(name): efforts for name, efforts in EFFORTS.items()}
         efforts = known.get(dataset_key(section["dataset"]), {})
         section["reasoning_effort"] = {split: one for split, one in efforts.items() if split in section["splits"]}
-    name = "-".join(
-        [verb, options.name_of(section["dataset"].rpartition("/")[2]), *map(options.name_of, said["splits"])]
-    )
+    name = "-".join([verb, name_of(section["dataset"].rpartition("/")[2]), *map(name_of, said["splits"])])
     content = {"system": "nemotron", "name": name, **sections, "datasets": [section]}
     build.recipe(NemotronRecipe, content, lines_of)
-
-
-def _beside(build: Build, dataset: str = "") -> Build:
-    """Options with the data root, absolute, that lies beside a dataset.
-
-    Raises:
-        UsageError: it is a file, lies in what is sealed, or in the dataset, whose files it would become.
-    """
-    placed, folder = build.at_place(), Path(dataset).absolute()
-    if (placed.out_dir / FILE_NAME).is_file():
-        raise UsageError("an artifact is sealed there", build.out_dir, "give --out-dir another folder")
-    if dataset and folder.is_dir() and placed.out_dir.resolve().is_relative_to(folder.resolve()):
-        raise UsageError(f"it lies in the dataset {dataset}", build.out_dir, "give --out-dir a folder outside of it")
-    return placed
 
 
 def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], hub: HubFiles) -> dict[str, Any]:
@@ -256,9 +229,9 @@ def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], 
         InputError: from the hub; or its card can't be read.
     """
     known = {dataset_key(name): name for name in DOMAINS}  # of these the owner can be left out
-    is_folder = options.folder_named(dataset, "--dataset") is not None
+    is_folder = folder_named(dataset, "--dataset") is not None
     repo = dataset if is_folder else known.get(dataset.lower(), dataset)
-    section = options.folder_or_commit(hub, repo, "--dataset", revision)
+    section = folder_or_commit(hub, repo, "--dataset", revision)
     if is_folder:
         path = Path(section["path"])
         section, there = {"dataset": path.name, **section}, list(splits_of_folder(path))

@@ -1,18 +1,12 @@
-"""Options of commands that are made from sections of recipes: each key has its check, option and help in one place. And
-what a user names: files and folders of this machine, sealed ones too, or a dataset or a model on a hub, by the commit
-that it has now.
-"""
+"""Options of commands that are made from sections of recipes: each key has its check, option and help in one place."""
 
 import dataclasses
-import fnmatch
 import functools
-import glob
 import inspect
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pydantic
@@ -21,232 +15,13 @@ from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
 from pipeline_assets.commands.settings import Settings, apply, parameters_of
-from pipeline_assets.commands.terminal import as_typed, echo, naming, resume_hint
-from pipeline_assets.corpus.licences import UNKNOWN, licence_table
-from pipeline_assets.corpus.readers import hub_configs
-from pipeline_assets.corpus.readers.hub_files import HubFiles, is_name
-from pipeline_assets.corpus.recipes.kind import Kind
-from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.commands.terminal import as_typed, naming, resume_hint
 from pipeline_assets.corpus.spine.durable import explaining
-from pipeline_assets.corpus.spine.errors import InputError, OptionOf, UsageError
-from pipeline_assets.corpus.spine.errors import key as recipe_key
-from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.corpus.spine.errors import OptionOf
 from pipeline_assets.corpus.spine.recipe import Option, sections_in
-from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.spine.usage import Stopwatch, end_bars
 
 Content = dict[str, Any]
-Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
-SealedInputs = Annotated[list[str], typer.Option("--input", help="Folder of a source, or quoted pattern; repeatable.")]
-_MAGIC = frozenset("*?[")
-
-
-def folder_named(given: str, option: str) -> Path | None:
-    """The folder, absolute; None where nothing lies there: it may be a name on a hub.
-
-    Raises:
-        UsageError: it is empty, or a file.
-    """
-    path = Path(given).absolute()
-    if not given:
-        raise UsageError("it is empty", option, "give a folder, or owner/name")
-    if path.is_file():
-        raise UsageError("this is a file", given, "give the folder that it lies in")
-    return path if path.is_dir() else None
-
-
-def commit_of(hub: HubFiles, name: str, revision: str | None) -> str:
-    """The commit that a name on a hub has now at a branch or a tag, `main` by default; tells it.
-
-    Raises:
-        UsageError: it is no name, or nothing has it, or not at this revision.
-        InputError: from the hub.
-    """
-    if not is_name(name, hub.repo_type):
-        raise UsageError("there is no such folder, and it is no owner/name", name, "give a folder, or owner/name")
-    try:
-        commit = hub.resolve(name, revision or "main")
-    except InputError as error:
-        if f"no such {hub.repo_type}" not in error.what:
-            raise
-        what = f"there is no such folder here, and on the hub: {error.what}"
-        raise type(error)(what, error.where, error.fix) from None
-    echo(f"{name} at {commit}", err=True)
-    return commit
-
-
-def folder_or_commit(
-    hub: HubFiles, given: str, option: str, revision: str | None, option_of_revision: str = "--revision"
-) -> Content:
-    """What is named as a recipe has it: the `path` of a folder, or the `revision` of what a hub has, its commit.
-
-    Raises:
-        UsageError: a revision of a folder is asked for; else as `folder_named`, `commit_of`.
-    """
-    path = folder_named(given, option)
-    if path is None:
-        return {"revision": commit_of(hub, given, revision)}
-    if revision is not None:
-        raise UsageError(f"{option_of_revision} is given", given, "leave it out: a folder has no commits")
-    return {"path": str(path)}
-
-
-def hub_source(
-    hub: HubFiles,
-    dataset: str,
-    config: str,
-    commit: str,
-    amount: dict[str, int],
-    rules: Sequence[str],
-    seed: str,
-    split: str = "train",
-    text: str = "text",
-) -> dict[str, Any]:
-    """The section of a hub dataset: files by its card, else names; columns by its first file; licence by its card.
-
-    Args:
-        text: the column that holds it.
-    Raises:
-        UsageError: no such config (names the nearest), or it has no files of the split, or no such column.
-        InputError: from the hub.
-    """
-    from pipeline_assets.corpus.readers.parquet import read_footer
-    from pipeline_assets.corpus.snapshot.draw import head_columns
-    from pipeline_assets.corpus.snapshot.plan import is_lines
-
-    where = f"{dataset}@{commit}"
-    listing = hub.list_files(dataset, commit)
-    configs = hub_configs.read_configs(hub, dataset, commit)
-    if not configs and config != "default":
-        what = f"config {config!r} can't be found: its card lists none"
-        raise UsageError(what, where, "give --config-name default for all files, or write a recipe with `files`")
-    chosen = hub_configs.config_named(configs, config, where) if configs else None
-    patterns, meant = hub_configs.files_of_split(chosen, split, [file.path for file in listing], where)
-    if not meant:
-        folder = None if chosen is None else chosen.folder
-        none = (
-            "its card names none" if folder is None else f"its card names the folder {folder} and no files of {split}"
-        )
-        what = f"config {config!r} has no files ({', '.join(patterns) or none})"
-        raise UsageError(what, where, "take another config, or write a recipe with `files`")
-    first = next(file for file in listing if file.path == meant[0])
-    names: Sequence[str]
-    if is_lines(first):
-        names = head_columns(hub, dataset, commit, first)
-    else:
-        names = read_footer(hub, dataset, commit, first).metadata.schema.to_arrow_schema().names
-    if text not in names:
-        by_recipe = "write a recipe with `columns` that names the one with the text"
-        fix = recipe_key("sources.0.columns.text", by_recipe, "give {} the one with the text")
-        raise UsageError(f"there is no column `{text}`; it has {', '.join(names)}", where, fix)
-    licence = hub_configs.metadata_of_card(hub_configs.read_card(hub, dataset, commit), where).get("license")
-    return {
-        "kind": "hub",
-        "source": (dataset.partition("/")[2] + ("" if config == "default" else f"_{config}")).lower(),
-        "dataset": dataset,
-        "config": config,
-        "revision": commit,
-        "split": split,
-        "files": recipe_patterns(patterns, meant, [file.path for file in listing]),
-        "domain": "web",
-        "license_tag": licence_table().tag_of(licence) or UNKNOWN if isinstance(licence, str) else UNKNOWN,
-        "columns": {
-            "text": text,
-            "id": "id" if "id" in names else None,
-            "created_at": "date" if "date" in names else None,
-            "license": "license" if "license" in names else None,
-        },
-        "rules": list(rules),
-        "language": None,
-        "amount": amount,
-        "seed": seed,
-    }
-
-
-def recipe_patterns(patterns: Sequence[str], meant: Sequence[str], listed: Sequence[str]) -> list[str]:
-    """Patterns that match the files that a card means where fnmatch reads them, as of a recipe, whose `*` crosses
-    folders: the card's own where those do, else the name of each file.
-    """
-    likely = [pattern.replace("**/", "*").replace("**", "*") for pattern in patterns]
-    matched = [path for path in listed if any(fnmatch.fnmatchcase(path, pattern) for pattern in likely)]
-    return likely if matched == list(meant) else [glob.escape(path) for path in meant]
-
-
-def name_of(source: str) -> str:
-    """A source's name as recipes have it: lower case, with hyphens for what can't stand in it."""
-    return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in source.lower()).strip("-.")
-
-
-def sealed_folders(patterns: Sequence[str]) -> list[Path]:
-    """Folders that hold a sealed artifact, in the order of the patterns, then of their names; each once.
-
-    Raises:
-        UsageError: a pattern matches none, or none that those before it don't.
-    """
-    folders: dict[Path, Path] = {}
-    for pattern in patterns:
-        matches = sorted(Path(match).absolute() for match in glob.glob(pattern, recursive=True))
-        found = [folder for match in matches if (folder := _sealed_folder(match)) is not None]
-        if not found:
-            raise UsageError("no sealed source matches", pattern, "give folders that hold a manifest.json")
-        new = {match.resolve(): match for match in found if match.resolve() not in folders}
-        if not new and any(match.is_dir() for match in matches):
-            raise UsageError("it is given twice", pattern, "give it once")
-        folders |= new
-    return list(folders.values())
-
-
-def sealed_below(folder: Path) -> list[Path]:
-    """The folders that hold a manifest, sorted: the folder itself, and all below it."""
-    return sorted(path.parent for path in folder.absolute().rglob(FILE_NAME))
-
-
-def as_sealed(folder: Path, kind: Kind, upstream: Sequence[Target] = (), partition: str | None = None) -> Target:
-    """What is sealed in a folder, whatever recipe made it, for something else to be made from.
-
-    Raises:
-        InputError: nothing is, or it is damaged.
-    """
-    manifest = open_artifact(folder).manifest
-    target = kind.target(manifest.name, manifest.identity.recipe, upstream, partition=partition, is_given=True)
-    return replace(target, name=manifest.name, folder=folder, export_as=None)
-
-
-def _sealed_folder(match: Path) -> Path | None:
-    """The folder of an artifact that was named: itself, one of its shards, or the manifest beside it."""
-    beside = match.with_name(match.name.removesuffix(f".{FILE_NAME}"))
-    places = [match, beside, match.parent, match.parent.parent] if match.is_file() else [match]
-    return next((place for place in places if (place / FILE_NAME).is_file()), None)
-
-
-def folder_and_patterns(inputs: Sequence[str], in_folder: str) -> tuple[Path, list[str]]:
-    """The folder above all inputs, absolute, and each of them relative to it.
-
-    Args:
-        inputs: files, folders, or patterns as a shell reads them.
-        in_folder: the pattern that a folder stands for.
-    Raises:
-        UsageError: an input matches nothing.
-    """
-    patterns = []
-    for text in inputs:
-        path = os.path.abspath(text) if text else ""
-        if os.path.isdir(path):
-            patterns.append(os.path.join(path, in_folder))
-        elif os.path.exists(path) or glob.glob(path, recursive=True):
-            patterns.append(path)
-        else:
-            raise UsageError("no file matches", text, "correct the path, or quote the pattern for the shell")
-    folder = Path(os.path.commonpath([_fixed(pattern) for pattern in patterns]))
-    return folder, [PurePosixPath(pattern).relative_to(folder).as_posix() for pattern in patterns]
-
-
-def _fixed(pattern: str) -> str:
-    """The folder of a pattern before its first wildcard."""
-    path = PurePosixPath(pattern)
-    parts = path.parts[:-1]
-    fixed = next((number for number, part in enumerate(parts) if _MAGIC & set(part)), len(parts))
-    return str(PurePosixPath(*parts[:fixed]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,12 +32,10 @@ class Section:
 
     Attributes:
         keys: those that are options, dotted; None for all that have an `Option`.
-        is_repeated: whether the command makes several such sections: then each option can be given several times.
     """
 
     section: type[pydantic.BaseModel]
     keys: tuple[str, ...] | None = None
-    is_repeated: bool = False
 
 
 class Sets:
@@ -379,8 +152,8 @@ def _keys(of: Section) -> Iterator[_Key]:
     for path, field, option in _fields(of.section):
         if of.keys is None or path in of.keys:
             word = option.name or path.rpartition(".")[2].replace("_", "-")
-            kind, low, high = _type(field.annotation, of.is_repeated), *_bounds(field)
-            default = _default(field, option, kind, of.is_repeated)
+            kind, low, high = _type(field.annotation), *_bounds(field)
+            default = _default(field, option)
             annotation = kind | None if default is None else kind
             made = typer.Option(f"--{word}", *option.other_names, help=option.help, min=low, max=high)
             parameter = _parameter(word.replace("-", "_"), Annotated[annotation, made], default)
@@ -389,13 +162,13 @@ def _keys(of: Section) -> Iterator[_Key]:
             yield _Key(path, parameter, [] if kind == list[str] else empty)
 
 
-def _default(field: FieldInfo, option: Option, kind: Any, is_repeated: bool) -> object:
+def _default(field: FieldInfo, option: Option) -> object:
     """What an option is where it isn't given: None where the section, or the command, says what then."""
     if option.default is not ...:
         return option.default
     if field.is_required():
         return inspect.Parameter.empty
-    return field.default if isinstance(field.default, bool | int | str) and not is_repeated else None
+    return field.default if isinstance(field.default, bool | int | str) else None
 
 
 def _fields(section: type[pydantic.BaseModel], within: str = "") -> Iterator[tuple[str, FieldInfo, Option]]:
@@ -409,9 +182,9 @@ def _fields(section: type[pydantic.BaseModel], within: str = "") -> Iterator[tup
                 yield from _fields(nested, f"{within}{name}.")
 
 
-def _type(annotation: Any, is_repeated: bool) -> Any:
+def _type(annotation: Any) -> Any:
     """What is typed for a value: closed sets and decimals are text, that the section checks."""
-    if is_repeated or get_origin(annotation) is tuple:
+    if get_origin(annotation) is tuple:
         return list[str]
     kinds = {annotation, *get_args(annotation)}
     return next((kind for kind in (bool, int) if kind in kinds), str)

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from pipeline_assets.commands.build import Build
-from pipeline_assets.commands.options import Content, Section, commit_of, folder_named, name_of
+from pipeline_assets.commands.inputs import commit_of, folder_named, name_of
+from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe
 from pipeline_assets.corpus.parallel_text.token_cache import NO_MODEL, EncodeRecipe, EncodeSection, load_model

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pipeline_assets.commands.options import sealed_below
 from pipeline_assets.commands.terminal import OptionalRoot, as_bytes, counted, data_root, echo, log_to_stderr, tell
 from pipeline_assets.corpus.recipes.run import Run, hub_of
 from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
@@ -68,8 +67,8 @@ def _publishable(folder: Path) -> Path:
     """
     if (folder / FILE_NAME).exists():
         return folder
-    found = {place: open_artifact(place).manifest for place in sealed_below(folder)}
-    found = {place: manifest for place, manifest in found.items() if manifest.kind in _PUBLISHED}
+    places = sorted(path.parent for path in folder.absolute().rglob(FILE_NAME))
+    found = {place: manifest for place in places if (manifest := open_artifact(place).manifest).kind in _PUBLISHED}
     used = {entry["digest"] for manifest in found.values() for entry in manifest.identity.upstream}
     last = [place for place, manifest in found.items() if manifest.digest not in used]
     if not last:

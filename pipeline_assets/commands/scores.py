@@ -2,15 +2,15 @@
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from pipeline_assets.commands import options
 from pipeline_assets.commands.build import Build, build_targets
+from pipeline_assets.commands.inputs import folder_named, folder_or_commit, name_of, sealed_below
+from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.commands.terminal import aligned, as_command, tell
 from pipeline_assets.corpus.nemotron.pools import POOLS, pooled_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -22,7 +22,7 @@ from pipeline_assets.corpus.scoring.recipe import FEWEST_BATCH_TOKENS, ScoringRe
 from pipeline_assets.corpus.scoring.scores import scored_words
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.lineage import Lineage, root_of
+from pipeline_assets.corpus.spine.lineage import root_of
 from pipeline_assets.corpus.spine.recipe import read_yaml, upstream_first
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.target import Target
@@ -38,9 +38,7 @@ Scores = Annotated[Path, typer.Option("--in-dir", help="Folder of scores, or aro
 def score(
     pool: Annotated[str, typer.Option("--pool", help="Folder of pools, or owner/name on the hub.")],
     model: Model,
-    scoring: Annotated[
-        options.Content, options.Section(ScoringSection, (*ScoringRecipe.model_fields, "max_unknown_fraction"))
-    ],
+    scoring: Annotated[Content, Section(ScoringSection, (*ScoringRecipe.model_fields, "max_unknown_fraction"))],
     *,
     revision: Annotated[str | None, typer.Option(help="The model's commit, branch or tag.")] = None,
     pool_revision: Annotated[str | None, typer.Option(help="That of pools on the hub.")] = None,
@@ -65,9 +63,9 @@ def score(
     names = [Path(one.get("path") or one["name"]).name for one in models]
     if names[0] == names[-1] and models[0] != models[-1]:
         names[-1] += "-against"
-    pools = Pools(pool, pool_revision, pool_subdir)
     goals = [
-        goals_of_pools(pools, {**scoring, "model": one}, name, build) for one, name in zip(models, names, strict=True)
+        _scoring_recipe(pool, pool_revision, pool_subdir, {**scoring, "model": one}, name, build).goals()
+        for one, name in zip(models, names, strict=True)
     ]
     scored = [[target for target in targets if target.kind == NLL_SCORES.name] for targets in goals]
     if dry_run or elsewhere is not None:  # a limit on costs covers all models and splits: compare before the first call
@@ -121,23 +119,11 @@ def given_scores(folder: Path) -> list[Target]:
     """Scores that are sealed in a folder or below it, with what they were made from.
 
     Raises:
-        UsageError: there are none, or two of a split.
+        UsageError: there are none; else as `sealed_below`.
     """
-    found: dict[str, Target] = {}
-    for place in options.sealed_below(folder):
-        manifest = open_artifact(place).manifest
-        if manifest.kind != NLL_SCORES.name:
-            continue
-        partition = manifest.name.partition("/")[2]
-        if partition in found:
-            what = f"{found[partition].folder} has scores of {partition} too"
-            raise UsageError(what, place, "give the folder of one recipe")
-        lineage = Lineage(root_of(place) or place.parent)
-        upstream = [_given(entry, lineage) for entry in manifest.identity.upstream]
-        found[partition] = options.as_sealed(place, NLL_SCORES, upstream, partition)
-    if not found:
+    if not (scores := [*sealed_below(folder, NLL_SCORES).values()]):
         raise UsageError("no scores are sealed there", folder, "give a folder that `nemotron score` or `run` made")
-    return list(found.values())
+    return scores
 
 
 def _recipe_of(scores: Sequence[Target]) -> str:
@@ -145,57 +131,36 @@ def _recipe_of(scores: Sequence[Target]) -> str:
     return "-".join(sorted({one.name.partition("/")[0] for one in scores}))
 
 
-def _given(entry: Any, lineage: Lineage) -> Target:
-    """What scores were made from, by its entry in their manifest."""
-    artifact = lineage.locate(str(entry["digest"]))
-    kind = KINDS[artifact.manifest.kind]
-    partition = str(entry["name"]).removeprefix(kind.name).removeprefix("/") or None
-    given = options.as_sealed(artifact.folder, kind, partition=partition)
-    return replace(given, outside=kind.outside(artifact.manifest, lineage.root))
-
-
 def _model(model: str, option: str, revision: str | None, run: Run) -> dict[str, Any]:
     """The model as a recipe has it: a folder, or what the hub has at the commit that the revision has now."""
-    found = options.folder_or_commit(run.hub_for("a model").of_models(), model, option, revision)
+    found = folder_or_commit(run.hub_for("a model").of_models(), model, option, revision)
     return found if "path" in found else {"name": model, **found}
 
 
-@dataclass(frozen=True)
-class Pools:
-    """Pools as they are named: a folder here, or a dataset of a hub; with `subdir`, a folder of these alone."""
-
-    pool: str
-    revision: str | None = None
-    subdir: str | None = None
-
-
-def goals_of_pools(pools: Pools, scoring: options.Content, model: str, build: Build) -> list[Target]:
-    """Return the targets of the scores of all splits of the pools, and of the report on them.
+def _scoring_recipe(
+    pool: str, revision: str | None, subdir: str | None, scoring: Content, model: str, build: Build
+) -> NemotronRecipe:
+    """Return the recipe that scores all splits of pools, written.
 
     Sealed pools of the data root are upstream; other pools are pinned file by file, like those of a hub.
 
     Args:
         model: The model's part of the recipe's name.
     """
-    pool, revision, run = pools.pool, pools.revision, build.run
     ScoringSection.of(scoring, "the command")  # refuses an option before anything is read
-    folder = options.folder_named(pool, "--pool")
-    there = [] if folder is None or pools.subdir else options.sealed_below(folder)
-    sealed = [place for place in there if open_artifact(place).manifest.kind == CANDIDATE_POOLS.name]
-    if sealed and all(root_of(place) == run.root for place in sealed):
-        given = _given_pools(sealed)
-        of = {one.partition if len(sealed) == 1 else one.name.partition("/")[0] for one in given.values()}
-        name = "-".join(["score", *sorted(map(str, of)), options.name_of(model)])
-        content = {"system": "nemotron", "name": name, "scoring": scoring, "sealed_pools": _sections(given, run.root)}
+    folder, run = folder_named(pool, "--pool"), build.run
+    sealed = {} if folder is None or subdir else sealed_below(folder, CANDIDATE_POOLS)
+    if sealed and all(root_of(one.folder) == run.root for one in sealed.values()):
+        pools: Content = {"sealed_pools": [_sealed_section(one, run.root) for one in sealed.values()]}
+        names = [str(one.partition) if len(sealed) == 1 else one.name.partition("/")[0] for one in sealed.values()]
     else:
-        places = [str(place) for place in sealed] or [pool]
-        sections = [pools_section(place, revision, run.hub_for("pools"), pools.subdir) for place in places]
-        named = [Path(pool).absolute().name, *([pools.subdir] if pools.subdir else []), model]
-        name = "-".join(["score", *map(options.name_of, named)])
-        content = {"system": "nemotron", "name": name, "scoring": scoring, "datasets": sections}
-    recipe, _ = build.write(NemotronRecipe, content)
+        places = [str(one.folder) for one in sealed.values()] or [pool]
+        pools = {"datasets": [pools_section(place, revision, run.hub_for("pools"), subdir) for place in places]}
+        names = [Path(pool).absolute().name, *([subdir] if subdir else [])]
+    name = "-".join(["score", *map(name_of, [*sorted(set(names)), model])])
+    recipe, _ = build.write(NemotronRecipe, {"system": "nemotron", "name": name, "scoring": scoring, **pools})
     tell(recipe.remarks(), err=True)
-    return recipe.goals()
+    return recipe
 
 
 def _tell_work(scores: Sequence[Target], run: Run) -> None:
@@ -229,24 +194,11 @@ def _lines(made: Artifact) -> Iterator[str]:
         yield f"{made.folder / 'report.html'}"
 
 
-def _given_pools(places: Sequence[Path]) -> dict[str, Target]:
-    """Sealed pools of the data root by the splits that have rows."""
-    pools: dict[str, Target] = {}
-    for place in places:
-        manifest = open_artifact(place).manifest
-        dataset = manifest.name.partition("/")[2]
-        given = options.as_sealed(place, CANDIDATE_POOLS, partition=dataset)
-        pools |= {f"{dataset}/{pooled_split(file.path)}": given for file in manifest.identity.files}
-    return pools
-
-
-def _sections(pools: Mapping[str, Target], root: Path) -> list[dict[str, Any]]:
-    """Return the recipe's `sealed_pools`: each folder below the data root with its splits."""
-    splits: dict[tuple[str, str], list[str]] = {}
-    for name, target in pools.items():
-        folder = target.folder.relative_to(root).as_posix()
-        splits.setdefault((folder, str(target.partition)), []).append(name.partition("/")[2])
-    return [{"folder": folder, "dataset": dataset, "splits": names} for (folder, dataset), names in splits.items()]
+def _sealed_section(pools: Target, root: Path) -> dict[str, Any]:
+    """Return the recipe's section of sealed pools: their folder below the data root, and the splits that have rows."""
+    files = open_artifact(pools.folder).manifest.identity.files
+    splits = list(dict.fromkeys(pooled_split(file.path) for file in files))
+    return {"folder": pools.folder.relative_to(root).as_posix(), "dataset": str(pools.partition), "splits": splits}
 
 
 def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | None = None) -> dict[str, Any]:
@@ -257,7 +209,7 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
     Raises:
         UsageError: there is no such folder and no such dataset, or it has no Parquet.
     """
-    section = options.folder_or_commit(hub, pool, "--pool", revision, "--pool-revision")
+    section = folder_or_commit(hub, pool, "--pool", revision, "--pool-revision")
     if "path" in section:
         path = Path(section["path"])
         section = {"dataset": path.name, **section}

@@ -11,7 +11,8 @@ import typer
 
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import Build, build_recipe, build_targets
-from pipeline_assets.commands.options import Content, Sets, hub_source, name_of
+from pipeline_assets.commands.inputs import hub_source, name_of
+from pipeline_assets.commands.options import Content, Sets
 from pipeline_assets.commands.terminal import Root, counted, log_to_stderr, naming, tell
 from pipeline_assets.corpus.formats.compression import plain_stem
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from pipeline_assets.commands.build import Build, OutDir, build_recipe
+from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source, name_of
 from pipeline_assets.commands.lines import lines_of
-from pipeline_assets.commands.options import Content, Inputs, Section, Sets, folder_and_patterns, hub_source, name_of
+from pipeline_assets.commands.options import Content, Section, Sets
 from pipeline_assets.commands.terminal import AsJson, answer, echo, first_of, log_to_stderr, tell
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table

@@ -243,12 +243,12 @@ def _stops_as_ctrl_c() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def naming(file: object = None, option_of: OptionOf = no_option, within: str = "") -> Iterator[None]:
+def naming(file: object = None, option_of: OptionOf = no_option) -> Iterator[None]:
     """Errors of the block name recipe keys as `InputError.name_keys` does."""
     try:
         yield
     except InputError as error:
-        error.name_keys(file, option_of, within)
+        error.name_keys(file, option_of)
         raise
 
 

@@ -1,7 +1,5 @@
 """verify: holds an artifact, or all that it was made from too, against the manifests."""
 
-import json
-import os
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -11,9 +9,7 @@ import typer
 
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.spine.artifact import Artifact, mending
-from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.rehash import HashTask
 from pipeline_assets.corpus.spine.usage import Stopwatch
 from pipeline_assets.corpus.spine.visible import IN_ONE_LINE
@@ -33,7 +29,6 @@ def verify(
     sample: Annotated[str | None, typer.Option(help="Read a share of the bytes: 5% or 0.05.")] = None,
     seed: Annotated[str, typer.Option(help="Another one draws another sample.")] = "0",
     workers: terminal.Workers = 2,
-    report: Annotated[Path | None, typer.Option(help="File to write a report to, as JSON.")] = None,
     data: terminal.OptionalRoot = None,
     log_every: Annotated[int, typer.Option(min=1, envvar="CORPUSMILL_LOG_EVERY", help="Seconds between lines.")] = 10,
     as_json: terminal.AsJson = False,
@@ -47,41 +42,21 @@ def verify(
         raise UsageError("a seed alone draws nothing", "--seed", "give --sample too")
     drawn = None if sample is None else Sample.parse(sample, seed)
     root = terminal.data_root(folder, data) if upstream else None
-    if report is not None:
-        _check_place(report)
     terminal.log_to_stderr()
     found = look_at_chain(folder, Scope(root, drawn, content, workers, log_every))
     hold(found)
     provenance = Stopwatch().provenance({})
     kept = {name: provenance[name] for name in ("host", "platform", "python", "libraries", "git_sha")}
-    program = {"corpusmill": version("corpusmill"), **kept}
-    written = json.dumps(report_of(found, program), indent=1) if report or as_json else ""
-    if report is not None:
-        write_durably(report, written.encode() + b"\n")
-    terminal.tell([written] if as_json else (line.translate(IN_ONE_LINE) for line in _lines(found)))
+    report = report_of(found, {"corpusmill": version("corpusmill"), **kept}) if as_json else None
+    terminal.answer(as_json, report, (line.translate(IN_ONE_LINE) for line in _lines(found)))
     return not found.findings
-
-
-def _check_place(report: Path) -> None:
-    """
-    Raises:
-        UsageError: the report can't be written there; said before hours of reading, not after.
-    """
-    folder = report.absolute().parent
-    if report.is_dir() or not folder.is_dir():
-        what = "this is a folder" if report.is_dir() else f"there is no folder {folder}"
-        raise UsageError(what, report, "give a file in a folder that is there")
-    if any((above / FILE_NAME).exists() for above in (folder, *folder.parents)):
-        raise UsageError("it lies in a sealed artifact, which nothing is added to", report, "give another place")
-    if not os.access(folder, os.W_OK):
-        raise UsageError(f"the folder {folder} can't be written to", report, "give another place")
 
 
 def _lines(found: "Verification") -> Iterator[str]:
     for finding in found.findings[:_SHOWN_FINDINGS]:
         yield f"{finding.where}: {finding.what}"
     if len(found.findings) > _SHOWN_FINDINGS:
-        yield f"… and {len(found.findings) - _SHOWN_FINDINGS:,} more; --report lists them"
+        yield f"… and {len(found.findings) - _SHOWN_FINDINGS:,} more; --json lists them"
     if found.scope.root is not None:
         yield from terminal.aligned(
             [_artifact_cells(artifact, found) for artifact in found.chain.artifacts], numbers=(3, 4)

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolde
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import key
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.recipe import Decimal, Name, Option, RecipePart, refuse_repeated
+from pipeline_assets.corpus.spine.recipe import Decimal, Name, RecipePart, refuse_repeated
 
 EVALUATION_STAGE, DECONTAMINATION_STAGE = StageVersion("evaluation", 1), StageVersion("decontaminate", 1)
 CONTAMINATED_FILE = f"contaminated{SUFFIX}"
@@ -30,8 +30,8 @@ _SAMPLES = 3  # of each evaluation set
 class CutRecipe(RecipePart):
     """What leaves a contaminated document: runs of words in n-grams of its items, with a margin around each."""
 
-    margin_words: Annotated[int, Option("Words that are cut around an item too.")] = pydantic.Field(0, ge=0)
-    min_kept_words: Annotated[int, Option("Documents with fewer left are dropped.")] = pydantic.Field(50, ge=1)
+    margin_words: int = pydantic.Field(0, ge=0)
+    min_kept_words: int = pydantic.Field(50, ge=1)
 
 
 class DecontaminationRecipe(RecipePart):
@@ -47,15 +47,11 @@ class DecontaminationRecipe(RecipePart):
         cut: how items are cut out; None for `drop`.
     """
 
-    ngram_words: Annotated[int, Option("Words in an n-gram.")] = pydantic.Field(13, ge=1, le=100)
-    min_item_words: Annotated[
-        int, Option("Items with fewer are not looked for. Default: 8, at most --ngram-words.", default=None)
-    ] = pydantic.Field(ge=1)
-    min_item_overlap: Annotated[
-        Decimal, above_zero("an overlap"), Option("Fraction of an item's n-grams that contaminates.")
-    ] = "0.5"
-    max_items_per_ngram: Annotated[int, Option("An n-gram of more items says nothing.")] = pydantic.Field(10, ge=1)
-    action: Annotated[Literal["drop", "cut"], Option("Of what is contaminated: drop, or cut the items out.")] = "drop"
+    ngram_words: int = pydantic.Field(13, ge=1, le=100)
+    min_item_words: int = pydantic.Field(ge=1)
+    min_item_overlap: Annotated[Decimal, above_zero("an overlap")] = "0.5"
+    max_items_per_ngram: int = pydantic.Field(10, ge=1)
+    action: Literal["drop", "cut"] = "drop"
     cut: CutRecipe | None = None
 
     @pydantic.model_validator(mode="after")
@@ -78,18 +74,9 @@ class EvaluationColumns(RecipePart):
         id: None where rows have none; a row without one is named by its file and its number there, from 0.
     """
 
-    text: Annotated[
-        tuple[str, ...],
-        pydantic.Field(strict=False, min_length=1),
-        Option("Column of an item, NAME=COLUMN for one set; repeatable. Default: text.", "text-column", default=None),
-    ]
-    item: Annotated[
-        Literal["row", "column"],
-        Option("What is an item: row (all its columns), column. Likewise. Default: row.", default=None),
-    ] = "row"
-    id: Annotated[
-        str | None, Option("Likewise, one a set. Default: items are named by file and row.", "id-column", default=None)
-    ] = None
+    text: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+    item: Literal["row", "column"] = "row"
+    id: str | None = None
 
 
 class EvaluationRecipe(RecipePart):
@@ -105,9 +92,7 @@ class EvaluationRecipe(RecipePart):
     name: str
     files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
     columns: EvaluationColumns | None = None
-    text_unit: Annotated[
-        TextUnit | None, Option("The set is .txt, an item of it a: file, paragraph, line. Likewise.")
-    ] = None
+    text_unit: TextUnit | None = None
 
     @pydantic.model_validator(mode="after")
     def _has_rows_or_texts(self) -> Self:
@@ -126,7 +111,7 @@ class EvaluationSource(EvaluationRecipe):
         path: the folder of its files, absolute or below the data root; where it lies changes no byte.
     """
 
-    name: Annotated[Name, Option("NAME=PATH of a set: file, folder, pattern; repeatable.", "evaluation")]
+    name: Name
     path: str
 
 

@@ -53,7 +53,8 @@ class MinHashRecipe(RecipePart):
     @pydantic.model_validator(mode="after")
     def _uses_every_permutation(self) -> Self:
         if self.bands * self.rows != self.permutations:
-            what = f"{self.bands} bands of {self.rows} rows use {self.bands * self.rows} permutations"
+            bands = key("near.minhash.bands", "bands", "{}")
+            what = f"{self.bands} {bands} of {self.rows} rows use {self.bands * self.rows} permutations"
             raise ValueError(f"{what}, and there are {self.permutations}: make them equal")
         return self
 
@@ -105,12 +106,20 @@ class NearRecipe(RecipePart):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _with_bands(cls, content: object) -> object:
-        """By MinHash where nothing else is said, in the recommended bands."""
-        if not isinstance(content, Mapping) or content.get("faiss") is not None:
+        """By MinHash where nothing else is said, in the recommended bands; by faiss, up to the recommended distance."""
+        if not isinstance(content, Mapping):
             return content
-        said = {"permutations": MinHashRecipe.model_fields["permutations"].default} | dict(content.get("minhash") or {})
+        threshold, sketch = 0.0, content.get("faiss")
         with contextlib.suppress(ValueError, TypeError):  # what is wrong is said of its key
             threshold = float(content.get("threshold", cls.model_fields["threshold"].default))
+            if isinstance(sketch, Mapping) and "max_distance" not in sketch and 0 < threshold <= 1:
+                bits = int(sketch.get("bits", BinarySketchRecipe.model_fields["bits"].default))
+                distance = smallest_distance(min(bits, _MOST_PERMUTATIONS), threshold, RECALL).max_distance
+                content = {**content, "faiss": {**sketch, "max_distance": distance}}
+        if sketch is not None:
+            return content
+        said = {"permutations": MinHashRecipe.model_fields["permutations"].default} | dict(content.get("minhash") or {})
+        with contextlib.suppress(ValueError, TypeError):
             permutations = int(said["permutations"])
             if 0 < threshold <= 1 and 0 < permutations <= _MOST_PERMUTATIONS:
                 banding = recommended(permutations, threshold, RECALL)
@@ -124,6 +133,18 @@ class NearRecipe(RecipePart):
         proposer = self.minhash or self.faiss
         assert proposer is not None
         return proposer
+
+    def proposal(self) -> "Banding | Distance":
+        """How it has pairs proposed."""
+        if self.faiss is not None:
+            return Distance(self.faiss.bits, self.faiss.max_distance)
+        assert self.minhash is not None
+        return Banding(self.minhash.bands, self.minhash.rows)
+
+    def recommended(self) -> "Banding | Distance":
+        """The way that finds `RECALL` of the pairs at the threshold with the fewest needless comparisons."""
+        way = recommended if self.minhash is not None else smallest_distance
+        return way(self.proposer.permutations, float(self.threshold), RECALL)
 
     @pydantic.model_validator(mode="after")
     def _has_one_proposer(self) -> Self:
@@ -175,7 +196,7 @@ class DedupRecipe(RecipePart):
         return self
 
 
-_ADVICE = "look at some with `corpusmill dedup show`, then raise `max_removed` in the recipe, or change `dedup`"
+_ADVICE = "look at some with `corpusmill dedup show`, then raise `max_removed`, or change how they are compared"
 
 
 class _Removals(msgspec.Struct, rename={"rows_in": "in"}):
@@ -195,7 +216,7 @@ class RemovalCaps(PerSource):
     every_source: Annotated[
         Decimal,
         Option(
-            "Fraction of a source that may go. If more does, the corpus is kept and the exit status is 1.",
+            "Fraction of a source that may go, else the exit status is 1.",
             "max-removed",
             default=None,
         ),

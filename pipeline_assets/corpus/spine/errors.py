@@ -44,14 +44,12 @@ def no_option(name: str) -> None:
     """Of a recipe that somebody wrote, no key is an option."""
 
 
-def named(text: str, option_of: OptionOf = no_option, within: str = "") -> str:
-    """A text whose keys are named as its reader knows them: by the option for a key, where there is one; else without
-    `within`, the section, with a dot, whose keys the reader writes.
-    """
+def named(text: str, option_of: OptionOf = no_option) -> str:
+    """A text whose keys are named as its reader knows them: by the option for a key, where there is one."""
 
     def words(mark: re.Match[str]) -> str:
         option = option_of(mark[1])
-        return mark[2].replace("{}", mark[1].removeprefix(within)) if option is None else mark[3].replace("{}", option)
+        return mark[2].replace("{}", mark[1]) if option is None else mark[3].replace("{}", option)
 
     return _KEY.sub(words, text)
 
@@ -78,7 +76,7 @@ class InputError(Exception):
         self.args = tuple(text.replace(place, to) for text in self.args)
         self.what, self.where, self.fix = map(named, self.args)
 
-    def name_keys(self, file: object = None, option_of: OptionOf = no_option, within: str = "") -> None:
+    def name_keys(self, file: object = None, option_of: OptionOf = no_option) -> None:
         """Names recipe keys by options, as `named` does, and settles how the others are called: of the `file` that has
         them, where the message doesn't say it.
         """
@@ -86,10 +84,10 @@ class InputError(Exception):
         place = _KEY.match(where)
         if file is not None and place is not None and place[2] == "{}" and option_of(place[1]) is None:
             where = f"{file}: {where}"
-        self.args = tuple(named(text, option_of, within) for text in (what, where, fix))
+        self.args = tuple(named(text, option_of) for text in (what, where, fix))
         self.what, self.where, self.fix = self.args
         for other in self.others:
-            other.name_keys(file, option_of, within)
+            other.name_keys(file, option_of)
 
 
 def together(errors: Sequence[InputError]) -> InputError:

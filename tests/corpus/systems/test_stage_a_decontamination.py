@@ -10,7 +10,7 @@ from refusals import refusal
 from stage_a_build import INLINE, Change, build, digests, local_source, recipe_of
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
-from pipeline_assets.commands.corpora import decontaminated_target
+from pipeline_assets.commands.corpora import DEDUPLICATED, decontaminated_target, given_corpora
 from pipeline_assets.corpus.decontamination import decontaminate_corpus
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection, read_contaminated
 from pipeline_assets.corpus.recipes.run import Run
@@ -157,7 +157,8 @@ class TestGiven:
         content: dict[str, Any] = {}
         with_decontamination(content, str(tmp_path / "quiz"))
         section = DecontaminationSection.of(content["decontamination"], "here")
-        return decontaminated_target(folders, Path("stage_a/given"), section)
+        corpora = given_corpora([*map(str, folders)], DEDUPLICATED)
+        return decontaminated_target(corpora, Path("stage_a/given"), section)
 
     @pytest.mark.parametrize(
         ("change", "roles"),

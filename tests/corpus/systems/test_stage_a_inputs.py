@@ -10,7 +10,7 @@ import pytest
 import yaml
 from healing_build import DATASET
 
-from pipeline_assets.commands.options import folder_and_patterns, hub_source, recipe_patterns
+from pipeline_assets.commands.inputs import folder_and_patterns, hub_source, recipe_patterns
 from pipeline_assets.commands.stage_a import recipe_of_sources
 from pipeline_assets.corpus.readers.hub_configs import files_of_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles

@@ -1,0 +1,275 @@
+"""What a user names for a command to work on: files, what is sealed here, or what a hub has, at its commit of now."""
+
+import fnmatch
+import glob
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
+
+import typer
+
+from pipeline_assets.commands.options import Content
+from pipeline_assets.commands.terminal import echo
+from pipeline_assets.corpus.licences import UNKNOWN, licence_table
+from pipeline_assets.corpus.readers import hub_configs
+from pipeline_assets.corpus.readers.hub_files import HubFiles, is_name
+from pipeline_assets.corpus.recipes.kind import Kind
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import key as recipe_key
+from pipeline_assets.corpus.spine.lineage import Lineage, root_of
+from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.systems.registry import KINDS
+
+Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
+SealedInputs = Annotated[list[str], typer.Option("--input", help="Folder of a source, or quoted pattern; repeatable.")]
+_MAGIC = frozenset("*?[")
+_READ_WITH_UPSTREAM = ("stage_a/filtered", "nemotron/nll_scores")
+
+
+def folder_named(given: str, option: str) -> Path | None:
+    """The folder, absolute; None where nothing lies there: it may be a name on a hub.
+
+    Raises:
+        UsageError: it is empty, or a file.
+    """
+    path = Path(given).absolute()
+    if not given:
+        raise UsageError("it is empty", option, "give a folder, or owner/name")
+    if path.is_file():
+        raise UsageError("this is a file", given, "give the folder that it lies in")
+    return path if path.is_dir() else None
+
+
+def commit_of(hub: HubFiles, name: str, revision: str | None) -> str:
+    """The commit that a name on a hub has now at a branch or a tag, `main` by default; tells it.
+
+    Raises:
+        UsageError: it is no name, or nothing has it, or not at this revision.
+        InputError: from the hub.
+    """
+    if not is_name(name, hub.repo_type):
+        raise UsageError("there is no such folder, and it is no owner/name", name, "give a folder, or owner/name")
+    try:
+        commit = hub.resolve(name, revision or "main")
+    except InputError as error:
+        if f"no such {hub.repo_type}" not in error.what:
+            raise
+        what = f"there is no such folder here, and on the hub: {error.what}"
+        raise type(error)(what, error.where, error.fix) from None
+    echo(f"{name} at {commit}", err=True)
+    return commit
+
+
+def folder_or_commit(
+    hub: HubFiles, given: str, option: str, revision: str | None, option_of_revision: str = "--revision"
+) -> Content:
+    """What is named as a recipe has it: the `path` of a folder, or the `revision` of what a hub has, its commit.
+
+    Raises:
+        UsageError: a revision of a folder is asked for; else as `folder_named`, `commit_of`.
+    """
+    path = folder_named(given, option)
+    if path is None:
+        return {"revision": commit_of(hub, given, revision)}
+    if revision is not None:
+        raise UsageError(f"{option_of_revision} is given", given, "leave it out: a folder has no commits")
+    return {"path": str(path)}
+
+
+def hub_source(
+    hub: HubFiles,
+    dataset: str,
+    config: str,
+    commit: str,
+    amount: dict[str, int],
+    rules: Sequence[str],
+    seed: str,
+    split: str = "train",
+    text: str = "text",
+) -> dict[str, Any]:
+    """The section of a hub dataset: files by its card, else names; columns by its first file; licence by its card.
+
+    Args:
+        text: the column that holds it.
+    Raises:
+        UsageError: no such config (names the nearest), or it has no files of the split, or no such column.
+        InputError: from the hub.
+    """
+    from pipeline_assets.corpus.readers.parquet import read_footer
+    from pipeline_assets.corpus.snapshot.draw import head_columns
+    from pipeline_assets.corpus.snapshot.plan import is_lines
+
+    where = f"{dataset}@{commit}"
+    listing = hub.list_files(dataset, commit)
+    configs = hub_configs.read_configs(hub, dataset, commit)
+    if not configs and config != "default":
+        what = f"config {config!r} can't be found: its card lists none"
+        raise UsageError(what, where, "give --config-name default for all files, or write a recipe with `files`")
+    chosen = hub_configs.config_named(configs, config, where) if configs else None
+    patterns, meant = hub_configs.files_of_split(chosen, split, [file.path for file in listing], where)
+    if not meant:
+        folder = None if chosen is None else chosen.folder
+        none = (
+            "its card names none" if folder is None else f"its card names the folder {folder} and no files of {split}"
+        )
+        what = f"config {config!r} has no files ({', '.join(patterns) or none})"
+        raise UsageError(what, where, "take another config, or write a recipe with `files`")
+    first = next(file for file in listing if file.path == meant[0])
+    names: Sequence[str]
+    if is_lines(first):
+        names = head_columns(hub, dataset, commit, first)
+    else:
+        names = read_footer(hub, dataset, commit, first).metadata.schema.to_arrow_schema().names
+    if text not in names:
+        by_recipe = "write a recipe with `columns` that names the one with the text"
+        fix = recipe_key("sources.0.columns.text", by_recipe, "give {} the one with the text")
+        raise UsageError(f"there is no column `{text}`; it has {', '.join(names)}", where, fix)
+    licence = hub_configs.metadata_of_card(hub_configs.read_card(hub, dataset, commit), where).get("license")
+    return {
+        "kind": "hub",
+        "source": (dataset.partition("/")[2] + ("" if config == "default" else f"_{config}")).lower(),
+        "dataset": dataset,
+        "config": config,
+        "revision": commit,
+        "split": split,
+        "files": recipe_patterns(patterns, meant, [file.path for file in listing]),
+        "domain": "web",
+        "license_tag": licence_table().tag_of(licence) or UNKNOWN if isinstance(licence, str) else UNKNOWN,
+        "columns": {
+            "text": text,
+            "id": "id" if "id" in names else None,
+            "created_at": "date" if "date" in names else None,
+            "license": "license" if "license" in names else None,
+        },
+        "rules": list(rules),
+        "language": None,
+        "amount": amount,
+        "seed": seed,
+    }
+
+
+def recipe_patterns(patterns: Sequence[str], meant: Sequence[str], listed: Sequence[str]) -> list[str]:
+    """Patterns that match the files that a card means where fnmatch reads them, as of a recipe, whose `*` crosses
+    folders: the card's own where those do, else the name of each file.
+    """
+    likely = [pattern.replace("**/", "*").replace("**", "*") for pattern in patterns]
+    matched = [path for path in listed if any(fnmatch.fnmatchcase(path, pattern) for pattern in likely)]
+    return likely if matched == list(meant) else [glob.escape(path) for path in meant]
+
+
+def name_of(source: str) -> str:
+    """A source's name as recipes have it: lower case, with hyphens for what can't stand in it."""
+    return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in source.lower()).strip("-.")
+
+
+def sealed_folders(patterns: Sequence[str]) -> list[Path]:
+    """Folders that hold a sealed artifact, in the order of the patterns, then of their names; each once.
+
+    Raises:
+        UsageError: a pattern matches none, or none that those before it don't.
+    """
+    folders: dict[Path, Path] = {}
+    for pattern in patterns:
+        matches = sorted(Path(match).absolute() for match in glob.glob(pattern, recursive=True))
+        found = [folder for match in matches if (folder := _sealed_folder(match)) is not None]
+        if not found:
+            raise UsageError("no sealed source matches", pattern, "give folders that hold a manifest.json")
+        new = {match.resolve(): match for match in found if match.resolve() not in folders}
+        if not new and any(match.is_dir() for match in matches):
+            raise UsageError("it is given twice", pattern, "give it once")
+        folders |= new
+    return list(folders.values())
+
+
+def _sealed_folder(match: Path) -> Path | None:
+    """The folder of an artifact that was named: itself, one of its shards, or the manifest beside it."""
+    beside = match.with_name(match.name.removesuffix(f".{FILE_NAME}"))
+    places = [match, beside, match.parent, match.parent.parent] if match.is_file() else [match]
+    return next((place for place in places if (place / FILE_NAME).is_file()), None)
+
+
+def sealed_target(folder: Path, *kinds: Kind) -> Target:
+    """Return what is sealed in a folder, whatever recipe made it, for something else to be made from.
+
+    Raises:
+        UsageError: It is of none of these kinds.
+        InputError: Nothing is sealed there, or it is damaged.
+    """
+    artifact = open_artifact(folder)
+    manifest = artifact.manifest
+    kind = next((one for one in kinds if one.name == manifest.kind), None)
+    if kind is None:
+        raise UsageError(f"this is a {manifest.kind}", folder, f"give a {' or '.join(one.name for one in kinds)}")
+    upstream = upstream_targets(artifact, *KINDS.values()) if kind.name in _READ_WITH_UPSTREAM else []
+    target = kind.target(manifest.name, manifest.identity.recipe, upstream, is_given=True)
+    outside = None if kind.outside is None else kind.outside(manifest, data_root_of(folder))
+    partition = manifest.name.partition("/")[2] or None
+    return replace(target, partition=partition, folder=folder.absolute(), export_as=None, outside=outside)
+
+
+def upstream_targets(artifact: Artifact, *kinds: Kind) -> list[Target]:
+    """Return what an artifact was made from, of these kinds, wherever it lies in the data root of the artifact.
+
+    Raises:
+        InputError: It is not there, or damaged.
+    """
+    lineage, names = Lineage(data_root_of(artifact.folder)), {kind.name for kind in kinds}
+    entries = (one for one in artifact.manifest.identity.upstream if "/".join(one["name"].split("/")[:2]) in names)
+    return [sealed_target(lineage.locate(entry["digest"]).folder, *kinds) for entry in entries]
+
+
+def data_root_of(folder: Path) -> Path:
+    """Return the data root that a folder lies in; the folder around it where it lies in none."""
+    return root_of(folder) or folder.parent
+
+
+def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
+    """Return what is sealed in a folder and below it, of these kinds, each by its partition.
+
+    Raises:
+        UsageError: Two of a kind have one partition.
+    """
+    found: dict[str, Target] = {}
+    for place in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)):
+        if open_artifact(place).manifest.kind not in {kind.name for kind in kinds}:
+            continue
+        target = sealed_target(place, *kinds)
+        earlier = found.setdefault(target.role, target)
+        if earlier is not target:
+            what = f"{earlier.folder} has {target.role} too"
+            raise UsageError(what, place, "give the folder of one recipe")
+    return found
+
+
+def folder_and_patterns(inputs: Sequence[str], in_folder: str) -> tuple[Path, list[str]]:
+    """The folder above all inputs, absolute, and each of them relative to it.
+
+    Args:
+        inputs: files, folders, or patterns as a shell reads them.
+        in_folder: the pattern that a folder stands for.
+    Raises:
+        UsageError: an input matches nothing.
+    """
+    patterns = []
+    for text in inputs:
+        path = os.path.abspath(text) if text else ""
+        if os.path.isdir(path):
+            patterns.append(os.path.join(path, in_folder))
+        elif os.path.exists(path) or glob.glob(path, recursive=True):
+            patterns.append(path)
+        else:
+            raise UsageError("no file matches", text, "correct the path, or quote the pattern for the shell")
+    folder = Path(os.path.commonpath([_fixed(pattern) for pattern in patterns]))
+    return folder, [PurePosixPath(pattern).relative_to(folder).as_posix() for pattern in patterns]
+
+
+def _fixed(pattern: str) -> str:
+    """The folder of a pattern before its first wildcard."""
+    path = PurePosixPath(pattern)
+    parts = path.parts[:-1]
+    fixed = next((number for number, part in enumerate(parts) if _MAGIC & set(part)), len(parts))
+    return str(PurePosixPath(*parts[:fixed]))
