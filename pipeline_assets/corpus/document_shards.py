@@ -16,6 +16,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 import msgspec
 
 from pipeline_assets.corpus.document import DeriveId, Document, IdsWriter, read_repeats, write_repeats
+from pipeline_assets.corpus.document_sizes import SIZES, DocumentSizes
 from pipeline_assets.corpus.formats import compression
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
@@ -116,6 +117,7 @@ class ShardWriter:
 
     def __init__(self, folder: BuildFolder, name: str, zstd_level: int) -> None:
         self.counts: dict[str, int] = {}
+        self._sizes = DocumentSizes()
         self._names = (
             f"{CONVERTED}/{name}{compression.SUFFIX}",
             f"{IDS}/{name}",
@@ -163,14 +165,16 @@ class ShardWriter:
         self._ids.add(document.doc_id for document in documents)
         texts = (document.text for document in documents)
         self.count("documents", len(documents))
-        self.count("bytes", sum(len(text) if text.isascii() else len(text.encode("utf-8")) for text in texts))
+        sizes = [len(text) if text.isascii() else len(text.encode("utf-8")) for text in texts]
+        self.count("bytes", sum(sizes))
+        self._sizes.add(documents, sizes)
         self._documents.write_lines(_encoder.encode_lines(documents), len(documents))
 
     def receipt(self) -> Receipt:
         """Files, in this order: the documents, their ids as `document` reads them, the rejects."""
         documents, ids, rejects = self._names
         files = [self._documents.output(documents), self._ids.output(ids), self._rejects.output(rejects)]
-        return Receipt(files, self.counts)
+        return Receipt(files, self.counts, {SIZES: self._sizes.to_json()})
 
 
 def gather_lines(building: StagingDir, parts: Iterable[OutputFile], name: str, zstd_level: int) -> OutputFile:

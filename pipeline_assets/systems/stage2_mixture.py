@@ -12,6 +12,7 @@ import pydantic
 
 from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.document_sizes import no_document_is_outsized
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE, named_columns_have_values
@@ -213,6 +214,7 @@ RAW_CORPUS = Kind(
         LEDGER,
         check(documents_have_licences),
         check(named_columns_have_values, is_blocking=False),
+        check(no_document_is_outsized, is_blocking=False),
     ),
 )
 FILTERED = replace(stage_a.FILTERED, name="stage2/filtered")

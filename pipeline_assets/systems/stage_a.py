@@ -15,6 +15,7 @@ from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceSteps, prev
 from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE, DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, RemovalCaps, cap_misfits
+from pipeline_assets.corpus.document_sizes import no_document_is_outsized
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.verdict import FILTER_STAGE
 from pipeline_assets.corpus.formats.memmap import META
@@ -237,6 +238,7 @@ NORMALIZED = Kind(
         LEDGER,
         check(pages_add_up),
         check(named_columns_have_values, is_blocking=False),
+        check(no_document_is_outsized, is_blocking=False),
     ),
 )
 

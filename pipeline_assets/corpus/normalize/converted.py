@@ -15,6 +15,7 @@ import msgspec
 
 from pipeline_assets.corpus import document_shards
 from pipeline_assets.corpus.document import DeriveId, Document, Meta, derived_doc_id, moment_of
+from pipeline_assets.corpus.document_sizes import SIZES, outsized_document
 from pipeline_assets.corpus.licences import LicenceTable, Licensed
 from pipeline_assets.corpus.readers.columns import (
     Column,
@@ -297,6 +298,7 @@ def finish(
         files=[*(receipt.files[0] for receipt in published), rejects],
         counts=document_shards.document_counts(counts) | pages,
         decisions=converted.decisions,
+        provenance=outsized_document(receipt.notes.get(SIZES, {}) for receipt in receipts),
     )
 
 

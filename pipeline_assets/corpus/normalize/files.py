@@ -270,7 +270,8 @@ def normalize_pieces(
             writer.count("rows", write_outcomes(rows, writer, derive_id, licence_table()))
             if counts_pages and isinstance(piece, source_folder.ByteRange):
                 writer.count("pages", count_pages([piece]))
-    return replace(writer.receipt(), notes={UNSPLIT: unsplit})
+    receipt = writer.receipt()
+    return replace(receipt, notes={**receipt.notes, UNSPLIT: unsplit})
 
 
 def pages_add_up(normalized: Artifact) -> Verdict:

@@ -80,7 +80,8 @@ def take_snapshot(building: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, s
     converted = Converted(named, derive_from(recipe), decisions, words=str)
     fix = f"loosen {key('rules')} or {key('language', IN_RECIPE)}"
     content = finish(building, converted, recipe.max_reject_fraction, settings, recipe.dataset, fix)
-    return dataclasses.replace(content, outside=hub_inputs(recipe, plan), provenance=fetched)
+    provenance = {**content.provenance, **fetched}
+    return dataclasses.replace(content, outside=hub_inputs(recipe, plan), provenance=provenance)
 
 
 def convert_hub_rows(

@@ -1,0 +1,75 @@
+"""Sizes of the documents of a source, and a check for a document that was not split.
+
+A file of one document per line that is read as one document is thousands of times larger than its neighbours. Such a
+document loses nothing but its boundaries, so it is a warning.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
+
+SIZES = "document_sizes"
+LARGE_BYTES = 1_000_000
+TIMES_MEDIAN = 100
+_OUTSIZED = "outsized_document"
+_LEADING_BITS = 5  # kept of a size: a median is at most 1/16 too low
+
+
+@dataclass
+class DocumentSizes:
+    """Histogram of the sizes of a shard's documents in UTF-8 bytes, and the largest document.
+
+    Attributes:
+        bins: number of documents by size in bytes, rounded down to its `_LEADING_BITS` leading bits.
+        largest: size in bytes, doc_id, source file and source row.
+    """
+
+    bins: Counter[int] = field(default_factory=Counter)
+    largest: tuple[int, str, str, int] = (0, "", "", 0)
+
+    def add(self, documents: Iterable[Document], sizes: Iterable[int]) -> None:
+        """Count documents with their sizes in bytes."""
+        for document, size in zip(documents, sizes, strict=True):
+            shift = max(size.bit_length() - _LEADING_BITS, 0)
+            self.bins[size >> shift << shift] += 1
+            if size > self.largest[0]:
+                self.largest = size, document.doc_id, document.meta.source_file, document.meta.source_row
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the sizes as notes for a receipt."""
+        return {"bins": {str(size): count for size, count in sorted(self.bins.items())}, "largest": self.largest}
+
+
+def outsized_document(shards: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the largest document for the provenance if it is outsized, else nothing.
+
+    An outsized document has more than `LARGE_BYTES` and at least `TIMES_MEDIAN` times the median size.
+
+    Args:
+        shards: `DocumentSizes.to_json` of each shard; empty for a shard that an earlier version wrote.
+    """
+    bins, largest = Counter[int](), DocumentSizes().largest
+    for notes in shards:
+        bins.update({int(size): count for size, count in notes.get("bins", {}).items()})
+        largest = max(largest, tuple(notes.get("largest", largest)))
+    size, doc_id, file, row = largest
+    seen = accumulate(bins[size] for size in sorted(bins))
+    median = next((size for size, count in zip(sorted(bins), seen, strict=True) if 2 * count > bins.total()), 0)
+    if size <= LARGE_BYTES or size < TIMES_MEDIAN * median:
+        return {}
+    return {_OUTSIZED: {"bytes": size, "median_bytes": median, "doc_id": doc_id, "file": file, "row": row}}
+
+
+def no_document_is_outsized(corpus: Artifact) -> Verdict:
+    """Check for a document above 1 MB and 100 times the median: maybe an unsplit file."""
+    of = corpus.manifest.provenance.get(_OUTSIZED)
+    if of is None:
+        return Verdict(True, "no document above 1 MB is 100 times the median")
+    why = f"{of['doc_id']} ({of['file']}, {of['bytes']:,} bytes) is above 1 MB and 100 times the median of about "
+    why += f"{of['median_bytes']:,} bytes; if the file holds several documents, set `text_unit`"
+    return Verdict(False, why, {"median_bytes": of["median_bytes"], "largest_bytes": of["bytes"]})

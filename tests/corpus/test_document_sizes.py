@@ -1,0 +1,46 @@
+"""Documents that are far larger than the others of their source.
+
+They are found while they are written, and shown to the user.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from stage_a_build import INLINE, build, local_source, recipe_of
+
+from pipeline_assets.corpus.document_sizes import DocumentSizes, no_document_is_outsized, outsized_document
+from pipeline_assets.corpus.spine.artifact import Artifact
+
+Built = Callable[..., dict[str, Artifact]]
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Built:
+    def run(texts: list[str], **changes: object) -> dict[str, Artifact]:
+        section = local_source(tmp_path, "notes", [{"text": text, "key": f"n-{n}"} for n, text in enumerate(texts)])
+        return build(recipe_of(section, **changes), tmp_path / "data", None, INLINE)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("large", "other", "holds"),
+    [(1_000_001, 9_000, False), (1_000_000, 9_000, True), (1_000_001, 11_000, True), (3_000_000, 29_000, False)],
+)
+def test_a_document_above_1_mb_that_is_100_times_the_median_fails_the_check(
+    built: Built, large: int, other: int, holds: bool
+) -> None:
+    texts = [f"{number:05d}".ljust(other, "x") for number in range(9)]
+
+    made = built([*texts, "y" * large], outputs={"up_to": "normalized"})
+    [normalized] = [one for role, one in made.items() if role.startswith("stage_a/normal")]
+
+    verdict = no_document_is_outsized(normalized)
+    assert verdict.holds == holds
+    if not holds:
+        assert f"n-9 (rows.jsonl, {large:,} bytes)" in verdict.because
+
+
+def test_shards_of_an_earlier_version_have_no_sizes() -> None:
+    assert outsized_document([{}, DocumentSizes().to_json()]) == {}
