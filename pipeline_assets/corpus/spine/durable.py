@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.corpus.spine.files import Hash, blocks, xxh3
+from pipeline_assets.corpus.spine.files import blocks
 from pipeline_assets.corpus.spine.temporary_names import abandoned, temporary_path
 
 Step = Literal["create", "write", "append", "fsync", "rename", "exchange", "link", "mkdir", "unlink", "rmdir", "chmod"]
@@ -142,15 +142,11 @@ class DurableFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.bytes_written = 0
-        self._hash = self._new_hash()
+        self._hash = hashlib.sha256()
 
     @property
     def sha256(self) -> str:
         return self._hash.hexdigest()
-
-    @staticmethod
-    def _new_hash() -> Hash:
-        return hashlib.sha256()
 
     def __enter__(self) -> Self:
         while True:
@@ -205,23 +201,6 @@ class DurableFile:
             rename(self._temporary, self.path)
         else:
             self._temporary.unlink(missing_ok=True)
-
-
-class WorkFile(DurableFile):
-    """One that no artifact holds: it is held against its receipt alone, by XXH3 (see `stream_xxh3`)."""
-
-    @staticmethod
-    def _new_hash() -> Hash:
-        return xxh3()
-
-    @property
-    def sha256(self) -> str:
-        raise TypeError(f"{self.path.name} is a work file: nothing that is sealed rests on it")
-
-    @property
-    def xxh3(self) -> str:
-        """Hex digest, 128 bits, of what was written so far."""
-        return self._hash.hexdigest()
 
 
 def _write(descriptor: int, path: Path, data: bytes | memoryview) -> None:

@@ -37,34 +37,9 @@ def file_sha256(path: Path) -> str:
         return stream_sha256(file)
 
 
-class Hash(Protocol):
-    """What hashlib and xxhash have in common."""
-
-    def update(self, data: bytes | memoryview, /) -> None: ...
-
-    def hexdigest(self) -> str: ...
-
-
 def stream_sha256(file: BinaryIO, size: int | None = None) -> str:
     """Hex sha256 of the next `size` bytes of a stream, or of all that is left of it."""
-    return _stream_digest(file, size, hashlib.sha256())
-
-
-def stream_xxh3(file: BinaryIO) -> str:
-    """Hex XXH3, of 128 bits, of all that is left of a stream: as sure as sha256 to find what a disk does to a file, not
-    what an enemy does, in a fifteenth of the time.
-    """
-    return _stream_digest(file, None, xxh3())
-
-
-def xxh3() -> Hash:
-    """The hash of nothing yet."""
-    import xxhash
-
-    return xxhash.xxh3_128()
-
-
-def _stream_digest(file: BinaryIO, size: int | None, digest: Hash) -> str:
+    digest = hashlib.sha256()
     for block in blocks(file, size):
         digest.update(block)
     return digest.hexdigest()

@@ -27,9 +27,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from pipeline_assets.corpus.spine import artifact, durable
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
-from pipeline_assets.corpus.spine.files import OwnFile, stream_sha256, stream_xxh3
+from pipeline_assets.corpus.spine.files import OwnFile, stream_sha256
 from pipeline_assets.corpus.spine.lock import Lock, locked
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, FileContent, Identity, Manifest, StoredFile, lies_inside
 
@@ -48,7 +50,6 @@ class OutputFile:
 
     Attributes:
         start: where the bytes begin in a file that other shards write too; None where the file is this shard's own.
-        xxh3: of a work file; None of others. A work file has no sha256, and is never sealed.
     """
 
     path: str
@@ -57,17 +58,11 @@ class OutputFile:
     sha256: str
     content_sha256: str
     start: int | None = None
-    xxh3: str | None = None
 
     @classmethod
     def plain(cls, path: str, rows: int, file: durable.DurableFile) -> "OutputFile":
         """A file that says what it holds as it is stored: nothing is compressed."""
         return cls(path, rows, file.bytes_written, file.sha256, file.sha256)
-
-    @classmethod
-    def of_work(cls, path: str, rows: int, file: durable.WorkFile) -> "OutputFile":
-        """A file that only other shards, or the end of the build, read."""
-        return cls(path, rows, file.bytes_written, "", "", xxh3=file.xxh3)
 
     @property
     def content(self) -> FileContent:
@@ -75,8 +70,6 @@ class OutputFile:
 
     @property
     def stored(self) -> StoredFile:
-        if self.xxh3 is not None:
-            raise TypeError(f"{self.path} is a work file: nothing that is sealed rests on it")
         return StoredFile(self.path, self.bytes, self.sha256)
 
     def linked(self, path: str, folder: "BuildFolder") -> "OutputFile":
@@ -107,8 +100,7 @@ class Receipt:
         sha256, _, said = data.partition(b"\n")
         if hashlib.sha256(said).hexdigest().encode() != sha256:
             return None
-        value = json.loads(said)
-        return cls(**{**value, "files": [OutputFile(**file) for file in value["files"]]})
+        return msgspec.convert(json.loads(said), cls)
 
 
 def total_counts(receipts: Iterable[Receipt]) -> dict[str, int]:
@@ -303,8 +295,6 @@ def _is_as_written(folder: Path, file: OutputFile) -> bool:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             return False
-        if file.xxh3 is not None:
-            return found.st_size == file.bytes and stream_xxh3(opened) == file.xxh3
         if file.start is None:
             return found.st_size == file.bytes and stream_sha256(opened) == file.sha256
         opened.seek(file.start)

@@ -18,7 +18,7 @@ from pipeline_assets.corpus.document_shards import Block, DocumentShard, read_do
 from pipeline_assets.corpus.formats.compression import SUFFIX, write_rows
 from pipeline_assets.corpus.formats.parquet import column_of, numbers, strings
 from pipeline_assets.corpus.sampling import Split, split_rule
-from pipeline_assets.corpus.spine.durable import DurableFile, WorkFile
+from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.ledger import Reject, count_rejects, dropped_key
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
@@ -87,7 +87,7 @@ def encode_shard(
     stem = f"{WORK}/encoded/{library.driver}/{shard.name}"
     tokens_name, documents_name, rejects_name = f"{stem}.tokens", f"{stem}.arrow", f"{stem}{SUFFIX}"
     doc_ids, license_tags, rows, lengths = list[str](), list[str](), list[int](), [np.empty(0, np.int32)]
-    with WorkFile(folder.path(tokens_name)) as output:
+    with DurableFile(folder.path(tokens_name)) as output:
         for block in read_documents(shard, window, _decoder, _BLOCK_BYTES):
             documents, runs = encoding.of(block)
             output.write(runs.ids.data)
@@ -103,7 +103,7 @@ def encode_shard(
         writer.write_table(pa.Table.from_arrays(columns, schema=TABLE_SCHEMA))
     rejects = [reject.to_json() for reject in encoding.rejects]
     files = [
-        OutputFile.of_work(tokens_name, encoding.counts["tokens"], output),
+        OutputFile.plain(tokens_name, encoding.counts["tokens"], output),
         OutputFile.plain(documents_name, len(rows), file),
         write_rows(folder.path(rejects_name), rejects_name, rejects, zstd_level),
     ]

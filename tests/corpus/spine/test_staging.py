@@ -11,7 +11,6 @@ from forged import flip, overwrite
 from word_artifact import ENGLISH, write_words
 from word_building import PLAN, build, files_in, names_beside, write_shard
 
-from pipeline_assets.corpus.spine.durable import WorkFile
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, building_folders, open_building, total_counts
 from pipeline_assets.corpus.spine.temporary_names import temporary_path
@@ -90,9 +89,7 @@ def test_a_receipt_whose_file_lies_outside_is_not_adopted(target: Path, tmp_path
 @pytest.mark.parametrize("bit", [None, 0, 7, 31])
 def test_a_work_file_is_adopted_unless_a_bit_of_it_is_another(target: Path, bit: int | None) -> None:
     with open_building(target, PLAN) as building:
-        with WorkFile(building.path(".work/ids")) as file:
-            file.write(b"four")
-        building.commit("encode", "a", Receipt([OutputFile.of_work(".work/ids", 1, file)], {}))
+        building.commit("encode", "a", Receipt([building.write(".work/ids", b"four")], {}))
         if bit is not None:
             data = bytearray(b"four")
             data[bit // 8] ^= 1 << bit % 8
@@ -100,18 +97,6 @@ def test_a_work_file_is_adopted_unless_a_bit_of_it_is_another(target: Path, bit:
 
     with open_building(target, PLAN) as resumed:
         assert (resumed.receipt("encode", "a") is not None) == (bit is None)
-
-
-def test_nothing_that_is_sealed_rests_on_a_work_file(target: Path) -> None:
-    with open_building(target, PLAN) as building:
-        with WorkFile(building.path("ids")) as file:
-            file.write(b"four")
-        output = OutputFile.of_work("ids", 1, file)
-
-    with pytest.raises(TypeError, match="ids is a work file: nothing that is sealed rests on it"):
-        _ = output.stored
-    with pytest.raises(TypeError, match="ids is a work file: nothing that is sealed rests on it"):
-        _ = file.sha256
 
 
 @pytest.mark.parametrize(("flipped", "is_adopted"), [(0, True), (4, False), (7, False), (8, True)])
