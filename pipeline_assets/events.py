@@ -261,7 +261,7 @@ def _asked(recipes: Sequence[Recipe], root: Path) -> _Asked:
 def _sealed(asked: _Asked, root: Path, names: Collection[str]) -> list[_Sealed]:
     """List the artifacts in a data root, upstream first, once per requesting recipe."""
     lineage = Lineage(root)
-    made_from = {one.digest: [entry["digest"] for entry in one.upstream] for one in lineage.sealed.values()}
+    made_from = {one.digest: [entry["digest"] for entry in one.identity.upstream] for one in lineage.sealed.values()}
     ranks = {digest: rank for rank, digest in enumerate(graphlib.TopologicalSorter(made_from).static_order())}
     found = []
     for folder, one in sorted(lineage.sealed.items(), key=lambda item: ranks[item[1].digest]):

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.megatron_split import (
     build_split,
     describe_dataset,
 )
-from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_manifest_only
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.documents import SnapshotRows
 from pipeline_assets.corpus.rows.splits import SplitRows
@@ -167,16 +167,16 @@ MEGATRON_SPLIT = Kind(
 )
 
 
-def _join(target: Target, root: Path) -> BuildResult:
+def _join(target: Target, run: Run) -> BuildResult:
     _, *splits = target.upstream
-    opened = {_split(split.partition): open_artifact(root / split.folder) for split in splits}
+    opened = {_split(split.partition): open_artifact(run.root / split.folder) for split in splits}
     return describe_dataset(opened, MegatronRecipe.from_content(target.recipe))
 
 
 MEGATRON_DATASET = Kind(
     "healing/megatron_dataset",
     DATASET_STAGE,
-    seals_manifest_only(_join),
+    seals_inputs(_join),
     "Both splits under one digest: what a training run names.",
     checks=(
         FILES,

@@ -246,7 +246,7 @@ def _taken_over(building: StagingDir, target: Target, root: Path, earlier: "Reci
 
 
 def seals_inputs(describe: Callable[[Target, Run], BuildResult]) -> Build:
-    """Builds artifacts whose content is files from elsewhere, of a hub or of this machine: only a manifest is written.
+    """Builds artifacts whose content is files from elsewhere, or artifacts in their folder: only a manifest is written.
     Work on it may take long, so what is there as asked isn't described again.
     """
 
@@ -254,7 +254,8 @@ def seals_inputs(describe: Callable[[Target, Run], BuildResult]) -> Build:
         if target.is_sealed(run.root):
             return open_artifact(run.root / target.folder)
         stopwatch = Stopwatch()
-        content = with_plan(describe(target, run.naming(target.partition)), target)
+        with logged():
+            content = with_plan(describe(target, run.naming(target.partition)), target)
         replace = run.replace or not _is_used(run.root / target.folder, Lineage(run.root))
         return target.seal_members(run.root, content, run.provenance(), stopwatch, replace)
 
@@ -268,17 +269,6 @@ def _is_used(folder: Path, lineage: Lineage) -> bool:
     except InputError:
         return True
     return sealed is not None and bool(lineage.made_of(sealed.digest))
-
-
-def seals_manifest_only(describe: Callable[[Target, Path], BuildResult]) -> Build:
-    """Builds artifacts whose content is others, folders inside them: `describe` says what they are together."""
-
-    def build(target: Target, run: Run) -> Artifact:
-        with logged():
-            content = with_plan(describe(target, run.root), target)
-        return target.seal_members(run.root, content, run.provenance())
-
-    return build
 
 
 def with_plan(content: BuildResult, target: Target) -> BuildResult:

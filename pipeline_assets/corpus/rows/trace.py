@@ -355,13 +355,14 @@ def _followed(lineage: Lineage, store: RowStore, number: int, outcome: str, reje
 def _unknown(lineage: Lineage) -> Iterator[tuple[RowStore, Fate]]:
     """Of what was made of nothing but artifacts that have no rows and are gone, nobody can say what it read."""
     for folder, one in lineage.sealed.items():
-        if not one.upstream or any(entry["digest"] in lineage for entry in one.upstream):
+        upstream = one.identity.upstream
+        if not upstream or any(entry["digest"] in lineage for entry in upstream):
             continue
-        kinds = [KINDS.get("/".join(entry["name"].split("/")[:2])) for entry in one.upstream]
+        kinds = [KINDS.get("/".join(entry["name"].split("/")[:2])) for entry in upstream]
         if all(kind is not None and kind.rows is None for kind in kinds):
             store = rows_of(open_artifact(folder), lineage)
             if store is not None and not store.reads_sources:
-                gone = one.upstream[0]
+                gone = upstream[0]
                 yield store, Fate(store.artifact, "unknown", f"its {gone['name']} {gone['digest']} is gone")
 
 

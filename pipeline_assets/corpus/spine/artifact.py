@@ -23,7 +23,6 @@ from pipeline_assets.corpus.spine.manifest import (
     LabelsOf,
     Manifest,
     StoredFile,
-    WrittenManifest,
     seal_holds,
 )
 
@@ -188,7 +187,7 @@ def mending(folder: Path) -> str:
     return f"remove {folder}, and run its recipe again"
 
 
-def members_of(manifest: Manifest | WrittenManifest) -> dict[str, str]:
+def members_of(manifest: Manifest) -> dict[str, str]:
     """Digests of the artifacts inside this one's folder that are its content, by the name of their folders."""
     return {str(entry["member"]): entry["digest"] for entry in manifest.identity.inputs if "member" in entry}
 

@@ -82,13 +82,13 @@ class _Server:
         """Exit status of a worker, or minus its signal; None if it still runs, or if the server is gone."""
         try:
             self._started.connection.send(("wait", pid, timeout_s))
-            ended: tuple[int, int] | None = self._started.connection.recv()
+            ended: tuple[int, int, float] | None = self._started.connection.recv()
         except (EOFError, OSError):
             return None
         if ended is None:
             return None
-        status, maxrss = ended
-        count_forked(maxrss)
+        status, maxrss, cpu_s = ended
+        count_forked(maxrss, cpu_s)
         return status
 
     def stop(self) -> str:
@@ -264,13 +264,13 @@ def _fork(control: Connection, stage: _Load) -> int:
         os._exit(status)
 
 
-def _exit_status(pid: int, timeout_s: float | None) -> tuple[int, int] | None:
-    """Wait for a worker, and return its exit status and `ru_maxrss`; None if it still runs."""
+def _exit_status(pid: int, timeout_s: float | None) -> tuple[int, int, float] | None:
+    """Wait for a worker, and return its exit status, `ru_maxrss` and CPU seconds; None if it still runs."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         found, status, used = os.wait4(pid, os.WNOHANG)
         if found:
-            return os.waitstatus_to_exitcode(status), used.ru_maxrss
+            return os.waitstatus_to_exitcode(status), used.ru_maxrss, used.ru_utime + used.ru_stime
         if deadline is not None and time.monotonic() >= deadline:
             return None
         time.sleep(_POLL_S)

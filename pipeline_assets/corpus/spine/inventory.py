@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, members_of, readable_manifest
+from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, readable_manifest
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.lock import Builder, owner_of
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, WrittenManifest, total
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, total
 from pipeline_assets.corpus.spine.staging import PLAN, PLAN_FILE, RECEIPTS, building_folders, numbered, target_of
 from pipeline_assets.corpus.spine.target import State, Target
 
@@ -118,8 +118,7 @@ def orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
     found = [Orphan(folder, damage=error.what) for folder, error in lineage.unreadable.items() if folder not in asked]
     for folder, one in lineage.sealed.items():
         if folder not in asked:
-            size = _listed_size(lineage, folder, one)
-            found.append(Orphan(folder, one.name, one.digest, _sealed_at(one.provenance), size))
+            found.append(Orphan(folder, one.name, one.digest, _sealed_at(one.provenance), _size(folder, one)))
     return sorted(found, key=lambda one: one.folder.parts)
 
 
@@ -208,15 +207,5 @@ def _size(folder: Path, manifest: Manifest | None) -> Size:
         stored = [*manifest.storage, *(file for m in Artifact(folder, manifest).members() for file in m.storage)]
     except InputError:  # a member is damaged: the reason says so
         stored = list(manifest.storage)
-    return _counted(manifest.identity.counts, [file.bytes for file in stored])
-
-
-def _listed_size(lineage: Lineage, folder: Path, one: WrittenManifest) -> Size:
-    members = (lineage.sealed.get(folder / name) for name in sorted(members_of(one)))
-    parts = [one, *(member for member in members if member is not None)]
-    return _counted(one.identity.counts, [file.bytes for part in parts for file in part.storage])
-
-
-def _counted(counts: Mapping[str, Any], stored_bytes: Sequence[int]) -> Size:
-    stored = sum(stored_bytes) if stored_bytes else None
-    return Size(total(counts.get("documents")), total(counts.get("tokens")), stored)
+    counts, stored_bytes = manifest.identity.counts, sum(file.bytes for file in stored) if stored else None
+    return Size(total(counts.get("documents")), total(counts.get("tokens")), stored_bytes)

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.spine.artifact import (
     sealed_member,
 )
 from pipeline_assets.corpus.spine.errors import InputError, key
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, WrittenManifest, seal_holds
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, seal_holds
 
 # Folders of a data root with artifacts. Code that opens an artifact may import no system, so those of the project's own
 # systems are named here; `systems.registry.add_system` adds those of others.
@@ -39,17 +39,15 @@ IN_ANOTHER_ROOT = key(
 )
 
 
-def listed(path: Path | str) -> WrittenManifest:
-    """What the manifest in a file says; one whose seal doesn't hold is held against its digest. Raises
-    FileNotFoundError, NotADirectoryError: nothing is there; InputError: it is no manifest, or was edited.
+def listed(path: Path | str) -> Manifest:
+    """The manifest in a file; one whose seal doesn't hold is held against its digest. Raises FileNotFoundError,
+    NotADirectoryError: nothing is there; InputError: it is no manifest, or was edited.
     """
     data = MANIFEST_FILE.bytes_of(path)
-    if not seal_holds(data):
-        Manifest.from_bytes(data, Path(path))
-    return WrittenManifest.of(data, Path(path))
+    return (Manifest.sealed if seal_holds(data) else Manifest.from_bytes)(data, Path(path))
 
 
-def _found_below(place: str) -> Iterator[tuple[str, WrittenManifest | InputError]]:
+def _found_below(place: str) -> Iterator[tuple[str, Manifest | InputError]]:
     """Folders from this one down: what is sealed there or can't be read. An artifact comes before its members, else by
     name; what else it holds is not looked at.
 
@@ -78,13 +76,13 @@ class Lineage:
         self.root = root
 
     @cached_property
-    def _found(self) -> list[tuple[str, WrittenManifest | InputError]]:
+    def _found(self) -> list[tuple[str, Manifest | InputError]]:
         return [found for area in sorted(AREAS) for found in _found_below(str(self.root / area))]
 
     @cached_property
-    def sealed(self) -> Mapping[Path, WrittenManifest]:
+    def sealed(self) -> Mapping[Path, Manifest]:
         """All that is sealed in the areas and can be read, members too, by folder."""
-        return {Path(place): one for place, one in self._found if isinstance(one, WrittenManifest)}
+        return {Path(place): one for place, one in self._found if isinstance(one, Manifest)}
 
     @cached_property
     def unreadable(self) -> dict[Path, InputError]:
@@ -96,7 +94,7 @@ class Lineage:
         """Folder and name of what is sealed, by digest."""
         places: dict[str, list[tuple[str, str]]] = {}
         for place, one in self._found:
-            if isinstance(one, WrittenManifest):
+            if isinstance(one, Manifest):
                 places.setdefault(one.digest, []).append((place, one.name))
         return places
 
@@ -125,7 +123,7 @@ class Lineage:
         wrong = list(self.unreadable.values())
         return f" ({len(wrong)} can't be read, the first is {wrong[0].where})" if wrong else ""
 
-    def made_of(self, digest: str) -> list[tuple[Path, WrittenManifest]]:
+    def made_of(self, digest: str) -> list[tuple[Path, Manifest]]:
         """Artifacts that were made from the one with a digest, by folder."""
         return [(folder, self.sealed[folder]) for folder in self._made_of.get(digest, ())]
 
@@ -133,7 +131,7 @@ class Lineage:
     def _made_of(self) -> Mapping[str, list[Path]]:
         made_of: dict[str, list[Path]] = {}
         for folder, one in self.sealed.items():
-            for digest in dict.fromkeys(entry["digest"] for entry in one.upstream):
+            for digest in dict.fromkeys(entry["digest"] for entry in one.identity.upstream):
                 made_of.setdefault(digest, []).append(folder)
         return made_of
 

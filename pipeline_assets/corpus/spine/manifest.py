@@ -130,8 +130,8 @@ class Identity:
 
     @property
     def upstream(self) -> list[Json]:
-        """Inputs that are artifacts, in order."""
-        return _upstream_in(self.inputs)
+        """Inputs that are artifacts, in order: files alone have a size."""
+        return [entry for entry in self.inputs if "bytes" not in entry]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -201,28 +201,29 @@ class Manifest:
         """The manifest that `to_bytes` wrote. Raises InputError: not a manifest, its digest is not that of its
         identity, or it names a file outside its folder.
         """
-        written = WrittenManifest.of(data, where)
-        parts = written.identity
-        told = {part: _Told.of(getattr(parts, part), where) for part in ("decisions", "counts")}
-        said = msgspec.structs.asdict(parts) | told
-        claimed, recipe_sha256 = written.digest, said.pop("recipe_sha256")
-        manifest = cls(written.kind, written.name, Identity(**said), written.storage, written.provenance)
+        written = _WrittenManifest.of(data, where)
+        manifest = written.manifest(where)
         try:
-            actual, actual_recipe_sha256 = manifest.digest, sha256_of(parts.recipe)
+            actual, recipe_sha256 = manifest.digest, sha256_of(manifest.identity.recipe)
         except (ValueError, TypeError) as error:
             raise InputError(f"this is no manifest: {error}", where, MANIFEST_FILE.fix) from None
-        if (claimed, recipe_sha256) != (actual, actual_recipe_sha256):
-            raise InputError(f"digest is {claimed}, its identity has {actual}", where, _EDITED)
+        if (written.digest, written.identity.recipe_sha256) != (actual, recipe_sha256):
+            raise InputError(f"digest is {written.digest}, its identity has {actual}", where, _EDITED)
         names = [file.path for file in manifest.storage] + [file.path for file in manifest.identity.files]
         outside = next((name for name in names if not lies_inside(name)), None)
         if outside is not None:
             raise InputError(f"it names {outside!r}, which is no file inside its folder", where, _EDITED)
         return manifest
 
-
-def _upstream_in(inputs: Sequence[Json]) -> list[Json]:
-    """Return the inputs that are artifacts, in order: files alone have a size."""
-    return [entry for entry in inputs if "bytes" not in entry]
+    @classmethod
+    def sealed(cls, data: bytes, where: Path) -> "Manifest":
+        """The manifest in bytes whose seal holds: its digest is as they say, and not worked out. Raises InputError: not
+        a manifest.
+        """
+        written = _WrittenManifest.of(data, where)
+        manifest = written.manifest(where)
+        vars(manifest.identity)["digest"] = written.digest
+        return manifest
 
 
 def total(count: object) -> int | None:
@@ -278,7 +279,7 @@ class _WrittenIdentity(msgspec.Struct, forbid_unknown_fields=True):
     files: list[FileContent]
 
 
-class WrittenManifest(msgspec.Struct):
+class _WrittenManifest(msgspec.Struct):
     """The file, its parts of the shapes that readers rely on; its digest is as it claims."""
 
     schema: str
@@ -290,7 +291,7 @@ class WrittenManifest(msgspec.Struct):
     provenance: dict[str, Any]
 
     @classmethod
-    def of(cls, data: bytes, where: Path) -> "WrittenManifest":
+    def of(cls, data: bytes, where: Path) -> "_WrittenManifest":
         """What the bytes of the file say. Raises InputError: they are no manifest of this schema."""
         written = MANIFEST_FILE.parse(data, where)
         if written.schema != SCHEMA:
@@ -299,10 +300,12 @@ class WrittenManifest(msgspec.Struct):
         MANIFEST_FILE.shaped(asked | {"provenance": written.provenance}, _Asked, where)
         return written
 
-    @property
-    def upstream(self) -> list[Json]:
-        """Inputs that are artifacts, in order."""
-        return _upstream_in(self.identity.inputs)
+    def manifest(self, where: Path) -> Manifest:
+        """The manifest that the file says."""
+        said = msgspec.structs.asdict(self.identity)
+        del said["recipe_sha256"]
+        told = {part: _Told.of(said[part], where) for part in ("decisions", "counts")}
+        return Manifest(self.kind, self.name, Identity(**said | told), self.storage, self.provenance)
 
 
 class _RowGroup(TypedDict):
@@ -362,5 +365,5 @@ class _Asked(TypedDict):
 
 
 MANIFEST_FILE = OwnFile(
-    "manifest", 256 << 20, "rebuild the artifact", WrittenManifest
+    "manifest", 256 << 20, "rebuild the artifact", _WrittenManifest
 )  # one of a million files has 200 MB

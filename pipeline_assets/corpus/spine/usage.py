@@ -161,15 +161,15 @@ def named_step(number: int, steps: int) -> Iterator[None]:
         end_bars()
 
 
-_PROCESSES = Path("/proc")
+_US = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # getrusage(2) counts bytes there, KiB elsewhere
-_forked_maxrss = 0
+_forked_maxrss, _forked_cpu_s = 0, 0.0
 
 
-def count_forked(maxrss: int) -> None:
-    """Note the `ru_maxrss` of a worker that the fork server waited for; `getrusage` here leaves it out."""
-    global _forked_maxrss
-    _forked_maxrss = max(maxrss, _forked_maxrss)
+def count_forked(maxrss: int, cpu_s: float) -> None:
+    """Note what a worker took that the fork server waited for; `getrusage` here leaves it out."""
+    global _forked_maxrss, _forked_cpu_s
+    _forked_maxrss, _forked_cpu_s = max(maxrss, _forked_maxrss), _forked_cpu_s + cpu_s
 
 
 def peak_memory_bytes() -> int:
@@ -179,40 +179,20 @@ def peak_memory_bytes() -> int:
     process, a later one never shows less than an earlier one. A program that replaced another process (`exec`), as
     `subprocess` and spawned workers do, begins with what that one had.
     """
-    ours = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return _MAXRSS_BYTES * max(_forked_maxrss, *ours)
+    return _MAXRSS_BYTES * max(_forked_maxrss, *(resource.getrusage(who).ru_maxrss for who in _US))
 
 
-def _with_all_below(process: str = "") -> Iterator[str]:
-    """Ids of a process, this one by default, and all below it; nothing more where the system doesn't tell."""
-    process = process or str(os.getpid())
-    yield process
-    for children in (_PROCESSES / process / "task").glob("*/children"):
-        with contextlib.suppress(OSError):  # the thread ended meanwhile
-            for child in children.read_text().split():
-                yield from _with_all_below(child)
-
-
-def resident_bytes(process: str = "self") -> int:
-    """Bytes of a process that are in memory, shared ones included; 0 where the system doesn't tell, or it has ended."""
+def resident_bytes() -> int:
+    """Bytes of this process that are in memory, shared ones included; 0 where the system doesn't tell."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        return int((_PROCESSES / process / "statm").read_text().split()[1]) * resource.getpagesize()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     return 0
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process and all below it, of ended ones too that were waited for; 0 where the system doesn't
-    tell.
-    """
-    ticks = sum(int(used) for process in _with_all_below() for used in _stat(process)[11:15])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _stat(process: str) -> list[str]:
-    """Fields of proc_pid_stat(5) from the third on; none of a process that has just ended."""
-    with contextlib.suppress(OSError):
-        return (_PROCESSES / process / "stat").read_text().rpartition(")")[2].split()
-    return []
+    """CPU time of this process, its children that ended, and workers that the fork server waited for."""
+    ours = (resource.getrusage(who) for who in _US)
+    return _forked_cpu_s + sum(used.ru_utime + used.ru_stime for used in ours)
 
 
 def folder_bytes(folder: Path) -> int:
