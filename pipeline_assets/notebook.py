@@ -117,6 +117,6 @@ def run(recipe: str, data: Path | str = "data", workers: int = 2, replace: bool 
     wanted = read_recipe(recipe_path(recipe, root), root)
     wanted.check_local_files(root)
     made: dict[str, list[Opened]] = {}
-    for outcome in drive.run_targets(wanted, Run.of(root, os.environ, workers=workers, replace=replace)):
+    for outcome in drive.run_targets(wanted.targets(), Run.of(root, os.environ, workers=workers, replace=replace)):
         made.setdefault(outcome.target.kind, []).append(Opened(root / outcome.target.folder))
     return made

@@ -101,7 +101,7 @@ def repin(context: dg.OpExecutionContext, section: Section, keep: int | None, ru
     places = {target.role: shown for target, shown in _places(recipe, run.root)}
     newest = functools.cache(functools.partial(newest_shown, context.instance))
     failures = [f"{dataset}: {error}" for dataset, error in version.unreachable.items()]
-    for outcome in run_targets(recipe, replace(run, earlier=before), goes_on=True):
+    for outcome in run_targets(recipe.targets(), replace(run, earlier=before), goes_on=True):
         target, shown = outcome.target, places[outcome.target.role]
         known = newest(shown.key).get(shown.partition) if outcome.was_current else None
         yield from _events(target, shown, context.instance, run.root, known)

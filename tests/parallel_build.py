@@ -87,4 +87,4 @@ def write_pairs(folder: Path) -> ParallelRecipe:
 def build(recipe: ParallelRecipe, root: Path, hub: HubFiles | None = None) -> dict[str, Artifact]:
     """Every artifact by its role, upstream first."""
     run = Run(root, INLINE, hub)
-    return {one.target.role: open_artifact(root / one.target.folder) for one in run_targets(recipe, run)}
+    return {one.target.role: open_artifact(root / one.target.folder) for one in run_targets(recipe.targets(), run)}

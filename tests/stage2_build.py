@@ -122,7 +122,7 @@ def build(
 ) -> dict[str, Artifact]:
     """Every artifact by its role, upstream first."""
     run = Run(root, engine, hub, **settings)
-    return {one.target.role: open_artifact(root / one.target.folder) for one in run_targets(recipe, run)}
+    return {one.target.role: open_artifact(root / one.target.folder) for one in run_targets(recipe.targets(), run)}
 
 
 def write_local_mixture(folder: Path) -> Stage2Recipe:

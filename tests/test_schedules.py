@@ -129,7 +129,7 @@ def test_verify_reads_another_sample_each_day_and_fails_of_a_changed_byte(
     notes_root: Path, instance: dg.DagsterInstance
 ) -> None:
     recipe = read_recipe(notes_root / "recipes" / "mixed.yaml")
-    assert all(one.failure is None for one in run_targets(recipe, Run(notes_root, RunSettings())))
+    assert all(one.failure is None for one in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
     report_sealed(recipes_of(notes_root)[0], notes_root, instance)
     write(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
     job = job_of(notes_root, "weekly__verify")

@@ -84,7 +84,7 @@ def build_notes(folder: Path, data: Path) -> None:
     path = data / "recipes" / "notes.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(yaml.safe_dump(recipe))
-    assert [*run_targets(read_recipe(path, data), Run(data, RunSettings(workers=0)))]
+    assert [*run_targets(read_recipe(path, data).targets(), Run(data, RunSettings(workers=0)))]
 
 
 def build_pairs(folder: Path, data: Path) -> None:

@@ -165,7 +165,7 @@ def test_a_build_at_work_names_its_builder(corpusmill: Corpusmill, root: Path) -
     [recipe] = json.loads(result.stdout)["recipes"]
     row = recipe["artifacts"][2]
     assert (row["state"], row["sealed"], row["go_on"]) == ("building", "missing", None)
-    assert row["builder"]["pid"] == os.getpid()
+    assert row["unfinished"]["builder"]["pid"] == os.getpid()
 
 
 def test_sealed_artifacts_that_no_recipe_asks_for_are_listed(corpusmill: Corpusmill, root: Path) -> None:

@@ -1,7 +1,6 @@
 """run, and what commands share that build what a user names: options, places, and what is said of what was built."""
 
 import contextlib
-import difflib
 import functools
 import math
 import os
@@ -19,7 +18,6 @@ from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, key
-from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Recipe, upstream_first
 from pipeline_assets.corpus.spine.target import Target
@@ -169,37 +167,26 @@ def build_recipe(
     """
     terminal.tell(wanted.remarks(), err=True)
     targets, data = wanted.targets(), settings.root
-    partitions = list(dict.fromkeys(target.partition for target in targets if target.partition is not None))
-    if partition is not None and partition not in partitions:
-        nearest = difflib.get_close_matches(partition, partitions, n=1)
-        fix = f"did you mean {nearest[0]}?" if nearest else f"give one of {', '.join(partitions)}"
-        raise UsageError(f"there is no partition {partition!r}", wanted.name, fix)
+    partitions = dict.fromkeys(target.partition for target in targets if target.partition is not None)
+    if partition not in (None, *partitions):
+        raise UsageError(f"there is no partition {partition!r}", wanted.name, f"give one of {', '.join(partitions)}")
     asked = [
         target
         for target in targets
         if (partition is None or target.partition in (None, partition)) and (kinds is None or target.kind in kinds)
     ]
-    built: set[str] = set()
     with warning_last(asked, data, strict):
         if lines is not None:
-            _build(wanted, path, settings, len(asked), partition, kinds, lines)
+            _build(wanted, asked, path, settings, lines)
             return
-        if not all(target.is_settled(data) for target in asked):
-            with terminal.naming(path):
-                built = _build(wanted, path, settings, len(asked), partition, kinds)
+        with terminal.naming(path):
+            is_there = all(target.is_settled(data) for target in asked)
+            built = set() if is_there else _build(wanted, asked, path, settings)
         rows = [_row(target, built, data) for target in asked]
         terminal.answer(as_json, rows, map(_row_line, rows))
 
 
-def _build(
-    recipe: Recipe,
-    path: Path,
-    settings: Run,
-    artifacts: int,
-    partition: str | None,
-    kinds: Collection[str] | None,
-    lines: Lines | None = None,
-) -> set[str]:
+def _build(recipe: Recipe, asked: Sequence[Target], path: Path, settings: Run, lines: Lines | None = None) -> set[str]:
     """Runs what is missing and says what its checks found; the roles of what was built.
 
     Raises:
@@ -210,7 +197,7 @@ def _build(
     built: set[str] = set()
     failures: dict[str, InputError] = {}
     recipe.check_local_files(settings.root)
-    for outcome in drive.run_targets(recipe, settings, partition, kinds, goes_on=True):
+    for outcome in drive.run_targets(asked, settings, goes_on=True):
         target = outcome.target
         if outcome.failure is not None:
             outcome.failure.name_keys(None if lines else path)
@@ -223,7 +210,7 @@ def _build(
         told = outcome.checks if os.environ.get(terminal.VERBOSE) else [one for one in outcome.checks if not one.passed]
         terminal.tell((_check_line(target, check) for check in told), err=True)
     if failures:
-        what = f"{len(failures)} of {artifacts} artifacts failed: {', '.join(failures)}"
+        what = f"{len(failures)} of {len(asked)} artifacts failed: {', '.join(failures)}"
         is_usage = all(isinstance(error, UsageError) for error in failures.values())
         fix = "the lines that begin with FAILED say why; what isn't made from them is built"
         raise (UsageError if is_usage else InputError)(what, path, fix)
@@ -233,6 +220,7 @@ def _build(
 def _row(target: Target, built: Collection[str], root: Path) -> dict[str, Any]:
     manifest, (state, _) = read_manifest(root / target.folder), target.state(root)
     counts = manifest.identity.counts if manifest else {}
+    fates = manifest.identity.ledger.fates() if manifest and "ledger" in counts else ()
     return {
         "artifact": target.kind,
         "partition": target.partition,
@@ -241,15 +229,10 @@ def _row(target: Target, built: Collection[str], root: Path) -> dict[str, Any]:
         "digest": manifest.digest if manifest else None,
         "checks": target.results(root, manifest) if manifest else [],
         "counts": {name: counts[name] for name in ("documents", "tokens") if name in counts},
-        "gone": _gone(manifest.identity.ledger) if manifest and "ledger" in counts else {},
+        "gone": {reason or fate: count for fate, reason, count in fates if count},
         "published": manifest.provenance.get("published") if manifest else None,
         "folder": root / target.folder,
     }
-
-
-def _gone(ledger: Ledger) -> dict[str, int]:
-    """Rows that went in and didn't come out, by why."""
-    return {reason or fate: count for fate, reason, count in ledger.fates() if count}
 
 
 def _row_line(row: Mapping[str, Any]) -> str:

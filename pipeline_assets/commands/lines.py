@@ -8,7 +8,6 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.spine.artifact import Artifact
 
 _READABLE = (".json", ".md")
-_LEAST_COLUMNS = 5  # of a table, where the terminal is narrow
 _TOLD_BY_LEDGER = ("ledger", "documents")
 
 
@@ -44,9 +43,7 @@ def _count_lines(counts: Mapping[str, Any]) -> Iterator[str]:
             continue
         if all(isinstance(value, Mapping) for value in group.values()):
             rows = _table(_words(name), group)
-            yield from (
-                f"  {line}" for line in aligned(rows, range(1, len(rows[0])), max(0, len(rows[0]) - _LEAST_COLUMNS))
-            )
+            yield from (f"  {line}" for line in aligned(rows, range(1, len(rows[0]))))
         elif any(group.values()):
             parts = (f"{_number(value)} {key}" for key, value in group.items() if value)
             yield f"  {_words(name)}: {', '.join(parts)}"

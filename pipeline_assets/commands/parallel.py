@@ -11,7 +11,6 @@ from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe
 from pipeline_assets.corpus.parallel_text.token_cache import NO_MODEL, EncodeRecipe, EncodeSection, load_model
-from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.files import file_sha256
@@ -54,21 +53,7 @@ def sample(
     there: Content = read_yaml(path) if path.exists() else {}
     if there == content | {"encode": there.get("encode")}:  # the same sample, whose tokens were asked for since
         content = there
-    _build(content, build)
-
-
-def _build(content: Content, build: Build) -> None:
-    """What a recipe of this content asks for. Where that can't be, the recipe's file is as it was."""
-    path = build.out_dir / "recipes" / f"{content['name']}.yaml"
-    before = path.read_bytes() if path.exists() else None
-    try:
-        build.recipe(ParallelRecipe, content)
-    except UsageError:
-        if before is None:
-            durable.remove(path)
-        else:
-            durable.write_durably(path, before)
-        raise
+    build.recipe(ParallelRecipe, content)
 
 
 def encode(
@@ -88,7 +73,7 @@ def encode(
             raise UsageError("a model that is given has its pieces", "--vocab-size", "leave it out")
         load_model(spm_model.read_bytes(), spm_model)
         said |= {"model": str(spm_model.absolute()), "model_sha256": file_sha256(spm_model)}
-    _build(content | {"encode": said}, build)
+    build.recipe(ParallelRecipe, content | {"encode": said})
 
 
 def inspect(recipe: RecipeOf, data: Root = Path("data"), as_json: AsJson = False) -> None:

@@ -3,19 +3,20 @@
 import datetime
 import json
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import Build, build_recipe, build_targets
-from pipeline_assets.commands.inputs import hub_source, name_of
-from pipeline_assets.commands.options import Content, Sets
+from pipeline_assets.commands.inputs import commit_of, hub_source, name_of
+from pipeline_assets.commands.options import Content, Section, Sets
 from pipeline_assets.commands.terminal import Root, counted, log_to_stderr, naming, tell
 from pipeline_assets.corpus.formats.compression import plain_stem
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
+from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.publishing.export import refuse_folder, write_ndjsonl, write_txt
 from pipeline_assets.corpus.recipes.files import keep_recipe, pin_recipe
 from pipeline_assets.corpus.recipes.run import Run
@@ -34,48 +35,31 @@ from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT, FIG
 from pipeline_assets.systems.registry import PROJECT_RECIPES, recipe_path
 from pipeline_assets.systems.stage2_mixture import FILTERED, RAW_CORPUS, TOKEN_SHARDS, TOKENIZER, Stage2Recipe
 
+Dataset = Annotated[str, typer.Option(help="owner/name on the hub.")]
+_KEYS = ("config", "revision", "split", "amount.documents", "columns.text", "license_tag")
+HubRows = Annotated[Content, Section(HubSource, _KEYS)]
 LogFile = Annotated[Path | None, typer.Option(help="Log of the run; a .json file gets its statistics.")]
 RecipeOf = Annotated[str, typer.Argument(metavar="MANIFEST", help="Name or path of a recipe.")]
 _PAGE = Path("docs/stage2_mixture.md")
 _STATISTICS = ".json"
 
 
-@dataclass(frozen=True)
-class HubRows:
-    """Options that name rows of a hub dataset."""
-
-    dataset: Annotated[str, typer.Option(help="owner/name on the hub.")]
-    subset: Annotated[str, typer.Option(help="Config of the dataset."), Sets("sources.0.config")] = "default"
-    split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Split of it.")] = "train"
-    limit: Annotated[
-        int, typer.Option(min=1, help="Rows to read, over all files; of a file of lines 1,000 at least.")
-    ] = 100_000
-    text_column: Annotated[str, typer.Option(help="Column of the text."), Sets("sources.0.columns.text")] = "text"
-    license: Annotated[
-        str | None,
-        typer.Option(help="Licence tag, such as mit or unknown; default: the card's or each row's."),
-        Sets("sources.0.license_tag"),
-    ] = None
-    revision: Annotated[str, typer.Option(help="Branch, tag or commit; its commit is written down.")] = "main"
-
-    def section(self, run: Run, output: Path | None) -> Content:
-        """The section of a source, named by the file that its rows are written to, else by the dataset."""
-        tag = None if self.license is None else licence_table().tag_named(self.license, "--license")
-        hub = run.hub_for("a dataset")
-        commit = hub.resolve(self.dataset, self.revision)
-        tell([f"{self.dataset} at {commit}"], err=True)
-        amount = {"documents": self.limit}
-        section = hub_source(hub, self.dataset, self.subset, commit, amount, (), "1", self.split, self.text_column)
-        own = section["source"] if output is None else name_of(plain_stem(output.name))
-        if tag is not None:
-            section["license_tag"] = tag
-        elif section["license_tag"] == UNKNOWN:
-            del section["license_tag"]  # the recipe then needs a column
-        return section | {"source": own}
+def _hub_section(dataset: str, said: Content, run: Run, output: Path | None) -> Content:
+    """Return the section of a source, named by the file that its rows are written to, else by the dataset."""
+    hub, tag, config = run.hub_for("a dataset"), said.get("license_tag"), said.get("config", "default")
+    tag = None if tag is None else licence_table().tag_named(tag, "--license")
+    commit, column = commit_of(hub, dataset, said["revision"]), said["columns"]["text"]
+    section = hub_source(hub, dataset, config, commit, said["amount"], (), "1", said["split"], column)
+    if tag is not None:
+        section["license_tag"] = tag
+    elif section["license_tag"] == UNKNOWN:
+        del section["license_tag"]  # the recipe then needs a column
+    return section if output is None else section | {"source": name_of(plain_stem(output.name))}
 
 
 def raw(
-    rows: HubRows,
+    dataset: Dataset,
+    said: HubRows,
     output: Annotated[
         Path | None, typer.Option(help="FILE.ndjsonl or .jsonl.gz of the rows; names the source.")
     ] = None,
@@ -85,14 +69,15 @@ def raw(
     """Example: corpusmill stage2 raw --dataset allenai/c4 --subset en --limit 1000 --output data/raw/c4.ndjsonl"""
     if output is not None:
         refuse_folder(output)
-    made = _build_source(build, "raw", rows.section(build.run, output), RAW_CORPUS.name)
+    made = _build_source(build, "raw", _hub_section(dataset, said, build.run, output), RAW_CORPUS.name)
     tell([str(made.folder), *(f"  {made.folder / name}" for name in ("README.md", "DATASET_CARD.md", "LICENSES.md"))])
     if output is not None:
         tell([f"{output}: {counted(write_ndjsonl(made, output), 'document')}"])
 
 
 def filter(
-    rows: HubRows,
+    dataset: Dataset,
+    said: HubRows,
     output_path: Annotated[Path, typer.Option(help="FILE.txt of what stays, a document a line.")],
     min_chars: Annotated[
         int,
@@ -119,7 +104,7 @@ def filter(
     language = {} if lang_threshold is None else {"threshold": lang_threshold}
     length = {"min_characters": min_chars, "max_characters": max_chars}
     filters = {"windows": {}, "length": length, "language": language}
-    section = rows.section(build.run, output_path) | {"filters": filters}
+    section = _hub_section(dataset, said, build.run, output_path) | {"filters": filters}
     made = _build_source(build, "filter", section, FILTERED.name)
     tell([str(made.folder), f"  {made.manifest.identity.ledger}"])
     tell([f"{output_path}: {counted(write_txt(made, output_path), 'document')}"])

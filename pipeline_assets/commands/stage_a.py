@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pipeline_assets.commands.build import Build, OutDir, build_recipe
-from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source, name_of
+from pipeline_assets.commands.inputs import Inputs, commit_of, folder_and_patterns, hub_source, name_of
 from pipeline_assets.commands.lines import lines_of
 from pipeline_assets.commands.options import Content, Section, Sets
 from pipeline_assets.commands.terminal import AsJson, answer, echo, first_of, log_to_stderr, tell
@@ -86,8 +86,7 @@ def hf_stream(
     sections = []
     for name in source:
         repo, default = _known(name, "--source")
-        commit = hub.resolve(repo, said["revision"])
-        echo(f"{repo} at {commit}", err=True)
+        commit = commit_of(hub, repo, said["revision"])
         section = hub_source(hub, repo, config or default, commit, said["amount"], said["rules"], said["seed"])
         sections.append(section | {key: said[key] for key in said if key == _LIMIT})
     name = "-".join([*(one.rpartition("/")[2] for one in source), *([config] if config else [])])
@@ -177,12 +176,9 @@ def filter(
     """Example: corpusmill stage-a filter --filters web.yaml --out-dir out"""
     normalized = build.out_dir / NORMALIZED_DIR
     there = sorted(path.parent.name for path in normalized.glob(f"*/{FILE_NAME}"))
-    unknown = sorted(set(source or ()) - set(there))
     if not there:
         fix = "normalise a source first, with the same --out-dir: see corpusmill stage-a --help"
         raise UsageError("nothing is normalised there", normalized, fix)
-    if unknown:
-        raise UsageError(f"{unknown[0]} is not normalised there", normalized, f"give {', '.join(there)}")
     content = read_yaml(filters, "filter file")
     FilterRecipe.of(content, filters)
     sections = [{"kind": "normalized", "source": name, "filters": content} for name in source or there]

@@ -1,6 +1,5 @@
 """status: what lies under a data root, and what needs work. Only reads."""
 
-import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -103,7 +102,7 @@ def status(
         "untouched": untouched,
         "unasked": [
             {key: getattr(other, key) for key in ("folder", "name", "digest", "damage")}
-            | {**asdict(other.size), **_sealed_json(other.sealed_at)}
+            | {**asdict(other.size), "sealed_at_utc": other.sealed_at}
             for other in others
         ],
     }
@@ -119,7 +118,7 @@ def status(
 def _status_lines(known: Sequence[KnownRecipe], others: Sequence[inventory.Orphan], root: Path) -> Iterator[str]:
     cells = [_cells(one.condition, one.target.folder, one) for recipe in known for one in recipe.held]
     cells += [_cells("damaged" if one.damage else "sealed", one.folder.relative_to(root), one) for one in others]
-    rows = iter(terminal.aligned(cells, numbers=(2, 3, 4), spare=4))
+    rows = iter(terminal.aligned(cells, numbers=(2, 3, 4)))
     for one in known:
         yield f"{one.name}  {one.path}"
         if one.error:
@@ -197,26 +196,8 @@ def _holding_json(holding: inventory.ArtifactStatus, known: KnownRecipe) -> dict
         "digest": holding.manifest.digest if holding.manifest else None,
         "checks": holding.checks,
         **asdict(holding.size),
-        **_sealed_json(holding.sealed_at),
-        **_unfinished_json(holding.unfinished),
+        "sealed_at_utc": holding.sealed_at,
+        "unfinished": holding.unfinished,
         "go_on": known.going_on(holding) if holding.condition == "interrupted" else None,
         "mend": known.mending() if holding.condition == "damaged" else None,
     }
-
-
-def _unfinished_json(unfinished: inventory.Unfinished | None) -> dict[str, Any]:
-    if unfinished is None:
-        return {"builder": None, "unfinished": None}
-    builder, told = unfinished.builder, asdict(unfinished)
-    told["last_write_utc"] = _utc(told.pop("last_write"))
-    del told["builder"]
-    who = None if builder is None else {"pid": builder.pid, "host": builder.host, "since": _utc(builder.since)}
-    return {"builder": who, "unfinished": told}
-
-
-def _sealed_json(sealed_at: datetime.datetime | None) -> dict[str, Any]:
-    return {"sealed_at_utc": _utc(sealed_at), "age_s": None if sealed_at is None else terminal.age_s(sealed_at)}
-
-
-def _utc(moment: datetime.datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat(timespec="seconds")

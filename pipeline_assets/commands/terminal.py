@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import shlex
-import shutil
 import signal
 import sys
 import threading
@@ -45,7 +44,6 @@ Workers = Annotated[
 ]
 VERBOSE = "CORPUSMILL_VERBOSE"
 _STOPS = (signal.SIGTERM, signal.SIGHUP)
-_LEAST_SHOWN = 16  # characters of a cell
 _FIRST_WORD = re.compile(r"(\s*)(\w+)((?s:.*))")
 _COLOURS = dict.fromkeys(("built", "current", "sealed", "identical", "passed"), "green")
 _COLOURS |= dict.fromkeys(("stale", "missing", "building", "interrupted", "unfinished", "warning"), "yellow")
@@ -141,17 +139,12 @@ def as_bytes(count: float) -> str:
 
 
 def ago(then: datetime.datetime) -> str:
-    """How long ago, in the largest unit of which it is two or more."""
-    seconds = age_s(then)
+    """How long ago, in the largest unit of which it is two or more; 0 s where a clock was set back."""
+    seconds = max(0, int((datetime.datetime.now(datetime.UTC) - then).total_seconds()))
     for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds // length} {unit}"
     return f"{seconds} s"
-
-
-def age_s(then: datetime.datetime) -> int:
-    """Whole seconds since then; 0 where a clock was set back."""
-    return max(0, int((datetime.datetime.now(datetime.UTC) - then).total_seconds()))
 
 
 def counted(count: int, noun: str) -> str:
@@ -164,18 +157,9 @@ def first_of(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + ", …" * (len(names) > most)
 
 
-def aligned(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = (), spare: int = 0) -> list[str]:
-    """Rows of cells as lines, column under column; the columns in `numbers` to the right. On a terminal that is too
-    narrow the last columns go, as many as are `spare`; then the widest one is cut, in the middle of what it says.
-    """
+def aligned(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> list[str]:
+    """Rows of cells as lines, column under column; the columns in `numbers` to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    if rows and sys.stdout.isatty():
-        while spare and sum(widths) + 2 * len(widths) > shutil.get_terminal_size().columns:
-            rows, widths, spare = [row[:-1] for row in rows], widths[:-1], spare - 1
-        widest = max(range(len(widths)), key=lambda column: -1 if column in numbers else widths[column])
-        beyond = sum(widths) + 2 * len(widths) - shutil.get_terminal_size().columns
-        widths[widest] = max(widths[widest] - max(0, beyond), min(widths[widest], _LEAST_SHOWN))
-        rows = [tuple(_cut(cell, width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     return [
         "  ".join(
             cell.rjust(width) if column in numbers else cell.ljust(width)
@@ -183,12 +167,6 @@ def aligned(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = (), spar
         ).rstrip()
         for row in rows
     ]
-
-
-def _cut(cell: str, width: int) -> str:
-    """The cell in so many characters."""
-    kept = width - 1
-    return cell if len(cell) <= width else f"{cell[: kept // 2]}…{cell[len(cell) - kept + kept // 2 :]}"
 
 
 def as_command(*words: object) -> str:

@@ -79,7 +79,7 @@ def _shown(system: System, root: Path, commits: Mapping[str, str], workers: int)
     """
     made, proven, lines = _DEMOS[system]
     recipe, workers = made(root, commits), workers if system == "healing" else 0
-    outcomes = list(run_targets(recipe, Run.of(root, os.environ, workers=workers, replace=True)))
+    outcomes = list(run_targets(recipe.targets(), Run.of(root, os.environ, workers=workers, replace=True)))
     checks = [check for outcome in outcomes for check in outcome.checks]
     yield from (f"{check.word} {check.name}: {check.because}" for check in checks if check.holds_back)
     did = f"all {len(outcomes)} artifacts are current"

@@ -29,7 +29,7 @@ def smoke(
     with LoopbackHub(out_dir / HUB_FOLDER) as hub:
         os.environ.update(hub.variables())
         recipe = made_mixture(out_dir, hub.commits())
-        built = sum(not outcome.was_current for outcome in run_targets(recipe, run))
+        built = sum(not outcome.was_current for outcome in run_targets(recipe.targets(), run))
     done = f"{counted(built, 'artifact')} built" if built else "all was there, nothing built"
     shards, name = out_dir / recipe.target("stage2/token_shards", "refinedweb").folder, recipe.name
     look: list[tuple[object, ...]] = [("stage2", verb, name, "--data", out_dir) for verb in ("verify", "train-config")]

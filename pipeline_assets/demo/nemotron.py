@@ -45,10 +45,10 @@ def smoke(
     with LoopbackHub(out_dir / HUB_FOLDER, writable=True) as hub:
         os.environ.update(hub.variables())
         recipe = made_pools(out_dir, hub.commits())
-        built = sum(not outcome.was_current for outcome in run_targets(recipe, run))
+        built = sum(not outcome.was_current for outcome in run_targets(recipe.targets(), run))
         if score:
             scored = scored_recipe(out_dir, recipe, run)
-            built += sum(not outcome.was_current for outcome in run_targets(scored, run))
+            built += sum(not outcome.was_current for outcome in run_targets(scored.targets(), run))
     pools = out_dir / recipe.target("nemotron/candidate_pools", "nemotron-math-v2").folder
     done = f"{counted(built, 'artifact')} built" if built else "all was there, nothing built"
     look: list[tuple[object, ...]] = [("trace", pools, "--row", 0), ("peek", pools, "--row", 0)]

@@ -68,7 +68,7 @@ def smoke(
     if not all(target.is_settled(out_dir) for target in recipe.targets()):
         with LoopbackHub(hub_folder) as hub:
             os.environ.update(hub.variables())
-            for outcome in run_targets(recipe, Run.of(out_dir, os.environ, workers=workers, replace=True)):
+            for outcome in run_targets(recipe.targets(), Run.of(out_dir, os.environ, workers=workers, replace=True)):
                 built += not outcome.was_current
                 checks += len(outcome.checks)
     _publish(out_dir, recipe)

@@ -14,7 +14,6 @@ from pipeline_assets.corpus.spine.errors import DeniedError, InputError, Retryab
 from pipeline_assets.corpus.spine.lineage import COPIES
 from pipeline_assets.corpus.spine.lock import BuilderBusy
 from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.spine.usage import named_step
 from pipeline_assets.systems.registry import KINDS
@@ -83,20 +82,11 @@ class Outcome:
     failure: InputError | None = None
 
 
-def run_targets(
-    recipe: Recipe,
-    run: Run,
-    partition: str | None = None,
-    kinds: Collection[str] | None = None,
-    *,
-    goes_on: bool = False,
-) -> Iterator[Outcome]:
-    """Each target of the recipe, upstream first; those that are current are not built, unless a crash came before their
-    checks. One that a check holds back is not built again: it is asked again.
+def run_targets(asked: Sequence[Target], run: Run, *, goes_on: bool = False) -> Iterator[Outcome]:
+    """Each of some targets of a recipe, upstream first; those that are current are not built, unless a crash came
+    before their checks. One that a check holds back is not built again: it is asked again.
 
     Args:
-        partition: only this partition of partitioned artifacts, and what it is made from.
-        kinds: only artifacts of these; None for all.
         goes_on: after a failure with what isn't made from what failed.
     Raises:
         InputError: as a build raised it, or a check holds back what it made. Where it `goes_on`: a RetryableError
@@ -104,12 +94,6 @@ def run_targets(
     """
     root = run.root.absolute()  # so that what is said of a file holds in any folder
     run = replace(run, root=root)
-    asked = [
-        target
-        for target in recipe.targets()
-        if (target.partition is None or partition is None or target.partition == partition)
-        and (kinds is None or target.kind in kinds)
-    ]
     failed: set[str] = set()  # roles
     for number, target in enumerate(asked):
         if _is_made_from(failed, target):

@@ -48,7 +48,7 @@ class Amount(RecipePart):
 
     files: int | None = pydantic.Field(default=None, gt=0)
     documents: Annotated[
-        int | None, Option("Rows to read, drawn over all files.", "max-documents", default=100_000)
+        int | None, Option("Rows to read, drawn over all files.", "max-documents", 100_000, ("--limit",))
     ] = pydantic.Field(default=None, gt=0)
     text_bytes: int | None = pydantic.Field(default=None, gt=0)
 
@@ -77,14 +77,16 @@ class HubRows(RecipePart):
 
     dataset: str
     config: Annotated[
-        str, Option("Of every --source. Default: fineweb-2 eng_Latn, others default.", "config-name", default=None)
+        str, Option("Config. Default: fineweb-2 eng_Latn, others default.", "config-name", None, ("--subset",))
     ] = "default"
     revision: Annotated[str, Option("Branch, tag or commit; its commit is written down.", default="main")]
-    split: str = "train"
+    split: Annotated[str, Option("Split of the dataset.")] = "train"
     files: Patterns
     source: str
     domain: str = "web"
-    license_tag: str = "unknown"
+    license_tag: Annotated[
+        str, Option("Licence, such as mit or unknown. Default: the card's or each row's.", "license", default=None)
+    ] = "unknown"
     rules: Annotated[
         tuple[str, ...], pydantic.Field(strict=False), Option("A row must pass 'int_score >= 3'; repeatable.", "rule")
     ] = ()

@@ -38,7 +38,7 @@ LOST = "above `max_unknown_fraction`"
 
 def tokens_of(recipe: Recipe, root: Path, kind: str, *partitions: str) -> list[Artifact]:
     """Build a recipe, and open its artifacts of a kind."""
-    list(run_targets(recipe, Run(root, INLINE)))
+    list(run_targets(recipe.targets(), Run(root, INLINE)))
     folders = [recipe.target(kind, partition).folder for partition in partitions or (None,)]
     return [open_artifact(root / folder) for folder in folders]
 

@@ -235,7 +235,7 @@ def test_a_gated_source_fails_alone_with_the_page_to_accept_its_terms_on(tmp_pat
     with LoopbackHub(tmp_path / "hub") as hub:
         recipe = recipe_with(tmp_path, hub.commits())
         run = Run(tmp_path, INLINE, HubFiles(tmp_path / "cache", endpoint=hub.endpoint, tries=1))
-        told = refusal(lambda: list(run_targets(recipe, run, goes_on=True)))
+        told = refusal(lambda: list(run_targets(recipe.targets(), run, goes_on=True)))
 
     assert f"accept its terms on {hub.endpoint}/datasets/{CODE}" in told
     for source in ("web", "pages"):  # all else is made from code too
