@@ -36,13 +36,8 @@ _ID = re.compile(rb' (Id|ParentId|AcceptedAnswerId)="(\d+)"')
 
 
 def documents(posts: Path, folder: Path) -> Iterator[Document]:
-    from pipeline_assets.corpus.readers.stackexchange.threads import (
-        SiteRecipe,
-        plan_buckets,
-        plan_spill,
-        read_threads,
-        spill_rows,
-    )
+    from pipeline_assets.corpus.readers.stackexchange.spill import plan_buckets, plan_spill, spill_rows
+    from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe, read_threads
     from pipeline_assets.corpus.spine.staging import BuildFolder
     from pipeline_assets.corpus.spine.worker import WHOLE
 

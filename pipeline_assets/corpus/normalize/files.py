@@ -29,7 +29,7 @@ from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, another_column
 from pipeline_assets.corpus.readers.lines import reject_words, row_words
 from pipeline_assets.corpus.readers.local import TEXT_COLUMNS, LocalRecipe, Piece, piece_rows, plan_local
-from pipeline_assets.corpus.readers.stackexchange import threads
+from pipeline_assets.corpus.readers.stackexchange import spill, threads
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, count_pages, read_wikipedia
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
@@ -317,9 +317,9 @@ def convert_site(
     def settings_of(shards: Sequence[object]) -> RunSettings:
         return settings_for(building, settings, [size // len(shards)] * len(shards) if shards else [])
 
-    parts = threads.plan_spill(file.path)
-    spilled = list(run_stage("spill", threads.spill_rows, parts, building, settings_of(parts)))
-    buckets = threads.plan_buckets(building, spilled, bucket_bytes)
+    parts = spill.plan_spill(file.path)
+    spilled = list(run_stage("spill", spill.spill_rows, parts, building, settings_of(parts)))
+    buckets = spill.plan_buckets(building, spilled, bucket_bytes)
     work = functools.partial(normalize_bucket, file=file.name, recipe=recipe, zstd_level=settings.zstd_level)
     named = convert_shards(building, work, buckets, settings_of(buckets))
     before, after = total_counts(spilled), total_counts(named.values())
@@ -332,7 +332,7 @@ def convert_site(
 
 
 def normalize_bucket(
-    bucket: threads.Bucket, window: Window, folder: BuildFolder, file: str, recipe: threads.SiteRecipe, zstd_level: int
+    bucket: spill.Bucket, window: Window, folder: BuildFolder, file: str, recipe: threads.SiteRecipe, zstd_level: int
 ) -> Receipt:
     """One bucket. Counts: as `ShardWriter`, `rows`, which are posts, and `merged`, answers in their question's text."""
     with ShardWriter(folder, bucket.name, zstd_level) as writer:

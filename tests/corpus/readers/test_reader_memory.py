@@ -26,7 +26,8 @@ from pipeline_assets.corpus.normalize.files import read_piece
 from pipeline_assets.corpus.readers.hub_files import Span
 from pipeline_assets.corpus.readers.lines import read_row
 from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
-from pipeline_assets.corpus.readers.stackexchange.threads import plan_buckets, plan_spill, read_threads, spill_rows
+from pipeline_assets.corpus.readers.stackexchange.spill import plan_buckets, plan_spill, spill_rows
+from pipeline_assets.corpus.readers.stackexchange.threads import read_threads
 from pipeline_assets.corpus.readers.source_folder import byte_ranges, list_files
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia import count_pages

@@ -77,7 +77,7 @@ def pour(file: Path, sink: Sink, start: int, stop: int | None) -> None:
 
 
 def pour_archive(file: Path, sink: Sink) -> None:
-    """Posts.xml out of an archive, block by block. Its checksum is known to hold only when this returns.
+    """Pour Posts.xml out of an archive, block by block. Its checksum is known to hold only when this returns.
 
     Raises:
         InputError: it has no Posts.xml, or two; wants a password; unpacks to more than allowed, or in steps that
@@ -86,22 +86,23 @@ def pour_archive(file: Path, sink: Sink) -> None:
     unpacker = _unpacker(file)
     from py7zr.exceptions import ArchiveError, CrcError, PasswordRequired, UnsupportedCompressionMethodError
 
+    pouring = _Pouring(sink)
     try:
         with open(file, "rb") as packed, unpacker(packed, blocksize=_PACKED_BLOCK_BYTES) as archive:
-            name = _posts_name(archive, file)
-            _check_expansion(archive, file)
-            archive.extract(targets=[name], factory=cast("WriterFactory", _Pouring(sink)))
-    except _SinkFailed as failed:
-        raise failed.error from None
-    except PasswordRequired:
-        raise InputError("it wants a password", file, "unpack it yourself: no dump is encrypted") from None
-    except CrcError:
-        raise InputError("its checksum doesn't hold", file, _FETCH_AGAIN) from None
-    except UnsupportedCompressionMethodError as error:
-        raise InputError(f"it is compressed in a way py7zr can't read ({error})", file, "unpack it yourself") from None
-    except (ArchiveError, MemoryError, *_DAMAGE) as error:
-        what = f"the archive is damaged ({type(error).__name__}: {one_line(error, 100)})"
-        raise InputError(what, file, _FETCH_AGAIN) from None
+            name = _checked_name(archive, file)
+            archive.extract(targets=[name], factory=cast("WriterFactory", pouring))
+    except (ArchiveError, PasswordRequired, MemoryError, *_DAMAGE) as error:
+        what, fix = f"the archive is damaged ({type(error).__name__}: {one_line(error, 100)})", _FETCH_AGAIN
+        match error:
+            case _ if pouring.error is not None:
+                raise pouring.error from None
+            case PasswordRequired():
+                what, fix = "it wants a password", "unpack it yourself: no dump is encrypted"
+            case CrcError():
+                what = "its checksum doesn't hold"
+            case UnsupportedCompressionMethodError():
+                what, fix = f"it is compressed in a way py7zr can't read ({error})", "unpack it yourself"
+        raise InputError(what, file, fix) from None
 
 
 def _unpacker(file: Path) -> "type[SevenZipFile]":
@@ -113,7 +114,11 @@ def _unpacker(file: Path) -> "type[SevenZipFile]":
     return py7zr.SevenZipFile
 
 
-def _posts_name(archive: "SevenZipFile", file: Path) -> str:
+def _checked_name(archive: "SevenZipFile", file: Path) -> str:
+    """Return the name of the one Posts.xml in an archive that is safe to unpack.
+
+    Sizes are those that it declares: py7zr unpacks no more than those, 128 MB at a time.
+    """
     names = [entry.filename for entry in archive.files if not entry.is_directory]
     odd = [name for name in names if PureWindowsPath(name).anchor or ".." in PureWindowsPath(name).parts]
     if odd:
@@ -122,46 +127,39 @@ def _posts_name(archive: "SevenZipFile", file: Path) -> str:
     if len(found) != 1:
         shown = ", ".join(sorted(names)[:5]) or "nothing"
         raise InputError(f"it has {len(found) or 'no'} {POSTS}; it has {shown}", file, "give an archive that has one")
-    return found[0]
-
-
-def _check_expansion(archive: "SevenZipFile", file: Path) -> None:
-    """By the sizes it declares: py7zr unpacks no more than those, 128 MB at a time."""
     unbounded = sorted(_UNBOUNDED_METHODS.intersection(archive.archiveinfo().method_names))
     if unbounded:
         what = f"it is compressed by {unbounded[0]}, which nothing keeps from filling the memory"
         raise InputError(what, file, "unpack it yourself")
-    size = file.stat().st_size
-    unpacked = sum(entry.uncompressed for entry in archive.files)
+    size, unpacked = file.stat().st_size, sum(entry.uncompressed for entry in archive.files)
     if unpacked > _MOST_EXPANSION * size:
         what = f"its {size:,} bytes would unpack to {unpacked:,}, more than {_MOST_EXPANSION} times as many"
         raise InputError(what, file, "if you trust it, unpack it yourself; else fetch it again")
-
-
-class _SinkFailed(Exception):
-    """The sink raised an error; no fault of the archive."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(error)
-        self.error = error
+    return found[0]
 
 
 class _Pouring:
-    """What py7zr takes for a file to write a member into: it hands the bytes on."""
+    """What py7zr takes for a file to write a member into: it hands the bytes on.
+
+    Attributes:
+        error: of the sink, no fault of the archive.
+    """
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
+        self.error: Exception | None = None
 
     def create(self, filename: str) -> "_Pouring":
-        """The file for the one member that is asked for."""
+        """Return the file for the one member that is asked for."""
         return self
 
     def write(self, unpacked: bytes | bytearray) -> int:
-        for at in range(0, len(unpacked), _BLOCK_BYTES):
-            try:
+        try:
+            for at in range(0, len(unpacked), _BLOCK_BYTES):
                 self._sink(bytes(unpacked[at : at + _BLOCK_BYTES]))
-            except Exception as error:
-                raise _SinkFailed(error) from None
+        except Exception as error:
+            self.error = error
+            raise
         return len(unpacked)
 
     def seekable(self) -> bool:

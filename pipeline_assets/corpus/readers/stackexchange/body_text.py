@@ -22,184 +22,61 @@ MathJax is left as it is.
 """
 
 import html
+import itertools
 import re
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Iterator
 
 _TOKEN = re.compile(r"""<(?:(/?[a-zA-Z][a-zA-Z0-9]*+)((?:[^"'<>]++|"[^"]*"|'[^']*')*+)>|[!?/][^<>]*+>)""")
-_COMMENT, _COMMENT_END = "<!--", "-->"
-_TOKEN_OR_COMMENT = re.compile(f"{_COMMENT}|{_TOKEN.pattern}")
-_CLOSED_COMMENT = re.compile("<!--()().*?-->", re.DOTALL)
-_BLOCK = r"<(?:/?(?:p|li|ul|ol|blockquote|h[1-6])|hr(?: ?/)?)>[ \n]*+"
-_BLOCK_TAGS = re.compile(f"({_BLOCK}(?:{_BLOCK})*+)")
-_LONGEST_KEPT = 200
-# Of what leaves no trace; as `_TOKEN` has it.
-_PHRASE_TAG = re.compile(
-    r"""</?(?:a|em|strong|b|i|del|kbd|s|span|strike|sub|u)(?:\s[^<>"']*+(?:"[^"<>]*+"[^<>"']*+)*+)?>"""
-)
-_CUT = re.compile("&[^\t\n\f <&;]*+<")  # a reference, to which what follows the tag may belong
-_BETWEEN_BLOCKS = ("\n", "\n\n")  # as the sites' editor writes them
+_TOKEN_OR_COMMENT = re.compile(f"<!--.*?-->|{_TOKEN.pattern}", re.DOTALL)
+_COMMENT_END = "<-->"  # no part of a tag
 _HUGE_NUMBER = re.compile(r"&#[0-9]{4301,};?")  # more digits than Python reads
 _ATTRIBUTE = re.compile(r"""(?<![^\s"'/])([^\s"'=/]++)\s*+=\s*+(?:"([^"]*)"|'([^']*)'|([^\s"']+))|"[^"]*"|'[^']*'""")
 _LANGUAGE = re.compile(r"lang-([\w+#-]{1,30})", re.ASCII)
 _START = re.compile(r"""\bstart\s*=\s*["']?([0-9]{1,9})""", re.IGNORECASE)
 # Runs that are more than one space or line break.
 _WHITE_RUN = re.compile(r"[\x00-\x09\x0b-\x1f\xa0][\x00-\x20\xa0]*+|[ \n][\x00-\x20\xa0]++")
-_WHITE_BREAK = re.compile(r"\n[ \n]| \n")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]|[A-Za-z](?![0-9A-Za-z_\x80-\U0010ffff]))")
-_WORD_END = re.compile(r"[0-9A-Za-z)]\Z")
 _TICKS = re.compile("`+")
 _DEEPEST = 32  # quotes, and lists, within each other; those below are written as if they lay here
 _MAX_TICKS = 100
-_BREAKS = frozenset(
-    slash + name for name in ("p", "div", "dl", "dt", "dd", "table", "thead", "tbody", "tfoot") for slash in ("", "/")
-)
-_HEADINGS = frozenset(f"h{level}" for level in range(1, 7))
-_OPENED = frozenset(("br", "code", "pre", "img", "li", "ul", "ol", "blockquote", "hr", "tr", "sup", "td", "th"))
-_LAYOUT = _BREAKS | frozenset(slash + name for name in _OPENED | _HEADINGS for slash in ("", "/"))
 # What the sites' editor puts there for whoever says nothing: of two images in five.
 _NO_ALT = ("", "enter image description here", "alt text")
-
-
-class _Place(NamedTuple):
-    """Where a text being laid out stands between two blocks.
-
-    Attributes:
-        has_text: whether a block came before.
-        is_tight, was_tight: the next block, and the last one, is an item or a table row.
-        item, heading: markers of the next block.
-        last_depth, lowest: open quotes at the last block, and the fewest since.
-        lists: of each open quote the next numbers of its lists.
-    """
-
-    has_text: bool
-    is_tight: bool
-    was_tight: bool
-    item: str
-    heading: str
-    last_depth: int
-    lowest: int
-    lists: tuple[tuple[int | None, ...], ...]
-
-
-_TOP = _Place(False, False, False, "", "", 0, 0, ((),))
-
-
-class _NotByBlocks(Exception):
-    """The body's blocks can't be laid out one by one."""
+# What stands in a line for code, for the beginning of a cell, and for `<sup>` before a number; no text has them.
+_CODE, _CELL, _SUP = "\ud800", "\ud801", "\ud802"
+_SUP_OF_WORD = re.compile(f"(?<=[0-9A-Za-z)]){_SUP}")
+_GAP_AND_CELL = re.compile(f"[ \n]?{_CELL}")
+_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
+_PAIRED = ("p", "div", "dl", "dt", "dd", "table", "thead", "tbody", "tfoot", "tr", "ul", "ol", "li", "blockquote")
+_BETWEEN_BLOCKS = frozenset(("pre", "hr", *(slash + name for name in _PAIRED + _HEADINGS for slash in ("", "/"))))
 
 
 def body_text(body: str) -> str:
-    """The text of one post, of its HTML."""
-    if _COMMENT not in body:
-        try:
-            return _text_by_blocks(body)
-        except _NotByBlocks:
-            pass
-    page = _Page(_TOP)
-    page.lay(_parts(body))
-    return page.close()
-
-
-def _text_by_blocks(body: str) -> str:
-    """The same: what tags between blocks come to is remembered, and blocks of mere words are not looked into.
-
-    Raises:
-        _NotByBlocks: the body has a `<` that begins no tag, or code that goes on in the next block, or is very deep.
-    """
-    out, place, tags = list[str](), _TOP, ""
-    parts = iter(["", *_BLOCK_TAGS.split(body)])
-    for more_tags, piece in zip(parts, parts, strict=True):
-        tags += more_tags
-        if not piece:
-            continue
-        words, is_clear = piece, len(tags) <= _LONGEST_KEPT
-        if "<" in piece:
-            lines = piece.replace("<br />", "<br>").split("<br>") if "<br" in piece else [piece]
-            words = "\n".join([_PHRASE_TAG.sub("", line) for line in lines])
-            is_clear = is_clear and "<" not in words and not ("&" in piece and _CUT.search(piece))
-        if not is_clear:
-            laid, place = _laid(place, tags + piece)
-            out.append(laid)
-        elif words := _one_spaced(_decoded(words) if "&" in words else words):
-            before, place = _between(place, tags)
-            if "\n" in words and len(place.lists) > 1:
-                words = _quoted(words, _new_line(len(place.lists) - 1))
-            out += (before, words)
-        else:
-            continue
-        tags = ""
-    out.append(_ending(place, tags) if len(tags) <= _LONGEST_KEPT else _laid(place, tags)[0])
-    return "".join(out)
-
-
-def _laid(place: _Place, html: str) -> tuple[str, _Place]:
-    """What whole blocks add to a text, and where it stands then."""
-    page, parts = _Page(place), _TOKEN.split(html)
-    if any("<" in text for text in parts[::3]):
-        raise _NotByBlocks
-    page.lay(parts)
-    return page.laid()
-
-
-@lru_cache(maxsize=4096)
-def _between(place: _Place, tags: str) -> tuple[str, _Place]:
-    """What tags add to a text before the words behind them, and where it stands behind these."""
-    laid, after = _laid(place, f"{tags}x")
-    return laid[:-1], after
-
-
-@lru_cache(maxsize=4096)
-def _ending(place: _Place, tags: str) -> str:
-    return _laid(place, tags)[0]
-
-
-def _one_spaced(words: str) -> str:
-    """Words, with one space or line break between each and none around them."""
-    words = words.strip(" \n")
-    while "  " in words:
-        words = words.replace("  ", " ")
-    if "\n" not in words:
-        is_done = words.isprintable()
-    else:  # a line break isn't printable
-        is_done = words.replace("\n", "").isprintable() and _WHITE_BREAK.search(words) is None
-    return words if is_done else _WHITE_RUN.sub(_one_white, words).strip(" \n")
+    """Return the text of one post, of its HTML."""
+    return _Page(body).text()
 
 
 def _decoded(text: str) -> str:
-    return html.unescape(_HUGE_NUMBER.sub("\ufffd", text))
+    return html.unescape(_HUGE_NUMBER.sub("\ufffd", text)) if "&" in text else text
 
 
-def _parts(body: str) -> list[str]:
-    """Text, name and attributes of a tag, text, …"""
-    if _COMMENT not in body:
-        return _TOKEN.split(body)
-    parts, at = list[str](), 0
-    for token in _tokens(body):
-        parts += (body[at : token.start()], token[1], token[2])
+def _tokens(body: str) -> Iterator[tuple[str, str, str, int]]:
+    """Yield text, name and attributes of the tag behind it, and its end. A comment that is never closed is text."""
+    pattern, searched, at = _TOKEN_OR_COMMENT, body + _COMMENT_END, 0
+    while token := pattern.search(searched, at):
+        if token.end() > len(body):
+            pattern, searched = _TOKEN, body
+            continue
+        yield _decoded(body[at : token.start()]), (token[1] or "").lower(), token[2], token.end()
         at = token.end()
-    return [*parts, body[at:]]
-
-
-def _tokens(body: str) -> Iterator[re.Match[str]]:
-    """Tags and comments; a comment that is never closed is a declaration, or text."""
-    at, last_end = 0, body.rfind(_COMMENT_END)
-    while found := _TOKEN_OR_COMMENT.search(body, at):
-        at = found.end()
-        token: re.Match[str] | None = found
-        if found[0] == _COMMENT:
-            is_closed = last_end >= at
-            token = (_CLOSED_COMMENT if is_closed else _TOKEN).match(body, found.start())
-        if token is not None:
-            at = token.end()
-            yield token
+    yield _decoded(body[at:]), "", "", len(body)
 
 
 def _alt_of(attributes: str) -> str:
+    """Return the words for an image, parted from those around it."""
     for name, *values in _ATTRIBUTE.findall(attributes):
         if name.lower() == "alt":
-            return html.unescape("".join(values))
+            words = _decoded("".join(values))
+            return "" if words in _NO_ALT else f" {words} "
     return ""
 
 
@@ -207,217 +84,143 @@ def _one_white(run: re.Match[str]) -> str:
     return "\n" if "\n" in run[0] else " "
 
 
+def _quote_marks(depth: int) -> str:
+    return "> " * min(depth, _DEEPEST)
+
+
 class _Page:
     """A text being laid out, block by block."""
 
-    def __init__(self, place: _Place) -> None:
-        self._out: list[str] = [""] if place.has_text else []
-        self._is_open = False  # the block at hand has text
-        self._gap = ""  # white space since its last character
-        _, self._is_tight, self._was_tight, self._item, self._heading, self._last_depth, self._lowest, lists = place
-        self._lists = [list(numbers) for numbers in lists]
-        self._depth = len(lists) - 1  # open quotes
-        self._new_line = _new_line(self._depth)  # and their marks
-        self._verbatim: list[str] | None = None  # pieces of <code> or <pre>
-        self._words: list[str] = []  # the same, and the words for images in it
-        self._closes_at = self._language = ""
+    def __init__(self, body: str) -> None:
+        self._body, self._tokens = body, _tokens(body)
+        self._out: list[str] = []
+        self._line: list[str] = []  # the block at hand
+        self._codes: list[str] = []  # in it
+        self._item = self._heading = ""  # markers of the next block
+        self._is_tight = self._was_tight = False  # the next block, and the last one, is an item or a table row
+        self._lists: list[list[int | None]] = [[]]  # of the body and of each open quote, the next numbers of its lists
+        self._last_depth = self._lowest = 0  # open quotes at the last block, and the fewest since
 
-    def laid(self) -> tuple[str, _Place]:
-        """What was laid out, and where it ends.
-
-        Raises:
-            _NotByBlocks: in the midst of code, or very deep.
-        """
-        if self._verbatim is not None or sum(map(len, self._lists), self._depth) > _DEEPEST:
-            raise _NotByBlocks
-        marks = self._is_tight, self._was_tight, self._item, self._heading, self._last_depth, self._lowest
-        return "".join(self._out), _Place(bool(self._out), *marks, tuple(map(tuple, self._lists)))
-
-    def lay(self, parts: Sequence[str]) -> None:
-        """Text, name and attributes of a tag, text, …"""
-        pieces = list[str]()
-        for text, name, attributes, following in zip(parts[::3], parts[1::3], parts[2::3], parts[3::3], strict=False):
-            if text:
-                pieces.append(_decoded(text) if "&" in text else text)
-            if name in _LAYOUT or (name and name.lower() in _LAYOUT):
-                if pieces:
-                    self.text("".join(pieces))
-                    pieces.clear()
-                self.tag(name.lower(), attributes, following)
-        self.text("".join([*pieces, _decoded(parts[-1])]))
-
-    def text(self, piece: str) -> None:
-        """Characters between tags, decoded."""
-        if self._verbatim is not None:
-            self._verbatim.append(piece)
-            self._words.append(piece)
-            return
-        if piece in _BETWEEN_BLOCKS and not self._is_open:
-            return
-        if "  " in piece or not piece.isprintable():  # a line break isn't
-            piece = _WHITE_RUN.sub(_one_white, piece)
-        words = piece.strip(" \n")
-        if words:
-            self._put(words, piece[0])
-            self._gap = piece[-1] if piece[-1] in " \n" else ""
-        elif piece and self._is_open and self._gap != "\n":
-            self._gap = piece
-
-    def _put(self, words: str, before: str = "") -> None:
-        """Words of the line at hand; white space comes before them, if that is what comes before."""
-        if not self._is_open:
-            self._open_block()
-        elif self._gap == "\n" or before == "\n":
-            self._out.append(self._new_line)
-        elif self._gap or before == " ":
-            self._out.append(" ")
-        self._out.append(_quoted(words, self._new_line) if self._depth and "\n" in words else words)
-        self._gap = ""
-
-    def _end_word(self) -> None:
-        if self._is_open:
-            self._gap = self._gap or " "
-
-    def _open_block(self) -> None:
-        """What stands between blocks, and the markers of this one."""
-        if self._out:
-            if not (self._is_tight and self._was_tight and self._lowest == self._depth == self._last_depth):
-                self._out.append(_new_line(self._lowest).rstrip(" "))
-            self._out.append(self._new_line)
-        else:
-            self._out.append(self._new_line[1:])
-        if self._item or self._heading:
-            self._out += (self._item, self._heading)
-        self._was_tight = self._is_tight
-        self._last_depth = self._lowest = self._depth
-        self._is_open, self._gap = True, ""
-        self._forget_marker()
-
-    def _end_block(self) -> None:
-        self._is_open, self._gap = False, ""
-
-    def _forget_marker(self) -> None:
-        """The item or heading is over, whether it had text or not."""
-        self._item = self._heading = ""
-        self._is_tight = False
-
-    def _put_lonely_marker(self) -> None:
-        """A marker that is due, but can't share its line with the block that follows."""
-        if self._item:
-            self._item, self._heading = f"{self._item}{self._heading}".rstrip(" "), ""
-            self._open_block()
-            self._end_block()
-
-    def tag(self, name: str, attributes: str, following: str) -> None:
-        """A tag, `/` before the name of a closing one, and the text behind it up to the next tag."""
-        if name in ("br", "/br"):
-            self.text("\n")
-        elif self._verbatim is not None:
-            if name == self._closes_at:
-                self._end_verbatim()
-            elif name == "img" and (words := _alt_of(attributes)) not in _NO_ALT:
-                self._words.append(f" {words} ")
-        elif name in _BREAKS:
-            self._end_block()
-        elif name in ("code", "pre"):
-            if name == "pre":
+    def text(self) -> str:
+        """Return the whole text."""
+        for words, name, attributes, end in self._tokens:
+            self._line.append(words)
+            if name in _BETWEEN_BLOCKS:
                 self._end_block()
-                language = _LANGUAGE.search(attributes)
-                self._language = language[1] if language else ""
-            self._verbatim, self._words, self._closes_at = [], [], f"/{name}"
-        elif name[0] == "/":
-            self._close(name[1:])
-        else:
-            self._open(name, attributes, following)
+                self._pass_block_tag(name, attributes)
+            elif name == "code":
+                self._put_code()
+            elif name in ("br", "/br"):
+                self._line.append("\n")
+            elif name == "img":
+                self._line.append(_alt_of(attributes))
+            elif name in ("td", "th"):
+                self._line.append(f"{_CELL} ")
+            elif name == "sup" and _NUMBER.match(self._body, end):
+                self._line.append(_SUP)
+        self._end_block()
+        return "".join(self._out)
 
-    def _open(self, name: str, attributes: str, following: str) -> None:
+    def _pass_block_tag(self, name: str, attributes: str) -> None:
+        """Take up what a tag says of the blocks behind it."""
         lists = self._lists[-1]
         match name:
-            case "sup":
-                is_behind_word = self._is_open and not self._gap and _WORD_END.search(self._out[-1])
-                if is_behind_word and _NUMBER.match(following):
-                    self._out.append("^")
-            case "img":
-                if (words := _alt_of(attributes)) not in _NO_ALT:
-                    self._end_word()
-                    self.text(words)
-                    self._end_word()
+            case "pre":
+                self._put_code_block(attributes)
             case "li":
-                self._end_block()
                 number = lists[-1] if lists else None
                 self._item = "  " * (min(len(lists), _DEEPEST) - 1) + ("- " if number is None else f"{number}. ")
                 if number is not None:
                     lists[-1] = number + 1
                 self._is_tight = True
-            case "ul" | "ol":
-                self._end_block()
+            case "ul":
+                lists.append(None)
+            case "ol":
                 start = _START.search(attributes)
-                lists.append(None if name == "ul" else int(start[1]) if start else 1)
+                lists.append(int(start[1]) if start else 1)
+            case "tr":
+                self._is_tight = True
             case "blockquote":
-                self._end_block()
                 self._put_lonely_marker()
                 self._lists.append([])
-                self._depth += 1
-                self._new_line = _new_line(self._depth)
-            case "hr":
-                self._end_block()
+            case "/blockquote" if len(self._lists) > 1:
                 self._forget_marker()
-                self._put("---")
-                self._end_block()
-            case "tr":
-                self._end_block()
-                self._is_tight = True
-            case "td" | "th":
-                if self._is_open:
-                    self._out.append(" |")
-                    self._gap = " "
-            case _ if name in _HEADINGS:
-                self._end_block()
+                self._lists.pop()
+                self._lowest = min(self._lowest, len(self._lists) - 1)
+            case "hr":
+                self._forget_marker()
+                self._put_block("---")
+            case "h1" | "h2" | "h3" | "h4" | "h5" | "h6":
                 self._heading = f"{'#' * int(name[1])} "
+            case "/ul" | "/ol":
+                self._forget_marker()
+                del lists[-1:]
+            case "/li" | "/tr" | "/h1" | "/h2" | "/h3" | "/h4" | "/h5" | "/h6":
+                self._forget_marker()
 
-    def _close(self, name: str) -> None:
-        if name in ("ul", "ol"):
-            del self._lists[-1][-1:]
-        elif name == "blockquote" and self._depth:
-            self._lists.pop()
-            self._depth -= 1
-            self._new_line = _new_line(self._depth)
-            self._lowest = min(self._lowest, self._depth)
-        elif name not in ("li", "tr") and name not in _HEADINGS:
-            if name == "blockquote":
-                self._end_block()
-            return
-        self._end_block()
+    def _end_block(self) -> None:
+        """Lay out the block at hand, if it has text: one space or line break between words, code as it is."""
+        words = "".join(self._line).strip(" \n")
+        self._line.clear()
+        if words and (not words.isprintable() or "  " in words):  # a line break isn't printable
+            words = _WHITE_RUN.sub(_one_white, words).lstrip(f" \n{_CELL}")
+            words = _GAP_AND_CELL.sub(" |", _SUP_OF_WORD.sub("^", words).replace(_SUP, "")).strip(" \n")
+            text, *others = words.split(_CODE)
+            words = "".join([text, *itertools.chain.from_iterable(zip(self._codes, others, strict=True))])
+            self._codes.clear()
+        if words:
+            self._put_block(words)
+
+    def _put_block(self, block: str) -> None:
+        """Append a block behind its markers, each line behind the marks of the open quotes."""
+        depth = len(self._lists) - 1
+        if self._out:
+            is_near = self._is_tight and self._was_tight and self._lowest == depth == self._last_depth
+            self._out.append("\n" if is_near else f"\n{_quote_marks(self._lowest).rstrip(' ')}\n")
+        block = f"{self._item}{self._heading}{block}"
+        if depth:
+            marks = _quote_marks(depth)
+            block = "\n".join([f"{marks}{line}" if line else marks.rstrip(" ") for line in block.split("\n")])
+        self._out.append(block)
+        self._was_tight, self._last_depth, self._lowest = self._is_tight, depth, depth
         self._forget_marker()
 
-    def _end_verbatim(self) -> None:
-        code = "".join(self._verbatim or ()).replace("\r", "")
-        self._verbatim = None
-        if self._closes_at == "/code":
-            if code.strip(" \n\t"):
-                self._put(f"`` {code} ``" if "`" in code else f"`{code}`")
-            else:
-                self.text("".join(self._words))
-        elif code.strip(" \n\t"):
+    def _forget_marker(self) -> None:
+        """End an item or heading, whether it had text or not."""
+        self._item = self._heading = ""
+        self._is_tight = False
+
+    def _put_lonely_marker(self) -> None:
+        """Put a marker that is due, but can't share its line with the block that follows."""
+        if self._item:
+            self._item, self._heading = f"{self._item}{self._heading}".rstrip(" "), ""
+            self._put_block("")
+
+    def _put_code(self) -> None:
+        code, words = self._verbatim("/code")
+        if code.strip(" \n\t"):
+            self._codes.append(f"`` {code} ``" if "`" in code else f"`{code}`")
+            self._line.append(_CODE)
+        else:
+            self._line.append(words)
+
+    def _put_code_block(self, attributes: str) -> None:
+        code, _ = self._verbatim("/pre")
+        if code.strip(" \n\t"):
             self._put_lonely_marker()
             self._is_tight = False
             fence = "`" * min(max(map(len, ["``", *_TICKS.findall(code)])) + 1, _MAX_TICKS)
+            language = _LANGUAGE.search(attributes)
             code = code.removeprefix("\n").removesuffix("\n")
-            self._put(f"{fence}{self._language}\n{code}\n{fence}")
-            self._end_block()
+            self._put_block(f"{fence}{language[1] if language else ''}\n{code}\n{fence}")
 
-    def close(self) -> str:
-        """The whole text."""
-        if self._verbatim is not None:
-            self._end_verbatim()
-        return "".join(self._out)
-
-
-def _new_line(depth: int) -> str:
-    return "\n" + "> " * min(depth, _DEEPEST)
-
-
-def _quoted(words: str, new_line: str) -> str:
-    """Lines in quotes; the first one's marks stand there."""
-    first, *lines = words.split("\n")
-    return first + "".join([f"{new_line}{line}" if line else new_line.rstrip(" ") for line in lines])
+    def _verbatim(self, closing: str) -> tuple[str, str]:
+        """Return all characters up to a closing tag, or the end; and the same with the words for images."""
+        code, words = list[str](), list[str]()
+        for text, name, attributes, _ in self._tokens:
+            text += "\n" * (name in ("br", "/br"))
+            code.append(text)
+            words += (text, _alt_of(attributes) if name == "img" else "")
+            if name == closing:
+                break
+        return "".join(code).replace("\r", ""), "".join(words)

@@ -7,16 +7,14 @@ import pytest
 from made_dump import site
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.stackexchange.threads import (
+from pipeline_assets.corpus.readers.stackexchange.spill import (
     RANGE_BYTES,
     RUN_BYTES,
-    Outcome,
-    SiteRecipe,
     plan_buckets,
     plan_spill,
-    read_threads,
     spill_rows,
 )
+from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, SiteRecipe, read_threads
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.worker import WHOLE
 

@@ -181,36 +181,6 @@ def test_any_html_reads_as_the_reference_reads_it(html: str) -> None:
     assert body_text(html) == text_of(html)
 
 
-_SOUP = [
-    "<p>", "</p>", "</p>\n\n<p>", "<P>", "<p align='l'>", "<ul>", "</ul>", "<ol>", '<ol start="3">', "<li>", "</li>",
-    "<blockquote>", "</blockquote>", "<h2>", "</h2>", "<hr>", "<hr />", "</hr>", "<br>", "<br />", "</a>",
-    "<a href='x'>", '<a title="<p>">', '<a title=\'">', "<b>", "</b>", "<code>", "</code>", "<pre>", "</pre>",
-    '<img alt="<b>">', "<sup>", "</sup>", "<td>", "<", ">", '"', "&am", "p;", "&#3", "8;", "&", "&lt;", "&nbsp;", " ",
-    "  ", "\n", "\n\n", "\t", "\xa0", "\0", "x", "2 y",
-]  # fmt: skip
-
-
-@given(st.lists(st.sampled_from(_SOUP), max_size=20).map("".join))
-@settings(max_examples=2000)
-@example("<p><</b>em>a</p>")
-@example("<p><</b>br>a<b<br>></p>")
-@example("<p>a &am<b>p;</b></p>")
-@example("<p>1<sup><b>2</b></sup></p>")
-def test_soup_reads_the_same_whether_a_block_at_a_time_or_not(html: str) -> None:
-    assert body_text(html) == body_text(f"<!---->{html}")
-
-
-@pytest.mark.parametrize(
-    "piece", ["&amp;", "\u00a0", "©", "é", "  ", " &lt;", "\n", " \n", '"', "!", " !", "<br>", "�", ""]
-)
-def test_a_character_means_the_same_wherever_it_lies(piece: str) -> None:
-    for before in range(17):
-        line = f"{'x' * before}{piece}{'y' * (16 - before)}"
-        code = f"<pre><code>{line}\n{line}</code></pre>"
-        for html in (f"<p>{line}</p>", f"<p>Say <code>{line}</code></p>", code, line):
-            assert body_text(html) == text_of(html)
-
-
 @given(st.text())
 @settings(max_examples=200)
 def test_any_text_comes_back_from_a_code_block(text: str) -> None:
