@@ -10,7 +10,7 @@ import dagster as dg
 from pipeline_assets.assets import assets_of, job_of, labelled
 from pipeline_assets.events import sensor_of
 from pipeline_assets.external import externals_of, left_out, observer_of
-from pipeline_assets.schedules import Freshness, alert, scheduled, watch
+from pipeline_assets.schedules import alert, scheduled
 from pipeline_assets.systems.registry import is_of_interest, recipe_of_folders, recipes_of
 from pipeline_assets.version_assets import version_assets_of
 from pipeline_assets.versions import find_version
@@ -32,7 +32,6 @@ def definitions_of(root: Path) -> dg.Definitions:
     meant = [recipe for recipe in lasting.values() if is_of_interest(recipe, root)]
     watched = externals_of((target for recipe in meant for target in recipe.targets()), root)
     by_the_clock = scheduled(root, recipes, jobs)
-    fresh = [Freshness(one, lasting[one.recipe], root) for one in by_the_clock.runs if one.recipe in lasting]
     return dg.Definitions(
         assets=labelled(
             [
@@ -42,10 +41,9 @@ def definitions_of(root: Path) -> dg.Definitions:
                 *map(left_out, wrong),
             ]
         ),
-        asset_checks=[one.checks() for one in fresh],
         jobs=[*jobs.values(), *by_the_clock.jobs],
         schedules=by_the_clock.schedules,
-        sensors=[sensor_of(recipes, root), observer_of(watched.values(), root), watch(fresh), alert],
+        sensors=[sensor_of(recipes, root), observer_of(watched.values(), root), alert],
         resources={"store": Store(), "hub": Hub(), "tokenizer": Tokenizer(), "launcher": Launcher()},
         executor=dg.in_process_executor,
     )

@@ -8,13 +8,8 @@ off until it is switched on in the UI.
 | `verify` | reads a sample of everything sealed that the recipe asks for, another one each time |
 
 A run that fails, of whatever cause, is told to the address in CORPUSMILL_WEBHOOK, where one is set.
-
-What a schedule runs has checks of freshness, partition for partition: Dagster's own policies look at an asset as a
-whole. An artifact is overdue where it isn't as its recipe asks, and was neither built nor brought up to date by a whole
-run since the clock struck last but once: a run may take as long as the clock does.
 """
 
-import hashlib
 import http.client
 import json
 import logging
@@ -22,34 +17,26 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
 import dagster as dg
 import pydantic
-from dagster._utils.schedules import get_latest_completed_cron_tick
 
 from pipeline_assets.assets import as_failure, name_in_dagster
 from pipeline_assets.corpus.recipes.files import Period
-from pipeline_assets.corpus.spine.artifact import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, one_line
-from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Name, Recipe, RecipePart, read_yaml, refuse_repeated
-from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.trust.result import Sample
-from pipeline_assets.events import by_kind, said
 from pipeline_assets.scheduled_work import Act, repin, verify_sample
-from pipeline_assets.systems.registry import PROJECT_RECIPES, recipe_path
-from pipeline_assets.versions import asset_key
+from pipeline_assets.systems.registry import PROJECT_RECIPES
 from resources.store import Hub, Launcher, Store, Tokenizer
 from resources.webhook import WEBHOOK, webhook_address
 
 FILE = "schedules.yaml"
 _TIMEOUT_S = 10.0
-_EVERY_S = 60
 _LONGEST_CRON = 200
-SENSORS = frozenset({"alert", "external_sources", "freshness", "sealed_artifacts"})  # no schedule can have their names
+SENSORS = frozenset({"alert", "external_sources", "sealed_artifacts"})  # no schedule can have their names
 
 
 class ScheduleSection(RecipePart):
@@ -94,13 +81,11 @@ class Scheduled:
     """What the UI offers by the clock.
 
     Attributes:
-        runs: the sections that run their recipes.
         repinned: names of the recipes that sections repin.
     """
 
     schedules: Sequence[dg.ScheduleDefinition]
     jobs: Sequence[dg.JobDefinition]
-    runs: Sequence[ScheduleSection]
     repinned: frozenset[str]
 
 
@@ -128,7 +113,6 @@ def scheduled(root: Path, recipes: Sequence[Recipe], jobs: Mapping[str, dg.JobDe
     known = {recipe.name for recipe in recipes}
     made: list[dg.ScheduleDefinition] = []
     own: list[dg.JobDefinition] = []
-    runs: list[ScheduleSection] = []
     for section in sections:
         if section.recipe not in known:
             what = f"schedule {section.name} names recipe {section.recipe}, which isn't there"
@@ -159,14 +143,13 @@ def scheduled(root: Path, recipes: Sequence[Recipe], jobs: Mapping[str, dg.JobDe
                     default_status=dg.DefaultScheduleStatus.STOPPED,
                 )
             )
-            runs += [section] * (section.action == "run")
         except dg.DagsterInvalidDefinitionError as error:
             fix = "write five fields, such as '0 6 * * 1', and a timezone such as Europe/Berlin"
             wrong.append(UsageError(f"schedule {section.name}: {one_line(error)}", root / FILE, fix))
     for one in wrong:
         logging.getLogger("corpusmill").warning("a schedule is left out: %s", one)
     repinned = frozenset(one.recipe for one in sections if one.action == "repin" and one.recipe in known)
-    return Scheduled(made, own, runs, repinned)
+    return Scheduled(made, own, repinned)
 
 
 def _job_name(section: ScheduleSection) -> str:
@@ -217,93 +200,3 @@ def alert(context: dg.RunFailureSensorContext) -> None:
         # Messages of these errors may contain the address: only the kind of error is logged.
         reason = getattr(error, "reason", error)
         context.log.warning(f"{WEBHOOK} does not answer: {type(reason).__name__}")
-
-
-class Freshness:
-    """The question of one schedule, asked of every asset of its recipe.
-
-    Args:
-        recipe: that the schedule runs.
-    """
-
-    def __init__(self, section: ScheduleSection, recipe: Recipe, root: Path) -> None:
-        self._section, self._root, self._recipe = section, root, recipe
-        self._targets = {asset_key(kind, recipe.name): targets for kind, targets in by_kind(recipe).items()}
-        name = f"fresh_by_{name_in_dagster(section.name)}"
-        question = f"Each partition is as {recipe.name} asks, or was when {section.name} struck last but once"
-        self._specs = [dg.AssetCheckSpec(name, asset=key, description=question) for key in self._targets]
-
-    def checks(self) -> dg.AssetChecksDefinition:
-        """As the UI offers it."""
-
-        @dg.multi_asset_check(name=f"{name_in_dagster(self._section.name)}__fresh", specs=self._specs)
-        def ask(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-            for spec, results in self.results(context.instance, datetime.now(UTC)):
-                yield dg.AssetCheckResult(check_name=spec.name, asset_key=spec.asset_key, **said(results))
-
-        return ask
-
-    def evaluations(self, instance: dg.DagsterInstance, now: datetime) -> Iterator[dg.AssetCheckEvaluation]:
-        """The same, as what a sensor reports."""
-        for spec, results in self.results(instance, now):
-            yield dg.AssetCheckEvaluation(asset_key=spec.asset_key, check_name=spec.name, **said(results))
-
-    def results(
-        self, instance: dg.DagsterInstance, now: datetime
-    ) -> Iterator[tuple[dg.AssetCheckSpec, dict[str | None, CheckResult]]]:
-        """What is to be said of each asset, by partition."""
-        cron, timezone = self._section.cron, self._section.timezone
-        last = get_latest_completed_cron_tick(cron, now, timezone)
-        struck = get_latest_completed_cron_tick(cron, datetime.fromtimestamp(last.timestamp() - 1, UTC), timezone)
-        ran = self._last_run(instance)
-        for spec in self._specs:
-            targets = self._targets[spec.asset_key]
-            yield spec, {target.partition: self._result(target, spec.name, struck, ran) for target in targets}
-
-    def _result(self, target: Target, name: str, struck: datetime, ran: datetime) -> CheckResult:
-        state, reason = target.state(self._root)
-        if state == "current":
-            return CheckResult(name, True, False, "as the recipe asks")
-        if max(ran, _written(self._root / target.folder / FILE_NAME)) >= struck:
-            return CheckResult(name, True, False, f"{state} since the last run ({reason})")
-        return CheckResult(name, False, False, f"overdue since {struck:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
-
-    def _last_run(self, instance: dg.DagsterInstance) -> datetime:
-        """When a run last ended with all as the recipe asks; else since when the recipe says what it does."""
-        wanted = dg.RunsFilter(job_name=name_in_dagster(self._recipe.name), statuses=[dg.DagsterRunStatus.SUCCESS])
-        ended = [record.end_time or 0.0 for record in instance.get_run_records(wanted, limit=1)]
-        written = _written(recipe_path(self._recipe.name, self._root))
-        return max(written, datetime.fromtimestamp(max(ended, default=0.0), UTC))
-
-
-def _written(path: Path) -> datetime:
-    """When a file was written; long ago where there is none."""
-    try:
-        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    except (FileNotFoundError, NotADirectoryError):
-        return datetime.fromtimestamp(0, UTC)
-
-
-def watch(fresh: Sequence[Freshness]) -> dg.SensorDefinition:
-    """The sensor that asks whether anything is overdue, once a minute, and reports what changed."""
-
-    @dg.sensor(
-        name="freshness",
-        description="Asks whether what schedules run is overdue",
-        minimum_interval_seconds=_EVERY_S,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-    )
-    def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        known: dict[str, str] = json.loads(context.cursor or "{}")
-        found, events = dict[str, str](), []
-        for one in fresh:
-            for event in one.evaluations(context.instance, datetime.now(UTC)):
-                name = event.asset_check_key.to_user_string()
-                newest = context.instance.fetch_materializations(event.asset_key, limit=1).records
-                of = newest[0].storage_id if newest else None  # what was said before it counts as said of another one
-                found[name] = hashlib.sha256(f"{of} {event.passed} {event.description}".encode()).hexdigest()[:16]
-                if known.get(name) != found[name]:
-                    events.append(event)
-        return dg.SensorResult(asset_events=events, cursor=json.dumps(found))
-
-    return freshness
