@@ -1,17 +1,13 @@
-"""Assets made from kinds: one for each step that a recipe asks for, with its partitions, edges and checks.
-
-CORPUSMILL_OWNERS and CORPUSMILL_TAGS say for the UI whose assets these are, and how they are tagged.
-"""
+"""Assets made from kinds: one for each step that a recipe asks for, with its partitions, edges and checks."""
 
 import contextlib
 import functools
 import hashlib
 import importlib.util
 import inspect
-import logging
 import re
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -22,7 +18,7 @@ from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import CheckResult
-from pipeline_assets.corpus.spine.errors import InputError, TransientError, one_line
+from pipeline_assets.corpus.spine.errors import InputError, TransientError
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import REPLACE, Target
 from pipeline_assets.external import externals_of
@@ -37,9 +33,6 @@ _HUB_POOL = "hub"
 _UNFIT_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
 
 
-OWNERS, TAGS = "CORPUSMILL_OWNERS", "CORPUSMILL_TAGS"
-
-
 def assets_of(recipe: Recipe, root: Path, recipe_of: events.RecipeOf) -> list[dg.AssetsDefinition]:
     """Return an asset for each kind of artifact of a recipe, upstream first.
 
@@ -48,42 +41,6 @@ def assets_of(recipe: Recipe, root: Path, recipe_of: events.RecipeOf) -> list[dg
         recipe_of: name of the recipe that requests each folder below the root.
     """
     return [_asset(recipe, KINDS[kind], asked, root, recipe_of) for kind, asked in events.by_kind(recipe).items()]
-
-
-def job_of(recipe: Recipe, root: Path, recipe_of: events.RecipeOf) -> dg.JobDefinition:
-    """Return the job that builds all artifacts of a recipe, in every partition."""
-    name = name_in_dagster(recipe.name)
-
-    @dg.op(
-        name=f"{name}__all",
-        description=f"Builds every artifact of {recipe.name} that is not there as asked",
-        out={},
-        pool=Kind.pool,
-    )
-    def build_all(
-        context: dg.OpExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer, launcher: Launcher
-    ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
-        with as_failure(root, context.retry_number):
-            run = store.run(root, hub.files(root), tokenizer, launcher)
-            newest = functools.cache(functools.partial(events.newest_shown, context.instance))
-            for target, shown in events.shown_targets(recipe, root, recipe_of):
-                built = drive.build(target, run)
-                content = built.artifact.manifest.digest, shown.code
-                said = built.checks
-                word = "current, nothing to build" if built.was_current else "built"
-                context.log.info(f"{target.kind} {target.partition or target.name}: {word}, {content[0]}")
-                # What was there and is shown isn't shown, and plotted, once more.
-                if not built.was_current or newest(shown.key).get(shown.partition) != content:
-                    yield events.materialization(built.artifact, shown, context.instance, built.was_current)
-                    said = said or target.results(root, built.artifact.manifest)
-                yield from events.evaluations(shown.key, KINDS[target.kind], {shown.partition: said})
-                target.refuse_failed(root)
-
-    @dg.job(name=name, description=f"Everything that {recipe.name} asks for", tags={"corpusmill/recipe": recipe.name})
-    def everything() -> None:
-        build_all()
-
-    return everything
 
 
 def name_in_dagster(name: str) -> str:
@@ -95,66 +52,89 @@ def name_in_dagster(name: str) -> str:
 def _asset(
     recipe: Recipe, kind: Kind, targets: Sequence[Target], root: Path, recipe_of: events.RecipeOf
 ) -> dg.AssetsDefinition:
-    key, by_partition = asset_key(kind.name, recipe.name), {target.partition: target for target in targets}
+    by_partition, externals = {target.partition: target for target in targets}, externals_of(targets, root)
     partitions = dg.StaticPartitionsDefinition([name for name in by_partition if name is not None])
-    externals = externals_of(targets, root)
-    spec = dg.AssetSpec(
-        key,
+
+    def target_of(partition: str | None, run: Run) -> tuple[Target, Run]:
+        if partition not in by_partition:
+            names = ", ".join(map(str, by_partition))
+            raise dg.Failure(f"choose a partition of recipe {recipe.name}: {names}", allow_retries=False)
+        return by_partition[partition], run
+
+    return asset_of(
+        asset_key(kind.name, recipe.name),
+        recipe.name,
+        recipe.system,
+        kind,
+        targets,
+        root,
         deps=[*_deps(recipe, targets, recipe_of), *externals],
-        description=inspect.cleandoc(kind.description),
-        group_name=name_in_dagster(recipe.name),
-        kinds=set(kind.formats),
         code_version=events.code_version(kind, targets, externals),
-        metadata={"dagster/code_references": page_of(recipe.system)},
-        skippable=True,
+        partitions=None if None in by_partition else partitions,
+        target_of=target_of,
     )
 
+
+def asset_of(
+    key: dg.AssetKey,
+    group: str,
+    system: str,
+    kind: Kind,
+    targets: Sequence[Target],
+    root: Path,
+    *,
+    deps: Sequence[dg.AssetDep | dg.AssetKey],
+    code_version: str,
+    partitions: dg.PartitionsDefinition | None,
+    target_of: Callable[[str | None, Run], tuple[Target, Run]],
+) -> dg.AssetsDefinition:
+    """Return the asset of the artifacts of a kind, whose step builds or checks that of a partition.
+
+    Args:
+        targets: artifacts that are checked if no partition is chosen.
+        target_of: returns the artifact of a partition, and the run that builds it.
+    """
+    reads_hub = any(one.path[0] == _HUB_POOL for one in externals_of(targets, root))
+    spec = dg.AssetSpec(
+        key,
+        deps=deps,
+        description=inspect.cleandoc(kind.description),
+        group_name=name_in_dagster(group),
+        kinds=set(kind.formats),
+        code_version=code_version,
+        metadata={"dagster/code_references": _page_of(system)},
+        skippable=True,
+    )
+    checks = [
+        dg.AssetCheckSpec(check.name, asset=key, description=check.question, blocking=check.is_blocking)
+        for check in kind.checks
+    ]
+
     @dg.multi_asset(
-        name="__".join([*key.path[:1], name_in_dagster(recipe.name), *key.path[2:]]),
+        name="__".join([key.path[0], name_in_dagster(key.path[1]), *key.path[2:]]),
         specs=[spec],
-        check_specs=check_specs(kind, key),
-        partitions_def=None if None in by_partition else partitions,
+        check_specs=checks,
+        partitions_def=partitions,
         can_subset=True,
-        pool=pool_of(kind, externals),
+        pool=_HUB_POOL if reads_hub else kind.pool,
     )
     def asset(
         context: dg.AssetExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer, launcher: Launcher
     ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         partition = context.partition_key if context.has_partition_key else None
         with as_failure(root, context.retry_number):
-            if key not in context.selected_asset_keys:
-                asked = [target for target in targets if partition in (None, target.partition)]
-                yield from check_again(kind, key, asked, root)
+            run = store.run(root, hub.files(root), tokenizer, launcher)
+            if key in context.selected_asset_keys:
+                yield from _build(context, key, *target_of(partition, run))
                 return
-            target = by_partition.get(partition)
-            if target is None:
-                names = ", ".join(map(str, by_partition))
-                raise dg.Failure(f"choose a partition of recipe {recipe.name}: {names}", allow_retries=False)
-            yield from build_asset(context, key, target, store.run(root, hub.files(root), tokenizer, launcher))
+            asked = targets if partition is None else [target_of(partition, run)[0]]
+            there = [target for target in asked if target.state(root)[0] != "missing"]
+            yield from _check_results(kind, key, {target.partition: kind.ask(target, root) for target in there})
 
     return asset
 
 
-def pool_of(kind: Kind, externals: Collection[dg.AssetKey]) -> str:
-    """Return the Dagster pool of a step: the hub's if it reads a hub, else the kind's."""
-    return _HUB_POOL if any(key.path[0] == _HUB_POOL for key in externals) else kind.pool
-
-
-def check_specs(kind: Kind, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
-    """Return the Dagster specs of a kind's checks for an asset."""
-    return [
-        dg.AssetCheckSpec(check.name, asset=key, description=check.question, blocking=check.is_blocking)
-        for check in kind.checks
-    ]
-
-
-def check_again(kind: Kind, key: dg.AssetKey, targets: Sequence[Target], root: Path) -> Iterator[dg.AssetCheckResult]:
-    """Run the checks of existing artifacts without a build, and yield the results."""
-    there = [target for target in targets if target.state(root)[0] != "missing"]
-    yield from _check_results(kind, key, {target.partition: kind.ask(target, root) for target in there})
-
-
-def build_asset(
+def _build(
     context: dg.AssetExecutionContext, key: dg.AssetKey, target: Target, run: Run
 ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
     """Build an artifact; yield its materialization and the results of its checks.
@@ -176,7 +156,7 @@ def build_asset(
     yield from _check_results(KINDS[target.kind], key, {target.partition: built.checks})
 
 
-def page_of(system: str) -> dg.CodeReferencesMetadataValue:
+def _page_of(system: str) -> dg.CodeReferencesMetadataValue:
     """Return a reference to the page that describes the kinds of a system."""
     page = importlib.util.find_spec(SYSTEMS[system])
     assert page is not None and page.origin is not None
@@ -246,11 +226,11 @@ def _check_results(
 
 
 @contextlib.contextmanager
-def as_failure(root: Path, tried: int | None = None) -> Iterator[None]:
+def as_failure(root: Path, tried: int) -> Iterator[None]:
     """What a user can cause, or the world, ends the step with its one line; what passes by itself is tried again.
 
     Args:
-        tried: how often it was tried again before; None tries nothing again.
+        tried: how often it was tried again before.
     Raises:
         dg.Failure: of an InputError or an OSError.
         dg.RetryRequested: of a TransientError.
@@ -260,30 +240,7 @@ def as_failure(root: Path, tried: int | None = None) -> Iterator[None]:
             yield
     except InputError as error:
         error.name_keys(option_of={REPLACE: "`replace: true` of the resource `store`, in the launchpad"}.get)
-        failure = dg.Failure(description=str(error), allow_retries=False)
-        if tried is None or not isinstance(error, TransientError):
+        failure = dg.Failure(description="\n".join(map(str, (error, *error.others))), allow_retries=False)
+        if not isinstance(error, TransientError):
             raise failure from error
         raise dg.RetryRequested(_RETRIES.max_retries, _RETRIES.calculate_delay(tried + 1)) from failure
-
-
-def labelled(assets: Sequence[dg.AssetsDefinition | dg.AssetSpec]) -> Sequence[dg.AssetsDefinition | dg.AssetSpec]:
-    """The assets with the owners (`team:data,me@example.org`) and tags (`project=llm,tier=gold`)
-    that are set. What Dagster doesn't take is left out, with a warning.
-    """
-    owners = _listed(OWNERS)
-    tags = {name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in _listed(TAGS))}
-    try:
-        wanted = dg.AssetSpec("any", owners=owners, tags=tags)
-    except dg.DagsterInvalidDefinitionError as error:
-        told = one_line(error)
-        logging.getLogger("corpusmill").warning("%s and %s are left out: %s", OWNERS, TAGS, told)
-        return assets
-    if not owners and not tags:
-        return assets
-    return dg.map_asset_specs(
-        lambda spec: spec.replace_attributes(owners=wanted.owners, tags={**spec.tags, **wanted.tags}), assets
-    )
-
-
-def _listed(variable: str) -> list[str]:
-    return [entry.strip() for entry in (dg.EnvVar(variable).get_value() or "").split(",") if entry.strip()]

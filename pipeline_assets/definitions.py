@@ -7,9 +7,10 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipeline_assets.assets import assets_of, job_of, labelled
+from pipeline_assets.assets import assets_of
 from pipeline_assets.events import sensor_of
 from pipeline_assets.external import externals_of, left_out, observer_of
+from pipeline_assets.jobs import recipe_job
 from pipeline_assets.schedules import alert, scheduled
 from pipeline_assets.systems.registry import is_of_interest, recipe_of_folders, recipes_of
 from pipeline_assets.version_assets import version_assets_of
@@ -25,7 +26,7 @@ def definitions_of(root: Path) -> dg.Definitions:
     for error in wrong:
         logging.getLogger("corpusmill").warning("a recipe is left out: %s", error)
     recipe_of = recipe_of_folders(recipes, root)
-    jobs = {recipe.name: job_of(recipe, root, recipe_of) for recipe in recipes}
+    jobs = {recipe.name: recipe_job(recipe, root) for recipe in recipes}
     by_name = {recipe.name: recipe for recipe in recipes}
     lasting = {name: recipe for name, recipe in by_name.items() if find_version(name, by_name) is None}
     externals = externals_of((target for recipe in lasting.values() for target in recipe.targets()), root)
@@ -33,14 +34,12 @@ def definitions_of(root: Path) -> dg.Definitions:
     watched = externals_of((target for recipe in meant for target in recipe.targets()), root)
     by_the_clock = scheduled(root, recipes, jobs)
     return dg.Definitions(
-        assets=labelled(
-            [
-                *(asset for recipe in lasting.values() for asset in assets_of(recipe, root, recipe_of)),
-                *version_assets_of(by_name, by_the_clock.repinned, root, recipe_of),
-                *(one.spec() for one in externals.values()),
-                *map(left_out, wrong),
-            ]
-        ),
+        assets=[
+            *(asset for recipe in lasting.values() for asset in assets_of(recipe, root, recipe_of)),
+            *version_assets_of(by_name, by_the_clock.repinned, root, recipe_of),
+            *(one.spec() for one in externals.values()),
+            *map(left_out, wrong),
+        ],
         jobs=[*jobs.values(), *by_the_clock.jobs],
         schedules=by_the_clock.schedules,
         sensors=[sensor_of(recipes, root), observer_of(watched.values(), root), alert],

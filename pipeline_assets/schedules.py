@@ -15,22 +15,22 @@ import json
 import logging
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import dagster as dg
 import pydantic
 
-from pipeline_assets.assets import as_failure, name_in_dagster
+from pipeline_assets.assets import name_in_dagster
 from pipeline_assets.corpus.recipes.files import Period
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.corpus.spine.recipe import Name, Recipe, RecipePart, read_yaml, refuse_repeated
 from pipeline_assets.corpus.trust.result import Sample
-from pipeline_assets.scheduled_work import Act, repin, verify_sample
+from pipeline_assets.jobs import job_of, repin, verify_sample
 from pipeline_assets.systems.registry import PROJECT_RECIPES
-from resources.store import Hub, Launcher, Store, Tokenizer
 from resources.webhook import WEBHOOK, webhook_address
 
 FILE = "schedules.yaml"
@@ -126,11 +126,14 @@ def scheduled(root: Path, recipes: Sequence[Recipe], jobs: Mapping[str, dg.JobDe
             case "run":
                 job = jobs[section.recipe]
             case "repin":
-                job = _job(section, root, repin, f"Builds {section.recipe} at the heads of its datasets")
-                own.append(job)
+                act = partial(repin, recipe=section.recipe, timezone=section.timezone, period=section.period)
+                what = f"Builds {section.recipe} at the heads of its datasets"
             case "verify":
-                job = _job(section, root, verify_sample, f"Reads {section.sample} of what {section.recipe} made")
-                own.append(job)
+                act = partial(verify_sample, recipe=section.recipe, timezone=section.timezone, sample=section.sample)
+                what = f"Reads {section.sample} of what {section.recipe} made"
+        if section.action != "run":
+            job = job_of(_job_name(section), what, section.recipe, root, act)
+            own.append(job)
         try:
             made.append(
                 dg.ScheduleDefinition(
@@ -154,23 +157,6 @@ def scheduled(root: Path, recipes: Sequence[Recipe], jobs: Mapping[str, dg.JobDe
 
 def _job_name(section: ScheduleSection) -> str:
     return name_in_dagster(f"{section.name}__{section.action}")
-
-
-def _job(section: ScheduleSection, root: Path, act: Act, description: str) -> dg.JobDefinition:
-    name = _job_name(section)
-
-    @dg.op(name=f"{name}__op", description=description, out={})
-    def act_now(
-        context: dg.OpExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer, launcher: Launcher
-    ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
-        with as_failure(root):
-            yield from act(context, section, store.keep_versions, store.run(root, hub.files(root), tokenizer, launcher))
-
-    @dg.job(name=name, description=description)
-    def now() -> None:
-        act_now()
-
-    return now
 
 
 @dg.run_failure_sensor(

@@ -5,33 +5,22 @@ Each kind of artifact in a recipe has one asset, with a partition for each versi
 These assets have no automation condition: a run builds the version that its partition names, and no other.
 """
 
-import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
 
 from pipeline_assets import versions
-from pipeline_assets.assets import (
-    as_failure,
-    build_asset,
-    check_again,
-    check_specs,
-    mapping_of,
-    name_in_dagster,
-    page_of,
-    pool_of,
-)
+from pipeline_assets.assets import asset_of, mapping_of
 from pipeline_assets.corpus.recipes.files import earlier_version
 from pipeline_assets.corpus.recipes.kind import Kind
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.events import RecipeOf, by_kind
-from pipeline_assets.external import externals_of
 from pipeline_assets.systems.registry import KINDS, read_recipe
-from resources.store import Hub, Launcher, Store, Tokenizer
 
 
 def version_assets_of(
@@ -58,46 +47,30 @@ def version_assets_of(
 def _asset(
     name: str, system: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_of: RecipeOf
 ) -> dg.AssetsDefinition:
-    key = versions.Version(name, "").key(kind.name)
-    spec = dg.AssetSpec(
-        key,
+    def target_of(partition: str | None, run: Run) -> tuple[Target, Run]:
+        assert partition is not None
+        source, date = versions.split_partition(partition)
+        path = root / "recipes" / f"{name}_{date}.yaml"
+        if not path.exists():
+            raise UsageError("no recipe of this version", path, f"choose a version of {name} that has one")
+        try:
+            target = read_recipe(path).target(kind.name, source)
+        except LookupError as error:
+            raise UsageError(str(error), path, "choose a source that this version has") from None
+        return target, replace(run, earlier=read_recipe(earlier_version(name, date, root)))
+
+    return asset_of(
+        versions.Version(name, "").key(kind.name),
+        f"{name}_versions",
+        system,
+        kind,
+        targets,
+        root,
         deps=_deps(name, targets, recipe_of),
-        description=inspect.cleandoc(kind.description),
-        group_name=name_in_dagster(f"{name}_versions"),
-        kinds=set(kind.formats),
         code_version=str(kind.stage.version),
-        metadata={"dagster/code_references": page_of(system)},
-        skippable=True,
+        partitions=versions.partitions_of(name, targets),
+        target_of=target_of,
     )
-
-    @dg.multi_asset(
-        name="__".join([key.path[0], name_in_dagster(name), *key.path[2:]]),
-        specs=[spec],
-        check_specs=check_specs(kind, key),
-        partitions_def=versions.partitions_of(name, targets),
-        can_subset=True,
-        pool=pool_of(kind, externals_of(targets, root)),
-    )
-    def asset(
-        context: dg.AssetExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer, launcher: Launcher
-    ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-        with as_failure(root, context.retry_number):
-            if key not in context.selected_asset_keys:
-                yield from check_again(kind, key, targets, root)
-                return
-            source, date = versions.split_partition(context.partition_key)
-            path = root / "recipes" / f"{name}_{date}.yaml"
-            if not path.exists():
-                raise UsageError("no recipe of this version", path, f"choose a version of {name} that has one")
-            run = store.run(root, hub.files(root), tokenizer, launcher)
-            run = replace(run, earlier=read_recipe(earlier_version(name, date, root)))
-            try:
-                target = read_recipe(path).target(kind.name, source)
-            except LookupError as error:
-                raise UsageError(str(error), path, "choose a source that this version has") from None
-            yield from build_asset(context, key, target, run)
-
-    return asset
 
 
 def _deps(name: str, targets: Sequence[Target], recipe_of: RecipeOf) -> list[dg.AssetDep]:

@@ -47,10 +47,10 @@ MAY_IMPORT = {
     "versions": {"spine"},
     "events": RESOURCES | {"external", "versions"},
     "assets": RESOURCES | {"events", "external", "versions"},
-    "scheduled_work": RESOURCES | {"events"},
-    "schedules": RESOURCES | {"scheduled_work", "assets", "events", "versions"},
+    "jobs": RESOURCES | {"assets", "events"},
+    "schedules": RESOURCES | {"jobs", "assets"},
     "version_assets": RESOURCES | {"assets", "events", "external", "versions"},
-    "definitions": RESOURCES | {"version_assets", "assets", "external", "events", "schedules", "versions"},
+    "definitions": RESOURCES | {"version_assets", "assets", "external", "events", "jobs", "schedules", "versions"},
     "instance": {"spine"},
     "demo": RESOURCES | {"demo", "commands"},
     "ui": RESOURCES | {"commands", "demo", "events", "instance"},
@@ -110,7 +110,7 @@ def test_imports_point_one_way() -> None:
 # Folders and modules that may import a library, by its name.
 HOMES = {
     "dagster": [
-        *("versions", "events", "external", "assets", "version_assets", "scheduled_work", "schedules", "definitions"),
+        *("versions", "events", "external", "assets", "version_assets", "jobs", "schedules", "definitions"),
         *("instance", "resources", "webserver"),
     ],
     "modal": ["resources/modal_launcher", "modal_jobs"],

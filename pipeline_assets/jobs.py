@@ -1,0 +1,169 @@
+"""Jobs: a recipe's own builds all of it; scheduled ones build a version of it (`repin`) or read a sample (`verify`).
+
+Their run pages show the events.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dagster as dg
+from dagster._core.storage.tags import SCHEDULED_EXECUTION_TIME_TAG
+from dagster._time import get_timezone
+
+from pipeline_assets.assets import as_failure, name_in_dagster
+from pipeline_assets.corpus.recipes.drive import run_targets
+from pipeline_assets.corpus.recipes.files import Period, forget_versions, version_of
+from pipeline_assets.corpus.recipes.kind import FILES, Kind
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine.artifact import CheckResult, open_artifact, sealed_manifest
+from pipeline_assets.corpus.spine.errors import InputError, together
+from pipeline_assets.corpus.spine.recipe import Recipe
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.trust.result import Sample, Scope
+from pipeline_assets.corpus.trust.verify import hold, look_at_chain
+from pipeline_assets.events import SAMPLE, Shown, evaluations, materialization, newest_shown, shown_targets
+from pipeline_assets.systems.registry import KINDS, read_recipe, recipe_of_folders, recipe_path, recipes_of
+from resources.store import Hub, Launcher, Store, Tokenizer
+
+Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
+Act = Callable[[dg.OpExecutionContext, Store, Run], Iterator[Event]]
+"""Do the work of a job, and yield its events."""
+
+
+def job_of(name: str, description: str, recipe: str, root: Path, act: Act) -> dg.JobDefinition:
+    """Return a job for a recipe, of one step."""
+
+    @dg.op(name=f"{name}__step", description=description, out={}, pool=Kind.pool)
+    def step(
+        context: dg.OpExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer, launcher: Launcher
+    ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+        with as_failure(root, context.retry_number):
+            yield from act(context, store, store.run(root, hub.files(root), tokenizer, launcher))
+
+    @dg.job(name=name, description=description, tags={"corpusmill/recipe": recipe})
+    def job() -> None:
+        step()
+
+    return job
+
+
+def recipe_job(recipe: Recipe, root: Path) -> dg.JobDefinition:
+    """Return the job that builds all artifacts of a recipe, in every partition."""
+    description = f"Builds every artifact of {recipe.name} that is not there as asked"
+    act = functools.partial(build_all, recipe=recipe)
+    return job_of(name_in_dagster(recipe.name), description, recipe.name, root, act)
+
+
+def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Recipe) -> Iterator[Event]:
+    """Build all artifacts of a recipe, and yield the materialization and the checks of each.
+
+    Raises:
+        InputError: an artifact failed; all that aren't made from it are built before.
+    """
+    if failures := (yield from _build(context, run, recipe)):
+        raise together(failures)
+
+
+def repin(
+    context: dg.OpExecutionContext, store: Store, run: Run, recipe: str, timezone: str, period: Period
+) -> Iterator[Event]:
+    """Build the recipe's version of the run's date, and yield the materialization and the checks of each artifact.
+
+    Raises:
+        InputError: the head of a dataset is unknown, or an artifact failed; all others are built before.
+    """
+    version = version_of(recipe, run.root, run.hub_for("the heads"), due_at(context, timezone), period)
+    context.log.info("%s: %s", version.path, "; ".join(version.moved) or "no head moved: nothing is written")
+    before = None if version.before is None else read_recipe(version.before)
+    built = yield from _build(context, replace(run, earlier=before), read_recipe(version.path))
+    if failures := [*version.unreachable.values(), *built]:
+        raise together(failures)
+    if store.keep_versions is not None:
+        forget_versions(recipe, run.root, store.keep_versions, context.log.info)
+
+
+def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generator[Event, None, list[InputError]]:
+    """Build all artifacts; yield the events of those that are new to the UI, and return why others failed."""
+    places, failures = {target.role: shown for target, shown in _places(recipe, run.root)}, list[InputError]()
+    newest = functools.cache(functools.partial(newest_shown, context.instance))
+    for outcome in run_targets(recipe.targets(), run, goes_on=True):
+        target, shown = outcome.target, places[outcome.target.role]
+        if target.is_sealed(run.root):
+            artifact = open_artifact(run.root / target.folder)
+            content = artifact.manifest.digest, shown.code
+            if not outcome.was_current or newest(shown.key).get(shown.partition) != content:
+                yield materialization(artifact, shown, context.instance, outcome.was_current)
+                results = target.results(run.root, artifact.manifest)
+                yield from evaluations(shown.key, KINDS[target.kind], {shown.partition: results})
+        if outcome.failure is not None:
+            failures.append(outcome.failure)
+        else:
+            context.log.info("%s: %s", target.role, _change(target, run.earlier, run.root))
+    return failures
+
+
+def verify_sample(
+    context: dg.OpExecutionContext, store: Store, run: Run, recipe: str, timezone: str, sample: str
+) -> Iterator[Event]:
+    """Read a sample of every sealed artifact of the recipe, and yield a check of the files for each asset.
+
+    Raises:
+        InputError: a file differs from its manifest.
+    """
+    share, findings = Sample.parse(sample, due_at(context, timezone).date().isoformat()), []
+    results: dict[dg.AssetKey, dict[str | None, tuple[CheckResult, ...]]] = {}
+    kinds: dict[dg.AssetKey, str] = {}
+    for target, shown in _places(read_recipe(recipe_path(recipe, run.root)), run.root):
+        if not target.is_sealed(run.root):
+            context.log.info(f"{target.name}: {target.state(run.root)[0]}, not read")
+            continue
+        scope = Scope(None, share, False, max(run.settings.workers, 1), run.settings.log_every_s)
+        found = look_at_chain(run.root / target.folder, scope)
+        hold(found)
+        context.log.info(f"{target.name}: {len(found.findings)} findings")
+        findings += found.findings
+        because = found.findings[0].what if found.findings else f"a sample of {sample} is as sealed"
+        result = CheckResult(FILES.name, not found.findings, FILES.is_blocking, because, {SAMPLE: sample})
+        results.setdefault(shown.key, {})[shown.partition] = (result,)
+        kinds[shown.key] = target.kind
+    for key, of_asset in results.items():
+        yield from evaluations(key, KINDS[kinds[key]], of_asset)
+    if findings:
+        first = findings[0]
+        what = f"{len(findings)} of the files that were read are not as sealed, the first: {first.what}"
+        raise InputError(what, first.where, "see `corpusmill verify`")
+
+
+def _places(recipe: Recipe, root: Path) -> list[tuple[Target, Shown]]:
+    """List the artifacts of a recipe with their assets.
+
+    Recipes are reread, since one may be new.
+    """
+    return shown_targets(recipe, root, recipe_of_folders(recipes_of(root)[0], root))
+
+
+def _change(target: Target, before: Recipe | None, root: Path) -> str:
+    """Return an artifact's digest, and how its counts differ from the version before."""
+    made = open_artifact(root / target.folder).manifest
+    old = None
+    if before is not None:
+        with contextlib.suppress(LookupError, InputError):
+            old = sealed_manifest(root / before.target(target.kind, target.partition).folder)
+    if old is None or old.digest == made.digest:
+        return made.digest + " as before" * (old is not None)
+    counts, were = made.identity.counts, old.identity.counts
+    changed = (name for name in ("documents", "tokens", "sequences") if isinstance(counts.get(name), int))
+    return ", ".join([made.digest, *(f"{name} {were.get(name)} → {counts[name]}" for name in changed)])
+
+
+def due_at(context: dg.OpExecutionContext, timezone: str) -> datetime:
+    """Return the time at which the run was due, in the schedule's time zone.
+
+    Without a schedule that started the run, it is the current time.
+    """
+    due = context.run.tags.get(SCHEDULED_EXECUTION_TIME_TAG)  # UTC, whatever the schedule's zone
+    return (datetime.fromisoformat(due) if due else datetime.now(UTC)).astimezone(get_timezone(timezone))
