@@ -16,7 +16,7 @@ import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, BinaryIO, Literal, Self
 
 import pydantic
@@ -178,53 +178,40 @@ class Piece:
 
 def choose_pieces(
     files: Sequence[HubFile],
-    row_groups_of: Callable[[HubFile], list[RowGroup]],
+    row_groups_of: Callable[[Sequence[HubFile]], Iterable[list[RowGroup]]],
     seed: str,
     limit: tuple[Unit, int],
-    soon: Callable[[Sequence[HubFile]], None] = lambda files: None,
 ) -> list[Piece]:
     """The sample, in manifest order; all there is where that is less than the limit.
 
     Args:
-        row_groups_of: reads a file's footer; called once for each file that the sample reaches.
-        soon: is told, ahead of that, of files that the sample will reach, unless later row groups are larger by a half
-            than those before.
+        row_groups_of: reads the footers of some files, in their order; asked once for each file that the sample
+            reaches, and for no other, unless later row groups are larger by a half than those before.
     """
     unit, amount = limit
     ranked = sorted(files, key=lambda file: rank(seed, file.path))
     if unit == "files":
-        soon(ranked[:amount])
-        return [Piece(group, group.rows) for file in ranked[:amount] for group in row_groups_of(file)]
+        return [Piece(group, group.rows) for groups in row_groups_of(ranked[:amount]) for group in groups]
+    ordered: list[list[RowGroup]] = []  # of the first files in rank
     pieces: list[Piece] = []
     taken = largest = 0
-    groups = _passes(ranked, row_groups_of, seed)
-    while taken < amount and (group := next(groups, None)) is not None:
-        piece = Piece(group, group.rows)
-        if unit == "documents":
-            piece = replace(piece, rows=min(group.rows, amount - taken))
-        size = piece.rows if unit == "documents" else group.text_bytes
-        taken, largest = taken + size, max(largest, size)
-        pieces.append(piece)
-        if largest:
-            soon(ranked[len(pieces) : len(pieces) + (amount - taken) * 2 // (3 * largest)])
+    for turn in itertools.count():
+        for place in range(len(ranked)):
+            if place == len(ordered):
+                surely = (amount - taken) * 2 // (3 * largest) if largest else 1
+                for groups in row_groups_of(ranked[place : place + max(surely, 1)]):
+                    ordered.append(sorted(groups, key=lambda group: rank(seed, group.file.path, group.number)))
+            if turn < len(ordered[place]):
+                group = ordered[place][turn]
+                rows = min(group.rows, amount - taken) if unit == "documents" else group.rows
+                size = rows if unit == "documents" else group.text_bytes
+                taken, largest = taken + size, max(largest, size)
+                pieces.append(Piece(group, rows))
+                if taken >= amount:
+                    return pieces
+        if all(turn >= len(groups) for groups in ordered):
+            break
     return pieces
-
-
-def _passes(
-    ranked: Sequence[HubFile], row_groups_of: Callable[[HubFile], list[RowGroup]], seed: str
-) -> Iterator[RowGroup]:
-    ordered: dict[str, list[RowGroup]] = {}
-    for number in range(2**31):
-        is_over = True
-        for file in ranked:
-            if file.path not in ordered:
-                groups = row_groups_of(file)
-                ordered[file.path] = sorted(groups, key=lambda group: rank(seed, group.file.path, group.number))
-            if number < len(ordered[file.path]):
-                is_over = False
-                yield ordered[file.path][number]
-        if is_over:
-            return
 
 
 class SpanStream:

@@ -3,10 +3,7 @@
 import fnmatch
 import functools
 import logging
-import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap
 from pathlib import PurePosixPath
@@ -42,55 +39,20 @@ class Tail:
     columns: tuple[str, ...]
 
 
-class FooterReader:
-    """Reads the footers of files, each once.
-
-    Attributes:
-        tails: by path, of the files that were asked for.
+def _read_footer(hub: HubFiles, recipe: draw.SnapshotRecipe, file: HubFile) -> tuple[Tail, list[RowGroup]]:
     """
-
-    def __init__(self, hub: HubFiles, recipe: draw.SnapshotRecipe, threads: int, log_every_s: float) -> None:
-        self.tails: dict[str, Tail] = {}
-        self._hub, self._recipe, self._log_every_s = hub, recipe, log_every_s
-        self._pool = ThreadPoolExecutor(threads)
-        self._asked: dict[str, Future[tuple[Tail, list[RowGroup]]]] = {}
-        self._spoke = time.monotonic()
-
-    def close(self) -> None:
-        """What hasn't begun never begins."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def soon(self, files: Sequence[HubFile]) -> None:
-        """These will be asked for."""
-        for file in files:
-            if file.path not in self._asked:
-                self._asked[file.path] = self._pool.submit(self._read, file)
-
-    def row_groups(self, file: HubFile) -> list[RowGroup]:
-        """Row groups of a file, in file order.
-
-        Raises:
-            UsageError: there is no column that the recipe names.
-        """
-        self.soon([file])
-        self.tails[file.path], groups = self._asked[file.path].result()
-        now = time.monotonic()
-        if now - self._spoke >= self._log_every_s:
-            self._spoke = now
-            fetched = self._hub.traffic.bytes / 1e6
-            logger.info("footers %s: %d files, %.1f MB fetched", self._recipe.source, len(self.tails), fetched)
-        return groups
-
-    def _read(self, file: HubFile) -> tuple[Tail, list[RowGroup]]:
-        recipe, where = self._recipe, self._recipe.where(file.path)
-        footer = read_footer(self._hub, recipe.dataset, recipe.revision, file)
-        schema = footer.metadata.schema.to_arrow_schema()
-        check_columns(schema, [("id", recipe.columns.id), ("created_at", recipe.columns.created_at)], where)
-        for column, fix in recipe.rule_columns().items():
-            if column not in schema.names:
-                raise UsageError(f"there is no column `{column}`; it has {', '.join(schema.names)}", where, fix)
-        groups = row_groups(footer, file, recipe.columns.text, where)
-        return Tail(footer.spans, footer.metadata.num_row_groups, tuple(schema.names)), groups
+    Raises:
+        UsageError: there is no column that the recipe names.
+    """
+    where = recipe.where(file.path)
+    footer = read_footer(hub, recipe.dataset, recipe.revision, file)
+    schema = footer.metadata.schema.to_arrow_schema()
+    check_columns(schema, [("id", recipe.columns.id), ("created_at", recipe.columns.created_at)], where)
+    for column, fix in recipe.rule_columns().items():
+        if column not in schema.names:
+            raise UsageError(f"there is no column `{column}`; it has {', '.join(schema.names)}", where, fix)
+    groups = row_groups(footer, file, recipe.columns.text, where)
+    return Tail(footer.spans, footer.metadata.num_row_groups, tuple(schema.names)), groups
 
 
 @dataclass(frozen=True)
@@ -151,9 +113,17 @@ def plan_snapshot(
     listing = list_rows(hub, recipe)
     if is_lines(listing[0]):
         return _plan_lines(hub, recipe, listing, threads, log_every_s, pinned)
-    with closing(FooterReader(hub, recipe, threads, log_every_s)) as footers:
-        pieces = draw.choose_pieces(listing, footers.row_groups, recipe.seed, recipe.amount.limit, footers.soon)
-    return SnapshotPlan(listing, pieces, footers.tails)
+    tails: dict[str, Tail] = {}
+
+    def row_groups_of(files: Sequence[HubFile]) -> Iterator[list[RowGroup]]:
+        progress = Progress(f"footers {recipe.source}", len(files), "files", log_every_s, quiet_s=1.0)
+        for file, footer in zip(files, in_order(read, files, threads), strict=True):
+            tails[file.path], groups = footer
+            progress.add(1)
+            yield groups
+
+    read = functools.partial(_read_footer, hub, recipe)
+    return SnapshotPlan(listing, draw.choose_pieces(listing, row_groups_of, recipe.seed, recipe.amount.limit), tails)
 
 
 def list_rows(hub: HubFiles, recipe: draw.SnapshotRecipe) -> list[HubFile]:

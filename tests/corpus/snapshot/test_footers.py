@@ -2,7 +2,6 @@
 
 import pickle
 from collections.abc import Callable
-from contextlib import closing
 
 import pyarrow as pa
 import pytest
@@ -11,7 +10,7 @@ from refusals import refusal
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot.draw import SnapshotRecipe
-from pipeline_assets.corpus.snapshot.plan import FooterReader, plan_snapshot
+from pipeline_assets.corpus.snapshot.plan import plan_snapshot
 from pipeline_assets.systems.healing import HealingRecipe
 
 Recipe = Callable[..., SnapshotRecipe]
@@ -37,23 +36,6 @@ def sent_of(hub: FaultyHub) -> list[str]:
     """Names of the files whose bytes were sent, sorted; twice if sent twice."""
     names = (request.path.rsplit("/", 1)[1] for request in hub.requests if request.bytes_sent)
     return sorted(name for name in names if name.endswith(".parquet"))
-
-
-def test_each_footer_is_read_once_and_by_several_threads_at_a_time(
-    published: Recipe, hub_files: HubFiles, hub: FaultyHub
-) -> None:
-    recipe = published(files=12, rows=10, rules=["score >= 3"])
-    files = hub_files.list_files("maker/pages", recipe.revision)
-    hub.requests.clear()
-
-    with closing(FooterReader(hub_files, recipe, threads=4, log_every_s=60)) as footers:
-        footers.soon(files[:6])
-        footers.soon(files[3:8])
-        groups = [footers.row_groups(file) for file in files[:4]]
-
-    assert sent_of(hub) == sorted(file.path for file in files[:8])
-    assert sorted(footers.tails) == [file.path for file in files[:4]]
-    assert [group.rows for [group] in groups] == [10, 10, 10, 10]
 
 
 @pytest.mark.parametrize("threads", [1, 8])
