@@ -32,34 +32,11 @@ _XZ_MEMORY_BYTES = 1 << 27  # a window of 64 MiB, as `xz -9` has it, and what wo
 _CUT = "Truncated"  # how pyarrow's error of a stream that ends within a frame begins
 
 
-class _GzipFrame:
-    """zlib's decompressor, which leaves its input with the caller, with the methods of those of bz2 and lzma."""
-
-    def __init__(self) -> None:
-        self._inflate = zlib.decompressobj(31)
-        self.needs_input = True
-
-    @property
-    def eof(self) -> bool:
-        return self._inflate.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._inflate.unused_data
-
-    def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        block = self._inflate.decompress(self._inflate.unconsumed_tail + data, max_length)
-        self.needs_input = len(block) < max_length
-        return block
-
-
 class _CutOff(Exception):
     """The stream ends within a frame."""
 
 
-def _framed(
-    file: Readable, frame_of: Callable[[], _GzipFrame | bz2.BZ2Decompressor | lzma.LZMADecompressor]
-) -> Iterator[bytes]:
+def _framed(file: Readable, frame_of: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> Iterator[bytes]:
     """Every frame, in blocks of at most `_STEP_BYTES`, empty ones among them."""
     frame = frame_of()
     is_open = True
@@ -74,12 +51,14 @@ def _framed(
         raise _CutOff
 
 
-def _zstd(file: Readable) -> Iterator[bytes]:
-    """As `_framed`, by pyarrow: what else there is puts out all that it was given, 32,000 times as much at worst."""
+def _arrow(file: Readable, name: str) -> Iterator[bytes]:
+    """As `_framed`, by pyarrow: what else there is for zstd puts out all that it was given, 32,000 times as much at
+    worst.
+    """
     import pyarrow as pa
 
     source = _Source(file)
-    stream = pa.CompressedInputStream(pa.PythonFile(source, "r"), "zstd")
+    stream = pa.CompressedInputStream(pa.PythonFile(source, "r"), name)
     try:
         while block := stream.read(_STEP_BYTES):
             yield block
@@ -131,8 +110,8 @@ class Codec:
     blocks: Callable[[Readable], Iterator[bytes]]
 
 
-ZSTD = Codec("zstd", _zstd)
-GZIP = Codec("gzip", lambda file: _framed(file, _GzipFrame))
+ZSTD = Codec("zstd", lambda file: _arrow(file, "zstd"))
+GZIP = Codec("gzip", lambda file: _arrow(file, "gzip"))
 BZIP2 = Codec("bzip2", lambda file: _framed(file, bz2.BZ2Decompressor))
 XZ = Codec("xz", lambda file: _framed(file, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES)))
 
@@ -170,7 +149,7 @@ def decompressed(file: Readable, codec: Codec | None, where: object, fix: str, b
                 pending, size = [], 0
     except _CutOff:
         raise InputError(f"the {codec.name} stream is cut off", where, fix) from None
-    except (zlib.error, lzma.LZMAError, OSError) as error:
+    except (lzma.LZMAError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of what was read
             raise
         raise InputError(f"the {codec.name} stream is damaged ({error})", where, fix) from None

@@ -60,16 +60,19 @@ class RowMap:
         file_name: str,
         derive_id: DeriveId,
         licensed: Licensed | None = None,
+        found: set[str] | None = None,
     ) -> None:
         """
         Args:
             licensed: the licence of rows that don't say theirs; None is that of the labels.
+            found: receives the fields that some row has a value for.
         """
         self._columns = [(field, name) for field, name in columns if name is not None]
         self._is_licensed = isinstance(columns, LicensedColumns)
         self._source, self._domain = labels.source, labels.domain
         self._licensed = licensed or Licensed(labels.license_tag, "recipe")
         self._file_name, self._derive_id = file_name, derive_id
+        self._found_fields = set[str]() if found is None else found
 
     def document(self, row: dict[str, Any], place: int) -> Document | Reject:
         """The row at a place of the file as a Document, which takes its columns over."""
@@ -83,6 +86,7 @@ class RowMap:
             doc_id = str(doc_id)
         if fault := self._fault(text, doc_id, created_at):
             return fault.rejected(self._file_name, place)
+        self._found_fields.update(field for field, value in values.items() if value not in (None, ""))
         for field, at in found.items():
             if at is not None and field in ("text", "id"):
                 at.holder.pop(at.key, None)
@@ -194,18 +198,10 @@ def no_derived_id(text: str) -> str:
     return ""
 
 
-def noting_columns(
-    rows: Iterable[Row], columns: LicensedColumns, derive_id: DeriveId, writer: document_shards.ShardWriter
-) -> Iterator[Row]:
-    """The rows; `found/<field>` is counted once for each field that one of them has a value for."""
-    waiting = {field for field, name in columns if name and field != "text"}
-    for row in rows:
-        if waiting and isinstance(row, Document):
-            found = {field for field in waiting if _has(row, field, derive_id)}
-            waiting -= found
-            for field in found:
-                writer.count(f"{_FOUND}{field}")
-        yield row
+def count_found(found: Iterable[str], writer: document_shards.ShardWriter) -> None:
+    """Count `found/<field>` for the fields that some row of a shard has a value for."""
+    for field in sorted(found):
+        writer.count(f"{_FOUND}{field}")
 
 
 def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> list[str]:
@@ -223,18 +219,6 @@ def named_columns_have_values(normalized: Artifact) -> Verdict:
         names = ", ".join(f"`{name}`" for name in missing)
         return Verdict(False, f"no document has a value for {names}: is it misspelt?")
     return Verdict(True, "every column that is named has values")
-
-
-def _has(document: Document, field: str, derive_id: DeriveId) -> bool:
-    match field:
-        case "created_at":
-            return bool(document.created_at)
-        case "license":
-            return document.meta.license_evidence.startswith("row")
-        case "id":
-            return document.doc_id != derive_id(document.text)
-        case _:
-            raise ValueError(f"nobody says when a document has a value for {field!r}")
 
 
 @dataclass(frozen=True)

@@ -2,33 +2,39 @@
 
 import functools
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import assert_never
 
-from pipeline_assets.corpus.document import DeriveId, Document
-from pipeline_assets.corpus.document_shards import ShardWriter, read_rejects
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document_shards import ShardWriter
 from pipeline_assets.corpus.licences import LICENCE_TEXT_BYTES, UNKNOWN, Licensed, licence_of_text, licence_table
 from pipeline_assets.corpus.normalize.converted import (
-    NO_SUCH_COLUMN,
     WITHOUT_VALUES,
     Converted,
     Row,
     RowMap,
     columns_without_values,
     convert_shards,
+    count_found,
     local_doc_id,
     no_derived_id,
-    noting_columns,
     write_outcomes,
 )
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
 from pipeline_assets.corpus.normalize.unsplit import UNSPLIT, note_unsplit, warn_unsplit
 from pipeline_assets.corpus.readers import source_folder
-from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, another_column
-from pipeline_assets.corpus.readers.lines import reject_words, row_words
-from pipeline_assets.corpus.readers.local import TEXT_COLUMNS, LocalRecipe, Piece, piece_rows, plan_local
+from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.lines import reject_words
+from pipeline_assets.corpus.readers.local import (
+    TEXT_COLUMNS,
+    LocalRecipe,
+    Piece,
+    check_first_rows,
+    piece_rows,
+    plan_local,
+)
 from pipeline_assets.corpus.readers.stackexchange import spill, threads
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, count_pages, read_wikipedia
@@ -39,9 +45,8 @@ from pipeline_assets.corpus.spine.files import unreadable
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, dropped_key
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
-from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
+from pipeline_assets.corpus.spine.worker import Window, Work, grouped_by_size
 
-Read = Callable[[Piece], Iterator[Row]]
 _NO_QUESTION = "no_question"  # an answer to a question that was deleted
 _TITLE_ONLY = "title_only"
 
@@ -102,9 +107,13 @@ def _unpacked_bytes(piece: Piece) -> int:
     return piece.bytes * (TIMES_PACKED if is_packed else 1)
 
 
-def _settings_for(building: StagingDir, settings: RunSettings, shards: Sequence[PieceShard]) -> RunSettings:
+def _convert_pieces(
+    building: StagingDir, pieces: Iterable[Piece], work: Work[PieceShard], shard_bytes: int, settings: RunSettings
+) -> dict[str, Receipt]:
+    """Receipts of the shards of a source's pieces, by name, in their order."""
+    shards = piece_shards(pieces, shard_bytes)
     sizes = [sum(map(_unpacked_bytes, shard.pieces)) // TIMES_PACKED for shard in shards]
-    return settings_for(building, settings, sizes)
+    return convert_shards(building, work, shards, settings_for(building, settings, sizes))
 
 
 _SHOWN = 3
@@ -165,16 +174,12 @@ def convert_local(
     columns, derive_id = recipe.columns, functools.partial(local_doc_id, recipe.source)
     licences = LicenceFiles([file for file in files if recipe.is_license_file(file.name)])
     files = [file for file in files if not recipe.is_license_file(file.name)]
-    read = functools.partial(read_piece, recipe=recipe, licences=licences)
-    work = functools.partial(
-        normalize_pieces, read=read, derive_id=derive_id, zstd_level=settings.zstd_level, columns=columns, local=recipe
-    )
-    shards = piece_shards(plan_local(files, recipe, shard_bytes), shard_bytes)
-    named = convert_shards(building, work, shards, _settings_for(building, settings, shards))
+    work = functools.partial(normalize_local, recipe=recipe, licences=licences, zstd_level=settings.zstd_level)
+    named = _convert_pieces(building, plan_local(files, recipe, shard_bytes), work, shard_bytes, settings)
     warn_unsplit(named.values())
     counts = total_counts(named.values())
     if columns is not None and not counts.get("documents"):
-        _refuse_missing_text(building, list(named.values()), columns.text, files)
+        check_first_rows(files, columns)
     missing = columns_without_values(columns, counts) if columns else []
     decisions = {WITHOUT_VALUES: missing} if missing else {}
 
@@ -184,20 +189,45 @@ def convert_local(
     return Converted(named, derive_id, decisions, is_of_an_empty_file, words=reject_words(files))
 
 
-def _refuse_missing_text(
-    building: StagingDir, receipts: Sequence[Receipt], column: str, files: Sequence[source_folder.SourceFile]
-) -> None:
+def normalize_local(
+    shard: PieceShard, window: Window, folder: BuildFolder, recipe: LocalRecipe, licences: LicenceFiles, zstd_level: int
+) -> Receipt:
+    """One shard of local files. Counts: as `ShardWriter`, and `rows` read; unsplit text files are in the notes.
+
+    Args:
+        window: has no part in this: rows aren't known before they are read.
     """
+    unsplit, found, derive_id = dict[str, int](), set[str](), functools.partial(local_doc_id, recipe.source)
+    with ShardWriter(folder, shard.name, zstd_level) as writer:
+        for piece in shard.pieces:
+            rows = read_piece(piece, recipe, licences, found)
+            if recipe.is_whole_text(piece.file.name):
+                rows = note_unsplit(rows, unsplit)
+            writer.count("rows", write_outcomes(rows, writer, derive_id, licence_table()))
+        count_found(found, writer)
+    receipt = writer.receipt()
+    return replace(receipt, notes={**receipt.notes, UNSPLIT: unsplit})
+
+
+def read_piece(
+    piece: Piece, recipe: LocalRecipe, licences: LicenceFiles | None = None, found: set[str] | None = None
+) -> Iterator[Row]:
+    """A Document or a Reject for every row that begins in the piece, in file order.
+
+    Args:
+        licences: what the recipe's licence files say.
+        found: as in `RowMap`.
     Raises:
-        UsageError: of rows without a single document, one has no such column (names those it has).
+        InputError: the file can't be trusted: cut off, damaged, changed since it was planned.
     """
-    without = (reject for reject in read_rejects(building, receipts) if reject.detail.startswith(NO_SUCH_COLUMN))
-    first = next(without, None)
-    if first is not None:
-        there = first.detail.removeprefix(NO_SUCH_COLUMN)
-        place = row_words(first.file, first.row, next((file for file in files if file.name == first.file), None))
-        what = f"no row has a text in a column `{column}`; {place} of {first.file} has {there}"
-        raise UsageError(what, building.target, another_column("text"))
+    name = piece.file.name
+    columns = TEXT_COLUMNS if recipe.format_of(name) == "text" else recipe.columns
+    assert columns is not None, "plan_local checks it"
+    licensed = licences.nearest(name) if licences else None
+    derive_id = functools.partial(local_doc_id, recipe.source)
+    document = RowMap(columns, recipe, name, derive_id, licensed, found).document
+    for place, row in piece_rows(piece, recipe):
+        yield row.rejected(name, place) if isinstance(row, Fault) else document(row, place)
 
 
 def convert_wikipedia(
@@ -208,70 +238,28 @@ def convert_wikipedia(
     settings: RunSettings,
 ) -> Converted:
     """Files of an extraction. Pages in, counted apart, are articles and rejects out."""
-    read = functools.partial(_read_pages, recipe=recipe)
-    work = functools.partial(
-        normalize_pieces, read=read, derive_id=no_derived_id, zstd_level=settings.zstd_level, counts_pages=True
-    )
-    shards = piece_shards(
-        (piece for file in files for piece in source_folder.byte_ranges(file, shard_bytes)), shard_bytes
-    )
-    named = convert_shards(building, work, shards, _settings_for(building, settings, shards))
+    work = functools.partial(normalize_pages, recipe=recipe, zstd_level=settings.zstd_level)
+    pieces = (piece for file in files for piece in source_folder.byte_ranges(file, shard_bytes))
+    named = _convert_pieces(building, pieces, work, shard_bytes, settings)
     check_pages(total_counts(named.values()), building.target)
     return Converted(named, no_derived_id, {}, lambda reject: reject.reason == _TITLE_ONLY, words=reject_words(files))
 
 
-def _read_pages(piece: Piece, recipe: WikipediaRecipe) -> Iterator[Row]:
-    assert isinstance(piece, source_folder.ByteRange)
-    return read_wikipedia(piece, recipe)
-
-
-def read_piece(piece: Piece, recipe: LocalRecipe, licences: LicenceFiles | None = None) -> Iterator[Row]:
-    """A Document or a Reject for every row that begins in the piece, in file order.
-
-    Args:
-        licences: what the recipe's licence files say.
-    Raises:
-        InputError: the file can't be trusted: cut off, damaged, changed since it was planned.
-    """
-    name = piece.file.name
-    columns = TEXT_COLUMNS if recipe.format_of(name) == "text" else recipe.columns
-    assert columns is not None, "plan_local checks it"
-    licensed = licences.nearest(name) if licences else None
-    document = RowMap(columns, recipe, name, functools.partial(local_doc_id, recipe.source), licensed).document
-    for place, row in piece_rows(piece, recipe):
-        yield row.rejected(name, place) if isinstance(row, Fault) else document(row, place)
-
-
-def normalize_pieces(
-    shard: PieceShard,
-    window: Window,
-    folder: BuildFolder,
-    read: Read,
-    derive_id: DeriveId,
-    zstd_level: int,
-    columns: LicensedColumns | None = None,
-    counts_pages: bool = False,
-    local: LocalRecipe | None = None,
+def normalize_pages(
+    shard: PieceShard, window: Window, folder: BuildFolder, recipe: WikipediaRecipe, zstd_level: int
 ) -> Receipt:
-    """One shard of files. Counts: as `ShardWriter`, and `rows` read.
+    """One shard of an extraction. Counts: as `ShardWriter`, `rows` read, and `pages`, by their first lines alone.
 
     Args:
-        columns: named by a recipe, of which it is noted whether they are there.
-        counts_pages: of a Wikipedia extraction, whether `pages` are counted too, by their first lines alone.
-        local: recipe of local files, of which `unsplit` text files are listed in the notes, with their lines.
-        window: has no part in this: rows aren't known before they are read.
+        window: has no part in this, as in `normalize_local`.
     """
-    unsplit = dict[str, int]()
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
-            rows = noting_columns(read(piece), columns, derive_id, writer) if columns else read(piece)
-            if local is not None and local.is_whole_text(piece.file.name):
-                rows = note_unsplit(rows, unsplit)
-            writer.count("rows", write_outcomes(rows, writer, derive_id, licence_table()))
-            if counts_pages and isinstance(piece, source_folder.ByteRange):
-                writer.count("pages", count_pages([piece]))
-    receipt = writer.receipt()
-    return replace(receipt, notes={**receipt.notes, UNSPLIT: unsplit})
+            assert isinstance(piece, source_folder.ByteRange)
+            rows = read_wikipedia(piece, recipe)
+            writer.count("rows", write_outcomes(rows, writer, no_derived_id, licence_table()))
+            writer.count("pages", count_pages([piece]))
+    return writer.receipt()
 
 
 def pages_add_up(normalized: Artifact) -> Verdict:

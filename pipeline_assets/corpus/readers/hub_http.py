@@ -5,7 +5,6 @@ What a hub says to go on with (a redirect, a next page) is followed elsewhere to
 has to be of the origin that named it. What doesn't pass is one line that says what to do.
 """
 
-import base64
 import itertools
 import json
 import logging
@@ -17,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
-from urllib.parse import unquote
 
 from pipeline_assets.corpus.spine.errors import DeniedError, InputError, RetryableError, TransientError, UsageError
 
@@ -31,7 +29,6 @@ T = TypeVar("T")
 RepoType = Literal["dataset", "model"]
 PROGRESS_S = 60.0
 _REFUSAL_BLOCKS = 4
-_USER = re.compile(r"(?<=://)[^/?#]*@")
 RETRIED_STATUS = (408, 429, 500, 502, 503, 504)
 _LONGEST_WAIT_S = 600.0  # that a hub may ask for: the public one counts in windows of 300 s
 _SHOWN_CHARACTERS = 200
@@ -60,19 +57,14 @@ class Located:
 
 
 class HubClient:
-    """Requests with the endpoint, token, patience and counter of a `HubFiles`. Where the endpoint holds a user and
-    password, those are sent, and no token.
-
-    Attributes:
-        address: of the hub, without the user and password that an endpoint may hold: fit to be shown.
-    """
+    """Requests with the endpoint, token, patience and counter of a `HubFiles`."""
 
     def __init__(self, endpoint: str | None, token: str | None, progress_s: float, traffic: Traffic) -> None:
         from huggingface_hub import constants
         from huggingface_hub.utils._headers import build_hf_headers
 
-        self.address, authorization = _without_user(endpoint or constants.ENDPOINT)
-        self._headers = build_hf_headers(token=token, headers=authorization)
+        self.address = endpoint or constants.ENDPOINT
+        self._headers = build_hf_headers(token=token)
         self._progress_s = progress_s
         self._traffic = traffic
 
@@ -157,15 +149,6 @@ class HubClient:
         hf_raise_for_status(httpx2.Response(response.status_code, headers=response.headers, request=response.request))
 
 
-def _without_user(endpoint: str) -> tuple[str, dict[str, str]]:
-    """(the address, the header that its user and password make)."""
-    found = _USER.search(endpoint)
-    if found is None:
-        return endpoint, {}
-    credentials = base64.b64encode(unquote(found[0][:-1]).encode()).decode()
-    return _USER.sub("", endpoint, count=1), {"authorization": f"Basic {credentials}"}
-
-
 class HubCall(NamedTuple):
     """What a call asks for, of the hub at an address, and how patiently: `tries` and `wait_s` as in `HubFiles`;
     whether it changes something there; and what `dataset` is the name of.
@@ -244,9 +227,10 @@ def _check_address(address: str) -> None:
     except httpx2.InvalidURL:
         url = httpx2.URL()
     if url.scheme not in ("http", "https") or not url.host or "@" in address:
-        shown = re.sub(r"(?s)^(.*?://)?.*@", r"\1", address)  # what is left of a password that no client would find
+        shown = re.sub(r"(?s)^(.*?://)?.*@", r"\1", address)  # without a password
         what = f"the hub's address is {shown!r}"
-        raise UsageError(what, "HF_ENDPOINT", "write it as http://HOST or https://HOST, or unset it")
+        fix = "write it as http://HOST or https://HOST, without a user, or unset it"
+        raise UsageError(what, "HF_ENDPOINT", fix)
 
 
 def _explain(error: Exception, status: int, asked: HubCall) -> InputError:

@@ -22,8 +22,8 @@ from pipeline_assets.corpus.normalize.converted import (
     RowMap,
     columns_without_values,
     convert_shards,
+    count_found,
     finish,
-    noting_columns,
     write_outcomes,
 )
 from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, check_columns
@@ -137,18 +137,18 @@ def convert_shard(
         UsageError: Parquet without the column for the licence.
     """
     derive_id, licences = derive_from(recipe), licence_table() if columns else None
-    first_row = 0
+    first_row, found = 0, set[str]()
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for local in shard.pieces:
             file = local.piece.group.file
-            rows = RowMap(columns or recipe.columns, recipe, file.path, derive_id)
+            rows = RowMap(columns or recipe.columns, recipe, file.path, derive_id, found=found)
             if is_lines(file):
                 outcomes = _of_lines(local, window, first_row, recipe, rows, writer)
-                outcomes = noting_columns(outcomes, columns, derive_id, writer) if columns else outcomes
             else:
                 outcomes = _of_parquet(local, window, first_row, recipe, rows, columns, writer)
             write_outcomes(outcomes, writer, derive_id, licences)
             first_row += local.piece.rows
+        count_found(found, writer)
     return writer.receipt()
 
 
