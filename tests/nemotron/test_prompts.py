@@ -87,7 +87,7 @@ def test_a_prompt_is_shown_and_found_by_its_id_alone(corpusmill: Corpusmill, mad
 
     text = "Another problem altogether,\nof some words."
     assert shown == f"row 2: maths/low/other\nshards/00000.jsonl.zst row 2\n\n{text}\n"
-    assert refused(gone).startswith(f"{prompts}: no document has doc_id 'maths/low/short'; `corpusmill trace --source`")
+    assert refused(gone).startswith(f"{prompts}: no prompt has the doc_id 'maths/low/short'; `corpusmill trace ")
 
 
 def test_rows_at_one_place_of_two_files_of_one_name_are_told_apart(corpusmill: Corpusmill, tmp_path: Path) -> None:

@@ -21,10 +21,11 @@ from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
 from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.packing.recipe import PackRecipe, SettledPack, refuse_unencodable
-from pipeline_assets.corpus.packing.rows import SCHEMA, DrawnDocuments, SharedFileHash, write_boundaries, write_rows
+from pipeline_assets.corpus.packing.rows import SCHEMA, DrawnDocuments, write_boundaries, write_rows
 from pipeline_assets.corpus.spine.durable import DurableFile, reserve
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import RetryableError, UsageError, bare, key
+from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
@@ -164,13 +165,11 @@ def _pack(
             _refuse_beyond_disk(building, settled.num_seqs, settled.seq_len)
         ranges = plan_files.row_ranges(encoded, files, recipe.seq_len)
         reserve(building.path(INPUT_IDS), settled.num_seqs * row_bytes)
-        tokens, index = SharedFileHash(building.path(INPUT_IDS)), []
-        for rows, receipt in zip(ranges, run("rows", ranges, building), strict=True):
-            tokens.read_to(rows.stop * row_bytes)
-            index.append(receipt.files[1])
+        index = [receipt.files[1] for receipt in run("rows", ranges, building)]
+    sha256 = file_sha256(building.path(INPUT_IDS))
     documents = DrawnDocuments(plan_files.drawn_of(plan, files), encoded, files, recipe.seq_len)
     outputs = [
-        OutputFile(INPUT_IDS, settled.num_seqs, tokens.bytes_read, tokens.sha256, tokens.sha256),
+        OutputFile(INPUT_IDS, settled.num_seqs, settled.num_seqs * row_bytes, sha256, sha256),
         gather_frames(building, index, INDEX),
         write_table(building.path(DOCUMENTS), DOCUMENTS, in_row_groups(documents.tables(), SCHEMA), SCHEMA),
         *(write_boundaries(building, files) if recipe.boundaries else []),

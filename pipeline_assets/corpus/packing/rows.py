@@ -24,7 +24,6 @@ from pipeline_assets.corpus.formats.parquet import column_of, mask, numbers, rep
 from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.spine.durable import DurableFile, write_range
 from pipeline_assets.corpus.spine.errors import RetryableError
-from pipeline_assets.corpus.spine.files import blocks
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.worker import Window
 
@@ -274,35 +273,3 @@ def _boundaries(plan: plan_files.PlanFiles) -> Iterator[NDArray[np.int32]]:
         of_first = begins[of_rows[:-1] - of_rows[0]]
         in_row = begins - np.repeat(of_first, np.diff(of_rows))
         yield np.stack([in_row, pieces], axis=1).astype(np.int32)
-
-
-class SharedFileHash:
-    """The sha256 of a file that is written in ranges, taken in as they are finished from its beginning on: nobody waits
-    for it in the end.
-
-    Attributes:
-        bytes_read: so far.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._hash = hashlib.sha256()
-        self.bytes_read = 0
-
-    @property
-    def sha256(self) -> str:
-        """Hex digest of what was read so far."""
-        return self._hash.hexdigest()
-
-    def read_to(self, stop: int) -> None:
-        """Takes in what was written before `stop`. The system needn't keep it in memory any longer: there is better use
-        for that, what other ranges are made of.
-        """
-        start = self.bytes_read
-        with open(self._path, "rb", buffering=0) as file:
-            file.seek(start)
-            for block in blocks(file, stop - start):
-                self._hash.update(block)
-                self.bytes_read += len(block)
-            if hasattr(os, "posix_fadvise"):
-                os.posix_fadvise(file.fileno(), start, self.bytes_read - start, os.POSIX_FADV_DONTNEED)

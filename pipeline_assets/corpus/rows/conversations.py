@@ -53,6 +53,7 @@ class ConversationRows(FileRows):
     labels = _labels("rows", "rows")
     schema = _SCHEMA
     reads_sources = True
+    id_name, advice = "id", "the column `id` has them; --row takes a number"
     made_of: "ClassVar[type[ConversationRows] | None]" = None
     kept_aside: ClassVar = {"rejected": REJECTS_FILE, "dropped": DROPPED_FILE}
 

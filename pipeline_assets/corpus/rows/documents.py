@@ -55,10 +55,6 @@ class DocumentRows(FileRows):
         rows = _rows_of(meta, _has_answers(listing.corpus))
         return source_in(listing, meta.source_file, rows, document.license_tag, meta.license_evidence)
 
-    def missing(self, row_id: str) -> tuple[str, str]:
-        fix = "`corpusmill trace --source` tells what became of a source row"
-        return f"no document has doc_id {row_id!r}", fix
-
 
 class SourceRows(DocumentRows):
     """Documents that were read from files: a snapshot, a normalised source."""

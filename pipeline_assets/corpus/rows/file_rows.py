@@ -160,10 +160,6 @@ class FileRows(RowStore):
         file, row = self.place_in_source(part)
         return source_in(self.listing(part.source), file, [row], "not stated", "recipe")
 
-    def missing(self, row_id: str) -> tuple[str, str]:
-        name = self.schema.id
-        return f"no {self.labels.row} has the {name} {row_id!r}", f"the column `{name}` has them; --row takes a number"
-
     def place_in_source(self, part: Part) -> tuple[str, int]:
         """(file, row in it) of the source that a part came from."""
         file, row = self.schema.of(part.record, self.schema.file, self.schema.row)

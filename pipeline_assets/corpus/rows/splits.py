@@ -27,6 +27,7 @@ class SplitRows(RowStore):
     """The sequences of one split; the index and the tokens are mapped."""
 
     labels = Labels("split", "splits", "sequence")
+    advice = f"it may be in another split; {RowStore.advice}"
     holds_tokens = True
 
     @cached_property
@@ -109,7 +110,3 @@ class SplitRows(RowStore):
         last = first + int(self.dataset.lengths[number]) - 1
         place = {"sequence": number, "first_token": first, "last_token": last}
         return Fate(self.artifact, "in_split", place=place, row=number)
-
-    def missing(self, row_id: str) -> tuple[str, str]:
-        fix = "it may be in another split; `corpusmill trace --source` tells what became of a source row"
-        return f"no document has doc_id {row_id!r}", fix

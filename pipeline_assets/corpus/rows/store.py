@@ -146,6 +146,7 @@ class RowStore(ABC):
         reads_sources: whether rows of files became its rows, not rows of another artifact.
         kept_aside: of those that didn't, files of `Reject` by what is said of their rows.
         tokenizer: what its tokens are of; None where it holds texts. InputError: its file is gone.
+        id_name, advice: what ids are called, and what to do where no row has one.
     """
 
     labels: ClassVar[Labels]
@@ -153,6 +154,8 @@ class RowStore(ABC):
     holds_several: ClassVar[bool] = False
     reads_sources: ClassVar[bool] = False
     kept_aside: ClassVar[Mapping[str, str]] = {"rejected": REJECTS_FILE}
+    id_name: ClassVar[str] = "doc_id"
+    advice: ClassVar[str] = "`corpusmill trace --source` tells what became of a source row"
 
     def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
         """The lineage is that of the data root below which lies what it was made from."""
@@ -186,9 +189,9 @@ class RowStore(ABC):
         """The id that a part has in what it was made from."""
         return part.id
 
-    @abstractmethod
     def missing(self, row_id: str) -> tuple[str, str]:
         """What is wrong, and what to do, where no row has an id."""
+        return f"no {self.labels.row} has the {self.id_name} {row_id!r}", self.advice
 
     def check_range(self, what: str, number: int, count: int) -> None:
         """Raises UsageError where a number is not in 0 to count - 1."""

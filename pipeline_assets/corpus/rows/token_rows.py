@@ -39,6 +39,7 @@ class TokenRows(RowStore):
     """Rows of `seq_len` tokens, padding counted."""
 
     holds_tokens = holds_several = True
+    advice = "`corpusmill stage-a why` tells what became of it"
 
     @property
     @abstractmethod
@@ -158,9 +159,6 @@ class PackedRows(TokenRows):
         why = "its source had given its share before its turn came"
         return Fate(self.artifact, "not_drawn", why, told=told, lines=[f"not drawn: {why}"])
 
-    def missing(self, row_id: str) -> tuple[str, str]:
-        return f"no document with doc_id {row_id!r} was drawn", "`corpusmill stage-a why` tells what became of it"
-
 
 _tokenizer_recipe: pydantic.TypeAdapter[AnyTokenizerRecipe] = pydantic.TypeAdapter(AnyTokenizerRecipe)
 
@@ -192,8 +190,11 @@ class TokenShardRows(TokenRows):
         return len(self.shards)
 
     def parts_of(self, row: int) -> Iterator[Part]:
-        for one in self.shards.documents_of(row):
-            yield Part(one.doc_id, one.source, one.shard, one.shard_row, "", one.column, one.start, one.tokens)
+        begin, end = row * self.seq_len, (row + 1) * self.seq_len
+        for line in self.shards.documents_of(row):
+            first, stop = max(line["start"], begin), min(line["start"] + line["tokens"], end)
+            place = line["doc_id"], line["source"], line["shard"], line["row"]
+            yield Part(*place, "", first - begin, first - line["start"], stop - first)
 
     def find(self, row_id: str) -> list[int]:
         rows: set[int] = set()
@@ -234,10 +235,6 @@ class TokenShardRows(TokenRows):
         corpus = self.lineage.locate(input_for_source(self.artifact.manifest, part.source)["digest"])
         return part.shard in shard_rows(corpus)
 
-    def missing(self, row_id: str) -> tuple[str, str]:
-        fix = "`corpusmill stage-a why` tells what became of it"
-        return f"no row has a document with doc_id {row_id!r}", fix
-
 
 _LISTED = f"{MANIFEST} lists them; --row takes a number"
 
@@ -246,6 +243,7 @@ class PairRows(RowStore):
     """The pairs of a sample, each a line of its manifest, all in memory."""
 
     labels = Labels("sample", "samples", "pair", "texts", "another split", "texts")
+    id_name, advice = "uid", _LISTED
     reads_sources = True
 
     @cached_property
@@ -283,14 +281,12 @@ class PairRows(RowStore):
         digest = listing.entry(pair.file)["digest"]
         return Source(pair.file, (listing.row(pair.file, pair.row),), digest, "not stated", "recipe")
 
-    def missing(self, row_id: str) -> tuple[str, str]:
-        return f"no pair has the uid {row_id!r}", _LISTED
-
 
 class EncodedPairs(RowStore):
     """The pairs of a token cache; the text of each is what its ids say, a line a side."""
 
     labels = Labels("token cache", "token_caches", "pair", has="pairs")
+    id_name, advice = "uid", _LISTED
     holds_tokens = True
 
     @cached_property
@@ -334,9 +330,6 @@ class EncodedPairs(RowStore):
     def fate(self, part: Part) -> Fate:
         place = {"shard": "src.ids.npy", "shard_row": part.shard_row}
         return Fate(self.artifact, "kept", place=place, row=part.shard_row)
-
-    def missing(self, row_id: str) -> tuple[str, str]:
-        return f"no pair has the uid {row_id!r}", _LISTED
 
 
 def _text(pair: SampledPair) -> str:

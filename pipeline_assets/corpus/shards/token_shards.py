@@ -45,25 +45,6 @@ class ShardFile:
 
 
 @dataclass(frozen=True)
-class DocumentPart:
-    """What a row has of a document.
-
-    Attributes:
-        shard, shard_row: the line of the Document shard that it is.
-        column: the first of its tokens in the row; `start` that in the document, `tokens` how many.
-    """
-
-    doc_id: str
-    source: str
-    shard: str
-    shard_row: int
-    license_tag: str
-    column: int
-    start: int
-    tokens: int
-
-
-@dataclass(frozen=True)
 class TokenShards:
     """Token shards, open: `shards[row]` are the tokens of a row, a view of its file of shape (seq_len,).
 
@@ -108,31 +89,21 @@ class TokenShards:
         """
         return _mapped(self.folder, self.files[number], self.dtype, self.seq_len)
 
-    def documents_of(self, row: int) -> list[DocumentPart]:
-        """The documents in a row, in their order; reads the part of documents.parquet that tells of them. Raises
-        InputError where that has no document for some of the row; ArrowException where it can't be read.
+    def documents_of(self, row: int) -> list[dict[str, Any]]:
+        """Lines of documents.parquet whose documents have tokens in a row, in their order; only their part is read.
+
+        Raises:
+            InputError: some of the row has no line.
+            ArrowException: the file can't be read.
         """
         row = range(len(self))[row]
         begin, end = row * self.seq_len, (row + 1) * self.seq_len
         low = max(0, int(np.searchsorted(self._group_starts, begin, "right")) - 1)
         high = int(np.searchsorted(self._group_starts, end))
         lines = [line for group in range(low, high) for line in _lines_in(self._row_group(group), begin, end)]
-        parts = [
-            DocumentPart(
-                doc_id=line["doc_id"],
-                source=line["source"],
-                shard=line["shard"],
-                shard_row=line["row"],
-                license_tag=line["license_tag"],
-                column=max(line["start"] - begin, 0),
-                start=max(begin - line["start"], 0),
-                tokens=min(line["start"] + line["tokens"], end) - max(line["start"], begin),
-            )
-            for line in lines
-        ]
-        if sum(part.tokens for part in parts) != self.seq_len:
+        if sum(min(line["start"] + line["tokens"], end) - max(line["start"], begin) for line in lines) != self.seq_len:
             raise InputError(f"its lines don't make up row {row:,}", self.folder / DOCUMENTS, _FIX)
-        return parts
+        return lines
 
     @cached_property
     def _group_starts(self) -> NDArray[np.int64]:

@@ -47,7 +47,7 @@ def test_a_row_or_a_document_that_is_not_there(built: Built) -> None:
     with pytest.raises(UsageError, match=f"there is no row {len(train)}; give 0 to {len(train) - 1}"):
         peek(train, row=len(train))
     assert refusal(lambda: trace_id(train, "page-1"), UsageError) == (
-        f"{train.artifact.folder}: no document has doc_id 'page-1'; "
+        f"{train.artifact.folder}: no sequence has the doc_id 'page-1'; "
         "it may be in another split; `corpusmill trace --source` tells what became of a source row"
     )
 

@@ -155,7 +155,7 @@ def test_what_is_not_there_is_refused_with_what_is(pack: Pack) -> None:
         trace_token(store, 256)
     with pytest.raises(UsageError, match=r"there is no row 4; give 0 to 3"):
         trace_row(store, 4)
-    with pytest.raises(UsageError, match=r"no document with doc_id 'l-1' was drawn"):
+    with pytest.raises(UsageError, match=r"no segment has the doc_id 'l-1'"):
         trace_id(store, "l-1")
 
 

@@ -130,7 +130,7 @@ def test_what_is_not_there_is_refused_with_what_is(shards: Artifact) -> None:
 
     with pytest.raises(UsageError, match=rf"there is no row {len(store)}; give 0 to {len(store) - 1}"):
         peek(store, row=len(store))
-    with pytest.raises(UsageError, match="no row has a document with doc_id 'x'"):
+    with pytest.raises(UsageError, match="no part has the doc_id 'x'"):
         trace_id(store, "x")
 
 

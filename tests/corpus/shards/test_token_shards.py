@@ -11,9 +11,11 @@ from refusals import refusal
 from shards_build import by_model, copy_of, manual, numbered_rows, seal_rows, shard_documents
 
 from pipeline_assets.corpus.formats import parquet
+from pipeline_assets.corpus.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.shards import token_shards
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.tokens.families import load_tokenizer
 
 
@@ -42,17 +44,18 @@ def test_the_documents_of_a_row_are_its_tokens(
     monkeypatch.setattr(parquet.ParquetOutput.__init__, "__defaults__", (group_rows,))
     short = [text[: 5 + number] for number, text in enumerate(texts[:30])]
     documents, tokenizer = manual(short), by_model(model)
-    made = open_shards(shard_documents(tmp_path, documents, tokenizer).folder)
+    artifact = shard_documents(tmp_path, documents, tokenizer)
+    made, rows = open_shards(artifact.folder), TokenShardRows(artifact, Lineage(tmp_path))
     library = load_tokenizer(tokenizer)
     ids = {one.doc_id: [*library.encode([one.text]).ids.tolist(), made.eos] for one in documents}
 
     for row in range(len(made)):
-        parts = made.documents_of(row)
-        tokens = [token for one in parts for token in ids[one.doc_id][one.start : one.start + one.tokens]]
+        parts = [*rows.parts_of(row)]
+        tokens = [token for one in parts for token in ids[one.id][one.start : one.start + one.tokens]]
         assert made[row].tolist() == tokens
         assert [one.column for one in parts] == [sum(one.tokens for one in parts[:n]) for n in range(len(parts))]
-        assert all(one.license_tag == license_of(one.doc_id) for one in parts)
-        numbers = [int(one.doc_id.removeprefix("manual-")) for one in parts]
+        assert all(line["license_tag"] == license_of(line["doc_id"]) for line in made.documents_of(row))
+        numbers = [int(one.id.removeprefix("manual-")) for one in parts]
         assert [(one.shard, one.shard_row) for one in parts] == [
             (f"shards/{number // 7:05d}.jsonl.zst", number % 7) for number in numbers
         ]

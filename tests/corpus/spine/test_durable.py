@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from crash_points import killed_at, steps_of
 
-from pipeline_assets.corpus.packing.rows import SharedFileHash
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.durable import (
     DurableFile,
@@ -318,15 +317,3 @@ def test_a_reserved_file_is_zeros_until_ranges_are_written_in_any_order_and_it_i
     assert list(path.parent.iterdir()) == [path]
     assert [kind for kind, _ in reserving] == ["create", "fsync", "rename", "fsync"]
     assert [kind for kind, _ in writing] == ["append", "fsync"]
-
-
-def test_its_hash_is_taken_while_it_is_written(path: Path) -> None:
-    data = np.random.default_rng(1).bytes(3 << 20)
-    reserve(path, len(data))
-    digest = SharedFileHash(path)
-
-    for start, stop in [(0, 7), (7, 2 << 20), (2 << 20, len(data))]:
-        write_range(path, start, memoryview(data)[start:stop])
-        digest.read_to(stop)
-
-    assert (digest.bytes_read, digest.sha256) == (len(data), hashlib.sha256(data).hexdigest())
