@@ -5,7 +5,6 @@ import json
 import os
 import re
 import secrets
-import socket
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -118,7 +117,7 @@ class Hub(Protocol):
 
 
 class OriginServer(ThreadingHTTPServer):
-    """One origin. Knows its open connections, because a kept-alive one would go on being answered after the end."""
+    """One origin, which answers no open connection after its end."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -127,16 +126,7 @@ class OriginServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), handler)
         self.origin: Origin = origin
         self.hub = hub
-        self._open: set[socket.socket] = set()
-
-    def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
-        connection, address = super().get_request()
-        self._open.add(connection)
-        return connection, address
-
-    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
-        self._open.discard(cast(socket.socket, request))
-        super().shutdown_request(request)
+        self.is_closed = False
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Silence for a client that hung up; a traceback only for a mistake in this file."""
@@ -144,11 +134,9 @@ class OriginServer(ThreadingHTTPServer):
             traceback.print_exc()
 
     def close(self) -> None:
+        self.is_closed = True
         self.shutdown()
         self.server_close()
-        for connection in list(self._open):
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -159,6 +147,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         server = cast(OriginServer, self.server)
+        if server.is_closed:
+            self.close_connection = True
+            return None
         if not is_loopback_host(self.headers, server.server_port):
             return self.send_error(421, f"The Host header must be 127.0.0.1:{server.server_port}")
         ask = self._ask()

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.spine.visible import in_one_line
 from pipeline_assets.demo.loopback_files import is_folder
 from pipeline_assets.demo.loopback_http import Answer, Ask, Handler, Origin, OriginServer, Refused, json_answer
 from pipeline_assets.demo.loopback_repos import Repo, RepoFile, RepoReader
-from pipeline_assets.demo.loopback_writes import OBJECTS, REPO_NAME, USER, HubWrites, check_card
+from pipeline_assets.demo.loopback_writes import OBJECTS, REPO_NAME, USER, HubWrites
 
 BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
@@ -145,7 +145,7 @@ class LoopbackHub:
             case ["api", "repos", "create"] if self._writes is not None:
                 return self._writes.create(ask)
             case ["api", "validate-yaml"]:
-                return check_card(ask)
+                return json_answer({"errors": [], "warnings": []})  # of a card, which any text may be here
             case ["datasets" as kind, owner, name, "info", "lfs", "objects", "batch"] if self._writes is not None:
                 repo = self._repo(ask, kind, owner, name.removesuffix(".git"))
                 return self._writes.offer(ask, repo, self.endpoint, self._storage)

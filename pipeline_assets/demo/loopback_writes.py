@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pipeline_assets.corpus.spine.recipe import parse_yaml
 from pipeline_assets.demo.loopback_files import is_folder, open_file, open_folder, regular_file
 from pipeline_assets.demo.loopback_http import CHUNK_BYTES, Answer, Ask, Refused, json_answer
 from pipeline_assets.demo.loopback_repos import ATTRIBUTES, LFS_SUFFIXES, Repo, is_lfs
@@ -247,17 +246,6 @@ def _check_tree(changes: Sequence[_Change], repo: Repo) -> None:
     folders = {parent.as_posix() for path in paths for parent in PurePosixPath(path).parents}
     if both := sorted(paths & folders):
         raise Refused(400, "", f"{both[0]!r} would be a file and a folder")
-
-
-def check_card(ask: Ask) -> Answer:
-    """Answer the errors of a card before it is committed."""
-    head, _, _ = json.loads(ask.body)["content"].partition("\n---\n")
-    try:
-        metadata = parse_yaml(head.removeprefix("---\n")) if head.startswith("---\n") else {}
-        errors = [] if isinstance(metadata, dict) else [{"message": "metadata is no mapping"}]
-    except ValueError as error:
-        errors = [{"message": str(error)}]
-    return json_answer({"errors": errors, "warnings": []}, 400 if errors else 200)
 
 
 def _fit_name(sha256: str) -> str:

@@ -231,7 +231,7 @@ def test_an_upload_needs_an_address_that_was_signed_with_the_token(hub: Loopback
 
 
 @pytest.mark.parametrize("body", [DEEP, b'{"a":' * 200_000, b"7", b"", b"\xff", b'{"objects": 7, "files": [[]]}'])
-@pytest.mark.parametrize("method, path", [*JSON_ROUTES, ("POST", "/api/validate-yaml")])
+@pytest.mark.parametrize("method, path", JSON_ROUTES)
 def test_json_that_is_too_deep_or_of_another_shape_is_a_400(
     hub: LoopbackHub, capfd: pytest.CaptureFixture[str], method: str, path: str, body: bytes
 ) -> None:
@@ -240,12 +240,6 @@ def test_json_that_is_too_deep_or_of_another_shape_is_a_400(
     is_settings = path.endswith("settings") and body.startswith(b'{"objects"')  # which it has no key of
     assert status == (200 if is_settings else 400), answer
     assert capfd.readouterr().err == ""
-
-
-def test_a_card_that_is_nested_too_deep_is_a_400(hub: LoopbackHub) -> None:
-    content = json.dumps({"content": f"---\n{'[' * 20_000}\n---\n"}).encode()
-
-    assert send(f"{hub.endpoint}/api/validate-yaml", "POST", content)[0] == 400
 
 
 def test_who_may_not_write_sends_no_more_than_a_megabyte(hub: LoopbackHub) -> None:
