@@ -69,16 +69,6 @@ def test_the_answer_reads_well(corpusmill: Corpusmill, train: Path, commit: str)
     assert lines[7].endswith("»<|endoftext|>«")
 
 
-def test_a_document_is_traced_by_its_id(corpusmill: Corpusmill, train: Path) -> None:
-    doc_id = pq.read_table(train / "documents.parquet")["doc_id"][3].as_py()
-
-    by_id = corpusmill("trace", train, "--doc-id", doc_id)
-
-    assert by_id.returncode == 0
-    assert by_id.stdout == corpusmill("trace", train, "--row", 3).stdout
-    assert f"document  {doc_id}\n" in by_id.stdout
-
-
 def test_a_peek_shows_the_sequence_and_cuts_what_is_long(corpusmill: Corpusmill, train: Path) -> None:
     lengths = pq.read_table(train / "documents.parquet", columns=["tokens"])["tokens"].to_numpy()
     longest = int(np.argmax(lengths))

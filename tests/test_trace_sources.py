@@ -115,60 +115,35 @@ def test_of_a_file_that_changed_no_line_is_told(corpusmill: Corpusmill, notes_ro
     assert line.returncode == 1 and "it has changed since it was read: its lines are others now" in only_line(line)
 
 
-def test_of_a_thread_the_rows_of_its_answers_are_told_too(corpusmill: Corpusmill, stage_a_root: Path) -> None:
-    corpus = step(stage_a_root, "filtered", "coffee.stackexchange.com")
-    path = stage_a_root / "sources" / "sites" / "coffee.stackexchange.com" / "Posts.xml"
+def test_a_thread_and_an_answer_of_it_lead_to_each_other(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+    site, thread = "coffee.stackexchange.com", "stackexchange:coffee.stackexchange.com:4"
+    corpus, path = step(stage_a_root, "filtered", site), stage_a_root / "sources" / "sites" / site / "Posts.xml"
 
-    lines = corpusmill("trace", corpus, "--doc-id", "stackexchange:coffee.stackexchange.com:4").stdout.splitlines()
+    lines = corpusmill("trace", corpus, "--doc-id", thread).stdout.splitlines()
+    back = corpusmill("trace", "--source", f"{path}#5", "--data", stage_a_root).stdout.splitlines()
 
     rows = path.read_text(encoding="utf-8").splitlines()[2:]
-    assert [line.split()[0] for line in lines if not line.startswith(" ")] == [
-        *("document", "shard", "source", "answer", "answer", "licence", "text")
-    ]
     told = [line.split()[1] for line in lines if line.startswith(("source", "answer"))]
     assert told == [f"{path}#{row}" for row in (3, 5, 4)]  # the accepted answer comes first
     assert [f'Id="{post}"' in rows[row] for row, post in ((3, 4), (5, 6), (4, 5))] == [True] * 3
     assert lines[-2] == "licence   cc-by-sa-2.5 (date: 2011-03-04)"
-
-
-def test_an_answer_leads_to_the_document_of_its_question(corpusmill: Corpusmill, stage_a_root: Path) -> None:
-    path = stage_a_root / "sources" / "sites" / "beer.stackexchange.com" / "Posts.xml"
-
-    result = corpusmill("trace", "--source", f"{path}#4", "--data", stage_a_root)
-
-    assert result.stdout.splitlines()[:3] == [
-        f"{path}#4",
-        f"corpus    {step(stage_a_root, 'normalized', 'beer.stackexchange.com')}",
-        "document  stackexchange:beer.stackexchange.com:4, of which it is an answer",
+    assert back[1:3] == [
+        f"corpus    {step(stage_a_root, 'normalized', site)}",
+        f"document  {thread}, of which it is an answer",
     ]
 
 
-@pytest.mark.parametrize(
-    ("file", "row", "words"),
-    [
-        ("0", 5, "rejected: no_text (null)"),
-        ("0", 7, "rejected: duplicate_doc_id (page-0)"),
-        ("0", 9, "dropped: by `score >= 3`"),
-        ("1", 60, "not read: rows read of the file: 0 to 59"),
-    ],
-)
-def test_rows_of_a_hub_that_became_no_document(
-    corpusmill: Corpusmill, stage_a_root: Path, file: str, row: int, words: str
-) -> None:
-    source = f"maker/pages@{commit_of(stage_a_root)}:data/{file}.parquet#{row}"
-
-    result = corpusmill("trace", "--source", source, "--data", stage_a_root)
-
-    corpus = step(stage_a_root, "normalized", "pages")
-    assert result.stdout.splitlines() == [source, f"corpus    {corpus}", f"          {words}"]
-
-
-def test_rows_of_files_here_that_became_no_document(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+def test_rows_that_became_no_document_are_told_why(corpusmill: Corpusmill, stage_a_root: Path) -> None:
     sources = stage_a_root / "sources"
+    hub = f"maker/pages@{commit_of(stage_a_root)}:data"
     wiki = sources / "wikipedia" / "AA" / "wiki_00"
     posts = sources / "sites" / "beer.stackexchange.com" / "Posts.xml"
     title_only = wiki.read_bytes().index(b'<doc id="4"')
     cases = {
+        f"{hub}/0.parquet#5": "rejected: no_text (null)",
+        f"{hub}/0.parquet#7": "rejected: duplicate_doc_id (page-0)",
+        f"{hub}/0.parquet#9": "dropped: by `score >= 3`",
+        f"{hub}/1.parquet#60": "not read: rows read of the file: 0 to 59",
         f"{wiki}#{title_only}": "rejected: title_only (Page 4)",
         f"{wiki}#{title_only + 1}": "no row: none begins there; "
         "a row is named by its `source_row`: in files of lines the bytes before it",
@@ -178,8 +153,9 @@ def test_rows_of_files_here_that_became_no_document(corpusmill: Corpusmill, stag
     }
 
     for source, words in cases.items():
-        lines = corpusmill("trace", "--source", source, "--data", stage_a_root).stdout.splitlines()
-        assert lines[2] == f"          {words}"
+        first, corpus, said = corpusmill("trace", "--source", source, "--data", stage_a_root).stdout.splitlines()
+        assert (first, said) == (source, f"          {words}")
+        assert corpus.startswith("corpus    ")
 
 
 def test_a_document_that_a_filter_dropped_is_told_why(corpusmill: Corpusmill, stage_a_root: Path) -> None:
@@ -203,15 +179,6 @@ def test_a_path_is_one_as_from_where_people_are(corpusmill: Corpusmill, stage_a_
 
     assert result.stdout.splitlines()[0] == f"{stage_a_root}/sources/notes/0.jsonl#0"
     assert "document  note-0\n" in result.stdout
-
-
-def test_a_peek_prints_a_document_of_a_corpus(corpusmill: Corpusmill, stage_a_root: Path) -> None:
-    corpus = step(stage_a_root, "filtered", "wikipedia_en")
-    shard, row, document = documents_of(corpus)[10]
-
-    shown = corpusmill("peek", corpus, "--row", 10)
-
-    assert shown.stdout == f"row 10: {document['doc_id']}\n{shard} row {row}\n\n{document['text']}\n"
 
 
 def test_wrong_use_is_one_line(corpusmill: Corpusmill, stage_a_root: Path) -> None:

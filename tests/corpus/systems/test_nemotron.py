@@ -98,6 +98,7 @@ def test_rows_that_cannot_be_made_are_refused_in_one_line(changes: dict[str, Any
         ),
         ({"scan": {"max_rows": None}, "deduplicate": {}}, "`deduplicate` is about normalised rows; add `rows`"),
         ({"rows": {}, "pools": {}}, "`pools` are of rows that stay; add `deduplicate`, `{}` is enough"),
+        ({"rows": {}, "scoring": {"model": {"path": "m"}}}, "`scoring` is of pools; add `pools`, `{}` is enough"),
     ],
 )
 def test_a_recipe_asks_for_what_can_be_made(content: dict[str, Any], line: str) -> None:

@@ -1,0 +1,254 @@
+"""Commands of Nemotron that can't be done: one line each, what, where and what to do, and nothing half done."""
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from answers import Corpusmill, Typed, Wrong, only_line
+from nemotron_hub import write_dataset
+
+from pipeline_assets.demo.loopback_hub import LoopbackHub
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "corpus" / "scoring"))  # of tiny_scoring
+
+from tiny_scoring import half_written, rows_of, save_whole_model, write_pool
+
+AGENTIC = "nvidia/Nemotron-Agentic-v1"
+NOWHERE = "there is no such folder, and it is no owner/name; give a folder, or owner/name"
+EMPTY = "it is empty; give a folder, or owner/name"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_whole_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture
+def chats(tmp_path: Path) -> Path:
+    """A dataset that nobody knows: two rows, of which one gives no text."""
+    folder = tmp_path / "chats"
+    folder.mkdir()
+    message = '{"role": "user", "content": "Hi"}'
+    (folder / "train.jsonl").write_text(f'{{"messages": [{message}]}}\n{{"messages": []}}\n')
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (f"inventory --dataset {AGENTIC} --split tool_caling", "no split 'tool_caling'; did you mean tool_calling?"),
+        (f"inventory --dataset {AGENTIC} --revision v2", f"it has no revision v2; run `corpusmill pin {AGENTIC}`"),
+        ("inventory --dataset ''", f"--dataset: {EMPTY}"),
+        ("inventory --dataset chats/train.jsonl", "this is a file; give the folder that it lies in"),
+        ("inventory --dataset chat", f"chat: {NOWHERE}"),
+        ("inventory --dataset chats --max-records 0", "--max-records: it is '0'; give 1 or more"),
+        (
+            "normalize --dataset chats",
+            "nobody knows what its rows are about; give --domain one of math, proof, science",
+        ),
+        ("normalize --dataset chats --domain maths", "--domain"),
+        ("normalize --dataset chats --domain math --template harmony", "--template"),
+        ("normalize --dataset chats --domain math --loss all", "--loss"),
+        ("normalize --dataset chats --domain math --max-reject-fraction 2", "--max-reject-fraction"),
+        ("normalize --dataset chats --domain math --write-readme", "--write-readme: it is the card of the folder that"),
+        (
+            "normalize --dataset chats --domain math --revision main",
+            "--revision is given; leave it out: a folder has no",
+        ),
+        (
+            "score --pool lines --model {model}",
+            "lines: it has no Parquet; give pools: Parquet with the columns id, text",
+        ),
+        ("score --pool nowhere --model {model}", f"nowhere: {NOWHERE}"),
+        ("score --pool pool --model no/such/folder", f"no/such/folder: {NOWHERE}"),
+        ("score --pool pool --model {model} --against ''", f"--against: {EMPTY}"),
+        (
+            "score --pool pool --model {model} --dtype bfloat16",
+            "--dtype is bfloat16 and --device cpu: a CPU takes float32",
+        ),
+        (
+            "score --pool pool --model {model} --dtype int8",
+            "--dtype: it is 'int8': Input should be 'float32', 'bfloat16'",
+        ),
+        ("score --pool pool --model {model} --max-length 1", "--max-length"),
+        ("score --pool pool --model {model} --launcher moon", "--launcher"),
+        (
+            "score --pool pool --model {model} --pool-revision main",
+            "--pool-revision is given; leave it out: a folder has",
+        ),
+        ("percentiles --in-dir pool", "no scores are sealed there; give a folder that `nemotron score` or `run` made"),
+        ("subsets --in-dir pool", "no scores are sealed there; give a folder that `nemotron score` or `run` made"),
+        ("pools --in-dir pool", "no rows are sealed there; give a folder that `nemotron normalize` or `run` made"),
+        ("subsets --in-dir pool --rules rules.yaml", "rules.yaml: unknown key `rule`; did you mean `rules`?"),
+        ("subsets --in-dir pool --rules no.yaml", "no.yaml: there is no such recipe"),
+    ],
+)
+def test_what_is_typed_wrong_is_one_line_and_makes_nothing(
+    wrong: Wrong, nemotron_hub: LoopbackHub, chats: Path, model: Path, tmp_path: Path, words: str, line: str
+) -> None:
+    write_pool(tmp_path / "pool", rows_of(3))
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "lines" / "train.jsonl").write_text('{"id": "a"}\n')
+    (tmp_path / "rules.yaml").write_text("rule: {hard: {}}")
+    device = ["--device", "cpu"] if words.startswith("score") else []
+
+    status, found = wrong(*shlex.split(words.format(model=model)), *device, HF_ENDPOINT=nemotron_hub.endpoint)
+
+    assert (status, line in found) == (2, True), found
+    assert half_written(tmp_path) == []
+    assert not [*tmp_path.glob("out/nemotron/**/manifest.json")]
+
+
+def test_too_many_rejects_stop_a_split_and_name_the_first(wrong: Wrong, chats: Path) -> None:
+    status, line = wrong("normalize", "--dataset", chats, "--domain", "math")
+
+    assert status == 1
+    assert "1 of 2 rows are rejected (1 no_messages), above --max-reject-fraction 0.05" in line
+    assert "train.jsonl line 2 (byte 50): no_messages" in line
+
+
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        ("subsets: {}\nscan: {}\n", "`subsets` are chosen by scores; add `scoring`"),
+        ("scoring:\n  model: {path: model}\n  treads: 2\n", "unknown key `scoring.treads`; did you mean `threads`?"),
+        ("scoring: {}\n", "`scoring.model` is missing; add it"),
+    ],
+)
+def test_a_recipe_that_can_not_be_is_told_with_its_file(
+    corpusmill: Corpusmill, tmp_path: Path, recipe: str, said: str
+) -> None:
+    path = tmp_path / "recipes" / "mine.yaml"
+    path.parent.mkdir()
+    datasets = "datasets:\n- {dataset: mine, path: pool, splits: [train]}\n"
+    path.write_text(f"system: nemotron\nname: mine\n{recipe}{datasets}")
+
+    result = corpusmill("run", path, "--data", tmp_path)
+
+    assert result.returncode == 2
+    lines = result.stderr.splitlines()
+    assert [line for line in lines if said in line and line.startswith(f"corpusmill: {path}")] != [], result.stderr
+    assert not (tmp_path / "nemotron").exists()
+
+
+def test_a_split_that_fails_does_not_keep_the_others_from_being_built(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    folder = tmp_path / "chats"
+    folder.mkdir()
+    (folder / "bad.parquet").write_bytes(b"no parquet")
+    (folder / "good.jsonl").write_bytes(b"{}\n")
+
+    result = corpusmill("nemotron", "inventory", "--dataset", folder, "--out-dir", tmp_path / "out", "--cpu-threads", 0)
+
+    assert result.returncode == 1
+    assert (
+        "FAILED nemotron/inventory/chats/bad: " in result.stderr and "its Parquet footer can't be read" in result.stderr
+    )
+    assert only_line(result).endswith(
+        "1 of 4 artifacts failed: nemotron/inventory/chats/bad; the lines that begin with FAILED say why; "
+        "what isn't made from them is built"
+    )
+    assert "inventory/chats/good\n" in result.stdout and "1 rows in = 1 documents" in result.stdout
+
+
+def test_other_choices_for_the_same_rows_ask_before_they_replace(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    folder = tmp_path / AGENTIC.partition("/")[2]
+    write_dataset(folder, AGENTIC)
+    arguments = ("nemotron", "inventory", "--dataset", folder, "--out-dir", tmp_path / "out", "--cpu-threads", 0)
+    assert corpusmill(*arguments).returncode == 0
+
+    again = corpusmill(*arguments, "--max-records", "2")
+    replaced = corpusmill(*arguments, "--max-records", "2", "--replace")
+
+    assert again.returncode == 2
+    assert "--max-records" in only_line(again) and "--replace" in only_line(again)
+    assert replaced.returncode == 0 and "2 rows in = 2 documents" in replaced.stdout
+
+
+def test_efforts_that_a_recipe_does_not_say_are_told_once_before_it_is_built(
+    corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    folder, recipe = tmp_path / "my-rows", tmp_path / "recipes" / "mine.yaml"
+    folder.mkdir()
+    recipe.parent.mkdir()
+    for split in ("low", "high"):
+        row = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": split}]}
+        (folder / f"{split}.jsonl").write_text(json.dumps(row))
+    section = {"dataset": "my-rows", "path": str(folder), "splits": ["low", "high"], "domain": "math"}
+    content = {"system": "nemotron", "name": "mine", "rows": {}, "datasets": [section]}
+    recipe.write_text(json.dumps(content))
+
+    told = [corpusmill(verb, "mine", "--data", tmp_path, "--workers", "0").stderr for verb in ("plan", "run")]
+    section["reasoning_effort"] = {"low": "low", "high": "high"}
+    recipe.write_text(json.dumps(content))
+    silent = corpusmill("plan", "mine", "--data", tmp_path).stderr
+
+    line = (
+        "my-rows: `reasoning_effort` doesn't say that of low, high: rows rendered there say medium; "
+        "by their names it would be low: low, high: high\n"
+    )
+    assert [stderr.count(line) for stderr in (*told, silent)] == [1, 1, 0]
+
+
+def test_what_is_made_lies_neither_in_an_artifact_nor_in_the_dataset(
+    corpusmill: Corpusmill, chats: Path, tmp_path: Path
+) -> None:
+    def to(place: Path) -> Typed:
+        return corpusmill(
+            "nemotron", "inventory", "--dataset", chats, "--out-dir", place, "--cpu-threads", 0, cwd=tmp_path
+        )
+
+    assert to(tmp_path / "out").returncode == 0
+    within = to(tmp_path / "out" / "nemotron" / "inventory-chats" / "inventory" / "chats" / "train")
+    beside = to(chats / "out")
+
+    assert (within.returncode, beside.returncode) == (2, 2)
+    assert "an artifact is sealed there; give --out-dir another folder" in only_line(within)
+    assert f"it lies in the dataset {chats}; give --out-dir a folder outside of it" in only_line(beside)
+
+
+def test_lines_and_parquet_of_one_split_are_told(corpusmill: Corpusmill, chats: Path, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"messages": ["x"]}), chats / "train.parquet")
+    arguments = ("--dataset", chats, "--domain", "math", "--max-reject-fraction", "0.5", "--out-dir", tmp_path / "out")
+
+    result = corpusmill("nemotron", "normalize", *arguments, "--cpu-threads", 0)
+
+    assert result.returncode == 0, result.stderr
+    assert "not read, beside jsonl files of the same split: train.parquet" in result.stdout
+
+
+BLOCKER = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+sys.meta_path.insert(0, Blocker())
+"""
+
+
+@pytest.mark.parametrize("device", [(), pytest.param(("--device", "cuda"), marks=pytest.mark.slow)], ids=str)
+def test_without_torch_what_installs_it_is_named(
+    corpusmill: Corpusmill, model: Path, tmp_path: Path, device: tuple[str, ...]
+) -> None:
+    (tmp_path / "blocked").mkdir()
+    (tmp_path / "blocked" / "sitecustomize.py").write_text(BLOCKER)
+    path = os.pathsep.join([str(tmp_path / "blocked"), str(Path(__file__).parents[2])])
+    pool = write_pool(tmp_path / "pool", rows_of(3))
+
+    result = corpusmill(
+        *("nemotron", "score", "--pool", pool, "--model", model, "--out-dir", tmp_path / "out", *device),
+        env={"PYTHONPATH": path},
+    )
+
+    assert result.returncode == 2
+    line = only_line(result)
+    assert line.startswith("scoring: torch is not installed; in the project's folder run ")
+    assert line.endswith("-e '.[scoring]'")
+    assert half_written(tmp_path) == []
