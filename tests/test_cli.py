@@ -187,26 +187,6 @@ def test_manifests_are_exported_for_commit(corpusmill: Corpusmill, demo_root: Pa
     assert all(entry["digest"].startswith("sha256:") for entry in listing)
 
 
-def test_manifests_go_to_the_clone_that_one_is_in_and_to_no_other(
-    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
-) -> None:
-    mine, shipped = tmp_path / "mine", sorted((PROJECT / "manifests").iterdir())
-    (mine / "docs").mkdir(parents=True)
-    (mine / ".git").write_text("gitdir: elsewhere")
-    refused = corpusmill("manifests", "export", "--data", demo_root, cwd=mine / "docs")
-    (mine / "pyproject.toml").write_text('[project]\nname = "corpusmill"\n')
-
-    exported = corpusmill("manifests", "export", "--data", demo_root, cwd=mine / "docs")
-
-    assert refused.returncode == 2
-    assert only_line(refused) == (
-        f"{mine}/docs: this is no clone of corpusmill; say with --to which folder the manifests go to"
-    )
-    assert exported.returncode == 0
-    assert len(list((mine / "manifests").iterdir())) == 5
-    assert sorted((PROJECT / "manifests").iterdir()) == shipped
-
-
 @pytest.mark.parametrize("revision", ["0" * 40, "main"])
 def test_pin_prints_the_head_and_moves_only_the_line_of_the_recipe(
     corpusmill: Corpusmill, hub: LoopbackHub, recipe_in: RecipeIn, revision: str

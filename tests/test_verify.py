@@ -125,31 +125,9 @@ def test_a_sample_says_how_much_it_is(corpusmill: Corpusmill, demo_root: Path) -
     [left_out] = [line for line in lines if line.startswith("not read: ")]
     [unread, in_all] = re.findall(r"(\d+) of (\d+) files of the artifacts, ", left_out)[0]
     assert f"): {int(in_all) - int(unread)} of {in_all} files are as they were sealed, " in lines[-2]
-    assert re.search(r"; \d+ of \d+ parts of files in the hub cache, [\d,]+ bytes; the largest is /", left_out)
-    assert left_out.endswith(" bytes); --json lists them")
+    assert re.search(r"; \d+ of \d+ parts of files in the hub cache, [\d,]+ bytes; --json lists them$", left_out)
     assert lines[-2].startswith("intact of a sample (")
     assert not any(line.startswith("intact:") for line in lines)
-
-
-def test_a_sample_too_small_for_any_file_says_which_is_large_enough(
-    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
-) -> None:
-    words = corpusmill("verify", next((demo_root / "corpora" / "fineweb_edu").glob("[!.]*")), "--sample", "0.001%")
-
-    assert words.returncode == 0
-    assert "no file is as small as 0.001% of them: --sample 0.1% reads one" in words.stdout
-    assert "intact of a sample (0.0 % of bytes): 0 of 8 files" in words.stdout
-
-
-def test_damage_that_a_sample_finds_is_damage(corpusmill: Corpusmill, chain: Path) -> None:
-    index = chain / TRAIN / "tokens.idx"
-    index.write_bytes(bytes(index.stat().st_size))
-
-    result = corpusmill("verify", chain / TRAIN, "--upstream", "--sample", "90%")
-
-    assert result.returncode == 1
-    assert f"{index}: sha256 is " in result.stdout
-    assert "DAMAGED of a sample (" in result.stdout
 
 
 def test_json_has_every_finding_and_what_verified(corpusmill: Corpusmill, demo_root: Path) -> None:

@@ -77,16 +77,13 @@ def pin(
 
 
 def export(
-    to: Annotated[
-        Path | None, typer.Option(help="Folder in git; default: manifests/ of the clone of corpusmill you are in.")
-    ] = None,
+    to: Annotated[Path, typer.Option(help="Folder in git.")] = Path("manifests"),
     data: Root = Path("data"),
 ) -> None:
     """Example: corpusmill manifests export"""
     sources = sorted((data / "manifests").glob("*.json"))
     if not sources:
         raise UsageError("no manifest was built here", data / "manifests", "run a recipe first")
-    to = to or _manifests_here()
     to.mkdir(parents=True, exist_ok=True)
     for source in sources:
         written = MANIFEST_FILE.bytes_of(source)
@@ -112,20 +109,6 @@ def _export_mixture(inventory: Path, to: Path, data: Path) -> None:
         name = source.name.removeprefix(f"{of_recipe.name}_") if source in figures else source.name
         durable.write_durably(version / name, source.read_bytes())
     echo(f"{version}  recipe, inventory and {len(figures)} files of figures")
-
-
-def _manifests_here() -> Path:
-    """`manifests/` of the clone of corpusmill that the command is typed in.
-
-    Raises:
-        UsageError: it is typed elsewhere: the clone that the program runs from may be anybody's.
-    """
-    here = Path.cwd()
-    tree = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
-    project = tree / "pyproject.toml"
-    if not project.is_file() or b'name = "corpusmill"' not in project.read_bytes():
-        raise UsageError("this is no clone of corpusmill", here, "say with --to which folder the manifests go to")
-    return tree / "manifests"
 
 
 def check(

@@ -134,7 +134,7 @@ def _summary(found: "Verification") -> str:
 
 
 def _left_out_lines(found: "Verification") -> Iterator[str]:
-    """What the sample left out, the largest file of it, and the smallest where it left out all."""
+    """What the sample left out."""
     words = []
     for part, name in zip(found.parts, _PARTS, strict=True):
         left_out = [task for task in part if found.state_of(task) == "not_read"]
@@ -142,10 +142,4 @@ def _left_out_lines(found: "Verification") -> Iterator[str]:
             size = sum(task.bytes for task in left_out)
             words.append(f"{len(left_out):,} of {len(part):,} {name}, {size:,} bytes")
     if words:
-        largest = max(found.unread, key=lambda task: task.bytes)
-        words.append(f"the largest is {largest.paths[0]} ({largest.bytes:,} bytes); --json lists them")
-        yield f"not read: {'; '.join(words)}"
-    if found.tasks and not found.bytes_held and found.scope.sample is not None:
-        smallest = min(task.bytes for task in found.tasks if task.bytes)
-        share = 100 * smallest / sum(task.bytes for task in found.tasks)
-        yield f"no file is as small as {found.scope.sample} of them: --sample {share + 0.1:.1f}% reads one"
+        yield f"not read: {'; '.join(words)}; --json lists them"
