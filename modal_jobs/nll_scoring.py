@@ -6,17 +6,15 @@
 
 CORPUSMILL_MODAL_* say what containers are asked for, see `modal_settings`. `fetch` alone reads from the hub. Modal
 gives an interrupted input to another container, whatever `retries` says, which scores that shard anew. Containers have
-pinned packages and, of corpusmill, the files that scoring imports, no others.
+pinned packages, those that scoring imports alone.
 """
 
 import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from modulefinder import ModuleFinder
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import modal
 
@@ -30,11 +28,8 @@ except InputError as error:
     sys.exit(str(error))
 _MOUNT = Path(os.environ.get("CORPUSMILL_MODAL_MOUNT", "/corpusmill"))
 FILES_FOLDER, SCORES_FOLDER = _MOUNT / "files", _MOUNT / "scores"
-_MODULES = "pipeline_assets.corpus.scoring.remote_shard", ModalSettings.__module__
-_PROJECT = Path(__file__).parents[1]
-_OURS = "pipeline_assets"
 _CONSTRAINTS = "/constraints.txt"
-# What these files import that Python doesn't bring, by the names that packages are installed by.
+# What scoring imports that Python doesn't bring, by the names that packages are installed by.
 PACKAGES = (
     *("accelerate", "gigatoken", "httpx2", "huggingface_hub", "msgspec", "numpy", "pyarrow", "pydantic", "pyyaml"),
     *("safetensors", "tiktoken", "tokenizers", "torch", "transformers", "zstandard"),
@@ -54,46 +49,21 @@ _KNOBS = {
 }
 
 
-class _ModuleFinder(ModuleFinder):
-    """A finder that skips other packages: a wheel is installed next to them, and torch alone takes minutes."""
-
-    def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
-        if path is None and name != _OURS:
-            raise ImportError(name)
-        return super().find_module(name, path, parent)
-
-
-def image_of(modules: Sequence[str], more: Sequence[str] = ()) -> modal.Image:
-    """An image in which some modules of this project can be imported.
+def image_of(more: Sequence[str]) -> modal.Image:
+    """Return an image with pinned packages and the source of this project.
 
     Args:
-        more: packages beside `PACKAGES`, such as those that quantised weights take.
+        more: packages in addition to `PACKAGES`, such as those that quantised weights take.
     """
-    from pipeline_assets.corpus.spine.shipped import shipped_path  # not in the image, so not at module level
+    from pipeline_assets.corpus.spine.shipped import shipped_path  # its files are not in the image
 
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return (
         modal.Image.debian_slim(python_version=python)
         .add_local_file(shipped_path("constraints.txt"), _CONSTRAINTS, copy=True)
         .uv_pip_install(*PACKAGES, *more, extra_options=f"--constraint {_CONSTRAINTS}")
-        .add_local_python_source(_OURS, ignore=left_out(modules))
+        .add_local_python_source("pipeline_assets", ignore=["**/*.pyc"])  # and not data files
     )
-
-
-def left_out(modules: Sequence[str]) -> Callable[[Path], bool]:
-    """Whether a file of the package, by its path below that, is none of `sources_of`."""
-    wanted = sources_of(modules)
-    return lambda path: _PROJECT / _OURS / path not in wanted
-
-
-def sources_of(modules: Sequence[str]) -> set[Path]:
-    """The files of this project that importing some of its modules takes, at once or later, and data beside them."""
-    finder = _ModuleFinder([str(_PROJECT)])
-    for name in modules:
-        finder.import_hook(name)
-    ours = [module for name, module in finder.modules.items() if name.partition(".")[0] == _OURS]
-    found = {Path(str(vars(module)["__file__"])) for module in ours}
-    return {*found, *(data for folder in {path.parent for path in found} for data in folder.glob("*.tiktoken"))}
 
 
 app = modal.App(SETTINGS.app)
@@ -102,7 +72,7 @@ files, scores = (
     for name in SETTINGS.volumes
 )
 if modal.is_local():
-    image = image_of(_MODULES, os.environ.get("CORPUSMILL_MODAL_PACKAGES", "").split())
+    image = image_of(os.environ.get("CORPUSMILL_MODAL_PACKAGES", "").split())
 else:
     image = modal.Image.debian_slim()
 said: dict[str, str | None] = {

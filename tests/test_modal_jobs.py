@@ -1,18 +1,22 @@
 """The app on Modal, as far as it runs without: what its functions let through, and what `modal run` types."""
 
+import re
+import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import pytest
-from modal.mount import _Mount, _select_files
 from refusals import refusal
 
 from modal_jobs import nll_scoring
-from modal_jobs.nll_scoring import left_out, sources_of
 from pipeline_assets import cli
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from resources import modal_launcher
+
+PROJECT = Path(__file__).parents[1]
 
 
 def raised(error: Exception) -> Callable[[], None]:
@@ -109,14 +113,25 @@ def test_modal_run_asks_for_pools(monkeypatch: pytest.MonkeyPatch) -> None:
         typed(monkeypatch)
 
 
-def test_modal_is_given_the_files_that_scoring_imports_and_no_others() -> None:
-    mount = _Mount._from_local_python_packages("pipeline_assets", ignore=left_out(nll_scoring._MODULES))
+def test_scoring_imports_no_dependency_that_the_image_lacks() -> None:
+    """Modules are loaded as containers load them: with the functions that a call runs."""
+    modules = ("remote_shard", "modal_settings", "load_model", "nll")
+    code = f"import sys; from pipeline_assets.corpus.scoring import {', '.join(modules)}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
+    distributions = packages_distributions()
 
-    given = {Path(local): str(remote) for local, remote in _select_files(mount.entries)}
+    loaded = {
+        canonical(distribution)
+        for module in done.stdout.split()
+        for distribution in distributions.get(module.partition(".")[0], ())
+    }
 
-    assert given.keys() == sources_of(nll_scoring._MODULES)
-    project = Path(nll_scoring.__file__).parents[1]
-    assert all(remote == f"/root/{local.relative_to(project)}" for local, remote in given.items())
-    names = {path.name for path in given}
-    assert {"nll.py", "remote_shard.py", "modal_settings.py", "o200k_base.tiktoken"} <= names
-    assert not {"assets.py", "stage_a.py", "score_split.py", "modal_launcher.py"} & names
+    dependencies = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["dependencies"]
+    installed = [one for name in nll_scoring.PACKAGES for one in (name, *(requires(name) or ()))]
+    assert {"torch", "pyarrow"} <= loaded
+    assert loaded & {*map(canonical, dependencies)} <= {*map(canonical, installed)}
+
+
+def canonical(requirement: str) -> str:
+    """Return the normalized name of the package that is required."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement)[0]).lower()

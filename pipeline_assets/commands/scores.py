@@ -232,7 +232,7 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
 
 def _gap(first: Sequence[Target], second: Sequence[Target], run: Run) -> list[str]:
     """What two models' scores of the same rows say of them."""
-    from pipeline_assets.corpus.scoring.scores import score_gap
+    from pipeline_assets.corpus.scoring.score_gap import score_gap
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = BuildFolder(Path(scratch))

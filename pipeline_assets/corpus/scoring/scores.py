@@ -1,23 +1,19 @@
-"""Scores of a split's rows: the columns of `scores.parquet`, percentiles, the pools' rows that they are of, what is
-asked of scores and said of them; and the gap between two models on the rows that both scored, in bits per byte: these
-need no common tokenizer.
+"""Scores of a split's rows: the columns of `scores.parquet`, percentiles, the pools' rows that they are of, and what is
+asked of scores and said of them.
 """
 
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.parquet import column_of, mask, no_rows, numbers, open_parquet, truths
+from pipeline_assets.corpus.formats.parquet import column_of, numbers, open_parquet
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
-from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
 from pipeline_assets.corpus.spine.errors import InputError
 
@@ -200,154 +196,3 @@ def scores_are_sure(scores: Artifact) -> Verdict:
     return Verdict(
         error_bar <= _LARGE, f"{words}, all within {largest:.2g}", {"rescored": rows, "error_bar": error_bar}
     )
-
-
-_STANDARD_ERRORS = 1.96  # on either side of a 95 % interval
-_DIGITS = 6  # of an interval: squares of equal changes cancel out to eight digits
-_NUMBERS = {"nll_sum": pa.float64(), "completion_bytes": pa.int64()}
-_SCHEMA = pa.schema({"id": pa.large_string(), **_NUMBERS, "meta_domain": pa.string()})
-_HEAD = ["", "rows", "bytes", "first", "second", "gap", "95 % interval", "second better"]
-
-
-class Gap(msgspec.Struct, frozen=True):
-    """Two models on the same rows.
-
-    Attributes:
-        rows, bytes: rows, and UTF-8 bytes of their completions.
-        first, second: bits per byte of each model over all of them; None without bytes.
-        gap: second - first; below 0 the second model is better.
-        low, high: 95 % interval of the gap, by the spread of rows; None below two rows, of which no spread can be told.
-        second_better: share of rows where the second model's is lower; None without rows.
-    """
-
-    rows: int
-    bytes: int
-    first: float | None
-    second: float | None
-    gap: float | None
-    low: float | None
-    high: float | None
-    second_better: float | None
-
-
-class ScoreGap(msgspec.Struct, frozen=True):
-    """The gap in all, by split and by domain.
-
-    Attributes:
-        left_out: rows of each split that aren't compared: `only_first`, `only_second`, which one model alone has a
-            score of, and `other_bytes`, of which other bytes count.
-    """
-
-    total: Gap
-    splits: dict[str, Gap]
-    domains: dict[str, Gap]
-    left_out: dict[str, dict[str, int]]
-
-    def lines(self) -> Iterator[str]:
-        """A table for a terminal, and what was left out."""
-        named = {"all": self.total, **self.splits, **{f"domain {name}": gap for name, gap in self.domains.items()}}
-        rows = [_HEAD, *([name, *_cells(gap)] for name, gap in named.items())]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for name, *cells in rows:
-            yield "  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])])
-        for name, counts in self.left_out.items():
-            if told := [f"{count:,} {reason.replace('_', ' ')}" for reason, count in counts.items() if count]:
-                yield f"{name}: left out {', '.join(told)}"
-
-
-def _cells(gap: Gap) -> list[str]:
-    bits = ("-" if one is None else f"{one:.4f}" for one in (gap.first, gap.second))
-    change = "-" if gap.gap is None else f"{gap.gap:+.4f}"
-    interval = "-" if gap.low is None else f"{gap.low:+.4f} to {gap.high:+.4f}"
-    better = "-" if gap.second_better is None else f"{100 * gap.second_better:.1f} %"
-    return [f"{gap.rows:,}", f"{gap.bytes:,}", *bits, change, interval, better]
-
-
-@dataclass(frozen=True)
-class _Sums:
-    """Sums over rows that both scored, which add up.
-
-    Attributes:
-        figures: rows, bytes, nats of the first model and of the second, rows where the second is better.
-        squares: of the nats of the second less those of the first, of these by bytes, of bytes.
-    """
-
-    figures: NDArray[np.float64]
-    squares: NDArray[np.float64]
-
-    def __add__(self, other: "_Sums") -> "_Sums":
-        return _Sums(self.figures + other.figures, self.squares + other.squares)
-
-    def told(self) -> Gap:
-        rows, size, *nats, better = self.figures.tolist()
-        if not size:
-            return Gap(int(rows), 0, None, None, None, None, None, better / rows if rows else None)
-        first, second = (one / math.log(2) / size for one in nats)
-        gap, low, high = second - first, None, None
-        if rows > 1:
-            # The standard error of a ratio of sums, to first order: the spread of what each row is off the common rate.
-            rate = (nats[1] - nats[0]) / size
-            spread = max(float(self.squares @ [1, -2 * rate, rate * rate]), 0.0)
-            error = math.sqrt(spread * rows / (rows - 1)) / math.log(2) / size
-            low, high = (round(gap + side * _STANDARD_ERRORS * error, _DIGITS) for side in (-1, 1))
-        return Gap(int(rows), int(size), first, second, gap, low, high, better / rows)
-
-
-_NOTHING = _Sums(np.zeros(5), np.zeros(3))
-
-
-def score_gap(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) -> ScoreGap:
-    """Both models on the rows that both scored, joined by split and id. The scores of one split are held at a time.
-
-    Intervals are of the gap's standard error, which is that of a ratio of sums over rows, paired by row.
-
-    Raises:
-        InputError: a pool has fewer rows than were scored.
-    """
-    of_first, of_second = ({split.name: split for split in splits} for splits in (first, second))
-    splits, domains, left_out = dict[str, _Sums](), dict[str, _Sums](), dict[str, dict[str, int]]()
-    for name in dict.fromkeys([*of_first, *of_second]):
-        splits[name] = _NOTHING
-        by_domain, left_out[name] = _compared(_scores(of_first.get(name)), _scores(of_second.get(name)))
-        for domain, sums in by_domain.items():
-            splits[name] += sums
-            domains[domain] = domains.get(domain, _NOTHING) + sums
-    total = sum(splits.values(), _NOTHING)
-    of_domains = {name: domains[name].told() for name in sorted(domains)}
-    return ScoreGap(total.told(), {name: sums.told() for name, sums in splits.items()}, of_domains, left_out)
-
-
-def _scores(split: ScoredSplit | None) -> pa.Table:
-    """Rows with a score."""
-    found = [no_rows(_SCHEMA)]
-    for rows in split.rows(_SCHEMA.names[:-1], ["meta_domain"]) if split is not None else ():
-        scored = rows.filter(mask(truths(rows["nll_sum"].combine_chunks().is_valid())))
-        found.append(scored.select(_SCHEMA.names).cast(_SCHEMA))
-    return pa.concat_tables(found)
-
-
-def _compared(first: pa.Table, second: pa.Table) -> tuple[dict[str, _Sums], dict[str, int]]:
-    """Sums over the rows that both scored, by the domain in the first one's pools; rows in none."""
-    import pyarrow.compute as pc
-
-    found = pc.index_in(first["id"], value_set=second["id"]).combine_chunks()
-    is_shared = truths(found.is_valid())
-    shared, places = first.filter(mask(is_shared)), numbers(found)[is_shared]
-    bytes_of_second, nats_of_second = (numbers(second[name])[places] for name in ("completion_bytes", "nll_sum"))
-    is_equal = numbers(shared["completion_bytes"]) == bytes_of_second
-    alone = {"only_first": len(first) - len(shared), "only_second": len(second) - len(shared)}
-    left_out = {**alone, "other_bytes": len(shared) - int(is_equal.sum())}
-    rows = np.stack([bytes_of_second, numbers(shared["nll_sum"]), nats_of_second], axis=1)[is_equal]
-    domains = [one or UNKNOWN for one in shared["meta_domain"].filter(mask(is_equal)).to_pylist()]
-    return {name: _sums(rows[own]) for name, own in places_by_name(domains).items()}, left_out
-
-
-def _sums(rows: NDArray[np.float64]) -> _Sums:
-    """
-    Args:
-        rows: bytes, nats of the first model and of the second; shape (rows, 3).
-    """
-    sizes, first, second = rows.T
-    change = second - first
-    figures = np.array([len(rows), *rows.sum(axis=0), np.count_nonzero(second < first)])
-    return _Sums(figures, np.array([change @ change, change @ sizes, sizes @ sizes]))

@@ -1,17 +1,12 @@
 """A score shard on another machine: what is there is found, what is cut off is made anew, the rest is refused."""
 
 import itertools
-import json
 import os
-import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -20,7 +15,6 @@ from crash_points import killed_at
 from refusals import refusal
 from tiny_scoring import flip_a_bit, rows_of, save_whole_model, scorer_of, write_pool
 
-from modal_jobs.nll_scoring import sources_of
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.scoring import nll
 from pipeline_assets.corpus.scoring.launcher import FilesOfHub, ScoreJob, ScoreWork
@@ -226,36 +220,3 @@ def test_an_app_of_another_version_and_another_gpu_than_was_asked_are_refused(fa
     gpu = refusal(lambda: far.score({**far.asked, "gpu": "H100!", "recipe": recipe}), UsageError)
 
     assert "deploy the app again" in version and "it runs on no GPU, and not on H100!" in gpu
-
-
-@pytest.mark.slow
-def test_the_image_has_the_files_that_scoring_imports_and_no_others(far: Far, tmp_path: Path) -> None:
-    """Scores with those files alone."""
-    project, image = Path(__file__).parents[3], tmp_path / "image"
-    for source in sources_of(["pipeline_assets.corpus.scoring.remote_shard"]):
-        copy = image / source.relative_to(project)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, copy)
-    (tmp_path / "asked.json").write_text(json.dumps(far.asked))
-    code = f"""
-import json, sys
-from pathlib import Path
-from pipeline_assets.corpus.scoring.remote_shard import score_remote
-import pipeline_assets.corpus.readers.hub_http
-score_remote(json.loads(Path("asked.json").read_text()), Path({str(far.files)!r}), Path("scores"))
-print(*(module.__file__ for name, module in sys.modules.items() if name.split(".")[0] == "pipeline_assets"))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(image)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-
-    assert done.returncode == 0, done.stderr[-3000:]
-    loaded = {Path(path).relative_to(image) for path in done.stdout.splitlines()[-1].split()}
-    assert {path.relative_to(image) for path in image.rglob("*.py")} == loaded
-    [made] = (tmp_path / "scores").rglob("*.parquet")
-    assert pq.read_metadata(made).num_rows == ROWS // 2
