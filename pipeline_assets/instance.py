@@ -1,8 +1,7 @@
-"""The Dagster instance of a data root: a view of what is built, made whole or not at all. Only the UI opens it.
+"""The Dagster instance of a data root: a view of what is built, whole before anybody opens it. Only the UI does.
 
-It is three SQLite databases and a configuration, in `<data root>/dagster`. They are made beside it, under a lock, and
-the folder takes its name when all is there. One that a kill left half-made, of `dagster dev` for instance, has a
-database without a revision and no run: its databases are made anew, within it, since it may be a link to another disk.
+It is three SQLite databases and a configuration, in `<data root>/dagster`, made under a lock. What a kill left
+half-made, of `dagster dev` for instance, has a database without a revision and no run: its databases are made anew.
 Everything else that is wrong with it (a disk that is full or may not be written to, a damaged or locked database) is
 left as it is, and said.
 """
@@ -21,7 +20,6 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import RetryableError, one_line
 from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
 from pipeline_assets.corpus.spine.shipped import shipped_path
-from pipeline_assets.corpus.spine.staging import building_folders, leftover
 
 INSTANCE_CONFIG = shipped_path("dagster.yaml")
 _CONFIG = "dagster.yaml"
@@ -118,35 +116,22 @@ def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
 
 
 def _make(home: Path) -> None:
-    """Makes the folder, or its configuration where only that is missing; alone: others wait, and find it made."""
+    """Make the databases and the configuration that are missing; alone: others wait, and find them made."""
     deadline = time.monotonic() + _MAKING_S
     while True:
         try:
-            with locked(home) as lock:
-                for folder in (*building_folders(home), *building_folders(home / home.name)):
-                    durable.remove(folder)
-                if _is_half_made(home):
-                    place = home / home.name if home.is_dir() else home
-                    _make_anew(home, leftover(place, "building", lock.fence))
+            with locked(home):
+                if is_half_made := _is_half_made(home):
+                    for name in ("history", "schedules"):
+                        durable.remove(home / name)
+                    durable.make_folder(home)
                 if not _is_configured(home):
                     durable.write_durably(home / _CONFIG, _config(home))
+                if is_half_made:
+                    with _instance(home) as instance:
+                        instance.get_runs_count()
                 return
         except BuilderBusy:
             if time.monotonic() > deadline:
                 raise
             time.sleep(_POLL_S)
-
-
-def _make_anew(home: Path, building: Path) -> None:
-    durable.make_folder(building)
-    durable.write_durably(building / _CONFIG, _config(building))
-    with _instance(building) as instance:
-        instance.get_runs_count()
-    durable.write_durably(building / _CONFIG, _config(home))
-    if not home.is_dir():
-        durable.rename(building, home)
-        return
-    for name in ("history", "schedules"):
-        durable.remove(home / name)
-        durable.rename(building / name, home / name)
-    durable.remove(building)

@@ -1,6 +1,6 @@
 """Where score shards run, as settings say it: here, or on Modal."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
@@ -16,17 +16,16 @@ _KNOWN = ("local", "modal")
 def elsewhere_of(
     variables: Mapping[str, str],
     launcher: str | None = None,
-    tag: Callable[[str, str], None] = lambda _, __: None,
     salt: str = "",
-    **limits: float | None,
+    cost_limit: float | None = None,
 ) -> "Elsewhere | None":
     """None for this machine.
 
     Args:
         variables: the environment.
         launcher: overrides the environment; None for no override.
-        tag, salt: as of `OnModal`.
-        limits: `cost_limit` and `split_cost_limit` of Modal, which override the environment; None for no override.
+        salt: as of `OnModal`.
+        cost_limit: of Modal, overrides the environment; None for no override.
     Raises:
         UsageError: there is no such launcher; as `ModalSettings.of`.
     """
@@ -37,4 +36,4 @@ def elsewhere_of(
         return None
     from resources.modal_launcher import OnModal  # which loads Modal's client
 
-    return OnModal(ModalSettings.of(variables, **limits), tag, salt)
+    return OnModal(ModalSettings.of(variables, cost_limit=cost_limit), salt)

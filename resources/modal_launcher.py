@@ -9,7 +9,7 @@ import re
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -58,13 +58,11 @@ class OnModal:
     """Modal as the place where score shards run.
 
     Attributes:
-        tag: told which calls run, for who reads the UI; nothing depends on it.
         salt: of what is asked: scores that were made with another one are made anew.
         spent: Cost by split and model of what this command began: estimated while it runs, then measured.
     """
 
     settings: ModalSettings
-    tag: Callable[[str, str], None] = lambda _, __: None
     salt: str = ""
     spent: dict[tuple[str, str], float] = field(default_factory=dict)
 
@@ -151,7 +149,7 @@ class _ModalLauncher:
 
     place: OnModal
     work: ScoreWork
-    _calls: list[str] = field(default_factory=list)
+    _calls: int = 0
     _seconds: list[float] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stopped: threading.Event = field(default_factory=threading.Event)
@@ -247,8 +245,7 @@ class _ModalLauncher:
         except Exception as error:
             raise _told(error, f"{app}.{function}") from None
         if function == "score":
-            self._calls.append(ref)
-            self.place.tag(self.work.split, " ".join(self._calls[-self.place.settings.places :]))
+            self._calls += 1
         else:
             logger.info("%s on Modal: call %s fetches what isn't there of pools and model", self.work.split, ref)
         return ref
@@ -311,7 +308,7 @@ class _ModalLauncher:
     def provenance(self) -> Mapping[str, Any]:
         """Return the settings, and what the shards took that this build collected, without starting containers."""
         settings, seconds = self.place.settings, round(sum(self._seconds), 3)
-        took = {"calls": len(self._calls), "container_seconds": seconds, "cost": settings.cost(seconds)}
+        took = {"calls": self._calls, "container_seconds": seconds, "cost": settings.cost(seconds)}
         return {"modal": {**settings.model_dump(mode="json"), **took}}
 
 

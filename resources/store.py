@@ -37,8 +37,6 @@ from resources.launchers import LAUNCHER, elsewhere_of
 if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.launcher import Elsewhere  # which loads more than most runs need
 
-_CALLS = "corpusmill/modal_calls"
-
 
 def environment() -> Mapping[str, str]:
     """The variables that say settings, as far as they are set."""
@@ -98,15 +96,10 @@ class Launcher(dg.ConfigurableResource):
     cost_limit: float | None = Field(
         default=None, description="Cost limit of a run on Modal; else CORPUSMILL_MODAL_COST_LIMIT, no limit"
     )
-    split_cost_limit: float | None = Field(
-        default=None, description="Cost limit of a split on Modal; else CORPUSMILL_MODAL_SPLIT_COST_LIMIT, no limit"
-    )
-    _context: dg.InitResourceContext | None = PrivateAttr(default=None)
     _remote: "Elsewhere | None" = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Keep the run whose tag shows the calls; check the settings before anything is built."""
-        self._context = context
+        """Check the settings before anything is built."""
         self.remote()
 
     def remote(self) -> "Elsewhere | None":
@@ -118,20 +111,8 @@ class Launcher(dg.ConfigurableResource):
             UsageError: the name is unknown, or a setting of Modal is out of range.
         """
         if self._remote is None:
-            self._remote = elsewhere_of(
-                environment(),
-                self.name,
-                self._tag,
-                cost_limit=self.cost_limit,
-                split_cost_limit=self.split_cost_limit,
-            )
+            self._remote = elsewhere_of(environment(), self.name, cost_limit=self.cost_limit)
         return self._remote
-
-    def _tag(self, subject: str, calls: str) -> None:
-        """Show the latest calls in a tag of the run that waits for them."""
-        context = self._context
-        if context is not None and context.run is not None and context.instance is not None:
-            context.instance.add_run_tags(context.run.run_id, {_CALLS: f"{subject}: {calls}"})
 
 
 class Hub(dg.ConfigurableResource):

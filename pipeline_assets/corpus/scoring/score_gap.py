@@ -11,9 +11,7 @@ from pipeline_assets.corpus.scoring.scores import ScoredSplit
 
 _STANDARD_ERRORS = 1.96  # on either side of a 95 % interval
 _DIGITS = 6  # of an interval: squares of equal changes cancel out to eight digits
-_ROWS = pl.Schema(
-    {"id": pl.String, "nll_sum": pl.Float64, "completion_bytes": pl.Int64, "meta_domain": pl.String}
-)
+_ROWS = pl.Schema({"id": pl.String, "nll_sum": pl.Float64, "completion_bytes": pl.Int64, "meta_domain": pl.String})
 _HEAD = ["", "rows", "bytes", "first", "second", "gap", "95 % interval", "second better"]
 
 
