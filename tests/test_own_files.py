@@ -15,7 +15,7 @@ import yaml
 from answers import Corpusmill, refused
 
 from pipeline_assets.commands.inputs import folder_and_patterns
-from pipeline_assets.corpus.normalize.drafts import KNOWN
+from pipeline_assets.corpus.normalize.drafts import KINDS
 from pipeline_assets.corpus.normalize.sources import FileSource
 from pipeline_assets.corpus.rows.store import DOCUMENT_SCHEMA
 from pipeline_assets.notebook import open_folder, run
@@ -119,7 +119,7 @@ def test_init_knows_the_files_of_every_kind_of_source(corpusmill: Corpusmill, tm
 
     refusal = refused(corpusmill("init", "none", "--input", tmp_path / "empty", "--data", tmp_path))
 
-    assert KNOWN.keys() == kinds, "say in KNOWN of corpus/normalize/drafts.py how its files are known and drafted"
+    assert KINDS.keys() == kinds, "say in KINDS of corpus/normalize/drafts.py how its files are known and drafted"
     assert refusal.endswith(
         "it holds nothing that can be read (not read: .pdf); give Posts.xml, a site's .7z, what wikiextractor wrote, "
         "files that end with .jsonl, .ndjson, .json, .parquet, .txt, .md"

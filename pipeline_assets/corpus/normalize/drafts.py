@@ -8,7 +8,7 @@ import glob
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -25,6 +25,12 @@ _PAGES, _ANY = "wiki_*", "**/*"
 _DUMP = re.compile(r"20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
 _WIKIPEDIA_LICENCE = "cc-by-sa-4.0"
 _MOST_NAMED = 3  # of the files that were not read, in an error
+KINDS = {
+    "stackexchange": f"{POSTS}, a site's .7z",
+    "wikipedia": "what wikiextractor wrote",
+    "local": f"files that end with {', '.join(FORMATS)}",
+}
+"""Which files each kind of source has, for people."""
 
 
 @dataclass(frozen=True)
@@ -50,32 +56,36 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[Draft], Mapping
         UsageError: nothing in it can be read.
         InputError: an archive that is none.
     """
-    found: dict[str, list[SourceFile]] = {kind: [] for kind in KNOWN}
+    found: dict[str, list[SourceFile]] = {kind: [] for kind in KINDS}
     not_read: Counter[str] = Counter()
     for file in folder.files():
         base = PurePosixPath(file.name).name
         if any((folder.path / above / FILE_NAME).is_file() for above in PurePosixPath(file.name).parents):
             not_read["what lies in sealed artifacts"] += 1
-        elif kind := next((kind for kind, known in KNOWN.items() if known.has(file)), None):
+        elif kind := _kind_of(file):
             found[kind].append(file)
         else:
             not_read[PurePosixPath(file.name).suffix or base] += 1
-    sections: list[Draft] = []
-    for kind, files in reversed(found.items()):  # what rows can't be read is told first
-        sections[:0] = KNOWN[kind].drafts(folder, files, name, not_read) if files else ()
+    rows = [*_local(folder, found["local"], name, not_read)]  # what rows can't be read is told first
+    sections = [*_sites(found["stackexchange"], not_read), *_wikipedia(folder, found["wikipedia"]), *rows]
     if not sections:
-        fix = f"give {', '.join(known.files for known in KNOWN.values())}"
         listed = ", ".join(list(not_read)[:_MOST_NAMED])
         reasons = f" (not read: {listed})" if not_read else ""
-        raise UsageError(f"it holds nothing that can be read{reasons}", folder.path, fix)
+        raise UsageError(
+            f"it holds nothing that can be read{reasons}", folder.path, f"give {', '.join(KINDS.values())}"
+        )
     return sections, not_read
 
 
-def _is_of_site(file: SourceFile) -> bool:
-    return file.path.name.lower() == POSTS.lower() or is_archive(file.path)
+def _kind_of(file: SourceFile) -> str | None:
+    if file.path.name.lower() == POSTS.lower() or is_archive(file.path):
+        return "stackexchange"
+    if fnmatch.fnmatchcase(file.path.name, _PAGES):
+        return "wikipedia"
+    return "local" if format_of(file.name) is not None else None
 
 
-def _sites(folder: SourceFolder, posts: Sequence[SourceFile], name: str, not_read: Counter[str]) -> Iterator[Draft]:
+def _sites(posts: Sequence[SourceFile], not_read: Counter[str]) -> Iterator[Draft]:
     """A section for each site; an archive that is unpacked beside it is left alone."""
     by_host: dict[str, SourceFile] = {}
     for file in sorted(posts, key=lambda file: file.path.suffix == ".7z"):
@@ -86,11 +96,14 @@ def _sites(folder: SourceFolder, posts: Sequence[SourceFile], name: str, not_rea
         yield Draft({"kind": "stackexchange", "source": host, **place, "host": host, "min_answers": 1})
 
 
-def _wikipedia(folder: SourceFolder, pages: Sequence[SourceFile], name: str, not_read: Counter[str]) -> Iterator[Draft]:
+def _wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Iterator[Draft]:
     """The licence is told by the dump's date, where the folder is named after it."""
+    if not pages:
+        return
     content: dict[str, Any] = {"kind": "wikipedia", "source": "wikipedia", "path": str(folder.path)}
     content["files"], remarks = [f"**/{_PAGES}"], {"files": _size(pages)}
-    if any(_is_without_host(file) for file in pages[:LOOKED_AT]):
+    heads = (itertools.islice(lines(ByteRange(file)), LOOKED_AT) for file in pages[:LOOKED_AT])
+    if any(b'url="?curid' in line or b'"url": "?curid' in line for head in heads for _, line in head):
         content["language"], remarks["language"] = "en", "a guess: the urls don't say it"
     if dumped := _DUMP.search(str(folder.path)):
         content["dump_date"] = f"{dumped[0][:4]}-{dumped[0][4:6]}-{dumped[0][6:]}"
@@ -98,11 +111,6 @@ def _wikipedia(folder: SourceFolder, pages: Sequence[SourceFile], name: str, not
         content["license_tag"] = _WIKIPEDIA_LICENCE
         remarks["license_tag"] = "of dumps since 2023-06-07; or dump_date: '2026-11-01' tells it"
     yield Draft(content | {"filters": {"wikipedia": {}}}, remarks)
-
-
-def _is_without_host(file: SourceFile) -> bool:
-    head = itertools.islice(lines(ByteRange(file)), LOOKED_AT)
-    return any(b'url="?curid' in line or b'"url": "?curid' in line for _, line in head)
 
 
 def _local(folder: SourceFolder, files: Sequence[SourceFile], name: str, not_read: Counter[str]) -> Iterator[Draft]:
@@ -160,43 +168,13 @@ def _patterns(folder: SourceFolder, own: Sequence[SourceFile], are_all: bool) ->
     """
     if folder.patterns != (_ANY,):
         return list(folder.patterns) if are_all else [glob.escape(file.name) for file in own]
-    patterns = [f"**/*{end}" for end in sorted({_end(file.name) for file in own})]
+    bases = [PurePosixPath(file.name).name for file in own]
+    ends = {base[max(base.lower().rfind(suffix) for suffix in FORMATS) :] for base in bases}  # with a compression's
+    patterns = [f"**/*{end}" for end in sorted(ends)]
     matched = {file.name for file in SourceFolder(folder.path, tuple(patterns)).files()}
     return patterns if matched == {file.name for file in own} else [glob.escape(file.name) for file in own]
-
-
-def _end(name: str) -> str:
-    """`.jsonl.zst` of a name: what says its format, with how it is compressed."""
-    base = PurePosixPath(name).name
-    start = max(base.lower().rfind(suffix) for suffix in FORMATS)
-    return base[start:]
 
 
 def _size(files: Sequence[SourceFile]) -> str:
     size = sum(file.bytes for file in files)
     return f"{len(files):,} file{'s' * (len(files) != 1)}, {size / 1e6:,.1f} MB"
-
-
-@dataclass(frozen=True)
-class Known:
-    """How files of a kind of source are told, and drafted.
-
-    Attributes:
-        files: what they are, for people.
-        has: whether a file is one, of those that no kind before has.
-        drafts: the sections of a folder's files, by their folder, the name of a source and what is counted as not read.
-    """
-
-    files: str
-    has: Callable[[SourceFile], bool]
-    drafts: Callable[[SourceFolder, Sequence[SourceFile], str, Counter[str]], Iterable[Draft]]
-
-
-KNOWN = {
-    "stackexchange": Known(f"{POSTS}, a site's .7z", _is_of_site, _sites),
-    "wikipedia": Known(
-        "what wikiextractor wrote", lambda file: fnmatch.fnmatchcase(file.path.name, _PAGES), _wikipedia
-    ),
-    "local": Known(f"files that end with {', '.join(FORMATS)}", lambda file: format_of(file.name) is not None, _local),
-}
-"""By the `kind` of their sections, in the order of the drafts."""

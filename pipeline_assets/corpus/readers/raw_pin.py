@@ -133,34 +133,45 @@ CHANGED = "it is not the file that was read: give that back, or build again"
 
 
 @dataclass
-class HeldOfHub:
-    """How the cache stands to the hub files of a chain.
+class HeldFiles:
+    """Comparison of files on this machine with the manifests that list them.
 
     Attributes:
-        listed: files that manifests list. A manifest that names row groups read those files alone of all that it
-            lists; any other read every file whole.
-        whole: files read that are here from first to last byte: held against the hash that the hub lists.
-        in_part: files read of which all row groups are here: held against the hash that they were fetched with, since
-            the hub has none of a part.
-        not_here: files read of which something that was read isn't.
-        not_looked_for: inputs that are no hub files.
-        tasks: what the bytes that are here should hash to.
-        findings: what the names, sizes and listings alone contradict.
+        listed: number of files that manifests list, each counted once.
+        not_here: files that were read and are not on this machine, or not all that was read of them.
+        tasks: hash tasks of the files and parts of files that exist with their listed size.
+        findings: what names, sizes and listings alone contradict.
     """
 
     listed: int = 0
-    whole: list[str] = field(default_factory=list)
-    in_part: list[str] = field(default_factory=list)
     not_here: list[str] = field(default_factory=list)
-    not_looked_for: list[str] = field(default_factory=list)
     tasks: list[HashTask] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
-def held_of_hub(cache: Path, outside: Mapping[str, Sequence[Entry]]) -> HeldOfHub:
+@dataclass
+class HeldOfHub(HeldFiles):
+    """Comparison of the hub cache with manifests.
+
+    A manifest that names row groups read those files alone of all that it lists; any other read every file whole.
+
+    Attributes:
+        whole: files read that are here from first to last byte: checked against the hash that the hub lists.
+        in_part: files read of which all row groups are here: checked against the hash that they were fetched with,
+            since the hub has none of a part.
+        not_looked_for: inputs that are no hub files.
     """
+
+    whole: list[str] = field(default_factory=list)
+    in_part: list[str] = field(default_factory=list)
+    not_looked_for: list[str] = field(default_factory=list)
+
+
+def held_of_hub(cache: Path, outside: Mapping[str, Sequence[Entry]]) -> HeldOfHub:
+    """Compare the hub cache with manifests, by names, sizes and listings.
+
     Args:
-        outside: the files that artifacts were made from, by digest of the artifact.
+        outside: external inputs of artifacts, by digest of the artifact.
     """
     held = HeldOfHub()
     seen: set[str] = set()
@@ -168,58 +179,57 @@ def held_of_hub(cache: Path, outside: Mapping[str, Sequence[Entry]]) -> HeldOfHu
         listings: dict[Path, list[tuple[str, Entry]]] = {}
         reads_in_part = any("row_groups" in entry for entry in entries)
         for entry in entries:
-            match = _hub_file(entry)
-            if match is None:
+            match = _HUB_FILE.fullmatch(entry["name"])
+            if match is None or not hub_files.is_digest(entry["digest"]):
                 held.not_looked_for.append(entry["name"])
                 continue
-            hub, name = _repo_of(cache, match)
+            hub = hub_files.HubFiles(cache, repo_type="dataset" if match["dataset"] else "model")
+            name = match["dataset"] or match["model"]
             listings.setdefault(hub.listing_path(name, match["commit"]), []).append((match["path"], entry))
             if entry["name"] not in seen:
                 seen.add(entry["name"])
                 was_read = "row_groups" in entry or not reads_in_part
                 _look_for(entry, hub.bytes_folder(name, entry["digest"]), artifact, was_read, held)
         for path, listed in listings.items():
-            held.findings += _listing_findings(path, listed, artifact)
+            held.findings += (Finding(path, f"{what}; {CURE}", artifact) for what in _contradictions(path, listed))
     return held
-
-
-def _hub_file(entry: Entry) -> re.Match[str] | None:
-    match = _HUB_FILE.fullmatch(entry["name"])
-    return match if match is not None and hub_files.is_digest(entry["digest"]) else None
-
-
-def _repo_of(cache: Path, match: re.Match[str]) -> tuple[hub_files.HubFiles, str]:
-    """The cache that the bytes of a hub file are kept in, and the name of its dataset or model."""
-    model: str | None = match["model"]
-    return (
-        (hub_files.HubFiles(cache), match["dataset"])
-        if model is None
-        else (hub_files.HubFiles(cache).of_models(), model)
-    )
 
 
 def _look_for(entry: Entry, folder: Path, artifact: str, was_read: bool, held: HeldOfHub) -> None:
     held.listed += 1
     spans: list[hub_files.Span] = []
-    for span in _spans_in(folder):
-        size = span.local.stat().st_size
-        if size == span.stop - span.start:
-            spans.append(span)
-        else:
-            what = f"has {size:,} bytes, fetched with {span.stop - span.start:,}; {CURE}"
-            held.findings.append(Finding(span.local, what, artifact))
-    tiles = _apart(spans)
-    is_whole = covers(tiles, 0, entry["bytes"])
+    for path in folder.glob("*-*.*"):
+        if (match := _SPAN.fullmatch(path.name)) is not None:
+            span, size = hub_files.Span(int(match["start"]), int(match["stop"]), path), path.stat().st_size
+            if size == span.stop - span.start:
+                spans.append(span)
+            else:
+                what = f"has {size:,} bytes, fetched with {span.stop - span.start:,}; {CURE}"
+                held.findings.append(Finding(path, what, artifact))
+    tiles: list[hub_files.Span] = []  # in order, without those that begin inside an earlier or longer one
+    for span in sorted(spans, key=lambda span: (span.start, -span.stop)):
+        if not tiles or span.start >= tiles[-1].stop:
+            tiles.append(span)
+    is_whole = _covers(tiles, 0, entry["bytes"])
     if is_whole and tiles:
-        held.tasks.append(_task_of_file(entry, tiles))
-    held.tasks += [_task_of_span(entry, span) for span in spans if not is_whole or span not in tiles]
+        algorithm, _, expected = entry["digest"].partition(":")
+        paths, said = tuple(span.local for span in tiles), "the hub lists"
+        task = HashTask(
+            entry["digest"], entry["name"], paths, entry["bytes"], cast(Algorithm, algorithm), expected, said
+        )
+        held.tasks.append(task)
+    for span in spans:
+        if not is_whole or span not in tiles:
+            name, sha256 = f"{entry['name']} bytes {span.start}-{span.stop}", span.local.suffix[1:]
+            size = span.stop - span.start
+            held.tasks.append(HashTask(entry["digest"], name, (span.local,), size, "sha256", sha256, "fetched with"))
     if was_read:
         groups = entry.get("row_groups")
-        is_here = groups is not None and all(covers(tiles, group["start"], group["stop"]) for group in groups)
+        is_here = groups is not None and all(_covers(tiles, group["start"], group["stop"]) for group in groups)
         (held.whole if is_whole else held.in_part if is_here else held.not_here).append(entry["name"])
 
 
-def covers(spans: Sequence[hub_files.Span], start: int, stop: int) -> bool:
+def _covers(spans: Sequence[hub_files.Span], start: int, stop: int) -> bool:
     """Check whether spans, in order, cover [start, stop)."""
     for span in spans:
         if span.start <= start < span.stop:
@@ -227,68 +237,30 @@ def covers(spans: Sequence[hub_files.Span], start: int, stop: int) -> bool:
     return start >= stop
 
 
-def _spans_in(folder: Path) -> Iterator[hub_files.Span]:
-    for path in folder.glob("*-*.*"):
-        match = _SPAN.fullmatch(path.name)
-        if match is not None:
-            yield hub_files.Span(int(match["start"]), int(match["stop"]), path)
-
-
-def _apart(spans: Sequence[hub_files.Span]) -> list[hub_files.Span]:
-    """Return spans in order, without those that begin inside an earlier or longer one."""
-    apart: list[hub_files.Span] = []
-    for span in sorted(spans, key=lambda span: (span.start, -span.stop)):
-        if not apart or span.start >= apart[-1].stop:
-            apart.append(span)
-    return apart
-
-
-def _task_of_file(entry: Entry, tiles: Sequence[hub_files.Span]) -> HashTask:
-    algorithm, _, expected = entry["digest"].partition(":")
-    paths = tuple(span.local for span in tiles)
-    said = "the hub lists"
-    return HashTask(entry["digest"], entry["name"], paths, entry["bytes"], cast(Algorithm, algorithm), expected, said)
-
-
-def _task_of_span(entry: Entry, span: hub_files.Span) -> HashTask:
-    name = f"{entry['name']} bytes {span.start}-{span.stop}"
-    sha256 = span.local.suffix[1:]
-    return HashTask(entry["digest"], name, (span.local,), span.stop - span.start, "sha256", sha256, "fetched with")
-
-
-def _listing_findings(path: Path, listed: Sequence[tuple[str, Entry]], artifact: str) -> Iterator[Finding]:
-    """Yield the differences of a cached listing, if it exists, from the manifest."""
+def _contradictions(path: Path, listed: Sequence[tuple[str, Entry]]) -> Iterator[str]:
+    """Yield the differences of a cached listing, if it exists, from a manifest."""
     try:
         cached = {file.path: (file.digest, file.size) for file in hub_files.read_listing(path)}
     except FileNotFoundError:
         return
     except InputError as error:
-        yield Finding(path, f"the listing can't be read ({error.what}); {CURE}", artifact)
+        yield f"the listing can't be read ({error.what})"
         return
     for name, entry in listed:
         digest, size = cached.get(name, ("nothing", 0))
         if (digest, size) != (entry["digest"], entry["bytes"]):
-            what = f"lists {name} as {digest} of {size} bytes, the manifest as {entry['digest']} of {entry['bytes']}"
-            yield Finding(path, f"{what}; {CURE}", artifact)
+            yield f"lists {name} as {digest} of {size} bytes, the manifest as {entry['digest']} of {entry['bytes']}"
 
 
 @dataclass
-class HeldOfFolders:
-    """Comparison of source folders with the manifests that list their files.
+class HeldOfFolders(HeldFiles):
+    """Comparison of source folders with manifests. Once files are read, their other hashes are findings too.
 
     Attributes:
-        listed: number of files that manifests list, each counted once.
-        not_here: files whose folder does not exist on this machine; they are not checked.
         gone: the folders that do not exist on this machine.
-        tasks: hash tasks of the files that exist with their listed size.
-        findings: files that an existing folder lacks, or has in another size or (once they are read) hash.
     """
 
-    listed: int = 0
-    not_here: list[str] = field(default_factory=list)
     gone: list[Path] = field(default_factory=list)
-    tasks: list[HashTask] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
 
 
 def held_of_folders(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refusal
-from stage_a_build import build, digests, ledger, notes_recipe
+from stage_a_build import build, ledger, notes_recipe
 
 from pipeline_assets.corpus.licences import LICENCE_TEXT_BYTES, Licensed, licence_table, licence_texts_fingerprint
 from pipeline_assets.corpus.normalize.files import LicenceFiles
@@ -20,7 +20,6 @@ from pipeline_assets.corpus.readers.local import LocalRecipe
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.rows.documents import SourceRows
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.systems.stage_a import StageARecipe
@@ -178,15 +177,6 @@ def test_a_licence_file_is_an_input_and_its_change_is_seen(tmp_path: Path) -> No
     assert found is not None and found.changed(tmp_path, before) is not None
     sealed_anew = build(recipe, tmp_path, replace=True)
     assert sealed_anew[normalized.role].manifest.digest != first[normalized.role].manifest.digest
-
-
-def test_any_number_of_workers_and_size_of_shards_say_the_same(tmp_path: Path) -> None:
-    files = {f"r{number}/LICENSE": (MIT, APACHE, "Ours.")[number % 3] for number in range(9)}
-    files |= {f"r{number}/m{one}.py": f"x = {number * one}\n" for number in range(9) for one in range(5)}
-    alone = build(written(tmp_path / "a", files), tmp_path / "a")
-    together = build(written(tmp_path / "b", files), tmp_path / "b", engine=RunSettings(workers=2))
-
-    assert digests(alone) == digests(together)
 
 
 def test_a_pattern_that_names_no_file_is_told_with_its_key(tmp_path: Path) -> None:

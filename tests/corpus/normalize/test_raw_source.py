@@ -58,11 +58,6 @@ def test_where_the_files_lie_and_when_they_were_written_is_provenance_alone(sour
     assert content.provenance == {"folder": str(source.path), "modified_ns": [6, 8]}
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_threads_have_no_part_in_the_result(threads: int, source: SourceFolder) -> None:
-    assert raw(source, threads) == raw(source)
-
-
 @pytest.mark.parametrize(
     "change",
     [

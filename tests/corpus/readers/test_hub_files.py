@@ -16,7 +16,7 @@ from faulty_hub import FaultyHub
 from hub_dataset import BIG, CARD, DATASET, LARGE, NOWHERE, Published
 from refusals import refusal
 
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span, check_whole
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, check_whole
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import UsageError
 
@@ -315,15 +315,4 @@ def test_two_processes_that_want_the_same_span_fetch_it_once(published: Publishe
 
     assert outputs[0] == outputs[1]
     assert Path(outputs[0]).read_bytes() == LARGE[:4_000_000]
-    assert published.body_bytes() == 4_000_000
-
-
-def test_threads_that_want_the_same_span_fetch_it_once(published: Published) -> None:
-    def fetch(_: int) -> Span:
-        return published.fetch(BIG, 0, 4_000_000)
-
-    with ThreadPoolExecutor(4) as pool:
-        spans = set(pool.map(fetch, range(8)))
-
-    assert len(spans) == 1
     assert published.body_bytes() == 4_000_000

@@ -1,16 +1,15 @@
 """Local Parquet: runs of row groups planned from the footer, and rows with their numbers and faults."""
 
 import io
-import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from refusals import refusal
 
-from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns
-from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, row_group_runs
+from pipeline_assets.corpus.readers.columns import LicensedColumns
+from pipeline_assets.corpus.readers.parquet import parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.errors import InputError
 
@@ -55,22 +54,6 @@ def test_rows_of_a_group_longer_than_a_batch_keep_their_numbers(source: Source) 
     assert numbers == list(range(3000))
 
 
-def test_bytes_that_are_no_utf8_make_a_fault_of_their_row_alone(source: Source) -> None:
-    def column(values: Sequence[bytes]) -> pa.Array:
-        return pa.array(values, pa.binary()).view(pa.string())
-
-    table = pa.table({"text": column([b"a", b"caf\xe9", b"c"]), "url": column([b"x", b"y", b"\xed\xa0\x80"])})
-    file = source(stored(table), "a.parquet")
-
-    rows = [row for run in row_group_runs(file, TEXT, 1 << 30) for _, row in parquet_rows(run)]
-
-    assert rows == [
-        {"text": "a", "url": "x"},
-        Fault("invalid_utf8", "unexpected end of data at byte 3"),
-        Fault("lone_surrogate", "at byte 0"),
-    ]
-
-
 @pytest.mark.parametrize("name", ["meta.url", "meta", "text"])
 def test_nested_columns_may_be_named(source: Source, name: str) -> None:
     assert row_group_runs(source(stored(pages(1)), "a.parquet"), columns(id=name), 1)
@@ -105,10 +88,3 @@ def test_damage_in_the_rows_is_an_error_and_not_fewer_rows(source: Source) -> No
 
     with pytest.raises(InputError, match=r"row groups 0 to 0 can't be read \("):
         list(parquet_rows(run))
-
-
-def test_a_run_can_be_sent_to_a_worker(source: Source) -> None:
-    runs = row_group_runs(source(stored(pages(2)), "a.parquet"), TEXT, 1)
-
-    assert pickle.loads(pickle.dumps(runs)) == runs
-    assert isinstance(runs[0], RowGroupRun)

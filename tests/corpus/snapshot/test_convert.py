@@ -1,6 +1,5 @@
 """From rows to Documents: what a Document holds, which rows are dropped, which are rejected and why."""
 
-import datetime
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -143,19 +142,6 @@ def test_a_language_is_kept_where_the_column_says_it_and_else_no_filter_is_claim
     assert [one["doc_id"] for one in documents_of(snapshot)] == ["page-0", "page-1", "page-2"][: 1 if dropped else 3]
     assert identity.decisions["english_filter_applied"] is bool(dropped)
     assert identity.counts["ledger"]["dropped"] == dropped
-
-
-def test_created_at_is_in_one_form_and_its_column_stays_as_it_came(take: Take, documents_of: Read) -> None:
-    moment = datetime.datetime(2024, 2, 29, 23, 59, 58, tzinfo=datetime.UTC)
-    when = pa.array([moment, None], pa.timestamp("us", tz="UTC"))
-    columns = {"text": "text", "id": "id", "created_at": "moment"}
-
-    snapshot = take({"a.parquet": pages(2, date=["2019-01-01", None], moment=when)}, columns=columns)
-
-    assert [(one["created_at"], one["meta"]["extra"]) for one in documents_of(snapshot)] == [  # type: ignore[index]
-        ("2024-02-29T23:59:58.000", '{"date":"2019-01-01","moment":"2024-02-29T23:59:58Z"}'),
-        ("", '{"date":null,"moment":null}'),
-    ]
 
 
 def test_each_document_leads_back_to_its_row_of_its_file(take: Take, documents_of: Read) -> None:

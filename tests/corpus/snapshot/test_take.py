@@ -72,14 +72,6 @@ def test_a_snapshot_of_no_document_is_an_error(take: Take, table: pa.Table, word
     assert refusal(lambda: take({"a.parquet": table}, rules=["int_score >= 5"])) == f"maker/pages: {words}"
 
 
-def test_files_without_rows_add_nothing_to_those_with_rows(take: Take, documents_of: Read) -> None:
-    files = {"a.parquet": pages(0), "b.parquet": pages(3), "c.parquet": pages(0)}
-
-    snapshot = take(files, shard_text_bytes=1)
-
-    assert len(documents_of(snapshot)) == 3
-
-
 def test_a_limit_of_documents_counts_source_rows_and_cuts_the_last_row_group(take: Take, documents_of: Read) -> None:
     rows = range(50)
     table = pa.table({"text": [*map(str, rows)], "id": [*map(str, rows)], "int_score": [n % 2 for n in rows]})
