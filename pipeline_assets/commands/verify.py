@@ -113,7 +113,7 @@ def _hashed_words(tasks: Sequence[HashTask], found: "Verification") -> str:
 def _content_words(found: "Verification") -> str:
     """Which of the two was done with files that are stored in another form than their content."""
     if found.contents:
-        right = sum(result.complaint is None for result in found.contents)
+        right = found.contents.count(None)
         return f"; compressed, content as the digest names: {right:,} of {len(found.contents):,}"
     if found.unread_contents:
         return f"; compressed, content not worked out: {found.unread_contents:,} (--content)"

@@ -37,23 +37,9 @@ class HashTask:
     said: str
 
 
-@dataclass(frozen=True)
-class HashResult:
-    """The hash of a task's bytes.
-
-    Attributes:
-        actual: the hash that the bytes have; None where they can't be read.
-        complaint: None where the bytes are as expected.
-    """
-
-    task: HashTask
-    actual: str | None
-    complaint: str | None
-    bytes_read: int = 0
-
-
-def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Iterator[HashResult]:
-    """A result for each task as they are done; large files are begun first. The progress counts the bytes of all.
+def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Iterator[tuple[HashTask, str | None]]:
+    """Each task as it is done, and what is wrong with its bytes, None where they are as expected; large files are begun
+    first. The progress counts the bytes of all.
 
     Closing the iterator calls the rest off.
     """
@@ -73,14 +59,14 @@ def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Itera
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _hash(task: HashTask, count: Callable[[int], None], stop: threading.Event) -> HashResult:
-    """The result of a task; `count` is told how many more bytes are done. Raises CancelledError: the reading was called
-    off.
+def _hash(task: HashTask, count: Callable[[int], None], stop: threading.Event) -> tuple[HashTask, str | None]:
+    """A task with what is wrong; `count` is told how many more bytes are done. Raises CancelledError: the reading was
+    called off.
     """
     digest = hashlib.sha256() if task.algorithm == "sha256" else hashlib.sha1(usedforsecurity=False)
     if task.algorithm == "git-sha1":
         digest.update(b"blob %d\0" % task.bytes)
-    actual, complaint, done, counted = None, None, 0, 0
+    complaint, done, counted = None, 0, 0
     try:
         for block in itertools.chain.from_iterable(map(_blocks, task.paths)):
             if stop.is_set():
@@ -90,13 +76,12 @@ def _hash(task: HashTask, count: Callable[[int], None], stop: threading.Event) -
             if done - counted >= _TICK_BYTES:
                 count(done - counted)
                 counted = done
-        actual = digest.hexdigest()
-        if actual != task.expected:
+        if (actual := digest.hexdigest()) != task.expected:
             complaint = f"{task.algorithm} is {actual}, {task.said} {task.expected}"
     except OSError as error:
-        actual, complaint = None, unreadable(error)
+        complaint = unreadable(error)
     count(task.bytes - counted)
-    return HashResult(task, actual, complaint, done)
+    return task, complaint
 
 
 def _blocks(path: Path) -> Iterator[memoryview]:

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.readers.raw_pin import CHANGED, CURE, HeldOfFolders,
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import Chain, Finding
-from pipeline_assets.corpus.spine.rehash import HashResult, HashTask
+from pipeline_assets.corpus.spine.rehash import HashTask
 
 T = TypeVar("T")
 _SHARE = re.compile(r"(?P<number>\d{1,9}(\.\d{1,30})?)(?P<percent>\s?%)?", re.ASCII)
@@ -98,7 +98,7 @@ class Verification:
         out_of_place: how many of the findings need no reading: files missing, of another size, not named.
         hub, sources: what the hub's cache and the folders of sources hold of the files that the chain was made from;
             None where upstream was not asked for.
-        contents: what came of the content of the files in which it was worked out.
+        contents: what is wrong with the content of each file in which it was worked out; None where nothing is.
         unread_contents: files that were read as stored, and have a content that was not worked out.
     """
 
@@ -111,38 +111,28 @@ class Verification:
     started_at: datetime.datetime
     hub: HeldOfHub | None = None
     sources: HeldOfFolders | None = None
-    contents: list[HashResult] = field(default_factory=list)
+    contents: list[str | None] = field(default_factory=list)
     unread_contents: int = 0
-    seconds: float = 0.0
-    reading_seconds: float = 0.0
-    _result_of: dict[int, HashResult] = field(default_factory=dict)  # by the task's id(): two tasks may be equal
+    _complaints: dict[int, str | None] = field(default_factory=dict)  # by the task's id(): two tasks may be equal
 
-    def take(self, results: Iterable[HashResult]) -> None:
-        """Results of tasks, in any order; complaints become findings."""
-        self._result_of |= {id(result.task): result for result in results}
+    def take(self, results: Iterable[tuple[HashTask, str | None]]) -> None:
+        """Tasks that are done, in any order; what is wrong becomes findings."""
+        self._complaints |= {id(task): complaint for task, complaint in results}
         for part, cure in zip(self.parts, ("", f"; {CURE}", f"; {CHANGED}"), strict=True):
             wrong = [
-                Finding(task.paths[0], result.complaint + cure, task.owner)
+                Finding(task.paths[0], complaint + cure, task.owner)
                 for task in part
-                if (result := self._result_of.get(id(task))) is not None and result.complaint is not None
+                if (complaint := self._complaints.get(id(task))) is not None
             ]
             self.findings += wrong
         if self.sources is not None:
             self.sources.findings += wrong  # theirs is the last part
 
-    @property
-    def results(self) -> list[HashResult]:
-        """Of the tasks whose files were read, in the order of the tasks; with a sample they are fewer."""
-        return [self._result_of[id(task)] for task in self.all_tasks if id(task) in self._result_of]
-
     def state_of(self, task: HashTask) -> State:
         """What is known of a file."""
-        result = self._result_of.get(id(task))
-        if result is None:
+        if id(task) not in self._complaints:
             return "not_read"
-        if result.complaint is not None:
-            return "damaged"
-        return "as_sealed"
+        return "as_sealed" if self._complaints[id(task)] is None else "damaged"
 
     @property
     def as_sealed(self) -> list[HashTask]:
@@ -181,7 +171,7 @@ class Verification:
     @property
     def unread(self) -> list[HashTask]:
         """Files that the sample left out."""
-        return [task for task in self.all_tasks if id(task) not in self._result_of]
+        return [task for task in self.all_tasks if id(task) not in self._complaints]
 
     @property
     def bytes_held(self) -> int:
@@ -189,14 +179,10 @@ class Verification:
         return sum(task.bytes for task in self.as_sealed)
 
     @property
-    def bytes_read(self) -> int:
-        return sum(result.bytes_read for result in self.results)
-
-    @property
     def percent_read(self) -> float:
         """How much of the artifacts' bytes was read, right or wrong."""
         there = sum(task.bytes for task in self.tasks)
-        read = sum(task.bytes for task in self.tasks if id(task) in self._result_of)
+        read = sum(task.bytes for task in self.tasks if id(task) in self._complaints)
         return 100 * read / there if there else 100.0
 
 
@@ -234,7 +220,7 @@ def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
         "percent_of_bytes_read": round(found.percent_read, 3),
         "contents": {
             "worked_out": len(found.contents),
-            "as_the_digest_names": sum(result.complaint is None for result in found.contents),
+            "as_the_digest_names": found.contents.count(None),
             "not_worked_out": found.unread_contents,
         },
         "artifacts": [
@@ -259,8 +245,6 @@ def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
             "files": files(sources.tasks),
         },
         "started_at_utc": found.started_at.isoformat(timespec="seconds"),
-        "seconds": round(found.seconds, 3),
-        "mb_per_second": round(found.bytes_read / 1e6 / max(found.reading_seconds, 1e-9), 1),
         "program": dict(program),
     }
 

@@ -7,7 +7,6 @@ its sha256 there was edited too; only its content hash shows the edit. An uncomp
 import contextlib
 import datetime
 import itertools
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_file
 from pipeline_assets.corpus.spine.errors import InputError, one_line
 from pipeline_assets.corpus.spine.files import file_sha256, held, was_replaced
 from pipeline_assets.corpus.spine.lineage import Finding, chain_of
-from pipeline_assets.corpus.spine.rehash import HashResult, HashTask, rehash
+from pipeline_assets.corpus.spine.rehash import HashTask, rehash
 from pipeline_assets.corpus.spine.usage import Progress
 from pipeline_assets.corpus.trust.result import Scope, Verification
 from pipeline_assets.systems.registry import labels_of
@@ -71,8 +70,6 @@ def hold(found: Verification) -> None:
     _read_contents(found)
     if found.findings:
         _refuse_replaced(found)
-    elapsed = datetime.datetime.now(datetime.UTC) - found.started_at
-    found.seconds = max(0.0, elapsed.total_seconds())  # the clock may have been set back
 
 
 def _refuse_replaced(found: Verification) -> None:
@@ -116,10 +113,8 @@ def _read(found: Verification) -> None:
             sample.fitting(part, lambda task: task.bytes, lambda task: (task.owner, task.name)) for part in found.parts
         )
         tasks = list(itertools.chain.from_iterable(parts))
-    started = time.monotonic()
     progress = Progress("verify", sum(task.bytes for task in tasks), "bytes", scope.log_every_s, _QUIET_S)
     found.take(rehash(tasks, scope.threads, progress))
-    found.reading_seconds = time.monotonic() - started
 
 
 def _read_contents(found: Verification) -> None:
@@ -138,24 +133,22 @@ def _read_contents(found: Verification) -> None:
     progress = Progress("contents", sum(task.bytes for task in tasks), "bytes", scope.log_every_s, _QUIET_S)
     pool = ThreadPoolExecutor(max(scope.threads, 1))
     try:
-        for result in pool.map(lambda task: _content_result(task, hashes[task.owner, task.name]), tasks):
-            progress.add(result.task.bytes)
-            found.contents.append(result)
-            if result.complaint is not None:
-                found.findings.append(Finding(result.task.paths[0], result.complaint, result.task.owner))
+        complaints = pool.map(lambda task: _content_complaint(task, hashes[task.owner, task.name]), tasks)
+        for task, complaint in zip(tasks, complaints, strict=True):
+            progress.add(task.bytes)
+            found.contents.append(complaint)
+            if complaint is not None:
+                found.findings.append(Finding(task.paths[0], complaint, task.owner))
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _content_result(task: HashTask, expected: str) -> HashResult:
+def _content_complaint(task: HashTask, expected: str) -> str | None:
     [path] = task.paths
-    actual, complaint = None, None
     try:
         actual = content_sha256(path)
-        if actual != expected:
-            complaint = f"its content has {actual}, the digest names {expected}"
     except InputError as error:
-        complaint = error.what
+        return error.what
     except (pa.ArrowException, OSError) as error:
-        complaint = f"its content can't be read ({one_line(error)})"
-    return HashResult(task, actual, complaint)
+        return f"its content can't be read ({one_line(error)})"
+    return None if actual == expected else f"its content has {actual}, the digest names {expected}"

