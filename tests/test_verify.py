@@ -153,7 +153,7 @@ def test_ctrl_c_says_how_to_go_on(demo_root: Path) -> None:
 
 def test_wrong_use_is_one_line(corpusmill: Corpusmill, demo_root: Path) -> None:
     cases = [
-        (["--sample", "5"], "--sample: '5' has no percent sign; write 5% for percent, or a fraction such as 0.05"),
+        (["--sample", "5"], "--sample: '5' is no share; write one above 0 and up to 100 %: 5% or 0.05"),
         (["--fresh"], "verify --fresh: this option was removed; leave it out: every verification reads all files"),
         (["--seed", "spring"], "--seed: a seed alone draws nothing; give --sample too"),
     ]

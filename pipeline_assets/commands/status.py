@@ -162,8 +162,6 @@ def _reason(holding: inventory.ArtifactStatus, known: KnownRecipe) -> str | None
     left = _finished(unfinished)
     if unfinished.builder is None and unfinished.is_sealing:
         left = "all shards are finished, its seal was cut short"
-    elif unfinished.builder is None and not unfinished.is_as_asked:
-        left += ", for another recipe or other inputs: it will start again"
     going_on = "" if unfinished.builder is not None else f"; to go on: {known.going_on(holding)}"
     return f"{_builder_words(unfinished)}; {left}{beside}{going_on}"
 

@@ -42,7 +42,8 @@ def revision_in(path: Path, dataset: str) -> str:
     or this one at several revisions, or something else is wrong in it.
     """
     values = read_yaml(path)
-    read = sorted({name for name, _ in _revisions(values, path)})
+    filled = {key: _filled(value) for key, value in values.items()}
+    read = sorted({name for name, _ in recipe_of(filled, path).revisions()})
     if dataset not in read:
         known = ", ".join(read) or "no hub dataset"
         raise UsageError(
@@ -119,15 +120,8 @@ def _hub_sections(values: object, dataset: str) -> Iterator[Any]:
         yield from _hub_sections(value, dataset)
 
 
-def _revisions(values: Mapping[str, object], path: Path) -> list[tuple[str, str]]:
-    """Dataset and commit of all that a recipe reads from a hub, forty zeros where it names no commit. Raises
-    UsageError: something else is wrong in it.
-    """
-    filled = {key: _filled(value) for key, value in values.items()}
-    return list(recipe_of(filled, path).revisions())
-
-
 def _filled(value: object) -> object:
+    """A part of a recipe with forty zeros wherever it names no commit."""
     if isinstance(value, list):
         return [_filled(item) for item in value]
     if not isinstance(value, dict):

@@ -204,8 +204,7 @@ class Kind:
                 verdict = one.judge(artifact, target, root)
             except InputError as error:  # what can't be read fails its check rather than the run
                 verdict = Verdict(False, str(error))
-            is_blocking, numbers = one.is_blocking and not verdict.is_slight, dict(verdict.numbers)
-            said.append(CheckResult(one.name, verdict.holds, is_blocking, verdict.because, numbers, verdict.applies))
+            said.append(CheckResult.of(one.name, one.is_blocking, verdict))
         keep_results(artifact.folder, artifact.manifest.digest, said)
         return said
 

@@ -97,9 +97,6 @@ class Run:
         variables: Mapping[str, str],
         *,
         workers: int | None = None,
-        log_every_s: int | None = None,
-        memory_mib: int | None = None,
-        faiss_gpu: int | None = None,
         hub: HubFiles | None = None,
         fetch_threads: int = RunSettings.fetch_threads,
         replace: bool = False,
@@ -107,28 +104,22 @@ class Run:
         elsewhere: "Elsewhere | None" = None,
         vocabulary: Path | None = None,
     ) -> Self:
-        """Return the settings from flags, else CORPUSMILL_* variables, else defaults.
+        """Return the settings from arguments, else CORPUSMILL_* variables, else defaults.
 
         The default hub is the one of the environment, with its cache in the data root.
 
         Raises:
             UsageError: a variable has an invalid value.
         """
-
-        def setting(known: NumberSetting, flag: int | None) -> int:
-            return known.of(variables) if flag is None else flag
-
-        if faiss_gpu is None and variables.get(FAISS_GPU.variable):
-            faiss_gpu = FAISS_GPU.of(variables)
         settings = RunSettings(
-            setting(WORKERS, workers),
+            WORKERS.of(variables) if workers is None else workers,
             _start_method(variables),
-            setting(LOG_EVERY, log_every_s),
+            LOG_EVERY.of(variables),
             inline_bytes=_INLINE_BYTES,
-            zstd_level=setting(ZSTD_LEVEL, None),
+            zstd_level=ZSTD_LEVEL.of(variables),
             fetch_threads=fetch_threads,
-            memory_bytes=setting(MEMORY_MIB, memory_mib) << 20,
-            faiss_gpu=faiss_gpu,
+            memory_bytes=MEMORY_MIB.of(variables) << 20,
+            faiss_gpu=FAISS_GPU.of(variables) if variables.get(FAISS_GPU.variable) else None,
             vocabulary=vocabulary,
         )
         return cls(root, settings, hub or hub_of(root, variables), replace, wait_s, elsewhere=elsewhere)

@@ -257,6 +257,12 @@ class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
     numbers: dict[str, int | float | str] = {}
     applies: bool = True
 
+    @classmethod
+    def of(cls, name: str, is_blocking: bool, verdict: Verdict) -> "CheckResult":
+        """The result of a check that came to a verdict."""
+        is_blocking, numbers = is_blocking and not verdict.is_slight, dict(verdict.numbers)
+        return cls(name, verdict.holds, is_blocking, verdict.because, numbers, verdict.applies)
+
     @property
     def holds_back(self) -> bool:
         return self.blocking and not self.passed

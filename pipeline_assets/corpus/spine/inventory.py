@@ -17,7 +17,7 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.lock import Builder, owner_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, total
-from pipeline_assets.corpus.spine.staging import PLAN, PLAN_FILE, RECEIPTS, building_folders, numbered, target_of
+from pipeline_assets.corpus.spine.staging import PLAN, RECEIPTS, building_folders, numbered, target_of
 from pipeline_assets.corpus.spine.target import State, Target
 
 Condition = Literal["current", "failed", "stale", "damaged", "missing", "building", "interrupted"]
@@ -31,7 +31,6 @@ class Unfinished:
         folders: all of them; the other attributes are of the last.
         finished_shards: by stage, in the order of their names.
         last_write: the latest trace of a builder.
-        is_as_asked: whether the next build adopts the shards; else it starts again.
         is_sealing: whether all is built and only its seal was cut short.
         builder: who is at work, None where nobody is.
     """
@@ -39,7 +38,6 @@ class Unfinished:
     folders: Sequence[Path]
     finished_shards: Mapping[str, int]
     last_write: datetime.datetime
-    is_as_asked: bool
     is_sealing: bool
     builder: Builder | None
 
@@ -127,7 +125,7 @@ def _status(root: Path, target: Target, upstream: Mapping[str, State], is_unsett
     once.
     """
     place = root / target.folder
-    unfinished = _unfinished(place, root, target) if is_unsettled else None
+    unfinished = _unfinished(place) if is_unsettled else None
     sealed, words = target.state(root)
     is_there, reason = sealed in ("current", "failed"), None if sealed == "current" else words
     if sealed == "current":
@@ -153,7 +151,7 @@ def _status(root: Path, target: Target, upstream: Mapping[str, State], is_unsett
     )
 
 
-def _unfinished(place: Path, root: Path, target: Target | None = None) -> Unfinished | None:
+def _unfinished(place: Path) -> Unfinished | None:
     """What a builder has in hand or left behind. The folders are listed again after the lock was asked: a build that
     ended in between is no interrupted one.
     """
@@ -166,21 +164,12 @@ def _unfinished(place: Path, root: Path, target: Target | None = None) -> Unfini
     newest = folders[-1]
     shards = dict(Counter(receipt.parent.name for receipt in sorted((newest / RECEIPTS).glob("*/*.json"))))
     is_sealing = (newest / FILE_NAME).exists() or not (newest / PLAN).exists()
-    is_as_asked = target is not None and _is_as_asked(newest, root, target)
-    return Unfinished(folders, shards, _last_write(newest), is_as_asked, is_sealing, builder)
+    return Unfinished(folders, shards, _last_write(newest), is_sealing, builder)
 
 
 def _unsettled(place: Path) -> list[Path]:
     """Building folders, oldest first; where there are none, folders that a seal moved aside and didn't remove."""
     return building_folders(place) or numbered(place, "old")
-
-
-def _is_as_asked(folder: Path, root: Path, target: Target) -> bool:
-    """Whether the next build of a target adopts what a building folder holds."""
-    try:
-        return bool(PLAN_FILE.read(folder / PLAN) == target.plan(root))
-    except (FileNotFoundError, NotADirectoryError, InputError):
-        return False
 
 
 def _last_write(folder: Path) -> datetime.datetime:

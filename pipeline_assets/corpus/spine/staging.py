@@ -351,15 +351,10 @@ def _number(folder: Path) -> int:
     return int(folder.name.rpartition(".")[2])
 
 
-def _builder(folder: Path) -> int | None:
-    """Which builder sealed a folder; None if nothing readable is sealed there."""
-    manifest = artifact.readable_manifest(folder)
-    return None if manifest is None else manifest.provenance.get(BUILDER)
-
-
 def highest_number(target: Path) -> int:
     """The highest fence that left a trace beside a target; 0 if none did."""
-    return max([*map(_number, _beside(target)), _builder(target) or 0])
+    sealed = artifact.readable_manifest(target)
+    return max([*map(_number, _beside(target)), 0 if sealed is None else sealed.provenance.get(BUILDER, 0)])
 
 
 def _is_past_building(folder: Path) -> bool:
@@ -376,9 +371,10 @@ def recover_locked(target: Path) -> None:
     """
     _refuse_foreign(target)
     for folder in filter(_is_past_building, building_folders(target)):
-        builder = _builder(folder)
-        if builder == _number(folder) and _is_undamaged(folder):
-            finish(folder, target, builder)
+        sealed, number = artifact.readable_manifest(folder), _number(folder)
+        is_own = sealed is not None and sealed.provenance.get(BUILDER) == number
+        if sealed is not None and is_own and not any(artifact.damage_of(folder, sealed)):
+            finish(folder, target, number)
         else:
             durable.remove(folder)
     for old in numbered(target, "old"):
@@ -386,12 +382,6 @@ def recover_locked(target: Path) -> None:
             durable.remove(old)
         else:
             durable.rename(old, target)
-
-
-def _is_undamaged(folder: Path) -> bool:
-    """Check whether a folder's manifest and the sha256 of its files are valid."""
-    manifest = artifact.read_manifest(folder)
-    return manifest is not None and not any(artifact.damage_of(folder, manifest))
 
 
 def _refuse_foreign(target: Path) -> None:

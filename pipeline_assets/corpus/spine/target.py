@@ -159,13 +159,8 @@ class Target:
         kept = tuple(one for one in kept_results(root / self.folder, manifest.digest) or () if one.applies)
         if self.demand is None:
             return kept
-        verdict = self.demand.judge(manifest)
-        if not verdict.applies:
-            return kept
-        result = CheckResult(
-            self.demand.check, verdict.holds, not verdict.is_slight, verdict.because, dict(verdict.numbers)
-        )
-        return (*(check for check in kept if check.name != result.name), result)
+        result = CheckResult.of(self.demand.check, True, self.demand.judge(manifest))
+        return (*(check for check in kept if check.name != result.name), result) if result.applies else kept
 
     def is_sealed(self, root: Path) -> bool:
         """Whether it is there as asked, passed its checks or not: to build it again would give equal bytes."""

@@ -246,10 +246,9 @@ def rebuild(folder: Path, run: Run, with_upstream: bool = False, keep: bool = Fa
                 raise chain.explained(error) from None
             is_asked = step.place is not None and step.place.absolute().is_relative_to(folder.absolute())
             outcomes.append(judge(step, artifact.manifest, holds_sealed=is_asked))
-        done = Rebuild(outcomes, scratch.kept)
-        if keep or not done.is_identical:
+        if keep or any(outcome.verdict != "identical" for outcome in outcomes):
             scratch.keep()
-            return done
+            return Rebuild(outcomes, scratch.kept)
         scratch.remove()
         return Rebuild(outcomes, None)
 

@@ -32,15 +32,10 @@ class Sample:
 
     @classmethod
     def parse(cls, text: str, seed: str = "0") -> "Sample":
-        """A sample as people write it: `5%`, `0.05`. Raises UsageError where it is no share, none of the whole, or more
-        than it; or `5`, which could be 5 % or five times.
-        """
+        """A sample as people write it: `5%`, `0.05`. Raises UsageError where it is no share above 0 and up to 1."""
         match = _SHARE.fullmatch(text.strip())
         share = Fraction(match["number"]) / (100 if match["percent"] else 1) if match else Fraction(0)
-        if match and not match["percent"] and 1 <= share <= 100:
-            fix = f"write {match['number']}% for percent, or a fraction such as 0.05"
-            raise UsageError(f"{text!r} has no percent sign", "--sample", fix)
-        if not 0 < share <= 1:
+        if not 0 < share <= 1 or (match and not match["percent"] and share == 1):  # `1` could be 1 %
             raise UsageError(f"{text!r} is no share", "--sample", "write one above 0 and up to 100 %: 5% or 0.05")
         return cls(share, seed)
 

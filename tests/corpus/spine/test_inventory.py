@@ -90,20 +90,8 @@ class TestUnfinished:
         age = datetime.datetime.now(datetime.UTC) - held.unfinished.last_write
         assert (held.condition, held.sealed) == ("interrupted", "missing")
         assert held.unfinished.finished_shards == {"write": 1}
-        assert (held.unfinished.builder, held.unfinished.is_as_asked, held.unfinished.is_sealing) == (None, True, False)
+        assert (held.unfinished.builder, held.unfinished.is_sealing) == (None, False)
         assert age < datetime.timedelta(minutes=1)
-
-    @pytest.mark.parametrize(("asked", "is_torn"), [("french", False), ("english", True)])
-    def test_shards_of_another_or_of_a_torn_plan_will_not_be_adopted(
-        self, asked: str, is_torn: bool, tmp_path: Path
-    ) -> None:
-        interrupted(tmp_path)
-        if is_torn:
-            (tmp_path / ".words.building.1" / ".plan.json").write_text("{")
-
-        [held] = artifact_statuses(tmp_path, [target_of(asked)])
-
-        assert (held.condition, held.unfinished.is_as_asked) == ("interrupted", False)
 
     def test_a_build_with_a_live_builder_is_building(self, tmp_path: Path) -> None:
         interrupted(tmp_path)

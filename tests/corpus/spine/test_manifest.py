@@ -305,13 +305,8 @@ def test_an_edit_that_leaves_no_manifest_is_refused_and_what_is_odd_is_said(
     ("data", "complaint"),
     [
         (b"{", "no JSON (Input data was truncated)"),
-        (b"\xff\xfe", "no JSON (JSON is malformed: invalid character (byte 0))"),
-        (b'{"kind": "\xff"}', "no JSON ('utf-8' codec can't decode byte 0xff in position 0: invalid start byte)"),
         (b"[]", "Expected `object`, got `array`"),
         (b"{}", "Object missing required field `schema`"),
-        (b"[" * 100_000, "no JSON (maximum recursion depth exceeded while deserializing an object)"),
-        (b"[" * 200 + b"]" * 200, "it is nested deeper than 100 levels"),
-        (b"9" * 5_000, "no JSON (Integer value out of range)"),
     ],
 )
 def test_bytes_that_are_no_manifest_are_refused_and_what_they_are_is_said(data: bytes, complaint: str) -> None:
