@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from pipeline_assets.corpus.corpus_shard import corpus_shards
+from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.document_sizes import no_document_is_outsized
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
@@ -43,6 +43,7 @@ from pipeline_assets.corpus.shards.shard_corpus import (
     licence_misfits,
 )
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Name, Recipe, section_at, sections_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens import trained_tokenizer
@@ -285,9 +286,32 @@ def _shard(job: Job) -> BuildResult:
         tokenizer = TokenizerFile(FileTokenizerRecipe.from_content(job.target.tokenizer), root / path)
     found = corpus_shards({corpus.partition or corpus.name: open_artifact(root / corpus.folder)})
     shards = [shard for shard in found if shard.source == name]
-    recipe = ShardsRecipe.from_content(job.recipe["shards"])
-    content = shard_corpus(job.building, shards, recipe, tokenizer, job.run.settings)
+    content = _adopt_earlier(job, shards, tokenizer)
+    if content is None:
+        recipe = ShardsRecipe.from_content(job.recipe["shards"])
+        content = shard_corpus(job.building, shards, recipe, tokenizer, job.run.settings)
     return replace(content, provenance={**content.provenance, TOKENIZER_FILE: str(path)})
+
+
+def _adopt_earlier(job: Job, shards: Sequence[CorpusShard], tokenizer: TokenizerFile) -> BuildResult | None:
+    """Reuse the token files of the earlier version; None if it has none, or its documents or tokenizer differ."""
+    from pipeline_assets.corpus.shards.adopted import adopt_shards
+
+    if job.run.earlier is None:
+        return None
+    root, name = job.run.root, job.recipe["source"]
+    try:
+        target = job.run.earlier.target(TOKEN_SHARDS.name, job.target.partition)
+        sealed, corpus = open_artifact(root / target.folder), target.upstream[0]
+        identity = sealed.manifest.identity
+        if (identity.stage, identity.recipe) != (job.target.stage, job.target.recipe):
+            return None
+        documents = open_artifact(root / corpus.folder, identity.upstream[0]["digest"])
+    except (LookupError, InputError):
+        return None
+    found = [one for one in corpus_shards({corpus.partition or corpus.name: documents}) if one.source == name]
+    now = open_artifact(root / job.target.upstream[0].folder)
+    return adopt_shards(job.building, sealed, ((documents, found), (now, shards)), tokenizer)
 
 
 TOKEN_SHARDS = Kind(

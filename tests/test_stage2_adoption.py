@@ -1,0 +1,148 @@
+"""Token shards of a version, adopted from the version before.
+
+They are adopted where a source's deduplicated rows are equal.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from stage2_build import WEB, build, recipe_with, texts, write_datasets
+
+from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
+from pipeline_assets.corpus.spine.artifact import Artifact, verify
+from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.systems.registry import labels_of
+from pipeline_assets.systems.stage2_mixture import Stage2Recipe
+
+pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
+PAGES_SHARDS = "stage2/token_shards/pages"
+
+
+class Versions:
+    """A data root, and a hub whose datasets change."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.hub, self.folder = folder / "data", folder / "hub", folder
+        write_datasets(self.hub)
+
+    def recipe(self, name: str, change: Callable[[dict[str, Any]], None], root: Path) -> Stage2Recipe:
+        def without_languages(content: dict[str, Any]) -> None:
+            for source in content["sources"]:
+                source["filters"].pop("language", None)
+            change(content)
+
+        with LoopbackHub(self.hub) as hub:
+            return recipe_with(root, hub.commits(), without_languages, name)
+
+    def build(
+        self,
+        name: str,
+        earlier: Stage2Recipe | None = None,
+        change: Callable[[dict[str, Any]], None] = lambda content: None,
+        root: Path | None = None,
+    ) -> tuple[Stage2Recipe, dict[str, Artifact]]:
+        root = root or self.root
+        recipe = self.recipe(name, change, root)
+        with LoopbackHub(self.hub) as hub:
+            files = HubFiles(root / CACHE_FOLDER, hub.endpoint)
+            return recipe, build(recipe, root, files, earlier=earlier)
+
+    def fresh(self, name: str, change: Callable[[dict[str, Any]], None] = lambda content: None) -> dict[str, Artifact]:
+        """Build the version alone, with nothing to adopt."""
+        return self.build(name, None, change, self.folder / "fresh")[1]
+
+    def add_rows(self, dataset: str, path: str, count: int) -> None:
+        with open(self.hub / "datasets" / dataset / path, "a") as file:
+            for number, text in enumerate(texts(77, count)):
+                file.write(json.dumps({"text": text, "id": f"new-{number}"}) + "\n")
+
+
+@pytest.fixture
+def versions(tmp_path: Path) -> Versions:
+    return Versions(tmp_path)
+
+
+def given_tokenizer(model: Path) -> Callable[[dict[str, Any]], None]:
+    """Return a change of a recipe that keeps one tokenizer over all versions."""
+    sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
+
+    def change(content: dict[str, Any]) -> None:
+        content["tokenizer"] = {"kind": "file", "family": "sentencepiece", "sha256": sha256, "path": str(model)}
+        content["tokenizer"]["end_of_document"] = "</s>"
+
+    return change
+
+
+def inodes(artifact: Artifact) -> dict[str, int]:
+    return {path.name: path.stat().st_ino for path in artifact.folder.glob("*.npy")}
+
+
+def assert_adopted(artifact: Artifact, earlier: Artifact, fresh: Artifact) -> None:
+    """Assert that an artifact has the token files of an earlier version.
+
+    It has the digest of a fresh build, and its provenance names the earlier version.
+    """
+    assert inodes(artifact) == inodes(earlier) != {}
+    assert artifact.manifest.digest == fresh.manifest.digest
+    provenance = artifact.manifest.provenance
+    assert provenance["taken_over_from"] == earlier.manifest.name
+    assert provenance["taken_over_digest"] == earlier.manifest.digest
+    assert provenance["lost_text"] == fresh.manifest.provenance["lost_text"]
+    list(verify(artifact.folder, labels_of))
+
+
+def test_a_head_that_moves_without_new_rows_encodes_nothing(versions: Versions) -> None:
+    first, before = versions.build("small_20261102")
+    card = versions.hub / "datasets" / WEB / "README.md"
+    card.write_text(card.read_text() + "\nAnother line.\n")
+
+    _, after = versions.build("small_20261109", first)
+
+    fresh = versions.fresh("small_20261109")
+    assert after["stage2/raw/web"].manifest.digest != before["stage2/raw/web"].manifest.digest
+    for name in ("web", "pages", "code"):
+        role = f"stage2/token_shards/{name}"
+        assert_adopted(after[role], before[role], fresh[role])
+
+
+def test_a_source_that_stays_is_adopted_though_another_one_grew(versions: Versions) -> None:
+    _, trained = versions.build("first")
+    [model] = trained["stage2/tokenizer"].folder.glob("*.model")
+    one_tokenizer = given_tokenizer(Path(shutil.copy(model, versions.folder / "kept.model")))
+    first, before = versions.build("small_20261102", None, one_tokenizer)
+    versions.add_rows(WEB, "en/part-0.jsonl", 60)
+
+    _, after = versions.build("small_20261109", first, one_tokenizer)
+
+    fresh = versions.fresh("small_20261109", one_tokenizer)
+    assert before["stage2/deduplicated"].manifest.digest != after["stage2/deduplicated"].manifest.digest
+    assert_adopted(after[PAGES_SHARDS], before[PAGES_SHARDS], fresh[PAGES_SHARDS])
+    web = after["stage2/token_shards/web"]
+    assert "taken_over_from" not in web.manifest.provenance
+    assert web.manifest.digest == fresh["stage2/token_shards/web"].manifest.digest
+
+
+@pytest.mark.parametrize("what", ["rows", "seq_len", "tokenizer"])
+def test_other_rows_another_length_or_another_tokenizer_are_encoded(what: str, versions: Versions) -> None:
+    def change(content: dict[str, Any]) -> None:
+        if what == "seq_len":
+            content["shards"]["seq_len"] = 32
+        elif what == "tokenizer":
+            content["tokenizer"]["vocab_size"] = 170
+
+    first, before = versions.build("small_20261102")
+    if what == "rows":
+        versions.add_rows(WEB, "en/part-0.jsonl", 1)
+
+    _, after = versions.build("small_20261109", first, change)
+
+    role = "stage2/token_shards/web"
+    assert "taken_over_from" not in after[role].manifest.provenance
+    assert after[role].manifest.digest != before[role].manifest.digest
+    assert np.load(after[role].path("shard_00000.npy")).shape[1] == (32 if what == "seq_len" else 64)
