@@ -27,7 +27,6 @@ from pipeline_assets.corpus.nemotron.message_text import THINK, UNREAD
 from pipeline_assets.corpus.nemotron.row_census import OTHERS
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
 from pipeline_assets.corpus.nemotron.row_columns import (
-    RowMetadata,
     has_completion,
     row_id,
     row_metadata,
@@ -70,9 +69,10 @@ class NormalisedRows:
         batch: kept rows, `SCHEMA`, in input order. Ids are not numbered yet (`numbered`).
         rejects: unusable rows, in input order.
         dropped: rows that the settings drop, in input order.
-        counts: `rows_in`, `rows_out`, `rejected_REASON` and `dropped_REASON` for each reason; for kept rows:
-            `analysis_given`, `analysis_rendered` (messages on the analysis channel), and the counts of `Conversation`;
-            `invalid_harmony/REASON`: external texts that are not Harmony, kept or dropped. Counts of blocks add up.
+        counts: `rows`, `documents`, `rejected/<reason>`, `dropped/<reason>`; for kept rows: `analysis_given`,
+            `analysis_rendered` (messages on the analysis channel), the counts of `Conversation`, the sums of `_SUMS`,
+            and `unknown_channels` (rows); `invalid_harmony/REASON`: external texts that are not Harmony, kept or
+            dropped. Counts of blocks add up.
         tools: canonical JSON of the tool lists that kept rows declare, by id.
     """
 
@@ -90,7 +90,7 @@ class _Draft(NamedTuple):
     id: str
     text: RowText
     tools: DeclaredTools | None
-    metadata: RowMetadata
+    metadata: Mapping[str, object]
 
 
 def normalise_rows(
@@ -110,16 +110,19 @@ def normalise_rows(
     drafts, rejects, dropped = _drafts(rows, settings, origin, are_shallow)
     drafts, encoded, refused = _encoded(drafts, origin, encoder)
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
-    counts: Counter[str] = Counter(rows_in=len(rows), rows_out=len(drafts), analysis_given=0, analysis_rendered=0)
-    counts.update(f"{_REJECTED}{reject.reason}" for reject in rejects)
-    counts.update(f"{_DROPPED}{row.reason}" for row in dropped)
+    batch = _batch(drafts, encoded, settings, origin)
+    counts = Counter({name: int(numbers(batch.column(column)).sum()) for name, column in _SUMS.items()})
+    counts["unknown_channels"] = sum(known is False for known in batch.column(_CHANNELS).to_pylist())
+    counts.update(rows=len(rows), documents=len(drafts), analysis_given=0, analysis_rendered=0)
+    counts.update(rejected_key(reject.reason) for reject in rejects)
+    counts.update(dropped_key(row.reason) for row in dropped)
     for draft in drafts:
         counts.update(draft.text.counts)
         if draft.text.refusal is not None:
             counts[f"{INVALID}/{draft.text.refusal.reason}"] += 1
     counts.update(f"{INVALID}/{row.detail.partition(':')[0]}" for row in dropped if row.reason == INVALID)
     tools = {draft.tools.tools_id: draft.tools.canonical for draft in drafts if draft.tools is not None}
-    return NormalisedRows(_batch(drafts, encoded, settings, origin), rejects, dropped, counts, tools)
+    return NormalisedRows(batch, rejects, dropped, counts, tools)
 
 
 def _drafts(
@@ -165,9 +168,10 @@ def _draft(number: int, row: Row, settings: RowsRecipe, origin: RowOrigin, is_sh
     text = row_text(row, tools, settings, origin.domain)
     metadata = row_metadata(row, text.messages, origin.domain, origin.split, settings)
     its_id = row_id(row, origin.dataset, origin.split)
-    for value in (its_id, *metadata.tags, *(metadata.used_in or ()), *metadata):
-        if type(value) is str and not value.isascii():
-            value.encode("utf-8")  # raises what `_drafts` makes a reject
+    for column in (its_id, *metadata.values()):
+        for value in column if isinstance(column, list) else (column,):
+            if type(value) is str and not value.isascii():
+                value.encode("utf-8")  # raises what `_drafts` makes a reject
     return _Draft(number, its_id, text, tools, metadata)
 
 
@@ -208,27 +212,27 @@ def _batch(
     whole = {"text": utf8_strings([draft.text.parsed.utf8 for draft in drafts])}
     for name, said in alike.items():
         whole[name] = nullable([None] * len(drafts), pa.string()) if said is None else repeated(said, len(drafts))
-    others = [field for field in SCHEMA if field.name not in whole]
-    values = [_values(draft, tokens, settings) for draft, tokens in zip(drafts, encoded, strict=True)]
-    columns = zip(*values, strict=True) if values else [()] * len(others)
-    whole |= {field.name: nullable(column, field.type) for field, column in zip(others, columns, strict=True)}
+    rows = [_values(draft, tokens, settings) for draft, tokens in zip(drafts, encoded, strict=True)]
+    for field in SCHEMA:
+        if field.name not in whole:
+            whole[field.name] = nullable([row[field.name] for row in rows], field.type)
     return pa.RecordBatch.from_arrays([whole[field.name] for field in SCHEMA], schema=SCHEMA)
 
 
-def _values(draft: _Draft, tokens: HarmonyTokens, settings: RowsRecipe) -> tuple[object, ...]:
-    """Return the values that differ between rows, without the text, in schema order."""
+def _values(draft: _Draft, tokens: HarmonyTokens, settings: RowsRecipe) -> dict[str, object]:
+    """Return the columns that differ between rows, without the text."""
     text, tools = draft.text, draft.tools
-    return (
-        draft.id,
-        hashlib.sha1(text.parsed.utf8, usedforsecurity=False).hexdigest(),
-        None if text.template is None else str(text.template),
-        *draft.metadata,
-        *row_quality(text, tokens, tools, settings.loss_mode),
-        *row_stats(text.parsed, tokens, settings.loss_mode),
-        draft.number,
-        None if tools is None else tools.tools_id,
-        0 if tools is None else len(tools.namespace.tools),
-    )
+    return {
+        "id": draft.id,
+        "text_sha1": hashlib.sha1(text.parsed.utf8, usedforsecurity=False).hexdigest(),
+        "template": None if text.template is None else str(text.template),
+        **draft.metadata,
+        **row_quality(text, tokens, tools, settings.loss_mode),
+        **row_stats(text.parsed, tokens, settings.loss_mode),
+        "source_row": draft.number,
+        "source_tools_id": None if tools is None else tools.tools_id,
+        "source_tools_count": 0 if tools is None else len(tools.namespace.tools),
+    }
 
 
 _BLOCK_CHARACTERS = 8 << 20
@@ -242,7 +246,6 @@ _SUMS = {
     "stalled_calls": "quality_stalled_calls",
 }
 _CHANNELS = "quality_known_channels"
-_REJECTED, _DROPPED = "rejected_", "dropped_"
 
 
 @dataclass
@@ -269,9 +272,7 @@ def normalise_shard(
 
     The receipt's files, in order: kept rows (`SCHEMA`, ids not yet numbered), their ids (`IdsWriter`), rejects, tools
     (one line `[id, canonical JSON]` per list of tools, sorted by id), and dropped rows in the format of rejects. Its
-    counts: `rows` (read), `documents`, `rejected/<reason>`, `dropped/<reason>`, `tokens`, `completion_tokens`,
-    `tool_calls`, `empty_messages`, `control_characters`, `stalled_calls`, `unknown_channels` (rows), `spot_checked`
-    (rows), and the other counts of `NormalisedRows`.
+    counts: `spot_checked` (rows), and those of `NormalisedRows`.
 
     Args:
         window: unused, because rows are unknown before they are read.
@@ -298,7 +299,7 @@ def normalise_shard(
         normalise = functools.partial(_normalise_block, settings=settings, origin=origin, encoder=encoder)
         for found in map(normalise, _blocks(shard)):
             counts["spot_checked"] += _spot_check(found, settings, encoder)
-            counts.update(_counts(found))
+            counts.update(found.counts)
             ids.add(found.batch.column("id").to_pylist())
             rejects += found.rejects
             dropped += found.dropped
@@ -370,22 +371,6 @@ def _characters(columns: Mapping[str, object]) -> int:
         else:
             characters += 1
     return characters
-
-
-def _counts(found: NormalisedRows) -> Counter[str]:
-    """Return counts under the names of ledgers, with sums over kept rows."""
-    counts: Counter[str] = Counter(rows=found.counts["rows_in"], documents=found.counts["rows_out"])
-    for name, count in found.counts.items():
-        if name.startswith(_REJECTED):
-            counts[rejected_key(name.removeprefix(_REJECTED))] += count
-        elif name.startswith(_DROPPED):
-            counts[dropped_key(name.removeprefix(_DROPPED))] += count
-        elif name not in ("rows_in", "rows_out"):
-            counts[name] += count
-    for name, column in _SUMS.items():
-        counts[name] += int(numbers(found.batch.column(column)).sum())
-    counts["unknown_channels"] += sum(known is False for known in found.batch.column(_CHANNELS).to_pylist())
-    return counts
 
 
 def _spot_check(found: NormalisedRows, settings: RowsRecipe, encoder: Encoder) -> int:

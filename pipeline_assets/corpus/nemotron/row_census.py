@@ -193,8 +193,8 @@ def _present(row: Row) -> list[str]:
     if has_value(row.get("difficulty")) or has_value(row.get("difficulty_bin")):
         present.append("difficulty_stated")
     correctness = row_correctness(row)
-    present += ["correctness"] * (correctness.correctness is not None)
-    present += ["solved"] * (correctness.solved_bin is not None)
+    present += ["correctness"] * (correctness["meta_correctness"] is not None)
+    present += ["solved"] * (correctness["meta_solved_bin"] is not None)
     present += ["tools"] * _has_tools(row)
     text, messages = row.get("text"), row.get("messages")
     present += ["text"] * (isinstance(text, str) and has_value(text))

@@ -79,58 +79,39 @@ def numbered(row_ids: Sequence[str], repeats: Mapping[int, int]) -> list[str]:
 CONDITIONS = ("high_with_tool", "high_no_tool", "medium_with_tool", "medium_no_tool", "low_with_tool", "low_no_tool")
 
 
-class Correctness(NamedTuple):
-    """What the conditions say of a problem; each null where no attempt tells it.
-
-    Attributes:
-        correctness, correctness_high: rounded to four digits as the stored accuracy is.
-        correctness_condition: as `CONDITIONS` names it.
-        solved_bin: `unsolved`, none was right; `hard`, up to a quarter; `medium`, up to three quarters; `easy`, more.
-    """
-
-    correctness: float | None
-    correctness_high: float | None
-    pass_k: int | None
-    correct_count: int | None
-    correctness_condition: str | None
-    solved_bin: str | None
-
-
 class _Attempts(NamedTuple):
     accuracy: float
     attempts: int | None
     passed: int | None
 
 
-UNKNOWN = Correctness(None, None, None, None, None, None)
-
-
-def correctness_of(evaluations: Mapping[str, JsonValue]) -> Correctness:
-    """What the conditions say together.
+def correctness_of(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
+    """Return the columns of what the conditions say together; each is null where no attempt tells it.
 
     A condition says nothing whose count is 0, or which contradicts itself (more right than attempted, no numbers). If
-    count or pass is missing, the accuracy counts, and pass_k and correct_count are null. Numbers may be text.
+    count or pass is missing, the accuracy counts, and pass_k and correct_count are null. Numbers may be text. Shares
+    are rounded to four digits as the stored accuracy is.
     """
     found = {}
     for condition in CONDITIONS:
         given = evaluations.get(f"reason_{condition}")
         if isinstance(given, dict) and (attempts := _attempts(given)) is not None:
             found[condition] = attempts
-    if not found:
-        return UNKNOWN
-    best = max(found, key=lambda condition: found[condition].accuracy)  # the first of equals
+    best = max(found, key=lambda condition: found[condition].accuracy, default=None)  # the first of equals
+    accuracy, count, passed = (None, None, None) if best is None else found[best]
     high = [attempts.accuracy for condition, attempts in found.items() if condition.startswith("high_")]
-    return Correctness(
-        found[best].accuracy,
-        max(high, default=None),
-        found[best].attempts,
-        found[best].passed,
-        best,
-        _solved_bin([attempts for attempts in found.values() if attempts.attempts]),
-    )
+    return {
+        "meta_correctness": accuracy,
+        "meta_correctness_high": max(high, default=None),
+        "meta_pass_k": count,
+        "meta_correct_count": passed,
+        "meta_correctness_condition": best,
+        "meta_solved_bin": _solved_bin([attempts for attempts in found.values() if attempts.attempts]),
+    }
 
 
 def _solved_bin(attempts: list[_Attempts]) -> str | None:
+    """Return `unsolved` if no attempt was right, `hard` up to a quarter, `medium` up to three quarters, else `easy`."""
     count = sum(one.attempts or 0 for one in attempts)
     passed = sum(one.passed or 0 for one in attempts)
     if not count:
@@ -178,63 +159,29 @@ _READ = frozenset(
 )
 
 
-class RowMetadata(NamedTuple):
-    """The columns `meta_…`, in their order; null where the row says nothing (`tags` is then empty).
-
-    Attributes:
-        correctness … solved_bin: see `Correctness`.
-        tags: sorted: `source:NAME`; `changed_answer_to_majority`; `tools`, where the row declares some; `tool_calls`,
-            `reasoning`, `multi_turn` (more than one user message), where the conversation has them; and the row's own.
-        eval_json: the column `metadata`, canonical JSON, whatever it holds.
-        task: `formalisation` or `proof`, of proofs alone, and not of those that came as Harmony text.
-        source_json: canonical JSON of every column that has no other place.
-    """
-
-    correctness: float | None
-    correctness_high: float | None
-    pass_k: int | None
-    correct_count: int | None
-    correctness_condition: str | None
-    solved_bin: str | None
-    difficulty_bin: str | None
-    domain: str
-    tags: list[str]
-    eval_json: str | None
-    expected_answer: str | None
-    capability_target: str | None
-    reasoning: str | None
-    license: str | None
-    used_in: list[str] | None
-    task: str | None
-    lean_header: str | None
-    formal_statement: str | None
-    source_json: str | None
-
-
 def row_metadata(
     row: Row, conversation: list[Message], domain: Domain, split: str, settings: RowsRecipe
-) -> RowMetadata:
-    """The columns of a row; a column of an unexpected type is kept as canonical JSON.
+) -> dict[str, object]:
+    """Return the columns `meta_…`; null where the row says nothing (`meta_tags` is then empty).
+
+    A column of an unexpected type is kept as canonical JSON, and so are `metadata` and every column that has no other
+    place.
 
     Args:
         conversation: the row's messages before any is dropped.
     """
-    return RowMetadata(
-        *row_correctness(row),
-        difficulty_bin=difficulty_bin_of(row, split),
-        domain=domain,
-        tags=_tags(row, conversation),
-        eval_json=None if not has_value(row.get("metadata")) else canonical_text(row.get("metadata")),
-        expected_answer=text_of(row.get("expected_answer")),
-        capability_target=text_of(row.get("capability_target")),
-        reasoning=text_of(row.get("reasoning")),
-        license=text_of(row.get("license")),
-        used_in=_texts(row.get("used_in")) or None,
-        task=proof_task(row) if domain == "proof" else None,
-        lean_header=text_of(row.get("lean_header")),
-        formal_statement=text_of(row.get("formal_statement")),
-        source_json=_source_json(row, settings),
-    )
+    texts = ("expected_answer", "capability_target", "reasoning", "license", "lean_header", "formal_statement")
+    return {
+        **row_correctness(row),
+        **{f"meta_{column}": text_of(row.get(column)) for column in texts},
+        "meta_difficulty_bin": difficulty_bin_of(row, split),
+        "meta_domain": domain,
+        "meta_tags": _tags(row, conversation),
+        "meta_eval_json": None if not has_value(row.get("metadata")) else canonical_text(row.get("metadata")),
+        "meta_used_in": _texts(row.get("used_in")) or None,
+        "meta_task": proof_task(row) if domain == "proof" else None,
+        "meta_source_json": _source_json(row, settings),
+    }
 
 
 def difficulty_bin_of(row: Row, split: str) -> str | None:
@@ -245,24 +192,24 @@ def difficulty_bin_of(row: Row, split: str) -> str | None:
     return next((word for word in stated if isinstance(word, str) and word in _BINS), None)
 
 
-def row_correctness(row: Row) -> Correctness:
-    """What the evaluations of a row tell."""
-    evaluations = _evaluations(row.get("metadata"))
-    return UNKNOWN if evaluations is None else correctness_of(evaluations)
+def row_correctness(row: Row) -> dict[str, object]:
+    """Return the columns of what the evaluations of a row tell."""
+    return correctness_of(_evaluations(row.get("metadata")))
 
 
-def _evaluations(metadata: JsonValue) -> Mapping[str, JsonValue] | None:
-    """The conditions, also where the column is the JSON text of them; None where it is anything else."""
+def _evaluations(metadata: JsonValue) -> Mapping[str, JsonValue]:
+    """Return the conditions, also where the column is the JSON text of them; none if it is anything else."""
     if isinstance(metadata, str) and metadata.startswith("{"):
         try:
             metadata = msgspec.json.decode(metadata)
         except (msgspec.DecodeError, RecursionError):
-            return None
-        return metadata if isinstance(metadata, dict) and is_nested_within(metadata) else None
-    return metadata if isinstance(metadata, dict) else None
+            return {}
+        return metadata if isinstance(metadata, dict) and is_nested_within(metadata) else {}
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _tags(row: Row, conversation: list[Message]) -> list[str]:
+    """Return the row's own tags, its sources, and what the row and its conversation have, sorted."""
     tags = set(_texts(row.get("tags")))
     for column in ("data_source", "source"):
         source = row.get(column)
@@ -328,64 +275,26 @@ def repeated_fraction(ids: NDArray[np.int32]) -> float:
     return round(float(np.count_nonzero(hashes[1:] == hashes[:-1])) / runs, 4)
 
 
-class RowStats(NamedTuple):
-    """The columns `stats_…`, in their order.
+def row_stats(parsed: ParsedText, encoded: HarmonyTokens, loss: LossMode) -> dict[str, object]:
+    """Return the columns `stats_…` of a text; one that is no Harmony has no messages to count.
 
-    Attributes:
-        approx_tokens: the same as `tokens`; existing datasets have an estimate under this name.
-        completion_tokens: of the bodies that count in the loss, without terminators.
+    Existing datasets have an estimate as `stats_approx_tokens`; here it equals `stats_tokens`.
     """
-
-    char_len: int
-    approx_tokens: int
-    tokens: int
-    completion_tokens: int
-    turns: int
-    tool_calls: int
-
-
-def row_stats(parsed: ParsedText, encoded: HarmonyTokens, loss: LossMode) -> RowStats:
-    """The columns of one text; of one that is no Harmony there are no messages to count."""
-    tokens = len(encoded.ids)
-    bodies = encoded.bodies.tolist()
-    completion = sum(bodies[number][1] - bodies[number][0] for number in loss_messages(parsed, loss))
-    turns = [message.role for message in parsed.conversation].count(Role.USER)
-    return RowStats(len(parsed.text), tokens, tokens, completion, turns, len(parsed.calls))
+    tokens, bodies = len(encoded.ids), encoded.bodies.tolist()
+    return {
+        "stats_char_len": len(parsed.text),
+        "stats_approx_tokens": tokens,
+        "stats_tokens": tokens,
+        "stats_completion_tokens": sum(bodies[one][1] - bodies[one][0] for one in loss_messages(parsed, loss)),
+        "stats_turns": [message.role for message in parsed.conversation].count(Role.USER),
+        "stats_tool_calls": len(parsed.calls),
+    }
 
 
 Length = Literal["short", "normal", "long"]
 
 SHORT_BELOW = 128
 LONG_ABOVE = 16_384
-
-
-class RowQuality(NamedTuple):
-    """The columns `quality_…`, in their order.
-
-    Attributes:
-        completion_nonempty: see `has_completion`.
-        valid_tool_schema: `calls_fit_tools`; null where it can't be told: the text is no Harmony, or it came as text
-            that has calls, from a row without tools.
-        is_duplicate, duplicate_of, similarity: false and null before deduplication, which sets them.
-        repetition: `repeated_fraction` of its tokens.
-        empty_messages: of whatever role; whether the last one is empty is told by `completion_nonempty`.
-        known_channels: null where the text is no Harmony.
-        control_characters: see `count_control_characters`.
-        stalled_calls: see `CallLog.count_stalled`.
-    """
-
-    valid_harmony: bool
-    completion_nonempty: bool
-    valid_tool_schema: bool | None
-    is_duplicate: bool
-    duplicate_of: str | None
-    similarity: float | None
-    length: Length
-    repetition: float
-    empty_messages: int
-    known_channels: bool | None
-    control_characters: int
-    stalled_calls: int
 
 
 def has_completion(parsed: ParsedText, loss: LossMode) -> bool:
@@ -396,25 +305,31 @@ def has_completion(parsed: ParsedText, loss: LossMode) -> bool:
     return counting[-1:] == [last] and bool(parsed.conversation[last].content.strip())
 
 
-def row_quality(text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | None, loss: LossMode) -> RowQuality:
-    """The columns of one text."""
+def row_quality(
+    text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | None, loss: LossMode
+) -> dict[str, object]:
+    """Return the columns `quality_…` of a text, those of duplicates as before deduplication.
+
+    Whether calls fit their tools is null where it can't be told: the text is no Harmony, or it came as text that has
+    calls, from a row without tools.
+    """
     is_valid, calls = bool(text.parsed.messages), text.parsed.calls
     # Of a text that was Harmony before, the tools may be in the text alone.
     can_tell = is_valid and not (text.came_as_text and calls and tools is None)
-    return RowQuality(
-        is_valid,
-        has_completion(text.parsed, loss),
-        calls_fit_tools(calls, tools) if can_tell else None,
-        False,
-        None,
-        None,
-        length_of(len(encoded.ids)),
-        repeated_fraction(encoded.ids),
-        sum([not message.content.strip() for message in text.parsed.conversation[:-1]]),
-        has_known_channels(text.parsed),
-        count_control_characters(text.parsed),
-        text.stalled_calls,
-    )
+    return {
+        "quality_valid_harmony": is_valid,
+        "quality_completion_nonempty": has_completion(text.parsed, loss),
+        "quality_valid_tool_schema": calls_fit_tools(calls, tools) if can_tell else None,
+        "quality_is_duplicate": False,
+        "quality_duplicate_of": None,
+        "quality_similarity": None,
+        "quality_length": length_of(len(encoded.ids)),
+        "quality_repetition": repeated_fraction(encoded.ids),
+        "quality_empty_messages": sum([not message.content.strip() for message in text.parsed.conversation[:-1]]),
+        "quality_known_channels": has_known_channels(text.parsed),
+        "quality_control_characters": count_control_characters(text.parsed),
+        "quality_stalled_calls": text.stalled_calls,
+    }
 
 
 def length_of(tokens: int) -> Length:

@@ -1,7 +1,5 @@
 """The one schema of all splits: columns are nullable, never missing; what each holds, and the files that hold them. And
 conditions over these columns, in SQL, which say which rows are candidates for what.
-
-RowMetadata, RowQuality and RowStats say the rules of columns.
 """
 
 import functools
@@ -31,7 +29,6 @@ DROPPED_FILE = f"dropped{SUFFIX}"
 
 _TEXT, _TEXTS, _TRUTH = pa.string(), pa.list_(pa.string()), pa.bool_()
 _FLOAT, _SMALL, _WHOLE = pa.float64(), pa.int32(), pa.int64()
-# Those from `meta_` to `stats_` are named as in RowMetadata, RowQuality and RowStats, and in their order.
 _COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "id": (
         _TEXT,

@@ -247,4 +247,4 @@ def test_a_row_that_gives_no_conversation_is_a_reject_with_its_reason(row: objec
 
     assert [(reject.row, reject.reason, reject.file) for reject in result.rejects] == [(1, reason, "data/train.jsonl")]
     assert result.batch.column("source_row").to_pylist() == [0, 2]
-    assert result.counts[f"rejected_{reason}"] == 1
+    assert result.counts[f"rejected/{reason}"] == 1

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from nemotron_hub import SPLITS
 from real_rows import split_rows
 
-from pipeline_assets.corpus.nemotron.row_columns import CONDITIONS, UNKNOWN, correctness_of
+from pipeline_assets.corpus.nemotron.row_columns import CONDITIONS, correctness_of
+
+UNKNOWN = correctness_of({})
 
 
 def evaluations(**attempts: tuple[int, int]) -> dict[str, object]:
@@ -22,36 +24,39 @@ def evaluations(**attempts: tuple[int, int]) -> dict[str, object]:
 def test_the_best_condition_tells_all_but_the_difficulty() -> None:
     found = correctness_of(evaluations(low_with_tool=(6, 7), high_no_tool=(5, 7), high_with_tool=(1, 8)))
 
-    assert found == (0.8571, 0.7143, 7, 6, "low_with_tool", "medium")
+    assert [*found.values()] == [0.8571, 0.7143, 7, 6, "low_with_tool", "medium"]
 
 
 def test_of_equals_the_first_in_order_is_the_best() -> None:
     for place, condition in enumerate(CONDITIONS):
         found = correctness_of(evaluations(**dict.fromkeys(reversed(CONDITIONS[place:]), (4, 8))))
 
-        assert found.correctness_condition == condition
+        assert found["meta_correctness_condition"] == condition
 
 
 def test_a_condition_without_attempts_says_nothing() -> None:
     assert correctness_of(evaluations(high_with_tool=(0, 0))) == UNKNOWN
-    assert correctness_of(evaluations(high_with_tool=(0, 0), low_no_tool=(0, 8))).correctness_high is None
-    assert correctness_of({}) == UNKNOWN
+    assert correctness_of(evaluations(high_with_tool=(0, 0), low_no_tool=(0, 8)))["meta_correctness_high"] is None
+    assert {*UNKNOWN.values()} == {None}
 
 
 def test_numbers_may_be_text() -> None:
-    assert correctness_of({"reason_low_no_tool": {"count": "8", "pass": "7", "accuracy": "0.875"}}).correctness == 0.875
+    assert (
+        correctness_of({"reason_low_no_tool": {"count": "8", "pass": "7", "accuracy": "0.875"}})["meta_correctness"]
+        == 0.875
+    )
 
 
 def test_a_count_is_as_large_as_a_column_of_int32_holds() -> None:
     most = 2**31 - 1
 
-    assert correctness_of({"reason_low_no_tool": {"count": most, "pass": most}}).pass_k == most
+    assert correctness_of({"reason_low_no_tool": {"count": most, "pass": most}})["meta_pass_k"] == most
 
 
 def test_an_accuracy_alone_counts() -> None:
     found = correctness_of({"reason_high_no_tool": {"accuracy": "0.71428"}})
 
-    assert found == (0.7143, 0.7143, None, None, "high_no_tool", None)
+    assert [*found.values()] == [0.7143, 0.7143, None, None, "high_no_tool", None]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +87,7 @@ def test_a_condition_that_makes_no_sense_says_nothing(condition: object) -> None
 def test_how_often_it_was_solved_is_from_all_attempts(passed: int, solved: str) -> None:
     attempts = {"high_with_tool": (min(passed, 8), 8), "low_no_tool": (max(passed - 8, 0), 8)}
 
-    assert correctness_of(evaluations(**attempts)).solved_bin == solved
+    assert correctness_of(evaluations(**attempts))["meta_solved_bin"] == solved
 
 
 @given(
@@ -95,11 +100,13 @@ def test_it_is_the_maximum_of_the_rounded_fractions(attempts: dict[str, tuple[in
     found = correctness_of(evaluations(**attempts))
 
     rounded = {name: float(round(Fraction(*one), 4)) for name, one in attempts.items() if one[1]}
-    assert found.correctness == max(rounded.values(), default=None)
-    assert found.correctness_high == max((value for name, value in rounded.items() if "high" in name), default=None)
-    if found.correctness_condition is not None:
-        assert attempts[found.correctness_condition] == (found.correct_count, found.pass_k)
-        assert rounded[found.correctness_condition] == found.correctness
+    assert found["meta_correctness"] == max(rounded.values(), default=None)
+    assert found["meta_correctness_high"] == max(
+        (value for name, value in rounded.items() if "high" in name), default=None
+    )
+    if found["meta_correctness_condition"] is not None:
+        assert attempts[found["meta_correctness_condition"]] == (found["meta_correct_count"], found["meta_pass_k"])
+        assert rounded[found["meta_correctness_condition"]] == found["meta_correctness"]
 
 
 @pytest.mark.real
@@ -110,5 +117,7 @@ def test_it_equals_the_stored_accuracy(split: str) -> None:
 
         found = correctness_of(row["metadata"])
 
-        assert found.correctness == max(stored.values()) == stored[f"reason_{found.correctness_condition}"]
-        assert found.correctness_high == max(value for name, value in stored.items() if "high" in name)
+        assert (
+            found["meta_correctness"] == max(stored.values()) == stored[f"reason_{found['meta_correctness_condition']}"]
+        )
+        assert found["meta_correctness_high"] == max(value for name, value in stored.items() if "high" in name)

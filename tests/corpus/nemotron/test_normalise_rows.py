@@ -85,8 +85,8 @@ def test_blocks_make_no_difference_and_lose_nothing(rows: list[object], block: i
     assert [reject for part in parts for reject in part.rejects] == whole.rejects
     assert sum((part.counts for part in parts), Counter()) == +whole.counts
     assert {key: value for part in parts for key, value in part.tools.items()} == whole.tools
-    gone = sum(count for name, count in whole.counts.items() if name.startswith(("dropped_", "rejected_")))
-    assert whole.counts["rows_in"] == whole.counts["rows_out"] + gone == len(rows)
+    gone = sum(count for name, count in whole.counts.items() if name.startswith(("dropped/", "rejected/")))
+    assert whole.counts["rows"] == whole.counts["documents"] + gone == len(rows)
     places = whole.batch.column("source_row").to_pylist() + [reject.row for reject in whole.rejects]
     assert sorted(places) == list(range(len(rows)))
 

@@ -111,7 +111,7 @@ def test_counts_are_sums_over_the_rows(tmp_path: Path) -> None:
     rows, counts = rows_of(built), built.manifest.identity.counts
     for name in ("tokens", "completion_tokens", "tool_calls"):
         assert counts[name] == sum(row[f"stats_{name}"] for row in rows) > 0
-    assert "analysis_given" in counts and "rows_in" not in counts
+    assert "analysis_given" in counts and "rows" not in counts
     assert counts["documents"] == len(rows)
 
 
