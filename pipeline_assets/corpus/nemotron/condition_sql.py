@@ -1,117 +1,96 @@
-"""SQL of a condition on one row: parsed, checked and generated for polars.
+"""Conditions on one row: SQL that sqlglot parses, as expressions of polars.
 
-The check is a whitelist. SQL of polars can read files, addresses, other rows and the clock. So polars never reads the
-text of a recipe: sqlglot parses it, and only columns, operators and functions listed here are written out again, in
-full parentheses.
+SQL of polars can read files, addresses, other rows and the clock. So polars never reads the text of a recipe: an
+expression is made of the columns, operators and functions that are listed here, and of nothing else. None of them makes
+a longer text.
 """
 
 import difflib
 import functools
+import operator
 import re
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import polars as pl
     from sqlglot import exp
     from sqlglot.dialects.dialect import Dialect
 
 _MAX_CHARACTERS = 65_536
-_MAX_TERMS = 1_000  # nodes of the tree: columns, literals, operators, calls
+_MAX_TERMS = 1_000  # nodes of the tree: columns, values, operators, calls
 _MAX_DEPTH = 12  # sqlglot needs up to 24 Python frames a level, of 1,000
 _MAX_LITERAL = 1_000  # characters of a text
-_MAX_JOINED = 8  # texts that CONCAT, CONCAT_WS and || join, in all: each may be as long as a row
-_MAX_SEPARATOR = 8  # characters between the joined items of a list
 _NUMBER = re.compile(r"[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?|\.[0-9]{1,40}")
 _CLOCK = {"NOW", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP"}
-_TOO_DEEP = f"a condition has at most {_MAX_DEPTH} nested levels"
 _CLOCK_USED = "it asks the clock, and rows would be others tomorrow"
+_TOO_DEEP = f"a condition has at most {_MAX_DEPTH} nested levels"
 NOT_OF_ONE_ROW = "it isn't about one row: write it over the columns of a row alone"
-# Functions of polars' SQL that read one row, and whose results are at most as long as their arguments together.
-FUNCTIONS = frozenset(
-    re.findall(
-        r"\w+",
-        """
-        ABS ARRAY_CONTAINS ARRAY_GET ARRAY_LENGTH ARRAY_TO_STRING BIT_LENGTH CHARACTER_LENGTH CHAR_LENGTH COALESCE
-        CONCAT CONCAT_WS DIV ENDS_WITH GREATEST IF IFNULL INITCAP LEAST LEFT LENGTH LOWER LTRIM MOD NULLIF OCTET_LENGTH
-        REGEXP_LIKE REPLACE REVERSE RIGHT ROUND RTRIM STARTS_WITH SUBSTR SUBSTRING TRIM UPPER
-        """,
-    )
-)
-_USES = {
-    "ARRAY_TO_STRING": f"ARRAY_TO_STRING(list, ', ') needs a quoted separator of at most {_MAX_SEPARATOR} characters",
-    "REGEXP_LIKE": "REGEXP_LIKE(text, 'pattern') needs a quoted pattern",
-    "REPLACE": "REPLACE(text, 'old', 'new') needs two quoted texts, the new one not longer than the old one",
+# By sqlglot's names of nodes.
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add,
+    "Div": operator.truediv,
+    "EQ": operator.eq,
+    "GT": operator.gt,
+    "GTE": operator.ge,
+    "LT": operator.lt,
+    "LTE": operator.le,
+    "Mul": operator.mul,
+    "NEQ": operator.ne,
+    "Sub": operator.sub,
 }
-# Operators by sqlglot's names of their nodes, and types by sqlglot's names.
-_OPERATORS = {
-    "Add": "+",
-    "DPipe": "||",
-    "Div": "/",
-    "EQ": "=",
-    "GT": ">",
-    "GTE": ">=",
-    "ILike": "ILIKE",
-    "IntDiv": "//",
-    "LT": "<",
-    "LTE": "<=",
-    "Like": "LIKE",
-    "Mod": "%",
-    "Mul": "*",
-    "NEQ": "<>",
-    "RegexpILike": "~*",
-    "RegexpLike": "~",
-    "Sub": "-",
-}
-_TYPES = {
-    "BIGINT": "BIGINT",
-    "BOOLEAN": "BOOLEAN",
-    "CHAR": "VARCHAR",
-    "DATE": "DATE",
-    "DECIMAL": "DECIMAL",
-    "DOUBLE": "DOUBLE",
-    "FLOAT": "REAL",
-    "INT": "INT",
-    "SMALLINT": "SMALLINT",
-    "TEXT": "VARCHAR",
-    "TIMESTAMP": "TIMESTAMP",
-    "TINYINT": "TINYINT",
-    "VARCHAR": "VARCHAR",
+# How a quoted pattern becomes a regular expression.
+_PATTERNS: dict[str, Callable[[str], str]] = {
+    "ILike": lambda pattern: f"(?i){_like(pattern)}",
+    "Like": lambda pattern: _like(pattern),
+    "RegexpILike": "(?i){}".format,
+    "RegexpLike": str,
 }
 # SQL dialects group these differently where one is an operand of another operator than AND, OR and NOT.
 _COMPARISONS = {"Between", "EQ", "GT", "GTE", "ILike", "In", "Is", "LT", "LTE", "Like", "NEQ", "Not"}
 _COMPARISONS |= {"RegexpILike", "RegexpLike"}
-_ARITHMETIC = {"Add", "Div", "IntDiv", "Mod", "Mul", "Neg", "Sub"}
-# By node: operands that need parentheses.
-_NEEDS_PARENTHESES = {
-    **dict.fromkeys(_COMPARISONS - {"Not"}, _COMPARISONS),
-    **dict.fromkeys(_ARITHMETIC, _COMPARISONS | {"DPipe"}),
-    "DPipe": _COMPARISONS | _ARITHMETIC,
-}
-# Parts that a node may have, in addition to parts that the dialect itself sets; other parts are not supported.
-_PARTS = {"this", "expression", "expressions", "is_string", "quoted"}
-_MORE_PARTS = {
-    "Between": {"low", "high"},
-    "Bracket": {"offset"},
-    "Case": {"ifs", "default"},
-    "Cast": {"to"},
-    "DPipe": {"safe"},
-    "Div": {"typed", "safe"},
-    "ILike": {"negate"},
-    "Is": {"negate"},
-    "Like": {"negate"},
-    "TryCast": {"to", "safe"},
-}
+_ARITHMETIC = {"Add", "Div", "Mul", "Neg", "Sub"}
+# Parts that a node may have; those of other names, such as the query of an IN, are not supported.
+_PARTS = {"this", "expression", "expressions", "is_string", "quoted", "negate", "low", "high", "typed", "safe"}
 
 
-def row_sql(condition: str, columns: Collection[str]) -> str:
-    """Generate the SQL that polars reads for a condition.
+def functions() -> dict[str, Callable[..., Any]]:
+    """Return what a call of a function does, by name."""
+    import polars as pl
+
+    return {
+        "ABS": lambda number: number.abs(),
+        "ARRAY_CONTAINS": lambda items, item: items.list.contains(item),
+        "ARRAY_LENGTH": lambda items: items.list.len(),
+        "CHAR_LENGTH": lambda text: text.str.len_chars(),
+        "COALESCE": pl.coalesce,
+        "ENDS_WITH": lambda text, end: text.str.ends_with(end),
+        "GREATEST": pl.max_horizontal,
+        "LEAST": pl.min_horizontal,
+        "LENGTH": lambda text: text.str.len_chars(),
+        "LOWER": lambda text: text.str.to_lowercase(),
+        "OCTET_LENGTH": lambda text: text.str.len_bytes(),
+        "STARTS_WITH": lambda text, start: text.str.starts_with(start),
+        "TRIM": lambda text: text.str.strip_chars(" "),
+        "UPPER": lambda text: text.str.to_uppercase(),
+    }
+
+
+def read_condition(condition: str, row: "pl.DataFrame") -> "pl.Expr":
+    """Return the expression of a condition.
 
     Args:
-        columns: names that the condition may use.
+        row: a row with the columns that the condition may use; types are checked on it.
     Raises:
-        ValueError: the condition can't be parsed, is too large, or uses anything that isn't listed here.
+        ValueError: the condition can't be parsed, is too large, uses anything that isn't listed here, or is no truth.
+        PolarsError: types can't be compared, or a pattern can't be read.
     """
-    return _Writer(columns).write(_parse(condition))
+    from sqlglot import exp
+
+    tree = _parse(condition)
+    if sum(not isinstance(node, exp.Identifier) for node in tree.walk()) > _MAX_TERMS:
+        raise ValueError(f"a condition has at most {_MAX_TERMS:,} columns, values, operators and calls")
+    return _truth(tree, row, 0)
 
 
 def _parse(condition: str) -> "exp.Expr":
@@ -144,15 +123,11 @@ def _dialect() -> "Dialect":
     """
     from sqlglot.dialects.postgres import Postgres
     from sqlglot.parsers.postgres import PostgresParser
-    from sqlglot.tokenizer_core import TokenType
 
-    calls = {name: PostgresParser.FUNCTION_PARSERS[name] for name in ("CAST", "SAFE_CAST", "TRY_CAST")}
-    words = {name: PostgresParser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("ANY", "CASE")}
-    parser = {"FUNCTIONS": {}, "FUNCTION_PARSERS": calls, "NO_PAREN_FUNCTION_PARSERS": words, "STATEMENT_PARSERS": {}}
-    keywords = {**Postgres.Tokenizer.KEYWORDS, "//": TokenType.DIV}
-    tokenizer = {"KEYWORDS": keywords, "IDENTIFIERS": ['"', "`"], "COMMANDS": set()}
+    words = {"ANY": PostgresParser.NO_PAREN_FUNCTION_PARSERS["ANY"]}
+    parser = {"FUNCTIONS": {}, "FUNCTION_PARSERS": {}, "NO_PAREN_FUNCTION_PARSERS": words, "STATEMENT_PARSERS": {}}
+    tokenizer = {"IDENTIFIERS": ['"', "`"], "COMMANDS": set()}
     members = {
-        "INDEX_OFFSET": 0,
         "Tokenizer": type("Tokenizer", (Postgres.Tokenizer,), tokenizer),
         "Parser": type("Parser", (PostgresParser,), parser),
     }
@@ -161,7 +136,7 @@ def _dialect() -> "Dialect":
 
 
 def _limit_depth(tokens: Iterable[str]) -> None:
-    """Count open brackets, CASE and prefix operators before the parser recurses."""
+    """Count open brackets and prefix operators before the parser recurses."""
     depth = prefixes = 0
     for token in tokens:
         prefixes = prefixes + 1 if token in ("NOT", "DASH", "PLUS", "RLIKE", "INTERVAL") else 0
@@ -172,165 +147,121 @@ def _limit_depth(tokens: Iterable[str]) -> None:
             raise ValueError(_TOO_DEEP)
 
 
-class _Writer:
-    """SQL of one tree, and how much of its limits the tree has used."""
-
-    def __init__(self, columns: Collection[str]) -> None:
-        self._columns = columns
-        self._terms = 0
-        self._joined = 0
-        self._depth = 0
-
-    def write(self, node: "exp.Expr") -> str:
-        """Write a node in parentheses.
-
-        Raises:
-            ValueError: the node isn't supported, or is nested too deep.
-        """
-        self._depth += 1
-        if self._depth > 2 * _MAX_DEPTH:
-            raise ValueError(_TOO_DEEP)
-        sql = self._sql(node)
-        self._depth -= 1
-        return sql
-
-    def _sql(self, node: "exp.Expr") -> str:
-        from sqlglot import exp
-
-        self._terms += 1
-        if self._terms > _MAX_TERMS:
-            raise ValueError(f"a condition has at most {_MAX_TERMS:,} columns, values, operators and calls")
-        if isinstance(node, exp.Column):
-            return self._column(node)
-        kind = type(node).__name__
-        parts = {part for part, value in node.args.items() if value not in (None, False, [])}
-        if unsupported := parts - _PARTS - _MORE_PARTS.get(kind, set()):
-            raise _not_supported(node, min(unsupported))
-        loose = _NEEDS_PARENTHESES.get(kind, set())
-        if any(type(operand).__name__ in loose for operand in node.iter_expressions()):
-            raise ValueError("it can't be asked (put parentheses around each operand that has an operator of its own)")
-        match node:
-            case exp.Paren():
-                return self.write(node.this)
-            case exp.Literal(is_string=True) | exp.RawString():
-                return _quoted_text(node.this)
-            case exp.Literal() if _NUMBER.fullmatch(node.this):
-                return str(node.this)
-            case exp.Boolean():
-                return "TRUE" if node.this else "FALSE"
-            case exp.Null():
-                return "NULL"
-            case exp.And() | exp.Or():
-                return _balanced([self.write(part) for part in node.flatten()], kind.upper())
-            case exp.Not():
-                return f"(NOT {self.write(node.this)})"
-            case exp.Neg():
-                return f"(- {self.write(node.this)})"
-            case exp.Is(expression=exp.Null() | exp.Boolean()):
-                word = "IS NOT" if node.args.get("negate") else "IS"
-                test = f"({self.write(node.this)} {word} {self.write(node.expression)})"
-                if isinstance(node.expression, exp.Null):
-                    return test
-                # In SQL the answer is never null; in polars it is, where the value is null.
-                return f"COALESCE({test}, {'TRUE' if node.args.get('negate') else 'FALSE'})"
-            case exp.EQ(expression=exp.Any()):
-                return f"({self.write(node.this)} = ANY({self.write(node.expression.this)}))"
-            case exp.Between():
-                low, high = self.write(node.args["low"]), self.write(node.args["high"])
-                return f"({self.write(node.this)} BETWEEN {low} AND {high})"
-            case exp.In() if node.expressions:
-                return f"({self.write(node.this)} IN ({self._all(node.expressions)}))"
-            case exp.Bracket(expressions=[index]):
-                return f"{self.write(node.this)}[{self.write(index)}]"
-            case exp.Case():
-                return self._case(node)
-            case exp.Cast() if type_name := _type_name(node.to):
-                word = "TRY_CAST" if isinstance(node, exp.TryCast) else "CAST"
-                return f"{word}({self.write(node.this)} AS {type_name})"
-            case exp.Anonymous():
-                return self._call(node)
-            case exp.Binary() if kind in _OPERATORS:
-                return self._binary(node, _OPERATORS[kind])
-        raise _not_supported(node)
-
-    def _all(self, nodes: Iterable["exp.Expr"]) -> str:
-        return ", ".join(map(self.write, nodes))
-
-    def _column(self, node: "exp.Column") -> str:
-        if node.name.upper() in _CLOCK:
-            raise ValueError(_CLOCK_USED)
-        name = ".".join(part.name for part in node.parts)
-        if name not in self._columns:
-            raise ValueError(f"there is no column {name[:60]}{_nearest(name, self._columns, 'columns')}")
-        return f'"{name}"'
-
-    def _binary(self, node: "exp.Expr", operator: str) -> str:
-        from sqlglot import exp
-
-        if operator in ("~", "~*", "LIKE", "ILIKE") and not isinstance(node.expression, exp.Literal):
-            raise ValueError(f"it can't be asked (a pattern of {operator} must be a text in quotes)")
-        if operator == "||":
-            self._join(1)
-        negated = "NOT " if node.args.get("negate") else ""
-        return f"({self.write(node.this)} {negated}{operator} {self.write(node.expression)})"
-
-    def _case(self, node: "exp.Expr") -> str:
-        branches = [f"WHEN {self.write(part.this)} THEN {self.write(part.args['true'])}" for part in node.args["ifs"]]
-        value = f" {self.write(node.this)}" if node.this else ""
-        default = f" ELSE {self.write(node.args['default'])}" if node.args.get("default") else ""
-        return f"(CASE{value} {' '.join(branches)}{default} END)"
-
-    def _call(self, node: "exp.Expr") -> str:
-        from sqlglot import exp
-
-        name, arguments = node.name.upper(), node.expressions
-        if name in _CLOCK:
-            raise ValueError(_CLOCK_USED)
-        if issubclass(exp.FUNCTION_BY_NAME.get(name, exp.Expr), exp.AggFunc):
-            raise ValueError(NOT_OF_ONE_ROW)
-        if name not in FUNCTIONS:
-            raise ValueError(f"it can't be asked (no function {name[:60]}{_nearest(name, FUNCTIONS, 'functions')})")
-        texts = [part.this if isinstance(part, exp.Literal) else None for part in arguments]
-        match name, texts:
-            case (("CONCAT" | "CONCAT_WS"), _):
-                self._join(len(arguments) - 1)
-            case ("REPLACE", [_, str(old), str(new)]) if len(new) <= len(old):
-                pass
-            case ("ARRAY_TO_STRING", [_, str(separator)]) if len(separator) <= _MAX_SEPARATOR:
-                pass
-            case ("REGEXP_LIKE", [_, str(), *_]):
-                pass
-            case _ if name in _USES:
-                raise ValueError(f"it can't be asked ({_USES[name]})")
-        return f"{name}({self._all(arguments)})"
-
-    def _join(self, texts: int) -> None:
-        self._joined += texts
-        if self._joined >= _MAX_JOINED:
-            raise ValueError(f"a condition joins at most {_MAX_JOINED} texts")
+def _truth(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> "pl.Expr":
+    """Return the expression of a node that is true or false."""
+    expression: pl.Expr = _expression(node, row, depth + 1)
+    kind = row.select(expression.alias("holds")).schema["holds"]
+    if str(kind) != "Boolean":
+        raise ValueError(f"it is no condition, but a value of type {kind}")
+    return expression
 
 
-def _balanced(operands: list[str], operator: str) -> str:
-    """Join a chain as a balanced tree: polars needs cubic time for a flat one."""
-    if len(operands) == 1:
-        return operands[0]
-    middle = len(operands) // 2
-    return f"({_balanced(operands[:middle], operator)} {operator} {_balanced(operands[middle:], operator)})"
+def _expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> Any:
+    """Return the expression of a node of the tree."""
+    import polars as pl
+    from sqlglot import exp
+
+    if depth > 2 * _MAX_DEPTH:
+        raise ValueError(_TOO_DEEP)
+    read = functools.partial(_expression, row=row, depth=depth + 1)
+    truth = functools.partial(_truth, row=row, depth=depth)
+    kind = type(node).__name__
+    if isinstance(node, exp.Column):
+        return _column(node, row.columns)
+    _check_form(node)
+    match node:
+        case exp.Paren():
+            return read(node.this)
+        case exp.Literal(is_string=True) | exp.RawString():
+            return pl.lit(_text(node))
+        case exp.Literal() if _NUMBER.fullmatch(node.this):
+            return pl.lit(_number(node))
+        case exp.Neg(this=exp.Literal(is_string=False)) if _NUMBER.fullmatch(node.this.this):
+            return pl.lit(-_number(node.this))
+        case exp.Boolean():
+            return pl.lit(node.this)
+        case exp.Null():
+            return pl.lit(None)
+        case exp.And():
+            return pl.all_horizontal(*map(truth, node.flatten()))
+        case exp.Or():
+            return pl.any_horizontal(*map(truth, node.flatten()))
+        case exp.Not():
+            return ~truth(node.this)
+        case exp.Neg():
+            return -read(node.this)
+        case exp.Is(expression=exp.Null()):
+            found = read(node.this).is_null()
+        case exp.Is(expression=exp.Boolean()):  # never null, as in SQL
+            found = (truth(node.this) == pl.lit(node.expression.this)).fill_null(False)
+        case exp.EQ(expression=exp.Any()):
+            return read(node.expression.this).list.contains(read(node.this))
+        case exp.Between():
+            value = read(node.this)
+            return (value >= read(node.args["low"])) & (value <= read(node.args["high"]))
+        case exp.In() if node.expressions:
+            value = read(node.this)
+            return pl.any_horizontal(*(value == read(item) for item in node.expressions))
+        case exp.Anonymous():
+            return _call(node, [read(argument) for argument in node.expressions])
+        case _ if kind in _PATTERNS and node.expression.is_string:
+            found = read(node.this).str.contains(_PATTERNS[kind](_text(node.expression)))
+        case _ if kind in _OPERATORS:
+            return _OPERATORS[kind](read(node.this), read(node.expression))
+        case _:
+            raise _not_supported(node)
+    return ~found if node.args.get("negate") else found
 
 
-def _quoted_text(text: str) -> str:
-    if len(text) > _MAX_LITERAL:
-        raise ValueError(f"a quoted text has at most {_MAX_LITERAL:,} characters, got {len(text):,}")
-    return "'" + text.replace("'", "''") + "'"
+def _check_form(node: "exp.Expr") -> None:
+    """Raise ValueError for parts that are not supported, and for operands that need parentheses."""
+    if unsupported := {part for part, value in node.args.items() if value not in (None, False, [])} - _PARTS:
+        raise _not_supported(node, min(unsupported))
+    kind, operands = type(node).__name__, {type(operand).__name__ for operand in node.iter_expressions()}
+    if kind != "Not" and kind in _COMPARISONS | _ARITHMETIC and operands & _COMPARISONS:
+        raise ValueError("it can't be asked (put parentheses around each operand that has an operator of its own)")
 
 
-def _type_name(node: "exp.Expr") -> str | None:
-    """Return polars' name of a type; None if not supported.
+def _column(node: "exp.Column", columns: Collection[str]) -> "pl.Expr":
+    import polars as pl
 
-    Lengths of texts have no effect in polars.
-    """
-    name = _TYPES.get(str(node.this.value))
-    return name if name == "VARCHAR" or not node.expressions else None
+    name = ".".join(part.name for part in node.parts)
+    if name.upper() in _CLOCK:
+        raise ValueError(_CLOCK_USED)
+    if name not in columns:
+        raise ValueError(f"there is no column {name[:60]}{_nearest(name, columns, 'columns')}")
+    return pl.col(name)
+
+
+def _text(node: "exp.Expr") -> str:
+    if len(node.this) > _MAX_LITERAL:
+        raise ValueError(f"a quoted text has at most {_MAX_LITERAL:,} characters, got {len(node.this):,}")
+    return str(node.this)
+
+
+def _number(node: "exp.Expr") -> int | float:
+    return int(node.this) if node.this.isdigit() else float(node.this)
+
+
+def _like(pattern: str) -> str:
+    """Return the regular expression of a pattern of LIKE."""
+    return f"(?s)^{''.join({'%': '.*', '_': '.'}.get(one, re.escape(one)) for one in pattern)}$"
+
+
+def _call(node: "exp.Expr", arguments: list["pl.Expr"]) -> Any:
+    from sqlglot import exp
+
+    name, known = node.name.upper(), functions()
+    if name in _CLOCK:
+        raise ValueError(_CLOCK_USED)
+    if issubclass(exp.FUNCTION_BY_NAME.get(name, exp.Expr), exp.AggFunc):
+        raise ValueError(NOT_OF_ONE_ROW)
+    if name not in known:
+        raise ValueError(f"it can't be asked (no function {name[:60]}{_nearest(name, known, 'functions')})")
+    try:
+        return known[name](*arguments)
+    except TypeError:
+        raise ValueError(f"it can't be asked ({name} has another number of arguments)") from None
 
 
 def _nearest(name: str, known: Collection[str], what: str) -> str:
@@ -344,6 +275,4 @@ def _not_supported(node: "exp.Expr", part: str = "") -> ValueError:
     if isinstance(node, exp.Window | exp.Filter | exp.AggFunc | exp.Star):
         return ValueError(NOT_OF_ONE_ROW)
     name = re.sub("(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper() + (f" with {part}" if part else "")
-    return ValueError(
-        f"it can't be asked ({name} is not supported; operators: {' '.join(sorted(_OPERATORS.values()))})"
-    )
+    return ValueError(f"it can't be asked ({name} is not supported; see docs/nemotron.md)")

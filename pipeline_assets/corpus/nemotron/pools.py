@@ -201,7 +201,7 @@ def _chosen(
     frame: "pl.DataFrame", pools: Sequence[str], recipe: PoolsRecipe, counts: Counter[str]
 ) -> NDArray[np.bool_]:
     """In which pools each row is, shape (rows, pools); counted as `_choose` has it."""
-    holds = {one: rows_that_hold(frame, one, "pools") for conditions in recipe.rules.values() for one in conditions}
+    holds = {one: rows_that_hold(frame, one) for conditions in recipe.rules.values() for one in conditions}
     targets = [None if one is None else capability_pool(one) for one in frame["meta_capability_target"].to_list()]
     chosen = np.zeros((frame.height, len(pools)), bool)
     for place, pool in enumerate(pools):

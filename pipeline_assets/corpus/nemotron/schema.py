@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.compression import SUFFIX
 from pipeline_assets.corpus.formats.parquet import nullable
 from pipeline_assets.corpus.licences import known_tag
-from pipeline_assets.corpus.nemotron.condition_sql import NOT_OF_ONE_ROW, row_sql
+from pipeline_assets.corpus.nemotron.condition_sql import NOT_OF_ONE_ROW, read_condition
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import Name, RecipePart
 
@@ -212,14 +211,11 @@ def condition_of(condition: str) -> "pl.Expr":
     """
     import polars as pl
 
-    sql = row_sql(condition, SCHEMA.names)
     try:
-        expression = pl.sql_expr(sql)
-        found = _one_row().select(expression.alias("holds")).schema["holds"]
+        expression = read_condition(condition, _one_row())
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise ValueError(f"it can't be asked ({_reason(error)})") from None
-    if found != pl.Boolean:
-        raise ValueError(f"it is no condition, but a value of type {found}")
+        reason = " ".join(str(error).partition("\n\n")[0].split())  # without the query plan after an empty line
+        raise ValueError(f"it can't be asked ({reason})") from None
     if not expression.meta.root_names():
         raise ValueError(NOT_OF_ONE_ROW)
     return expression
@@ -234,28 +230,10 @@ def _one_row() -> "pl.DataFrame":
     return pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(values, schema=SCHEMA)))
 
 
-def _reason(error: BaseException) -> str:
-    """Return polars' message without the query plan that follows an empty line."""
-    return " ".join(str(error).partition("\n\n")[0].split())
-
-
-def rows_that_hold(frame: "pl.DataFrame", condition: str, section: str) -> NDArray[np.bool_]:
-    """Of which rows a condition holds, shape (rows,); not where it can't be told.
-
-    Args:
-        section: of the recipe, which has the condition.
-    Raises:
-        InputError: a value can't be what the condition makes of it.
-    """
-    import polars as pl
-
-    try:
-        holds = frame.select(condition_of(condition).fill_null(False).alias("holds"))["holds"]
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        fix = f"correct that condition of `{section}`"
-        raise InputError(_reason(error), f"`{condition}`", fix) from None
-    rows: NDArray[np.bool_] = holds.to_numpy()
-    return rows
+def rows_that_hold(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
+    """Return the rows that a condition holds of, shape (rows,); not those where it can't be told."""
+    holds: NDArray[np.bool_] = frame.select(condition_of(condition).fill_null(False).alias("holds"))["holds"].to_numpy()
+    return holds
 
 
 def capability_pool(target: str) -> str:

@@ -160,7 +160,7 @@ class _Asked:
         frame = pl.DataFrame(pl.from_arrow(table))
         for place, rule in enumerate(self.recipe.ordered):
             for condition in rule.where:
-                self.holds[rows, place] &= rows_that_hold(frame, condition, "subsets")
+                self.holds[rows, place] &= rows_that_hold(frame, condition)
 
 
 def _of_types(table: pa.Table, columns: Sequence[str], split: ScoredSplit) -> pa.Table:

@@ -37,7 +37,7 @@ def test_every_real_row_normalises_to_what_was_reviewed(name: str, real: bool) -
     result = normalised(*split_rows(name, real), settings=GOLDEN_SETTINGS, origin=origin_of(name))
 
     assert (result.rejects, result.batch.num_rows, result.batch.schema) == ([], 3, SCHEMA)
-    assert {"digest": digest(result.batch), "counts": dict(sorted(result.counts.items()))} == golden[name]
+    assert digest(result.batch) == golden[name]
 
 
 @pytest.mark.parametrize("name", EVERY_SPLIT)

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.nemotron.row_checks import pools_have_rows
 from pipeline_assets.corpus.nemotron.schema import RULES, SCHEMA, PoolsRecipe, condition_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import OutputFile
 from pipeline_assets.corpus.spine.target import BuildResult, Target
@@ -254,10 +254,3 @@ def test_all_conditions_that_cannot_be_asked_are_told_at_once() -> None:
 def test_a_purpose_names_a_folder_and_a_config(purpose: str) -> None:
     with pytest.raises(UsageError, match=r"give it another|write lower-case words"):
         PoolsRecipe.of({"rules": {purpose: ["stats_tokens > 1"]}}, "mine.yaml")
-
-
-def test_a_value_that_a_condition_cannot_take_is_told_with_it(tmp_path: Path) -> None:
-    rows = rows_artifact(tmp_path, [row(0, meta_expected_answer="four")])
-
-    with pytest.raises(InputError, match="`CAST\\(meta_expected_answer AS INT\\) = 4`"):
-        pools_of(tmp_path, {"low": rows}, PoolsRecipe(rules={"four": ("CAST(meta_expected_answer AS INT) = 4",)}))

@@ -197,13 +197,6 @@ def test_a_column_of_another_type_is_named(tmp_path: Path) -> None:
         subsets_of(tmp_path, [split], {"all": {}})
 
 
-def test_a_value_that_a_condition_cannot_take_is_told_with_it(tmp_path: Path) -> None:
-    split = scored(tmp_path, "math/low", [bare("0", meta_expected_answer="four")], [1.0])
-
-    with pytest.raises(InputError, match=r"`CAST\(meta_expected_answer AS INT\) = 4`.*condition of `subsets`"):
-        subsets_of(tmp_path, [split], {"four": {"where": ["CAST(meta_expected_answer AS INT) = 4"]}})
-
-
 def test_a_split_without_rows_adds_none(tmp_path: Path) -> None:
     splits = [scored(tmp_path, "math/none", [], []), scored(tmp_path, "math/one", [bare("0")], [1.0])]
 
