@@ -78,8 +78,7 @@ def normalize(
         what = "it is the card of the folder that --hf-layout makes"
         raise UsageError(what, "--write-readme", "give --hf-layout too")
     is_all = rows["loss"]["mode"] == "assistant_all"
-    gpt_oss = {key: value for key, value in vars(GPT_OSS_SYSTEM).items() if key != "tools"}
-    gpt_oss |= {"valid_channels": list(GPT_OSS_SYSTEM.valid_channels)}
+    gpt_oss = {**vars(GPT_OSS_SYSTEM), "valid_channels": list(GPT_OSS_SYSTEM.valid_channels)}
     whole = rows | {
         "loss": rows["loss"] | ({"analysis": True, "calls": True} if is_all else {}),
         "system": gpt_oss if system else None,
