@@ -9,11 +9,8 @@ Files are written in content-defined chunks, one row group each, so that most by
 
 import functools
 import hashlib
-import io
 import itertools
-import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import zstandard
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.compression import ZSTD, decompressed
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, column_of, mask, open_parquet, read_columns
 from pipeline_assets.corpus.licences import stated_tag
 from pipeline_assets.corpus.nemotron.pool_coverage import CorrectnessGap
@@ -41,7 +36,6 @@ from pipeline_assets.corpus.nemotron.schema import (
 )
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
@@ -52,11 +46,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 POOLS = "candidates_"
-_CHOSEN = "chosen"  # in which pools a row is, a byte each
-_WORK_LEVEL = -3  # of zstd: half of the bytes, in a fifth of the time that pools take
+_CHOSEN = "chosen"  # in which pools a row is, U+0001 or U+0000 for each
 _BUCKET_BYTES = 64 << 20  # of a split's rows, uncompressed, that become a file of a pool: at most as many
 _SPILL_BYTES = 16 << 20  # of rows that are held at once, to be written bucket by bucket
-_FIX = "remove the folder that it lies in and run the command again"
 # Columns of few values alone are written by a dictionary, which lies before all pages and changes with every new value.
 _OF_FEW_VALUES = ["dataset", "subset", "split", "loss_mode", "loss_rule", "template", "source_file", "source_revision"]
 _OF_FEW_VALUES += ["meta_domain", "meta_license", "meta_difficulty_bin", "meta_solved_bin", "quality_length"]
@@ -86,7 +78,7 @@ class _Shard:
 
 @dataclass(frozen=True)
 class _Bucket:
-    """Rows of a split whose ids have one hash, a frame in each work file of that split."""
+    """Rows of a split whose ids have one hash, a row group in each work file of that split."""
 
     name: str
     split: str
@@ -103,8 +95,6 @@ def build_pools(
 
     Args:
         splits: their deduplicated rows, by name.
-    Raises:
-        InputError: a value can't be what a condition makes of it.
     """
     shards = [
         _Shard(name, split, rows.path(path), buckets, building.path(f"{WORK}/chosen/{name}.npy"))
@@ -236,23 +226,17 @@ def _allowed(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[np.bool_]:
 
 
 def spill_rows(shard: _Shard, window: Window, folder: BuildFolder) -> Receipt:
-    """Work files: rows that are in some pool, and in which, a zstd frame for each bucket; last, where frames begin and
-    end.
-    """
+    """Work files: rows that are in some pool, and in which, a row group for each bucket."""
     files: list[OutputFile] = []
-    compressor = zstandard.ZstdCompressor(level=_WORK_LEVEL, write_checksum=True)
     for tables in grouped_by_size(_chosen_rows(shard), lambda table: int(table.nbytes), _SPILL_BYTES):
         table = pa.concat_tables(tables)
         numbers = _bucket_numbers(table["id"].to_pylist(), shard.buckets)
-        [batch] = table.take(column_of(np.argsort(numbers, kind="stable"))).combine_chunks().to_batches()
-        name, bounds = f"{WORK}/spilled/{shard.name}-{len(files):05d}", [0]
-        ends = np.cumsum(np.bincount(numbers, minlength=shard.buckets)).tolist()
-        with DurableFile(folder.path(name)) as output:
-            for start, end in itertools.pairwise([0, *ends]):
-                output.write(compressor.compress(batch.slice(start, end - start).serialize()))
-                bounds.append(output.bytes_written)
-            output.write(np.array(bounds, "<i8").tobytes())
-        files.append(OutputFile.plain(name, table.num_rows, output))
+        table = table.take(column_of(np.argsort(numbers, kind="stable")))
+        name, sizes = f"{WORK}/spilled/{shard.name}-{len(files):05d}", np.bincount(numbers, minlength=shard.buckets)
+        with ParquetOutput(folder.path(name), table.schema, table.num_rows, use_dictionary=False) as output:
+            for end, size in zip(np.cumsum(sizes).tolist(), sizes.tolist(), strict=True):
+                output.write(table.slice(end - size, size))
+        files.append(output.output(name))
     return Receipt(files, {})
 
 
@@ -265,7 +249,7 @@ def _chosen_rows(shard: _Shard) -> Iterator[pa.Table]:
             rows = chosen[first : first + table.num_rows]
             first += table.num_rows
             if rows.any():
-                column = pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, pa.py_buffer(rows)])
+                column = pa.array([row.tobytes().decode() for row in rows], pa.string())
                 yield table.append_column(_CHOSEN, column).filter(mask(rows.any(axis=1)))
 
 
@@ -279,7 +263,7 @@ def _gathered(building: StagingDir, shards: Sequence[_Shard], receipts: Sequence
     together = zip(shards, receipts, strict=True)
     for (split, of), spilled in itertools.groupby(together, key=lambda pair: (pair[0].split, pair[0].buckets)):
         files = tuple(building.path(file.path) for _, receipt in spilled for file in receipt.files)
-        for number in range(of):
+        for number in range(of if files else 0):
             yield _Bucket(f"{split}-{number:05d}", split, number, of, files)
 
 
@@ -291,10 +275,10 @@ def write_pools(bucket: _Bucket, window: Window, folder: BuildFolder, pools: Seq
     Raises:
         InputError: a work file is damaged.
     """
-    table = _read_bucket(bucket, SCHEMA.append(pa.field(_CHOSEN, pa.binary(len(pools)))))
+    table = pa.concat_tables(map(functools.partial(_read_row_group, number=bucket.number), bucket.files))
     order = np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")
-    octets = table[_CHOSEN].combine_chunks().buffers()[1]
-    chosen = np.frombuffer(octets, bool, len(order) * len(pools)).reshape(len(order), len(pools))[order]
+    octets = "".join(table[_CHOSEN].to_pylist()).encode()
+    chosen = np.frombuffer(octets, bool).reshape(len(order), len(pools))[order]
     table = table.drop_columns([_CHOSEN])
     files: list[OutputFile] = []
     for place, pool in enumerate(pools):
@@ -307,14 +291,6 @@ def write_pools(bucket: _Bucket, window: Window, folder: BuildFolder, pools: Seq
     return Receipt(files, {})
 
 
-def _read_bucket(bucket: _Bucket, schema: pa.Schema) -> pa.Table:
-    """Its rows, in one piece."""
-    batches = []
-    for path in bucket.files:
-        with open(path, "rb", buffering=0) as file:
-            file.seek(-8 * (bucket.of + 1 - bucket.number), os.SEEK_END)
-            start, stop = np.fromfile(file, "<i8", 2).tolist()
-            file.seek(start)
-            [batch] = decompressed(io.BytesIO(file.read(stop - start)), ZSTD, path, _FIX, sys.maxsize)
-        batches.append(pa.ipc.read_record_batch(batch, schema))
-    return pa.Table.from_batches(batches, schema).combine_chunks()
+def _read_row_group(path: Path, number: int) -> pa.Table:
+    with open_parquet(path) as file:
+        return file.read_row_group(number, use_threads=False)
