@@ -18,7 +18,6 @@ _MOST_EXPANSION = 100  # text packs to a tenth at best
 _MAGIC = b"7z\xbc\xaf\x27\x1c"
 _SHOWN_BYTES = 60
 _BLOCK_BYTES = 1 << 18  # larger ones leave the cache before they are scanned and copied: a fifth slower
-_PACKED_BLOCK_BYTES = 1 << 18  # a megabyte or so when unpacked
 _DAMAGE = (lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, ValueError, LookupError, TypeError)
 _FETCH_AGAIN = "fetch it again"
 # Of these py7zr unpacks all that it has read at once: a quarter of a megabyte of ZStandard can be eight gigabytes.
@@ -67,7 +66,15 @@ def site_of(file: Path) -> str:
 
 
 def pour(file: Path, sink: Sink, start: int, stop: int | None) -> None:
-    """Bytes of a file, block by block."""
+    """Pour the bytes of a Posts.xml from `start` to `stop`, or of that in an archive from end to end, block by block.
+
+    Raises:
+        InputError: an archive has no Posts.xml, or two; wants a password; unpacks to more than allowed, or in steps
+            that nothing bounds; is damaged, which its checksum may show after the last block.
+    """
+    if is_archive(file):
+        _pour_archive(file, sink)
+        return
     with open(file, "rb", buffering=0) as source:
         source.seek(start)
         left = file.stat().st_size - start if stop is None else stop - start
@@ -76,19 +83,13 @@ def pour(file: Path, sink: Sink, start: int, stop: int | None) -> None:
             left -= len(block)
 
 
-def pour_archive(file: Path, sink: Sink) -> None:
-    """Pour Posts.xml out of an archive, block by block. Its checksum is known to hold only when this returns.
-
-    Raises:
-        InputError: it has no Posts.xml, or two; wants a password; unpacks to more than allowed, or in steps that
-            nothing bounds; is damaged.
-    """
+def _pour_archive(file: Path, sink: Sink) -> None:
     unpacker = _unpacker(file)
     from py7zr.exceptions import ArchiveError, CrcError, PasswordRequired, UnsupportedCompressionMethodError
 
     pouring = _Pouring(sink)
     try:
-        with open(file, "rb") as packed, unpacker(packed, blocksize=_PACKED_BLOCK_BYTES) as archive:
+        with open(file, "rb") as packed, unpacker(packed, blocksize=_BLOCK_BYTES) as archive:
             name = _checked_name(archive, file)
             archive.extract(targets=[name], factory=cast("WriterFactory", pouring))
     except (ArchiveError, PasswordRequired, MemoryError, *_DAMAGE) as error:

@@ -18,7 +18,7 @@ import msgspec
 import zstandard
 
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, pour, pour_archive
+from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, pour
 from pipeline_assets.corpus.readers.stackexchange.posts import ANSWER, Post, PostsXml, Row
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import RetryableError
@@ -76,22 +76,15 @@ def spill_rows(shard: SpillShard, window: Window, folder: BuildFolder, run_bytes
     Args:
         window: has no part in this: `rows` aren't known.
     Returns:
-        Files: the runs. Counts: `rows` read; `spilled`, which pass 2 will account for one by one;
+        Files: the runs, each before its index. Counts: `rows` read; `spilled`, which pass 2 accounts for one by one;
         `dropped/<post type>`, posts that are neither question nor answer.
     Raises:
         InputError: the file can't be read to its end.
     """
-    is_packed = is_archive(shard.file)
-    posts = PostsXml(f"{shard.file}/{POSTS}" if is_packed else str(shard.file), shard.start, shard.stop is None)
+    where = f"{shard.file}/{POSTS}" if is_archive(shard.file) else str(shard.file)
+    posts = PostsXml(where, shard.start, shard.stop is None)
     runs = Runs(folder, f"{WORK}/spilled/{shard.name}", run_bytes)
-
-    def take(block: bytes) -> None:
-        runs.add(posts.feed(block))
-
-    if is_packed:
-        pour_archive(shard.file, take)
-    else:
-        pour(shard.file, take, shard.start, shard.stop)
+    pour(shard.file, lambda block: runs.add(posts.feed(block)), shard.start, shard.stop)
     runs.add(posts.close())
     return runs.receipt()
 
@@ -103,12 +96,11 @@ class Runs:
         self._folder, self._stem, self._run_bytes = folder, stem, run_bytes
         self._counts: Counter[str] = Counter(rows=0, spilled=0)
         self._files: list[OutputFile] = []
-        self._clear()
+        self._begin()
 
-    def _clear(self) -> None:
+    def _begin(self) -> None:
         self._bytes = 0
-        self._blocks: defaultdict[int, list[msgspec.Raw]] = defaultdict(list)
-        self._block_bytes: Counter[int] = Counter()
+        self._blocks: defaultdict[int, list[tuple[int, msgspec.Raw]]] = defaultdict(list)
 
     def add(self, rows: Iterable[Row]) -> None:
         """Take the next rows of the file."""
@@ -123,8 +115,7 @@ class Runs:
             key = thread or _NOT_A_THREAD + number
             said = row.post() if thread else row.fault or _NO_THREAD
             spilled = msgspec.msgpack.encode((key, number, said))
-            self._blocks[key // BLOCK_IDS].append(msgspec.Raw(spilled))
-            self._block_bytes[key // BLOCK_IDS] += row.size + 1
+            self._blocks[key // BLOCK_IDS].append((row.size + 1, msgspec.Raw(spilled)))
             self._bytes += len(spilled) + _OVERHEAD_BYTES
             if self._bytes >= self._run_bytes:
                 self._write()
@@ -133,11 +124,12 @@ class Runs:
         name = f"{self._stem}-{len(self._files) // 2:05d}"
         index: list[tuple[int, int, int, int]] = []
         with DurableFile(self._folder.path(name)) as file:
-            for block, rows in sorted(self._blocks.items()):
-                index.append((block, len(rows), self._block_bytes[block], file.write(_packed(rows))))
-        self._files.append(OutputFile.plain(name, sum(map(len, self._blocks.values())), file))
+            for block, sized_rows in sorted(self._blocks.items()):
+                sizes, rows = zip(*sized_rows, strict=True)
+                index.append((block, len(rows), sum(sizes), file.write(_packed(rows))))
+        self._files.append(OutputFile.plain(name, sum(rows for _, rows, _, _ in index), file))
         self._files.append(self._folder.write(f"{name}.index", _packed(index)))
-        self._clear()
+        self._begin()
 
     def receipt(self) -> Receipt:
         """Write the last run, and return what was written and counted."""
