@@ -27,7 +27,6 @@ from pipeline_assets.corpus.readers.columns import (
     find_column,
 )
 from pipeline_assets.corpus.readers.lines import numbered_words
-from pipeline_assets.corpus.readers.stackexchange.threads import Dropped
 from pipeline_assets.corpus.snapshot.draw import HubRows
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, copy_manifest
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
@@ -138,7 +137,7 @@ def local_doc_id(source: str, text: str) -> str:
 
 
 def write_outcomes(
-    outcomes: Iterable[Row | Dropped],
+    outcomes: Iterable[Row | str],
     writer: document_shards.ShardWriter,
     derive_id: DeriveId,
     licences: LicenceTable | None,
@@ -146,6 +145,7 @@ def write_outcomes(
     """Writes Documents and rejects in their order, and counts what is dropped.
 
     Args:
+        outcomes: Documents, rejects, and the codes of rules that dropped a row.
         licences: what licence tags become; None leaves them as they are.
     Returns:
         how many outcomes there were.
@@ -161,8 +161,8 @@ def write_outcomes(
                 characters += len(written.text)
             case Reject():
                 writer.reject(written)
-            case Dropped():
-                writer.count(dropped_key(written.reason))
+            case str():
+                writer.count(dropped_key(written))
         if characters > _BATCH_CHARACTERS or len(batch) == _BATCH_DOCUMENTS:
             writer.write(batch)
             batch, characters = [], 0

@@ -14,14 +14,13 @@ from pipeline_assets.corpus.formats.compression import read_line_blocks
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize import converted
 from pipeline_assets.corpus.normalize.converted import local_doc_id, no_derived_id, write_outcomes
-from pipeline_assets.corpus.readers.stackexchange.threads import Dropped
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.staging import BuildFolder
 
 derive_id = functools.partial(local_doc_id, "notes")
 
 
-LOW_SCORE = Dropped("a.jsonl", 5, "low_score")
+LOW_SCORE = "low_score"
 
 
 def document(text: str, doc_id: str = "note-1", license_tag: str = "cc0-1.0", evidence: str = "recipe") -> Document:
@@ -40,7 +39,7 @@ class Written:
 
 @pytest.fixture
 def write(folder: BuildFolder, licences: LicenceTable, tmp_path: Path) -> object:
-    def run(*given: Document | Reject | Dropped) -> Written:
+    def run(*given: Document | Reject | str) -> Written:
         with ShardWriter(folder, "00000", 3) as writer:
             number = write_outcomes(given, writer, derive_id, licences)
         receipt = writer.receipt()

@@ -86,24 +86,23 @@ class Row(NamedTuple):
         value = self.attributes.get(name, "")
         return int(value) if value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS else 0
 
-    def thread(self) -> int:
-        """Return the id of the question that the row belongs to; 0 if it is no question or answer, or doesn't say."""
-        name = {QUESTION: "Id", ANSWER: "ParentId"}.get(self.number("PostTypeId"))
-        return self.number(name) if name and self.number("Id") else 0
-
-    def post(self) -> Post | Fault:
-        """Return what the row of a thread says; or the first thing that it lacks, or that can't be read."""
-        values = self.attributes
+    def said(self) -> tuple[int, Post | Fault]:
+        """Return the id of the row's question, 0 if none can be told, and the post or what is wrong with it."""
+        values, kind = self.attributes, self.number("PostTypeId")
+        name = {QUESTION: "Id", ANSWER: "ParentId"}.get(kind)
+        thread = self.number(name) if name and self.number("Id") else 0
+        if self.fault is not None or not thread:
+            return 0, self.fault or Fault("missing_attribute", "no number in Id, PostTypeId or ParentId")
         for name in _INTEGERS:
             if name in values and not _is_integer(values[name]):
-                return Fault("wrong_type", f"{name} is no integer")
+                return thread, Fault("wrong_type", f"{name} is no integer")
         for name in ("Score", "CreationDate", "Body", "Title"):
-            if name not in values and (name != "Title" or self.number("PostTypeId") == QUESTION):
-                return Fault("missing_attribute", name)
+            if name not in values and (name != "Title" or kind == QUESTION):
+                return thread, Fault("missing_attribute", name)
         if not _is_date(values["CreationDate"]):
-            return Fault("wrong_type", "CreationDate is no date and time")
-        said = values | {name: int(values[name]) for name in _INTEGERS if name in values}
-        return msgspec.convert([said.get(name) for name in _NAMES], Post)
+            return thread, Fault("wrong_type", "CreationDate is no date and time")
+        typed = values | {name: int(values[name]) for name in _INTEGERS if name in values}
+        return thread, msgspec.convert([typed.get(name) for name in _NAMES], Post)
 
 
 class PostsXml:

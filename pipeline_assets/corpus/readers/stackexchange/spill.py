@@ -39,7 +39,6 @@ _POST_TYPES = {
     7: "wiki_placeholder",
     8: "privilege_wiki",
 }
-_NO_THREAD = Fault("missing_attribute", "no number in Id, PostTypeId or ParentId")
 _OVERHEAD_BYTES = 64  # of a row in memory, beyond its own
 
 SpilledRow = tuple[int, int, Post | Fault]
@@ -111,9 +110,8 @@ class Runs:
                 self._counts[dropped_key(_POST_TYPES.get(kind, f"post_type_{kind}"))] += 1
                 continue
             self._counts["spilled"] += 1
-            thread = 0 if row.fault else row.thread()
+            thread, said = row.said()
             key = thread or _NOT_A_THREAD + number
-            said = row.post() if thread else row.fault or _NO_THREAD
             spilled = msgspec.msgpack.encode((key, number, said))
             self._blocks[key // BLOCK_IDS].append((row.size + 1, msgspec.Raw(spilled)))
             self._bytes += len(spilled) + _OVERHEAD_BYTES

@@ -22,7 +22,6 @@ with the newest licence of its posts: each version lets an adaptation, as a join
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter, itemgetter
@@ -62,16 +61,8 @@ class SiteRecipe(RecipePart):
     min_answers: Annotated[int, Option("Threads with fewer are left out.")] = pydantic.Field(0, ge=0)
 
 
-@dataclass(frozen=True)
-class Dropped:
-    """A post that a rule keeps out: where it was, and the rule's code."""
-
-    file: str
-    row: int
-    reason: str
-
-
-Outcome = Document | Reject | Dropped
+Outcome = Document | Reject | str
+"""Of a post that a rule keeps out, the rule's code."""
 
 
 def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window = WHOLE) -> Iterator[Outcome]:
@@ -115,11 +106,11 @@ def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window =
     yield from sorted(rejects, key=attrgetter("row"))
 
 
-def _thread(posts: Collection[Post], file: str, recipe: SiteRecipe) -> Iterator[Document | Dropped]:
-    """Of the posts of one thread, its question among them."""
+def _thread(posts: Collection[Post], file: str, recipe: SiteRecipe) -> Iterator[Document | str]:
+    """Yield the Document of the posts of one thread, and for each post that is not in it the code of a rule."""
     [question] = (post for post in posts if post.post_type_id == QUESTION)
     if recipe.min_question_score is not None and question.score < recipe.min_question_score:
-        yield from (Dropped(file, post.row, "low_question_score") for post in posts)
+        yield from ["low_question_score"] * len(posts)
         return
     answers: list[tuple[Post, str]] = []
     accepted = question.accepted_answer_id
@@ -127,16 +118,15 @@ def _thread(posts: Collection[Post], file: str, recipe: SiteRecipe) -> Iterator[
         if post is question:
             continue
         if recipe.min_answer_score is not None and post.score < recipe.min_answer_score:
-            yield Dropped(file, post.row, "low_answer_score")
+            yield "low_answer_score"
         elif text := body_text(post.body):
             answers.append((post, text))
         else:
-            yield Dropped(file, post.row, "empty_answer")
+            yield "empty_answer"
     if len(answers) < recipe.min_answers:
-        kept = [question, *(post for post, _ in answers)]
-        yield from (Dropped(file, post.row, "few_answers") for post in kept)
-        return
-    yield _document(question, answers, file, recipe)
+        yield from ["few_answers"] * (1 + len(answers))
+    else:
+        yield _document(question, answers, file, recipe)
 
 
 def _document(question: Post, answers: Sequence[tuple[Post, str]], file: str, recipe: SiteRecipe) -> Document:

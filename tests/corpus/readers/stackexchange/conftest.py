@@ -23,7 +23,7 @@ Read = Callable[..., list[Outcome]]
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    """Reads a file, or the bytes of a Posts.xml, in this process: every Document, Reject and Dropped, in order."""
+    """Reads a file, or the bytes of a Posts.xml, in this process: every outcome, in order."""
     runs = iter(range(1000))
 
     def read(
