@@ -53,8 +53,9 @@ from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 
 Format = Literal["doc", "json"]
-_HEADER = re.compile(
-    rb'<doc id="(?P<id>[^"\n]+)"(?: revid="(?P<revid>[^"\n]*)")? url="(?P<url>[^"\n]*)" title="(?P<title>[^\n]*?)"'
+_HEADER = re.compile(  # at the beginning of a line
+    rb'<doc id="(?<![^\n]<doc id=")(?P<id>[^"\n]+)"(?: revid="(?P<revid>[^"\n]*)")? url="(?P<url>[^"\n]*)"'
+    rb' title="(?P<title>[^\n]*?)"'
     rb'(?: language="[^"\n]*" revision="(?P<revision>[^"\n]*)")?>\r?\n'
 )
 _PREFIX = b'<doc id="'
@@ -121,7 +122,7 @@ def _format(block: bytes, piece: ByteRange) -> Format:
     if beginning.startswith((b"{", b"[")):  # an array is refused by its reader, which knows the cure
         return "json"
     path = piece.file.path
-    header = next(_headers(block), None)
+    header = _HEADER.search(block)
     if header is not None and header.start() == len(block) - len(beginning):
         return "doc"
     if not beginning:
@@ -145,7 +146,7 @@ def _doc_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterato
     body: list[bytes] = []
     for place, block in blocks:
         position = 0
-        for match in _headers(block):
+        for match in _HEADER.finditer(block):
             if header is not None:
                 content = b"".join([*body, block[position : match.start()]])
                 yield begin, _doc_page(header, content, False, piece, begin)
@@ -162,16 +163,6 @@ def _doc_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterato
             raise InputError(what, piece.file.path, "extract again: that is no page")
     if header is not None:
         yield begin, _doc_page(header, b"".join(body), True, piece, begin)
-
-
-def _headers(block: bytes) -> Iterator[re.Match[bytes]]:
-    position = 0
-    while position >= 0:
-        match = _HEADER.match(block, position)
-        if match is not None:
-            yield match
-        newline = block.find(b"\n" + _PREFIX, position)
-        position = newline + 1 if newline >= 0 else -1
 
 
 def _doc_page(header: re.Match[bytes], body: bytes, is_last: bool, piece: ByteRange, place: int) -> Page | Fault:

@@ -31,7 +31,6 @@ _HEAD = re.compile(
 _NO_HEAD = "not the head of a Posts.xml in UTF-8: <?xml …?><posts>, without a DTD of its own"
 _ROW, _END = re.compile(rb"<row(?=[\s/]).*/>\s*", re.DOTALL), re.compile(rb"</posts\s*>\s*")
 _FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]|&#(?:[0-9]+|x[0-9a-fA-F]+);")
-_MOST_DIGITS = 15
 _is_integer = re.compile("-?[0-9]{1,15}").fullmatch
 _is_date = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}").match
 
@@ -84,7 +83,7 @@ class Row(NamedTuple):
     def number(self, name: str) -> int:
         """Return an attribute as a number above 0 of up to 15 digits; 0 if it is none."""
         value = self.attributes.get(name, "")
-        return int(value) if value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS else 0
+        return max(int(value), 0) if _is_integer(value) else 0
 
     def said(self) -> tuple[int, Post | Fault]:
         """Return the id of the row's question, 0 if none can be told, and the post or what is wrong with it."""
