@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from wrong_tokenizer import nothing_kept
 
 from pipeline_assets.corpus.harmony.message import STRUCTURE
-from pipeline_assets.corpus.spine import usage
 from pipeline_assets.corpus.tokens import o200k_harmony
 from pipeline_assets.corpus.tokens.o200k_harmony import (
     END_OF_TEXT,
@@ -101,14 +100,6 @@ def test_what_stands_around_control_tokens_is_encoded_by_itself(encoder: Encoder
     assert [one.ids.tolist() for one in encoded] == [one.ids.tolist() for one in expected]
     assert [one.controls.tolist() for one in encoded] == [one.controls.tolist() for one in expected]
     assert {one.ids.dtype for one in (*encoded, *expected)} <= {np.dtype(np.int32)}
-
-
-def test_no_texts_give_no_ids_and_an_empty_text_gives_a_run_of_none(encoder: Encoder) -> None:
-    nothing, empty = encoder.encode([]), encoder.encode(["", ""])
-
-    assert (nothing.ids.tolist(), nothing.lengths.tolist()) == ([], [])
-    assert (empty.ids.tolist(), empty.lengths.tolist()) == ([], [0, 0])
-    assert (nothing.ids.dtype, nothing.lengths.dtype) == (np.int32, np.int32)
 
 
 @pytest.mark.parametrize(
@@ -249,30 +240,14 @@ def test_without_gigatoken_tiktoken_drives_and_a_warning_says_so(
     assert "tiktoken encodes, to the same ids, more slowly" in caplog.text
 
 
-def test_runs_are_closed_by_a_token_that_their_lengths_count() -> None:
-    runs = TokenRuns(np.array([1, 2, 3], np.int32), np.array([2, 0, 1], np.int32), 12)
-
-    closed = runs.closed_by(9)
-
-    assert closed.ids.tolist() == [1, 2, 9, 9, 3, 9]
-    assert closed.lengths.tolist() == [3, 1, 2]
-    assert closed.text_bytes == 12
-
-
-def test_no_runs_have_nothing_to_close() -> None:
-    closed = TokenRuns(np.empty(0, np.int32), np.empty(0, np.int32), 0).closed_by(9)
-
-    assert (closed.ids.tolist(), closed.lengths.tolist()) == ([], [])
-    assert closed.ids.dtype == np.int32
-
-
 @given(runs=st.lists(st.lists(st.integers(0, 200_000), max_size=4), max_size=6))
 def test_closing_is_what_a_loop_does(runs: list[list[int]]) -> None:
     ids = np.array([token for run in runs for token in run], np.int32)
 
-    closed = TokenRuns(ids, np.array([len(run) for run in runs], np.int32), 0).closed_by(END_OF_TEXT)
+    closed = TokenRuns(ids, np.array([len(run) for run in runs], np.int32), 12).closed_by(END_OF_TEXT)
 
     assert split(closed) == [[*run, END_OF_TEXT] for run in runs]
+    assert (closed.ids.dtype, closed.text_bytes) == (np.int32, 12)
 
 
 @pytest.mark.parametrize("length", [199, 200, 1_000])
@@ -344,7 +319,7 @@ def test_memory_stays_bounded_over_60_MB_of_words_never_seen_before() -> None:  
 def test_ids_stay_right_when_the_fast_tokenizer_starts_afresh_with_every_batch(
     monkeypatch: pytest.MonkeyPatch, tiktoken_ids: Callable[[str], list[int]]
 ) -> None:
-    monkeypatch.setattr(usage, "_PROCESSES", Path("/nowhere"))
+    monkeypatch.setattr(o200k_harmony, "resident_bytes", lambda: 0)
     monkeypatch.setattr(o200k_harmony, "_CACHE_BYTES", 0)
     encoder = load_encoder(VOCABULARY_SHA256)
     texts = ["".join(random.Random(seed).choices("ab c", k=50)) for seed in range(3)]
