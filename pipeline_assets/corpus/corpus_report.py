@@ -32,7 +32,9 @@ from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.tokens.encode import load_tokenizers
+from pipeline_assets.corpus.tokens.encode import load_tables
+from pipeline_assets.corpus.tokens.families import TokenizerFile
+from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
 REPORT_STAGE = StageVersion("report", 9)
 ATTRIBUTION = "ATTRIBUTION"
@@ -101,7 +103,8 @@ def report_on(
     of_all = [shard for corpus in corpora for shard in shards_of(corpus)]
     shards = [replace(shard, name=f"{number:05d}") for number, shard in enumerate(of_all)]
     work = functools.partial(profile_shard, tokenizer_sha256=tokenizer_sha256, vocabulary=settings.vocabulary)
-    warm_up = functools.partial(load_tokenizers, tokenizer_sha256, "gigatoken", 0, (), settings.vocabulary)
+    tokenizer = TokenizerFile(TokenizerRecipe(sha256=tokenizer_sha256), settings.vocabulary)
+    warm_up = functools.partial(load_tables, tokenizer, 0)
     settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
     receipts = list(run_stage("profile", work, shards, building, settings, warm_up))
     of_sources, of_kept = receipts[: len(places)], receipts[len(places) :]

@@ -53,7 +53,8 @@ from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import Window
-from pipeline_assets.corpus.tokens.encode import OracleDisagrees, load_tokenizers
+from pipeline_assets.corpus.tokens.encode import OracleDisagrees, load_tables
+from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 
 logger = logging.getLogger("corpusmill")
@@ -125,7 +126,8 @@ def _normalise(
         vocabulary=settings.vocabulary,
     )
     rows = rules.max_rows or sum(file.bytes for file in files) // _ROW_BYTES
-    warm_up = functools.partial(load_tokenizers, rules.tokenizer.sha256, driver, rows, STRUCTURE, settings.vocabulary)
+    tokenizer = TokenizerFile(rules.tokenizer, settings.vocabulary, driver)
+    warm_up = functools.partial(load_tables, tokenizer, rows, controls=STRUCTURE)
     settings = settings_for(building, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
     receipts = list(run_stage(f"normalise-{driver}", work, shards, building, settings, warm_up))
     counts = bounded(total_counts(receipts))
