@@ -15,7 +15,6 @@ import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -31,15 +30,7 @@ _MAX_PART_BYTES = 200  # of a path; file systems allow 255, and a temporary name
 _MAX_PATH_LENGTH = 1024
 _COMMITS = ".commits.jsonl"
 _NEW = ".new"
-
-
-@dataclass(frozen=True)
-class _Change:
-    """Effect of a commit on one path: its content, its stored object or its removal."""
-
-    path: str
-    content: bytes | None = None
-    sha256: str | None = None
+_Change = tuple[str, bytes | str | None]
 
 
 class HubWrites:
@@ -186,8 +177,8 @@ class HubWrites:
                 raise Refused(412, "", "A commit has happened since. Please refresh and try again.")
             changes = [self._change(line, now) for line in lines[1:]]
             _check_tree(changes, now)
-            for change in changes:
-                self._apply(repo, change)
+            for path, content in changes:
+                self._apply(repo, path, content)
             oid = self._read(self._folder, f"datasets/{repo.name}", repo.name).commit
             entry = {"id": oid, "title": header["summary"], "message": header.get("description", "")}
             with (
@@ -199,39 +190,37 @@ class HubWrites:
         return json_answer({"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
 
     def _change(self, line: Mapping[str, Any], repo: Repo) -> _Change:
+        """Return a path, and its content, the sha256 of its stored object, or None for its removal."""
         value = line["value"]
         path = _fit_path(value["path"])
         match line["key"]:
             case "file":
                 try:
-                    return _Change(path, content=base64.b64decode(value["content"], validate=True))
+                    return path, base64.b64decode(value["content"], validate=True)
                 except binascii.Error:
                     raise Refused(400, "", "The content is no base64") from None
             case "lfsFile" if self._stored_bytes(value["oid"]) is not None:
-                return _Change(path, sha256=value["oid"])
+                return path, str(value["oid"])
             case "lfsFile":
                 raise Refused(400, "", "The large file was never sent")
             case "deletedFile" if path in repo.files:
-                return _Change(path)
+                return path, None
             case "deletedFile":
                 raise Refused(404, "EntryNotFound", "A file with this name doesn't exist")
         raise Refused(400, "", f"{line['key']!r} is nothing that a commit does here")
 
-    def _apply(self, repo: Repo, change: _Change) -> None:
-        *folders, name = change.path.split("/")
+    def _apply(self, repo: Repo, path: str, content: bytes | str | None) -> None:
+        *folders, name = path.split("/")
         with self._repo_folder(repo, *folders) as folder:
-            if change.content is None and change.sha256 is None:
+            if content is None:
                 os.unlink(name, dir_fd=folder)
                 return
             new = f".{name}{_NEW}"
             with open_file(new, folder, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as output:
-                if change.content is not None:
-                    output.write(change.content)
+                if isinstance(content, bytes):
+                    output.write(content)
                 else:
-                    with (
-                        open_folder(self._folder, OBJECTS) as objects,
-                        open_file(str(change.sha256), objects) as stored,
-                    ):
+                    with open_folder(self._folder, OBJECTS) as objects, open_file(content, objects) as stored:
                         shutil.copyfileobj(stored, output, CHUNK_BYTES)
             os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)
 
@@ -241,8 +230,7 @@ class HubWrites:
 
 def _check_tree(changes: Sequence[_Change], repo: Repo) -> None:
     """Raise Refused if a commit would make a file and a folder of the same path."""
-    paths = set(repo.files) - {change.path for change in changes}
-    paths |= {change.path for change in changes if change.content is not None or change.sha256 is not None}
+    paths = set(repo.files) - {path for path, _ in changes} | {path for path, content in changes if content is not None}
     folders = {parent.as_posix() for path in paths for parent in PurePosixPath(path).parents}
     if both := sorted(paths & folders):
         raise Refused(400, "", f"{both[0]!r} would be a file and a folder")
