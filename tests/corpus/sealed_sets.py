@@ -4,7 +4,6 @@ Every token, doc_id and boundary of a set is of its letter, so that one of the o
 """
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -94,8 +93,3 @@ def _files(building: StagingDir, letter: str) -> tuple[list[OutputFile], OutputF
 def _written(building: StagingDir, name: str, data: bytes) -> OutputFile:
     sha256 = durable.write_durably(building.path(name), data)
     return OutputFile(name, _ROWS, len(data), sha256, sha256)
-
-
-if __name__ == "__main__":  # the root, and how often the set is replaced
-    for number in range(int(sys.argv[2])):
-        seal_set(Path(sys.argv[1]), "ab"[number % 2])

@@ -230,8 +230,9 @@ def test_a_body_that_drips_is_cut_off_and_asked_for_again(hub: FaultyHub, tmp_pa
     assert files.traffic.bytes - before == 1000  # what came is not asked for again
 
 
-def test_a_body_that_always_drips_is_an_obstacle(hub: FaultyHub, tmp_path: Path) -> None:
-    hub.inject(Fault(FaultKind.DRIP, LISTING, ALWAYS))
+@pytest.mark.parametrize("kind", [FaultKind.DRIP, FaultKind.DRIP_HEAD])
+def test_an_answer_that_always_drips_is_an_obstacle(hub: FaultyHub, tmp_path: Path, kind: FaultKind) -> None:
+    hub.inject(Fault(kind, LISTING, ALWAYS))
     files = HubFiles(tmp_path / "cache", hub.endpoint, tries=2, wait_s=0.01, progress_s=0.1)
 
     with pytest.raises(InputError, match=r"can't be reached \(ReadTimeout: \d+ bytes in 0 s\)"):

@@ -8,11 +8,10 @@ from unittest import mock
 
 import pytest
 from crash_points import count_steps, killed_at
-from fault_cases import GET, HEAD, LISTING, TRIES
-from faulty_hub import ALWAYS, Fault, FaultKind, FaultyHub
+from fault_cases import GET, TRIES
+from faulty_hub import Fault, FaultKind, FaultyHub
 from healing_build import DATASET
 from huggingface_hub import constants
-from refusals import refusal
 from stage_a_build import normalize, only, recipe_with
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -21,10 +20,6 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.systems.stage_a import StageARecipe
 
 ROWS = [{"text": f"Text of page {number}, which nobody else has.", "id": str(number)} for number in range(2000)]
-STRUCK = [
-    *((kind, pattern) for kind in (FaultKind.BUSY, FaultKind.CUT) for pattern in (LISTING, HEAD, GET)),
-    *((FaultKind.CUT_BODY, pattern) for pattern in (LISTING, GET)),
-]
 SECTION = {
     "files": ["data/*"],
     "columns": {"text": "text", "id": "id", "created_at": None, "license": None},
@@ -60,21 +55,6 @@ def build(recipe: StageARecipe, hub: FaultyHub, folder: Path) -> str:
     """The digest of the Documents, built in a folder with a cache of its own."""
     files = HubFiles(folder / "cache", hub.endpoint, tries=TRIES, wait_s=0.01)
     return normalize(recipe, folder / "data", files).manifest.digest
-
-
-@pytest.mark.parametrize(("kind", "pattern"), STRUCK)
-def test_what_passes_leaves_no_trace_and_what_stays_is_one_line_that_the_same_command_goes_on_after(
-    kind: FaultKind, pattern: str, recipe: StageARecipe, hub: FaultyHub, tmp_path: Path
-) -> None:
-    undisturbed = build(recipe, hub, tmp_path / "undisturbed")
-
-    hub.inject(Fault(kind, pattern, 1, 1 if pattern == GET else 0))
-    assert build(recipe, hub, tmp_path / "once") == undisturbed
-
-    hub.inject(Fault(kind, pattern, ALWAYS, 1 if pattern == GET else 0))
-    assert "\n" not in refusal(lambda: build(recipe, hub, tmp_path / "always"))
-    hub.inject()
-    assert build(recipe, hub, tmp_path / "always") == undisturbed
 
 
 def test_wrong_bytes_in_one_block_of_a_whole_file_are_told_by_its_hash_and_fetched_again(

@@ -70,17 +70,6 @@ def _arrow(file: Readable, name: str) -> Iterator[bytes]:
         raise _CutOff
 
 
-class _Named:
-    """A file whose read errors name it: those of the system do not."""
-
-    def __init__(self, file: Readable, where: object) -> None:
-        self._file, self._where = file, where
-
-    def read(self, size: int, /) -> bytes:
-        with naming_file(self._where):
-            return self._file.read(size)
-
-
 class _Source:
     """A file for pyarrow, which would close it."""
 
@@ -133,15 +122,14 @@ def decompressed(file: Readable, codec: Codec | None, where: object, fix: str, b
     damaged, with `where` and `fix`. Blocks may have been yielded before that shows (a frame's checksum comes last):
     keep nothing that was made of them. A file of 0 bytes is cut off.
     """
-    named = _Named(file, where)
     if codec is None:
-        while block := named.read(block_bytes):
-            yield block
+        with naming_file(where):
+            yield from iter(lambda: file.read(block_bytes), b"")
         return
     pending: list[bytes] = []
     size = 0
     try:
-        for block in codec.blocks(named):
+        for block in codec.blocks(file):
             pending.append(block)
             size += len(block)
             if size >= block_bytes:
@@ -151,6 +139,7 @@ def decompressed(file: Readable, codec: Codec | None, where: object, fix: str, b
         raise InputError(f"the {codec.name} stream is cut off", where, fix) from None
     except (lzma.LZMAError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of what was read
+            error.filename = error.filename or str(where)
             raise
         raise InputError(f"the {codec.name} stream is damaged ({error})", where, fix) from None
     if size:

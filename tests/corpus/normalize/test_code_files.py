@@ -8,12 +8,10 @@ from typing import Any
 
 import pydantic
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from refusals import refusal
 from stage_a_build import build, ledger, notes_recipe
 
-from pipeline_assets.corpus.licences import LICENCE_TEXT_BYTES, Licensed, licence_table, licence_texts_fingerprint
+from pipeline_assets.corpus.licences import LICENCE_TEXT_BYTES, licence_table, licence_texts_fingerprint
 from pipeline_assets.corpus.normalize.files import LicenceFiles
 from pipeline_assets.corpus.normalize.sources import LocalSource, source_of
 from pipeline_assets.corpus.readers.local import LocalRecipe
@@ -202,32 +200,6 @@ def test_keys_that_are_not_used_are_not_in_what_bytes_depend_on(tmp_path: Path) 
     assert named["licence_texts"] == licence_texts_fingerprint()
     found, _ = source_of(named | {"licences": licence_table().fingerprint})
     assert found.rows_content(1) == named
-
-
-def nearest_plainly(name: str, files: Mapping[str, str]) -> str | None:
-    parts = name.split("/")[:-1]
-    for depth in range(len(parts), -1, -1):
-        if (path := "/".join([*parts[:depth], "LICENSE"])) in files:
-            return path
-    return None
-
-
-folders = st.lists(st.sampled_from("ab"), max_size=4).map(lambda parts: "".join(f"{part}/" for part in parts))
-
-
-@given(where=st.sets(folders, max_size=8), asked=st.lists(folders, max_size=8))
-def test_the_nearest_is_found_as_by_looking_folder_by_folder(
-    tmp_path_factory: pytest.TempPathFactory, where: set[str], asked: list[str]
-) -> None:
-    path = tmp_path_factory.getbasetemp() / "LICENSE"
-    path.write_text(MIT)
-    files = {f"{folder}LICENSE": MIT for folder in where}
-    licence_files = LicenceFiles([SourceFile(path, name, len(MIT)) for name in files])
-
-    for folder in asked:
-        nearest = nearest_plainly(f"{folder}x.py", files)
-        expected = None if nearest is None else Licensed("mit", f"file: {nearest}")
-        assert licence_files.nearest(f"{folder}x.py") == expected
 
 
 def test_a_licence_file_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> None:

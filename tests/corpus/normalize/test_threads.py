@@ -5,14 +5,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from refusals import refusal
 from stage_a_build import ledger
 
-from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.recipes.kind import ledger_adds_up
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "readers" / "stackexchange"))  # of made_dump
@@ -72,14 +69,3 @@ def test_two_files_are_two_sites(normalized: Normalized, tmp_path: Path) -> None
         f"{tmp_path / 'source'}: 2 files match, and a source is one site: a/Posts.xml, b/Posts.xml; "
         "write a source for each of them"
     )
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_workers_have_no_part_in_the_result(workers: int, normalized: Normalized) -> None:
-    posts = dump(*(post for number in range(1, 200, 2) for post in (question(number), answer(number + 1, number))))
-    alone = normalized(SITE, {"Posts.xml": posts})
-
-    found = normalized(SITE, {"Posts.xml": posts}, RunSettings(workers), root="workers")
-
-    assert found.manifest.digest == alone.manifest.digest
-    assert sum(shard_rows(found).values()) == 100

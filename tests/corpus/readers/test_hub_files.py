@@ -230,20 +230,6 @@ def test_a_model_is_resolved_listed_and_fetched_as_a_dataset_is(hub_files: HubFi
     assert models.bytes_missing(MODEL, listed[1], 0, 5_120_000) == 0
 
 
-def test_models_and_datasets_have_a_cache_each_and_one_counter(hub: FaultyHub, hub_files: HubFiles, model: str) -> None:
-    models = hub_files.of_models()
-
-    dataset = hub_files.list_files(MODEL, hub_files.resolve(MODEL))
-    listed = models.list_files(MODEL, model)
-
-    assert hub_files.listing_path(MODEL, model) == hub_files.cache / "maker--tiny" / "listings" / f"{model}.json"
-    assert models.listing_path(MODEL, model) == models.cache / "models" / "maker--tiny" / "listings" / f"{model}.json"
-    digest = listed[0].digest
-    assert models.bytes_folder(MODEL, digest) == models.cache / "models/maker--tiny/bytes" / digest.replace(":", "-")
-    assert [len(dataset), len(listed)] == [1, 2]
-    assert hub_files.traffic.bytes == sum(request.bytes_sent for request in hub.requests)
-
-
 def test_a_model_may_have_no_owner(hub: FaultyHub, hub_files: HubFiles) -> None:
     models = hub_files.of_models()
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from faulty_hub import FaultyHub
 from hypothesis import HealthCheck, given, settings
@@ -154,11 +153,3 @@ def test_a_gap_between_spans_is_an_error(tmp_path: Path) -> None:
     with SpanFile(100, [first, last]) as file, pytest.raises(OSError, match="bytes 10 to 30 were not fetched"):
         file.seek(5)
         file.read(25)
-
-
-def test_the_footer_of_a_file_by_parts_is_that_of_the_file(tmp_path: Path) -> None:
-    pq.write_table(large_pages(0, 100, words=1), tmp_path / "whole.parquet")
-    content = (tmp_path / "whole.parquet").read_bytes()
-
-    with SpanFile(len(content), spans_of(tmp_path, content, [10, 1000])) as file:
-        assert pq.read_metadata(file) == pq.read_metadata(tmp_path / "whole.parquet")

@@ -184,15 +184,6 @@ def test_paragraphs_written_as_text_come_back(source: Source, texts: list[str]) 
     assert [row.text for row in back] == texts
 
 
-def test_a_text_file_is_one_document_where_the_recipe_says_so(source: Source) -> None:
-    file = source("One.\n\nTwo.\n", "deep/notes.txt")
-
-    (whole,) = documents([file], recipe("file", text="content"))
-
-    assert (whole.text, whole.doc_id) == ("One.\n\nTwo.\n", documents([file], recipe("file"))[0].doc_id)
-    assert whole.meta == Meta("deep/notes.txt", 0, "recipe")
-
-
 def test_every_line_is_a_document_or_a_reject_in_file_order(source: Source) -> None:
     lines = [b'{"text": "One."}', b'{"text": "cut', b'{"text": ""}', b'{"text": "\xff"}', b'{"text": "Two."}', b""]
     file = source(b"\n".join(lines), "a.jsonl")

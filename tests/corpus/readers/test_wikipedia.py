@@ -135,26 +135,6 @@ def test_pages_of_json_lines_by_eye(extraction: Callable[[str], SourceFile]) -> 
     assert (internet.meta.title, internet.meta.extra) == ("Internet Society", '{"revid":"1008748"}')
 
 
-def test_entities_of_an_escaped_extraction_are_characters(extraction: Callable[[str], SourceFile]) -> None:
-    documents = {
-        row.meta.title: row.text
-        for row in read(extraction("en_stub/AA/wiki_00"), language="en")
-        if isinstance(row, Document)
-    }
-
-    assert "his List A debut for Jammu & Kashmir in the 2017–18 Vijay Hazare Trophy" in documents["Puneet Kumar"]
-    assert documents["Dallas & Robo"].startswith("Dallas & Robo is an American adult animation comedy")
-    assert not any("&amp;" in text or "&lt;" in text for text in documents.values())
-
-
-def test_markup_that_an_older_extraction_left_stays(extraction: Callable[[str], SourceFile]) -> None:
-    texts = [row.text for row in read(extraction("en_doc/AB/wiki_00")) if isinstance(row, Document)]
-
-    hopper = next(text for text in texts if text.startswith("Grace Brewster"))
-    assert 'at the end of 1966.<ref name="urlAttrition/Retirement"></ref> She was recalled' in hopper
-    assert sum("AT&T" in text or " & " in text for text in texts) > 5
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

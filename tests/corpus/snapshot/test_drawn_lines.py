@@ -156,20 +156,6 @@ def test_what_short_files_leave_of_an_amount_the_others_give() -> None:
     assert len(asked) == 1 or asked[0][1] == 300  # a file gives a thousand rows before the next one is asked
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_workers_and_threads_have_no_part_in_the_result(workers: int, hub_source: Normalized) -> None:
-    files = {
-        f"data/{number}.{ending}": pack(lines(pages(100 * number, 100)))
-        for number, (ending, pack) in enumerate(PACKED.items())
-    }
-    alone = hub_source(files, amount={"documents": 250})
-
-    found = hub_source(files, RunSettings(workers), root="workers", amount={"documents": 250})
-
-    assert found.manifest.digest == alone.manifest.digest
-    assert ledger(found)["in"] == 250
-
-
 @pytest.mark.parametrize(
     ("window", "read", "rejected"),
     [

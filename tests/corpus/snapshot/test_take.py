@@ -111,16 +111,6 @@ def test_workers_have_no_part_in_the_digest(take: Take, engine: RunSettings) -> 
     assert [file.sha256 for file in elsewhere.manifest.storage] == [file.sha256 for file in here.manifest.storage]
 
 
-def test_a_snapshot_that_is_there_is_not_taken_again(take: Take, hub: FaultyHub) -> None:
-    first = take({"a.parquet": pages(10)})
-    hub.requests.clear()
-
-    again = take({"a.parquet": pages(10)})
-
-    assert again.manifest == first.manifest
-    assert hub.requests == []
-
-
 def test_a_dataset_that_was_read_once_needs_no_network_to_be_taken_again(
     take: Take,
     hub: FaultyHub,
