@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.filters.language import LOOKED_AT, LanguageRecipe, detector
 from pipeline_assets.corpus.formats.compression import SUFFIX, read_structs
-from pipeline_assets.corpus.formats.parquet import array_of, truths
+from pipeline_assets.corpus.formats.parquet import column_of, strings, truths
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -282,7 +282,8 @@ class ColumnRule:
             raise UsageError(f"there is no column `{self.column}`", f"rule `{self.text}`", fix)
         try:
             name, _ = _COMPARE[self.operator]
-            verdict = pc.call_function(name, [batch.column(self.column), array_of([self.value])[0]])
+            constant = strings([self.value]) if isinstance(self.value, str) else column_of(np.array([self.value]))
+            verdict = pc.call_function(name, [batch.column(self.column), constant[0]])
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
             kind = batch.schema.field(self.column).type
             fix = "compare it with a value of that type"

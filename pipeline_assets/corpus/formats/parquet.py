@@ -22,8 +22,6 @@ from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.staging import OutputFile
 
-_INT64 = range(-(2**63), 2**63)
-
 
 def numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     """A column of whole numbers or floats without nulls, shape (rows,), viewed where it is in one piece."""
@@ -72,11 +70,6 @@ def widened(array: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(kind, len(array), buffers, offset=array.offset)
 
 
-def no_rows(schema: pa.Schema) -> pa.Table:
-    """A table without rows."""
-    return pa.Table.from_batches([], schema)
-
-
 def repeated(text: str, rows: int) -> pa.StringArray:
     """A column of one text."""
     value = text.encode()
@@ -94,18 +87,6 @@ def table_of(columns: Mapping[str, NDArray[Any] | pa.Array | pa.ChunkedArray]) -
     """Columns of one length by their names; those of NumPy are viewed."""
     arrays = [column_of(one) if isinstance(one, np.ndarray) else one for one in columns.values()]
     return pa.Table.from_arrays(arrays, names=list(columns))
-
-
-def array_of(values: Sequence[Any]) -> pa.Array:
-    """Values of one kind; of other kinds than text, whole numbers and floats as pyarrow has it."""
-    kinds = set(map(type, values))
-    if kinds == {str}:
-        return strings(values)
-    if kinds == {int} and all(value in _INT64 for value in values):
-        return column_of(np.array(values, np.int64))
-    if kinds and kinds <= {int, float}:
-        return column_of(np.array(values, np.float64))
-    return pa.array(values)
 
 
 def nullable(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -244,7 +225,7 @@ class ParquetOutput:
 
 def in_row_groups(tables: Iterable[pa.Table], schema: pa.Schema, rows: int = HASH_BLOCK_ROWS) -> Iterator[pa.Table]:
     """The same rows in tables of so many, however they were cut before: so that a file's bytes don't tell."""
-    pending = no_rows(schema)
+    pending = pa.Table.from_batches([], schema)
     for table in tables:
         pending = pa.concat_tables([pending, table])
         while pending.num_rows >= rows:

@@ -162,12 +162,9 @@ def _of_lines(
     """
     path, rules, with_language = local.piece.group.file.path, recipe.row_rules(()), recipe.row_rules(["language"])
     with closing(SpanStream(local.spans)) as source:
-        lines = itertools.islice(row_lines(source, recipe.where(path)), local.piece.rows)
-        for number, line in enumerate(lines):
-            if first_row + number < window.start:
-                continue
-            if window.stop is not None and first_row + number >= window.stop:
-                return
+        lines = enumerate(itertools.islice(row_lines(source, recipe.where(path)), local.piece.rows))
+        stop = None if window.stop is None else max(window.stop - first_row, 0)
+        for number, line in itertools.islice(lines, max(window.start - first_row, 0), stop):
             writer.count("rows")
             if first_row + number in window.fatal:
                 yield Reject(path, number, KILLED_WORKER)
