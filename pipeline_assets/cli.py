@@ -324,18 +324,18 @@ def _refused(error: TyperException) -> UsageError:
     return UsageError(what[:1].lower() + what[1:], where, f"see {command} --help")
 
 
+_WANTED = {
+    "greater_than_equal": "give {ge:.10g} or more",
+    "less_than_equal": "give {le:.10g} at most",
+    "int_parsing": "give a whole number",
+    "int_parsing_size": "give a smaller number",
+    "float_parsing": "give a number",
+}
+
+
 def _wanted(complaint: "ErrorDetails") -> str:
-    match complaint["type"]:
-        case "greater_than_equal":
-            return f"give {complaint['ctx']['ge']:.10g} or more"
-        case "less_than_equal":
-            return f"give {complaint['ctx']['le']:.10g} at most"
-        case "int_parsing":
-            return "give a whole number"
-        case "int_parsing_size":
-            return "give a smaller number"
-        case "float_parsing":
-            return "give a number"
+    if (wanted := _WANTED.get(complaint["type"])) is not None:
+        return wanted.format(**complaint.get("ctx", {}))
     return complaint["msg"].removeprefix("Value error, ").rstrip(".")
 
 

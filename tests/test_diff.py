@@ -92,14 +92,6 @@ def test_artifacts_of_different_kinds_are_wrong_use(corpusmill: Corpusmill, demo
     )
 
 
-def test_a_damaged_artifact_is_one_line(corpusmill: Corpusmill, demo_root: Path, root: Path) -> None:
-    (root / V1 / "train" / "tokens.idx").unlink()
-
-    result = corpusmill("diff", demo_root / V1 / "valid", root / V1 / "train")
-
-    assert refused(result, 1).startswith(f"{root / V1}/train/tokens.idx: the file is missing; ")
-
-
 # Corpora of stage A, and what they were made from.
 
 

@@ -190,57 +190,6 @@ def test_texts_that_cannot_be_encoded_are_told_by_the_command_and_the_report(
     assert "<tr><td>special_tokens</td><td class='number'>2</td></tr>" in shown.partition("</table>")[0]
 
 
-@pytest.mark.slow
-def test_a_source_that_deduplication_emptied_is_named_and_needs_no_weight(
-    corpusmill: Corpusmill, work: Path, tmp_path: Path
-) -> None:
-    rows = [{"text": text(number), "key": f"copy-{number}"} for number in range(10)]
-    more = [{"text": text(number), "key": f"more-{number}"} for number in range(20, 30)]
-    sources = [local_source(tmp_path, name, one) for name, one in (("a", rows), ("b", [*rows, *more]))]
-    for source in sources:
-        source["columns"] = {**source["columns"], "id": None}
-    build(recipe_of(*sources, outputs={"normalized_dir": "stage_a/normalized"}), tmp_path / "out")
-    inputs = ("--input", "out/stage_a/filtered/b", "--input", "out/stage_a/filtered/a")
-    corpusmill("stage-a", "dedup", *inputs, "--out-dir", "out/stage_a/deduplicated/all", cwd=tmp_path)
-
-    def pack(**weights: str) -> Typed:
-        write_manifest(tmp_path, weights=weights)
-        given = ("--manifest", "pack.yaml", "--input", "out/stage_a/deduplicated/all")
-        return corpusmill("stage-a", "pack", *given, "--out-dir", "out/stage_a/packed/all", cwd=tmp_path)
-
-    asked, left_out = pack(a="0.5", b="0.5"), pack(b="1")
-
-    assert asked.returncode == 2
-    assert (
-        "pack.yaml: pack.weights: nothing is left of a: of 10 documents 10 went as duplicates; "
-        "leave it out: in a manifest of `weights`, in a recipe of `sources` and `pack.weights`; "
-        "or let it keep its texts: list it before those that repeat them, or deduplicate with scope per-source"
-    ) in asked.stderr
-    assert left_out.returncode == 0, left_out.stderr
-
-
-@pytest.mark.slow
-def test_what_was_decontaminated_but_never_deduplicated_is_told(
-    corpusmill: Corpusmill, work: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "quiz.jsonl").write_text('{"text": "a b c d e f g h i j k l m n o p q r s t"}\n')
-    quiz = {"name": "quiz", "path": str(tmp_path), "files": ["*.jsonl"], "columns": {"text": ["text"]}}
-    section = {"decontamination": {"min_item_words": 8, "evaluation": [quiz]}}
-    (tmp_path / "quiz.yaml").write_text(yaml.safe_dump(section))
-    for name, given in (("few", "filtered/*"), ("all", "deduplicated/all")):
-        out = ("--input", f"out/stage_a/{given}", "--out-dir", f"out/stage_a/decontaminated/{name}")
-        corpusmill("stage-a", "decontaminate", "--manifest", tmp_path / "quiz.yaml", *out, cwd=work)
-
-    def pack(name: str) -> Typed:
-        given = ("--manifest", "pack.yaml", "--input", f"out/stage_a/decontaminated/{name}")
-        return corpusmill("stage-a", "pack", *given, "--out-dir", f"out/stage_a/packed/of_{name}", cwd=work)
-
-    few, deduplicated = pack("few"), pack("all")
-
-    assert "not deduplicated: a text may be in it more often" in few.stderr
-    assert deduplicated.returncode == 0 and "not deduplicated" not in deduplicated.stderr
-
-
 ROWS = {"seq_len": 32, "num_seqs": 10, "strategy": "sequential", "max_epochs": {"every_source": "1"}}
 
 

@@ -95,33 +95,6 @@ def test_a_changed_recipe_needs_replace_and_says_so(corpusmill: Corpusmill, root
 
 
 @pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        (("data/*/*.parquet", "data/*.arrow"), "no file matches data/*.arrow; correct `files`; there are README.md"),
-        (("id: id", "id: key"), "there is no column `key`; it has text, id, dump"),
-    ],
-    ids=["files", "column"],
-)
-def test_a_wrong_recipe_is_one_line(
-    corpusmill: Corpusmill, fresh: Path, hub: FaultyHub, change: tuple[str, str], line: str
-) -> None:
-    path = fresh / "recipes" / "healing_text_v1.yaml"
-    path.write_text(path.read_text().replace(*change, 1))
-
-    result = corpusmill("plan", "healing_text_v1", "--data", fresh, env={"HF_ENDPOINT": hub.endpoint})
-
-    assert line in refused(result)
-
-
-def test_a_hub_that_is_down_says_how_to_go_on(corpusmill: Corpusmill, fresh: Path) -> None:
-    result = corpusmill("plan", "healing_text_v1", "--data", fresh, env=NOWHERE)
-
-    assert result.returncode == 1
-    assert f"{EDU_DATASET} can't be reached" in result.stderr.splitlines()[0]
-    assert result.stderr.splitlines()[1] == f"to go on: corpusmill plan healing_text_v1 --data {fresh}"
-
-
-@pytest.mark.parametrize(
     ("option", "instead"),
     [
         ("--mbit", "no time is planned: divide the bytes to fetch by the network's rate"),

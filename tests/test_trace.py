@@ -125,13 +125,10 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, demo_root: P
             [train, "--source", "x"],
             "--source: a source row is looked up in the data root; give it alone or with --data",
         ),
-        *(
-            (
-                ["--source", text],
-                f"{text}: this is no row of a source; write owner/name@commit:path#row, the commit with 40 hex "
-                "digits, or of a file here path#row or path:line",
-            )
-            for text in ("x", f"a.txt#{'9' * 5000}", f"a.jsonl:{'9' * 5000}")
+        (
+            ["--source", f"a.jsonl:{'9' * 5000}"],
+            f"a.jsonl:{'9' * 5000}: this is no row of a source; write owner/name@commit:path#row, the commit with 40 "
+            "hex digits, or of a file here path#row or path:line",
         ),
         ([train, "--token", tokens], f"{train}: there is no token {tokens:,}; give 0 to {tokens - 1:,}"),
         ([dataset, "--row", 0], f"{dataset}: this is a dataset of splits; give one of {train}, {dataset}/valid"),

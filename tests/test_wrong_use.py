@@ -163,42 +163,18 @@ def test_what_is_typed_wrong_is_one_line_and_makes_nothing(
     assert not (here / "none").exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "status", "line"),
-    [
-        (
-            {"snapshot.revision": "0" * 40},
-            2,
-            f"{EDU_DATASET} on {{hub}}: it has no revision {'0' * 40}; "
-            f"run `corpusmill pin {EDU_DATASET}` for its head, with --recipe NAME to move the pin of a recipe",
-        ),
-        (
-            {},
-            1,
-            f"{EDU_DATASET} on {{hub}}: the dataset is gated; "
-            f"accept its terms on {{hub}}/datasets/{EDU_DATASET}, then set HF_TOKEN to your token",
-        ),
-    ],
-    ids=["no commit", "gated"],
-)
-def test_what_a_hub_does_not_give_is_told_and_how_to_go_on_where_one_can(
-    corpusmill: Corpusmill,
-    recipe_in: RecipeIn,
-    demo_root: Path,
-    tmp_path: Path,
-    change: dict[str, object],
-    status: int,
-    line: str,
+def test_what_a_hub_does_not_give_is_told_and_how_to_go_on(
+    corpusmill: Corpusmill, recipe_in: RecipeIn, demo_root: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(demo_root / "hub", tmp_path / "hub")
-    if not change:
-        (tmp_path / "hub" / "datasets" / EDU_DATASET / ".gated").touch()
+    (tmp_path / "hub" / "datasets" / EDU_DATASET / ".gated").touch()
 
     with LoopbackHub(tmp_path / "hub") as hub:
-        result = corpusmill("run", recipe_in(change), "--data", tmp_path / "data", env={"HF_ENDPOINT": hub.endpoint})
+        result = corpusmill("run", recipe_in({}), "--data", tmp_path / "data", env={"HF_ENDPOINT": hub.endpoint})
 
-    assert (result.returncode, only_line(result)) == (status, line.format(hub=hub.endpoint))
-    assert result.stderr.splitlines()[-1].startswith("to go on: corpusmill run ") == (status == 1)
+    assert result.returncode == 1
+    assert only_line(result).startswith(f"{EDU_DATASET} on {hub.endpoint}: the dataset is gated; accept its terms on ")
+    assert result.stderr.splitlines()[-1].startswith("to go on: corpusmill run ")
 
 
 def test_a_changed_recipe_needs_a_new_name_or_replace(corpusmill: Corpusmill, recipe_in: RecipeIn, root: Path) -> None:
@@ -282,16 +258,6 @@ def section_error(content: dict[str, object]) -> UsageError:
             UsageError("no column `x`", "a.parquet", another_column("text")),
             "a.parquet: no column `x`; set --text-column to the column that holds the text",
             "a.parquet: no column `x`; set `columns.text` in the recipe to the column that holds the text",
-        ),
-        (
-            UsageError("no column `x`", "a.parquet", another_column("id")),
-            "a.parquet: no column `x`; set --id-column to one that is there, or leave it out",
-            "a.parquet: no column `x`; set `columns.id` in the recipe to one that is there, or to null",
-        ),
-        (
-            InputError("the url doesn't say it", "wiki_00", f"set {key('sources.0.wikipedia.language', IN_RECIPE)}"),
-            "wiki_00: the url doesn't say it; set --language",
-            "wiki_00: the url doesn't say it; set `sources.0.wikipedia.language` in the recipe",
         ),
         (
             UsageError("1 document", bare("pack.num_seqs"), f"correct {THE_RECIPE}"),

@@ -12,12 +12,10 @@ from pipeline_assets.commands.inputs import folder_named, folder_or_commit, name
 from pipeline_assets.commands.lines import lines_of
 from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.commands.terminal import as_command, echo, tell
-from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 from pipeline_assets.corpus.nemotron.schema import PoolsRecipe
 from pipeline_assets.corpus.nemotron.sections import (
     DOMAINS,
     EFFORTS,
-    SHARD_BYTES,
     DatasetSection,
     DeduplicateRecipe,
     Domain,
@@ -34,7 +32,6 @@ from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import DeniedError, InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.recipe import UNPINNED, read_yaml
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.systems.nemotron import (
     CANDIDATE_POOLS,
     DEDUPLICATED,
@@ -77,17 +74,8 @@ def normalize(
     if layout["readme"] and not hf_layout:
         what = "it is the card of the folder that --hf-layout makes"
         raise UsageError(what, "--write-readme", "give --hf-layout too")
-    is_all = rows["loss"]["mode"] == "assistant_all"
-    gpt_oss = {**vars(GPT_OSS_SYSTEM), "valid_channels": list(GPT_OSS_SYSTEM.valid_channels)}
-    whole = rows | {
-        "loss": rows["loss"] | ({"analysis": True, "calls": True} if is_all else {}),
-        "system": gpt_oss if system else None,
-        "keep_user_names": False,
-        "keep_urls": False,
-        "shard_bytes": SHARD_BYTES,
-        "tokenizer": TokenizerRecipe().content(),
-    }
-    _build("normalize", dataset, said, {"rows": whole} | ({"hf_layout": layout} if hf_layout else {}), build)
+    rows |= {} if system else {"system": None}
+    _build("normalize", dataset, said, {"rows": rows} | ({"hf_layout": layout} if hf_layout else {}), build)
 
 
 def pools(
@@ -211,7 +199,7 @@ def _build(verb: str, dataset: str, said: Content, sections: Mapping[str, Any], 
     if "rows" in sections and not (said.get("domain") or known_domain(section["dataset"])):
         domains = ", ".join(get_args(Domain))
         raise UsageError("nobody knows what its rows are about", dataset, f"give --domain one of {domains}")
-    if sections.get("rows", {}).get("system"):
+    if "rows" in sections and "system" not in sections["rows"]:
         known = {dataset_key(name): efforts for name, efforts in EFFORTS.items()}
         efforts = known.get(dataset_key(section["dataset"]), {})
         section["reasoning_effort"] = {split: one for split, one in efforts.items() if split in section["splits"]}

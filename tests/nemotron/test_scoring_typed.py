@@ -1,12 +1,10 @@
 """Scoring as it is typed: pools of strangers, two models, kills at any time, pools that were edited."""
 
 import json
-import os
 import re
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -178,13 +176,6 @@ def when_shards_are_scored(root: Path, least: int) -> None:
         time.sleep(0.005)
 
 
-def workers_of(pid: int) -> Iterator[int]:
-    """Processes at the end of the line: whom a fork server forked, or the command started."""
-    for path in Path("/proc", str(pid), "task").glob("*/children"):
-        for child in map(int, path.read_text().split()):
-            yield from [*workers_of(child)] or [child]
-
-
 def test_a_command_that_is_killed_goes_on_where_it_was(
     corpusmill: Corpusmill, started: Started, shards: Path, undisturbed: str, tmp_path: Path
 ) -> None:
@@ -203,20 +194,6 @@ def test_a_command_that_is_killed_goes_on_where_it_was(
     assert half_written(root) == []
     [manifest] = root.glob("nemotron/*/nll_scores/*/*/manifest.json")
     assert json.loads(manifest.read_text())["provenance"]["adopted_shards"] >= 20
-
-
-def test_a_worker_that_is_killed_is_replaced(started: Started, shards: Path, undisturbed: str, tmp_path: Path) -> None:
-    root = tmp_path / "out"
-    command = started("run", shards, "--data", root, "--workers", 1)
-    when_shards_are_scored(root, 3)
-
-    for worker in workers_of(command.pid):
-        os.kill(worker, signal.SIGKILL)
-    _, told = command.communicate(timeout=TIMEOUT_S)
-
-    assert command.returncode == 0, told
-    assert "its worker died (killed by SIGKILL, out of memory perhaps); it is tried again" in told
-    assert digest_of(root) == undisturbed
 
 
 # Pools that were edited
