@@ -46,14 +46,6 @@ class FigureOutcome:
 
 
 @dataclass(frozen=True)
-class Size:
-    """Bytes and rows of files; None where nothing tells them."""
-
-    bytes: int | None = None
-    rows: int | None = None
-
-
-@dataclass(frozen=True)
 class Listing:
     """The files outside of the data root that an artifact is made from, as far as a listing and footers tell.
 
@@ -76,13 +68,14 @@ class Listing:
         return cls(missing={f"{dataset}:{file.path}": hub.bytes_missing(dataset, file, 0, file.size) for file in files})
 
 
-def size_of_inputs(inputs: Inputs) -> Size:
-    """Of files: of the row groups that are read, where footers tell them, else of all bytes."""
+def figures_of_inputs(inputs: Inputs) -> dict[str, int]:
+    """What is read of files: their row groups, where footers tell them, else all bytes; nothing of artifacts."""
     files = [entry for entry in inputs if "bytes" in entry]
     groups = [group for entry in files for group in entry.get("row_groups", ())]
     if groups:
-        return Size(sum(one["stop"] - one["start"] for one in groups), sum(one["rows"] for one in groups))
-    return Size(sum(entry["bytes"] for entry in files) if files else None)
+        size = sum(one["stop"] - one["start"] for one in groups)
+        return {"bytes_read": size, "rows": sum(one["rows"] for one in groups)}
+    return {"bytes_read": sum(entry["bytes"] for entry in files)} if files else {}
 
 
 def real_figures(manifest: Manifest) -> dict[str, float]:
@@ -91,7 +84,7 @@ def real_figures(manifest: Manifest) -> dict[str, float]:
     seconds, laps = provenance.get("seconds"), provenance.get("seconds_of", {})
     network_seconds = laps.get("plan", 0) + laps.get("fetch", 0)
     found = {
-        "bytes_read": size_of_inputs(manifest.identity.inputs).bytes,
+        "bytes_read": figures_of_inputs(manifest.identity.inputs).get("bytes_read"),
         "rows": counts.get("ledger", {}).get("in", counts.get("rows")),
         **{name: total(counts.get(name)) for name in ("documents", "text_bytes", "tokens")},
         "bytes": sum(file.bytes for file in manifest.storage) if manifest.storage else None,

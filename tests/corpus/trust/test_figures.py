@@ -13,10 +13,9 @@ from pipeline_assets.corpus.trust.figures import (
     FIGURES,
     FigureOutcome,
     Planned,
-    Size,
+    figures_of_inputs,
     outcomes,
     real_figures,
-    size_of_inputs,
 )
 
 
@@ -73,6 +72,6 @@ def test_figures_that_were_edited_are_refused_with_their_manifest(split: Manifes
 def test_of_files_whose_footers_are_known_the_row_groups_count() -> None:
     read = {"name": "a", "bytes": 100, "row_groups": [{"start": 4, "stop": 34, "rows": 7}]}
 
-    assert size_of_inputs([read, {"name": "b", "bytes": 100}]) == Size(30, 7)
-    assert size_of_inputs([{"name": "a", "bytes": 100}, {"name": "b", "bytes": 1}]) == Size(101, None)
-    assert size_of_inputs([{"name": "upstream", "digest": "sha256:"}]) == Size()
+    assert figures_of_inputs([read, {"name": "b", "bytes": 100}]) == {"bytes_read": 30, "rows": 7}
+    assert figures_of_inputs([{"name": "a", "bytes": 100}, {"name": "b", "bytes": 1}]) == {"bytes_read": 101}
+    assert figures_of_inputs([{"name": "upstream", "digest": "sha256:"}]) == {}
