@@ -77,7 +77,7 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
     settings = RunSettings(workers, memory_bytes=_memory_bytes())
     shards, first = [], 0
     for path, rows in json.loads((folder / "rows.json").read_text()).items():
-        shards.append(CorpusShard(Path(path).name, "manuals", Path(path).name, Path(path), rows, first))
+        shards.append(CorpusShard(Path(path).name, Path(path).name, Path(path), rows, "manuals", first))
         first += rows
     target = folder / "built" / "deduplicated"
     shutil.rmtree(target.parent, ignore_errors=True)

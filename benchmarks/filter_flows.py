@@ -14,10 +14,16 @@ from typing import Literal
 
 TESTS = Path(__file__).parents[1] / "tests" / "corpus" / "filters"  # the slow and simple filters lie with the tests
 sys.path.insert(0, str(TESTS))
+ROWS = "rows.json"
 
 
 def shards(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jsonl.zst"))
+
+
+def counted(folder: Path) -> dict[Path, int]:
+    """The documents of each shard, as filters.py has counted them."""
+    return {folder / name: rows for name, rows in json.loads((folder / ROWS).read_bytes()).items()}
 
 
 def corpusmill(folder: Path, filters: Literal["all", "none", "language"]) -> None:
@@ -36,8 +42,8 @@ def corpusmill(folder: Path, filters: Literal["all", "none", "language"]) -> Non
     load_filters(recipe)
     kept = 0
     with tempfile.TemporaryDirectory() as target:
-        for path in shards(folder):
-            shard = DocumentShard(path.name, path.name, path, 0)
+        for path, rows in counted(folder).items():
+            shard = DocumentShard(path.name, path.name, path, rows)
             kept += filter_shard(shard, WHOLE, BuildFolder(Path(target)), recipe, 3).counts["documents"]
     print(kept)
 
@@ -91,11 +97,10 @@ def repeated(folder: Path) -> None:
     from pipeline_assets.corpus.dedup.steps import do
     from pipeline_assets.corpus.document_shards import DocumentShard
     from pipeline_assets.corpus.filters.recipe import WindowRecipe
-    from pipeline_assets.corpus.formats.compression import count_lines, read_line_blocks
     from pipeline_assets.corpus.spine.engine import RunSettings, run_stages
     from pipeline_assets.corpus.spine.staging import BuildFolder
 
-    rows = {path: sum(map(count_lines, read_line_blocks(path))) for path in shards(folder)}
+    rows = counted(folder)
     given = [DocumentShard(path.name, path.name, path, documents) for path, documents in rows.items()]
     settings = RunSettings()
     with tempfile.TemporaryDirectory() as target, run_stages(do, settings, load_kernels) as run:

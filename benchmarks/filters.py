@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 import xxhash
 from corpus import link_shards, write_shards
-from filter_flows import lines, shards
+from filter_flows import ROWS, lines, shards
 from measure import Measured, machine_line, measure
 from plain_filters import ENGLISH_WEB, plain_verdict
 
@@ -138,6 +138,9 @@ def main() -> None:
         megabytes = {"fast": size / 1e6, "slow": write_sample(fast, slow, options.slow_mb) / 1e6}
         megabytes["kept"] = write_kept(fast, kept, size / 1e6) / 1e6
         write_sample(fast, empty, 0)
+        for folder in (fast, slow, kept, empty):
+            rows = {path.name: sum(1 for _ in lines(path)) for path in shards(folder)}
+            (folder / ROWS).write_text(json.dumps(rows))
         equal, hashing = prove_equal(slow), hashing_speeds(fast, options.runs)
         figures: dict[str, Measured] = {}
         starts: dict[str, float] = {}

@@ -36,7 +36,7 @@ def pack(strategy: str, folder: Path, workers: int, rows: int) -> None:
         }
     )
     counts = json.loads((folder / "rows.json").read_text())
-    shards = [CorpusShard(name, "text", name, folder / name, counts[name], 0) for name in sorted(counts)]
+    shards = [CorpusShard(name, name, folder / name, counts[name], "text", 0) for name in sorted(counts)]
     target = folder / "built" / "packed"
     shutil.rmtree(target.parent, ignore_errors=True)
     with open_building(target, {}) as building:

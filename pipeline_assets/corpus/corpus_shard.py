@@ -1,40 +1,27 @@
-"""Shards of a corpus of one source or of several, and their lines as stages read them."""
+"""Shards of a corpus of one source or of several."""
 
-import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-import msgspec
-
-from pipeline_assets.corpus.document_shards import shard_rows
-from pipeline_assets.corpus.formats.compression import SUFFIX, read_line_blocks
+from pipeline_assets.corpus.document_shards import DocumentShard, shard_rows
+from pipeline_assets.corpus.formats.compression import SUFFIX
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.worker import Window
-
-_BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class CorpusShard:
+class CorpusShard(DocumentShard):
     """One Document shard of one source.
 
     Attributes:
         name: unique in the corpus; names what is made of it.
         source: the source's name.
-        path: in its artifact.
-        file: on disk.
-        first_number: the number of its first document in the corpus, see `order`.
+        path: in the source's artifact.
+        first_number: the number of its first document in the corpus, see `dedup.steps`.
     """
 
-    name: str
     source: str
-    path: str
-    file: Path
-    rows: int
     first_number: int
 
 
@@ -49,7 +36,7 @@ def corpus_shards(sources: Mapping[str, Artifact], first_number: int = 0) -> lis
         for place, (path, rows) in enumerate(shard_rows(corpus).items()):
             own = Path(path).name.removesuffix(SUFFIX)
             name, owner = (own, several[place]) if several else (f"{source}-{own}", source)
-            shards.append(CorpusShard(name, owner, path, corpus.path(path), rows, first_number))
+            shards.append(CorpusShard(name, path, corpus.path(path), rows, owner, first_number))
             first_number += rows
     return shards
 
@@ -67,72 +54,3 @@ def add_by_source(shards: Sequence[CorpusShard], counts: Iterable[Mapping[str, i
     for shard, of_shard in zip(shards, counts, strict=True):
         by_source[shard.source].update(of_shard)
     return by_source
-
-
-class Line(NamedTuple):
-    """A line of a shard: its row, and its bytes without the line feed."""
-
-    row: int
-    line: bytes
-
-
-class LineBlock(NamedTuple):
-    """Lines of a shard that follow each other, but `fatal`, the rows among them that kill their worker."""
-
-    lines: list[Line]
-    fatal: list[int]
-
-
-def line_blocks(shard: CorpusShard, window: Window) -> Iterator[LineBlock]:
-    """The lines in the window.
-
-    Raises:
-        InputError: the file is damaged, or has other rows than its manifest says.
-    """
-    first_row = 0
-    for data in read_line_blocks(shard.file, _BLOCK_BYTES):
-        lines = data.removesuffix(b"\n").split(b"\n")
-        block = LineBlock([], [])
-        for row, line in window.of(lines, first_row):
-            if row in window.fatal:
-                block.fatal.append(row)
-            else:
-                block.lines.append(Line(row, line))
-        yield block
-        first_row += len(lines)
-    if first_row != shard.rows:
-        what = f"it has {first_row:,} rows, its manifest says {shard.rows:,}"
-        raise InputError(what, shard.file, "verify the corpus, then rebuild it")
-
-
-class DocumentFields(msgspec.Struct, frozen=True):
-    """What is compared of a Document; decoding skips the rest."""
-
-    text: str
-    doc_id: str
-    meta: msgspec.Raw
-
-
-_decoder = msgspec.json.Decoder(DocumentFields)
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
-
-
-def decoded_documents(lines: Sequence[Line], shard: CorpusShard) -> list[DocumentFields]:
-    """The documents in lines, decoded at once, which takes half as long as one by one.
-
-    Raises:
-        InputError: a line is no Document.
-    """
-    with contextlib.suppress(*_UNREADABLE):
-        documents = _decoder.decode_lines(b"\n".join([line for _, line in lines]))
-        if len(documents) == len(lines):
-            return documents
-    return [_read_document(line, row, shard) for row, line in lines]
-
-
-def _read_document(line: bytes, row: int, shard: CorpusShard) -> DocumentFields:
-    try:
-        return _decoder.decode(line)
-    except _UNREADABLE as error:
-        what = f"row {row} is no Document ({error})"
-        raise InputError(what, shard.file, "verify the corpus, then rebuild it") from None

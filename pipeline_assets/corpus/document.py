@@ -136,6 +136,17 @@ class DocumentText(msgspec.Struct, frozen=True):
     license_tag: str
 
 
+class ComparedText(msgspec.Struct, frozen=True):
+    """The fields that deduplication and decontamination read; decoding skips the others."""
+
+    text: str
+    doc_id: str
+    meta: msgspec.Raw
+
+
+COMPARED = msgspec.json.Decoder(ComparedText)
+
+
 class LicensedText(msgspec.Struct, frozen=True):
     """A text and its licence; decoding skips the other fields."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -24,7 +24,7 @@ from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, rejected_key
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
-from pipeline_assets.corpus.spine.worker import KILLED_WORKER, WHOLE, Window
+from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 
 SHARDS = "shards"
 REJECTS_FILE = f"rejects{compression.SUFFIX}"
@@ -52,57 +52,66 @@ class DocumentShard:
     rows: int
 
 
-class Block(NamedTuple, Generic[T]):
-    """Lines of a shard that follow one another.
+class Line(NamedTuple):
+    """A line of a shard: its row, and its bytes without the line feed."""
 
-    Attributes:
-        lines: all of them.
-        first: the row of the first one.
-        rows: of those in a window.
-        documents: of each of these rows; None for a fatal one, which is not read.
+    row: int
+    line: bytes
+
+
+class Block(NamedTuple):
+    """Lines of a shard that follow one another, but `fatal`, the rows among them that kill their worker."""
+
+    lines: list[Line]
+    fatal: list[int]
+
+
+def read_lines(shard: DocumentShard, window: Window, block_bytes: int = 1 << 20) -> Iterator[Block]:
+    """The lines in the window, in blocks of at least so many bytes.
+
+    Raises:
+        InputError: the file is damaged, or has other rows than its manifest says.
     """
+    first = 0
+    for data in compression.read_line_blocks(shard.file, block_bytes):
+        lines = data.removesuffix(b"\n").split(b"\n")
+        inside = [Line(row, line) for row, line in window.of(lines, first)]
+        fatal = [row for row, _ in inside if row in window.fatal]
+        yield Block([one for one in inside if one.row not in window.fatal] if fatal else inside, fatal)
+        first += len(lines)
+    if first != shard.rows:
+        what = f"it has {first:,} rows, its manifest says {shard.rows:,}"
+        raise InputError(what, shard.file, "verify the corpus, then rebuild it")
 
-    lines: bytes
-    first: int
-    rows: Sequence[int]
-    documents: Sequence[T | None]
+
+def decode(lines: Sequence[Line], shard: DocumentShard, decoder: msgspec.json.Decoder[T]) -> list[T]:
+    """The documents in lines, decoded at once, which takes half as long as one by one.
+
+    Raises:
+        InputError: a line is no Document (says which).
+    """
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # found again below, with its row
+        documents = decoder.decode_lines(b"\n".join([line for _, line in lines]))
+        if len(documents) == len(lines):
+            return documents
+    return [_decode_line(one, shard, decoder) for one in lines]
+
+
+def _decode_line(line: Line, shard: DocumentShard, decoder: msgspec.json.Decoder[T]) -> T:
+    try:
+        return decoder.decode(line.line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        what = f"row {line.row} is no Document ({error})"
+        raise InputError(what, shard.file, "verify the corpus, then rebuild it") from None
 
 
 def read_documents(
-    shard: DocumentShard, window: Window, decoder: msgspec.json.Decoder[T], block_bytes: int
-) -> Iterator[Block[T]]:
-    """A shard in blocks of at least so many bytes.
-
-    Raises:
-        InputError: a line that is no Document (says which).
-    """
-
-    def read(row: int, line: bytes) -> T:
-        try:
-            return decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            what = f"row {row} is no Document ({error})"
-            raise InputError(what, shard.file, "verify the corpus, then rebuild it") from None
-
-    first = 0
-    for lines in compression.read_line_blocks(shard.file, block_bytes):
-        stop = first + compression.count_lines(lines)
-        rows: Sequence[int] = range(first, stop)
-        documents: Sequence[T | None] = ()
-        if window == WHOLE:
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # found again below, with its row
-                documents = decoder.decode_lines(lines)
-        if len(documents) != len(rows):
-            inside = dict(window.of(lines_of(lines), first))
-            rows = [*inside]
-            documents = [None if row in window.fatal else read(row, line) for row, line in inside.items()]
-        yield Block(lines, first, rows, documents)
-        first = stop
-
-
-def lines_of(block: bytes) -> list[bytes]:
-    """Return the lines of a block, without their line feeds."""
-    return block.removesuffix(b"\n").split(b"\n")
+    shard: DocumentShard, window: Window, decoder: msgspec.json.Decoder[T], block_bytes: int = 1 << 20
+) -> Iterator[tuple[list[tuple[int, T]], list[int]]]:
+    """As `read_lines`, documents with their rows. Raises as `decode` too."""
+    for lines, fatal in read_lines(shard, window, block_bytes):
+        documents = decode(lines, shard, decoder)
+        yield [(line.row, document) for line, document in zip(lines, documents, strict=True)], fatal
 
 
 class ShardWriter:

@@ -91,14 +91,13 @@ def profile_shard(
     profiles: list[Profile] = []
     name, rows = f"{IDS}/{shard.name}", 0
     with IdsWriter(folder.path(name)) as ids:
-        for block in read_documents(shard, window, _decoder, _BLOCK_BYTES):
-            documents = [document for document in block.documents if document is not None]
-            ids.add(document.doc_id for document in documents)
+        for documents, _ in read_documents(shard, window, _decoder, _BLOCK_BYTES):
+            ids.add(document.doc_id for _, document in documents)
             texts: dict[Group, list[str]] = {}
-            for one in documents:
+            for _, one in documents:
                 texts.setdefault(Group(one.source, one.domain, one.license_tag), []).append(one.text)
             profiles.append({group: _count(of_group, encoder) for group, of_group in texts.items()})
-            rows += len(block.rows)
+            rows += len(documents)
     file = ids.output(name)
     return Receipt([file], {"rows": rows, "documents": file.rows}, {"groups": to_json(merged(profiles))})
 

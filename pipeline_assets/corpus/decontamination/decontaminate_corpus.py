@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from pipeline_assets.corpus import corpus_shard
+from pipeline_assets.corpus.corpus_shard import CorpusShard, add_by_source, corpus_shards
 from pipeline_assets.corpus.decontamination import item_index
 from pipeline_assets.corpus.decontamination.recipe import (
     CONTAMINATED_FILE,
@@ -25,8 +25,16 @@ from pipeline_assets.corpus.decontamination.recipe import (
     EvaluationSet,
 )
 from pipeline_assets.corpus.dedup.words import normalize
-from pipeline_assets.corpus.document import with_text
-from pipeline_assets.corpus.document_shards import REJECTS, REJECTS_FILE, SHARDS, gather_lines
+from pipeline_assets.corpus.document import COMPARED, ComparedText, with_text
+from pipeline_assets.corpus.document_shards import (
+    REJECTS,
+    REJECTS_FILE,
+    SHARDS,
+    Line,
+    decode,
+    gather_lines,
+    read_lines,
+)
 from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
@@ -58,7 +66,7 @@ class Decontamination:
 
 
 def decontaminate_shard(
-    shard: corpus_shard.CorpusShard, window: Window, folder: BuildFolder, rules: Decontamination, zstd_level: int
+    shard: CorpusShard, window: Window, folder: BuildFolder, rules: Decontamination, zstd_level: int
 ) -> Receipt:
     """The shard's documents, in order; one that isn't contaminated keeps its bytes.
 
@@ -78,7 +86,7 @@ def decontaminate_shard(
         JsonlZstWriter(folder.path(kept_name), zstd_level) as kept,
         JsonlZstWriter(folder.path(contaminated_name), zstd_level) as contaminated,
     ):
-        for lines, fatal in corpus_shard.line_blocks(shard, window):
+        for lines, fatal in read_lines(shard, window):
             counts["rows"] += len(lines) + len(fatal)
             rejects += [Reject(shard.path, row, KILLED_WORKER) for row in fatal]
             left, evidence = _decontaminated(lines, shard, rules, index, counts)
@@ -100,8 +108,8 @@ def load_decontamination(rules: Decontamination) -> None:
 
 
 def _decontaminated(
-    lines: Sequence[corpus_shard.Line],
-    shard: corpus_shard.CorpusShard,
+    lines: Sequence[Line],
+    shard: CorpusShard,
     rules: Decontamination,
     index: item_index.ItemIndex,
     counts: Counter[str],
@@ -109,7 +117,7 @@ def _decontaminated(
     """Of a block, the lines of documents that stay, and what is said of the contaminated ones."""
     kept: list[bytes] = []
     contaminated: list[ContaminatedLine] = []
-    documents = corpus_shard.decoded_documents(lines, shard)
+    documents = decode(lines, shard, COMPARED)
     texts = [document.text.encode() for document in documents]
     found = {one.number: one for one in item_index.contaminations(normalize(texts), index, rules.recipe.cut)}
     for number, ((row, line), document, text) in enumerate(zip(lines, documents, texts, strict=True)):
@@ -134,9 +142,9 @@ def _decontaminated(
 
 def _evidence(
     row: int,
-    document: corpus_shard.DocumentFields,
+    document: ComparedText,
     found: item_index.Contamination,
-    shard: corpus_shard.CorpusShard,
+    shard: CorpusShard,
     rules: Decontamination,
     index: item_index.ItemIndex,
 ) -> ContaminatedLine:
@@ -205,7 +213,7 @@ def decontaminate_corpus(
     rules = Decontamination(recipe, names, building.folder, digests)
     work = functools.partial(decontaminate_shard, rules=rules, zstd_level=settings.zstd_level)
     warm_up = functools.partial(load_decontamination, rules)
-    shards = corpus_shard.corpus_shards(sources)
+    shards = corpus_shards(sources)
     settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
     receipts = list(run_stage(_STAGE, work, shards, building, settings, warm_up))
     counts = total_counts(receipts)
@@ -223,7 +231,7 @@ def decontaminate_corpus(
         "text_bytes": counts["bytes"],
         "changed_documents": counts["changed"],
         "changes": {name: count for name, count in counts.items() if name.startswith("cut/")},
-        "by_source": corpus_shard.add_by_source(shards, (_of_source(receipt.counts) for receipt in receipts)),
+        "by_source": add_by_source(shards, (_of_source(receipt.counts) for receipt in receipts)),
         "evaluation": {
             name: of_items | _of_documents(name, counts) for name, of_items in prepared.notes["evaluation"].items()
         },

@@ -41,7 +41,6 @@ from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 
 _WINDOWS, _REPEATED, _GONE = (f"{WORK}/{area}" for area in ("windows", "repeated_windows", "repeating"))
 _FATAL = "fatal"
-_BLOCK_BYTES = 1 << 20
 _RUN_ROWS = 1 << 20  # 16 MiB, and some times as much while they are sorted
 _ONE_64, _ALL = np.uint64(1), np.uint64(2**64 - 1)
 
@@ -131,12 +130,9 @@ def select_shard(
     fatal: list[int] = []
 
     def blocks() -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int64]]]:
-        for block in read_documents(shard, window, _decoder, _BLOCK_BYTES):
-            pairs = list(zip(block.rows, block.documents, strict=True))
-            fatal.extend(row for row, document in pairs if document is None)
-            asked = [
-                (row, one.text) for row, one in pairs if one is not None and one.license_tag not in refused_licences
-            ]
+        for documents, killing in read_documents(shard, window, _decoder):
+            fatal.extend(killing)
+            asked = [(row, one.text) for row, one in documents if one.license_tag not in refused_licences]
             selected = select_windows([text.encode() for _, text in asked], recipe.window_bytes, recipe.every)
             rows = np.fromiter((row for row, _ in asked), np.int64, len(asked))
             yield selected.hashes, np.repeat(rows, selected.windows)

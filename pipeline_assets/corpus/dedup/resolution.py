@@ -19,12 +19,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
-from pipeline_assets.corpus.corpus_shard import CorpusShard, decoded_documents, line_blocks
+from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup import steps
 from pipeline_assets.corpus.dedup.candidates import ExactCopies
 from pipeline_assets.corpus.dedup.decision import RULE, Decision, Outcome
 from pipeline_assets.corpus.dedup.sketches import FATAL, IDS
-from pipeline_assets.corpus.document_shards import SHARDS
+from pipeline_assets.corpus.document import COMPARED
+from pipeline_assets.corpus.document_shards import SHARDS, decode, read_lines
 from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet import column_of, mask, numbers, read_columns, table_of
 from pipeline_assets.corpus.spine.durable import DurableFile
@@ -333,11 +334,11 @@ def keep_documents(
     samples: dict[str, list[str]] = {}
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     with JsonlZstWriter(folder.path(name), zstd_level) as writer:
-        for lines, _ in line_blocks(shard, window):
+        for lines, _ in read_lines(shard, window):
             kept = [line + b"\n" for row, line in lines if row not in gone and row not in fatal]
             writer.write_lines(b"".join(kept), len(kept))
             read = [one for one in lines if one.row in gone or one.row in sampled]
-            for (row, _), document in zip(read, decoded_documents(read, shard), strict=True):
+            for (row, _), document in zip(read, decode(read, shard, COMPARED), strict=True):
                 if row in gone:
                     dropped_bytes += len(document.text.encode())
                 if row in sampled:

@@ -19,11 +19,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.corpus_shard import CorpusShard, DocumentFields, Line, decoded_documents, line_blocks
+from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe
 from pipeline_assets.corpus.dedup.steps import DedupRun, Task, document_numbers, orders, write_run
 from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, lowered, mixed, normalize
-from pipeline_assets.corpus.document import columns_of, first_repeat, write_ids
+from pipeline_assets.corpus.document import COMPARED, ComparedText, columns_of, first_repeat, write_ids
+from pipeline_assets.corpus.document_shards import read_documents
 from pipeline_assets.corpus.formats.parquet import column_of, numbers, read_columns, strings, table_of, truths
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, key
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, total_counts
@@ -188,24 +189,24 @@ def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder
     counts = Counter({"documents": 0, "bytes": 0, "without_words": 0, "short": 0, "with_quality": 0})
     fatal: list[int] = []
     files: list[OutputFile] = []
-    pending = no_documents = [_sketch([], shard, recipe, counts)]
+    pending = none = [_sketch([], shard, recipe, counts)]
     written = 0
-    for block in line_blocks(shard, window):
-        fatal += block.fatal
-        pending = [*pending, _sketch(block.lines, shard, recipe, counts)]
+    for documents, killing in read_documents(shard, window, COMPARED):
+        fatal += killing
+        pending = [*pending, _sketch(documents, shard, recipe, counts)]
         if counts["documents"] - written >= _RUN_DOCUMENTS:
             files += _write(pending, shard, folder, len(files))
-            pending, written = no_documents, counts["documents"]
+            pending, written = none, counts["documents"]
     if counts["documents"] > written or not files:
         files += _write(pending, shard, folder, len(files))
     return Receipt(files, dict(counts), {FATAL: fatal})
 
 
 def _sketch(
-    lines: Sequence[Line], shard: CorpusShard, recipe: DedupRecipe, counts: Counter[str]
+    read: Sequence[tuple[int, ComparedText]], shard: CorpusShard, recipe: DedupRecipe, counts: Counter[str]
 ) -> dict[str, pa.Table]:
     """What documents are compared by, a table for each area that the mode asks for, in no order; it is counted."""
-    documents, rows = decoded_documents(lines, shard), [row for row, _ in lines]
+    rows, documents = [row for row, _ in read], [document for _, document in read]
     texts = [document.text.encode() for document in documents]
     batch = normalize(texts)
     text_bytes = np.fromiter(map(len, texts), np.int64, len(texts))
@@ -239,7 +240,7 @@ def _sketch(
 
 
 def _qualities(
-    rows: Sequence[int], documents: Sequence[DocumentFields], shard: CorpusShard, column: str | None
+    rows: Sequence[int], documents: Sequence[ComparedText], shard: CorpusShard, column: str | None
 ) -> NDArray[np.float32]:
     qualities = np.full(len(documents), np.nan, np.float32)
     if column is None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
-from pipeline_assets.corpus.corpus_shard import CorpusShard, decoded_documents, line_blocks
+from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.recipe import NearRecipe
 from pipeline_assets.corpus.dedup.sketches import shingle_sets
 from pipeline_assets.corpus.dedup.steps import (
@@ -39,6 +39,8 @@ from pipeline_assets.corpus.dedup.steps import (
     write_run,
 )
 from pipeline_assets.corpus.dedup.words import normalize
+from pipeline_assets.corpus.document import COMPARED
+from pipeline_assets.corpus.document_shards import decode, read_lines
 from pipeline_assets.corpus.formats.parquet import column_of, numbers, strings, table_of
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
@@ -80,9 +82,9 @@ def write_sets(
     sets_name, index_name = f"{area}/{shard.name}{SETS_SUFFIX}", f"{area}/{shard.name}{INDEX_SUFFIX}"
     entries: list[tuple[int, int, int, int]] = []
     with DurableFile(folder.path(sets_name)) as file:
-        for block in line_blocks(shard, window):
+        for block in read_lines(shard, window):
             lines = [one for one in block.lines if wanted[one.row]]
-            documents = decoded_documents(lines, shard)
+            documents = decode(lines, shard, COMPARED)
             batch = normalize([document.text.encode() for document in documents])
             hashes, offsets = shingle_sets(batch, shingle_words)
             data: list[bytes] = []

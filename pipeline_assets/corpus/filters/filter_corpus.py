@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 REFUSED_LICENCE = "refused_licence"
 REPEATED_WINDOWS = "repeated_windows"
-_BLOCK_BYTES = 1 << 20
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -77,13 +76,10 @@ def filter_shard(
         JsonlZstWriter(folder.path(kept_name), zstd_level) as kept,
         JsonlZstWriter(folder.path(dropped_name), zstd_level) as dropped,
     ):
-        for block in document_shards.read_documents(shard, window, _reader, _BLOCK_BYTES):
-            counts["rows"] += len(block.rows)
-            lines = window.of(document_shards.lines_of(block.lines), block.first)
-            read = [(row, line, one) for (row, line), one in zip(lines, block.documents, strict=True)]
-            rejects += [Reject(shard.path, row, KILLED_WORKER) for row, _, one in read if one is None]
-            rows = [(row, line, one) for row, line, one in read if one is not None]
-            _filter_rows(rows, shard, recipe, refused_licences, repeating, kept, dropped, counts)
+        for lines, fatal in document_shards.read_lines(shard, window):
+            counts["rows"] += len(lines) + len(fatal)
+            rejects += [Reject(shard.path, row, KILLED_WORKER) for row in fatal]
+            _filter_lines(lines, shard, recipe, refused_licences, repeating, kept, dropped, counts)
     counts["documents"] = kept.rows
     counts.update(count_rejects(rejects))
     rejected = write_rows(folder.path(rejects_name), rejects_name, [reject.to_json() for reject in rejects], zstd_level)
@@ -97,8 +93,8 @@ def load_filters(recipe: FilterRecipe) -> None:
     verdict.apply_filters([verdict.Candidate(b"Some text.", columns)], recipe)
 
 
-def _filter_rows(
-    rows: Sequence[tuple[int, bytes, _Line]],
+def _filter_lines(
+    lines: Sequence[document_shards.Line],
     shard: document_shards.DocumentShard,
     recipe: FilterRecipe,
     refused_licences: frozenset[str],
@@ -107,13 +103,14 @@ def _filter_rows(
     dropped: JsonlZstWriter,
     counts: Counter[str],
 ) -> None:
+    documents = document_shards.decode(lines, shard, _reader)
     reads_meta = bool(recipe.rules) or recipe.wikipedia is not None
     candidates = [
         verdict.Candidate(document.text.encode(), columns_of(document.meta, shard.file) if reads_meta else {})
-        for _, _, document in rows
+        for document in documents
     ]
     texts = [candidate.text for candidate in candidates]
-    for (row, _, document), candidate in zip(rows, candidates, strict=True):
+    for (row, _), document, candidate in zip(lines, documents, candidates, strict=True):
         if document.license_tag in refused_licences:
             candidate.fail(verdict.Measurement(REFUSED_LICENCE, document.license_tag, None, is_failed=True))
         elif recipe.windows is not None and row in repeating:
@@ -122,7 +119,7 @@ def _filter_rows(
     verdict.apply_filters([candidate for candidate in candidates if candidate.failure is None], recipe)
     kept_lines: list[bytes] = []
     dropped_lines: list[verdict.DroppedLine] = []
-    for (row, line, document), text, candidate in zip(rows, texts, candidates, strict=True):
+    for (row, line), document, text, candidate in zip(lines, documents, texts, candidates, strict=True):
         if (failure := candidate.failure) is not None:
             measured = failure.reason, failure.value, failure.limit
             dropped_lines.append(verdict.DroppedLine(document.doc_id, *measured, shard.path, row))

@@ -146,9 +146,6 @@ def decompressed(file: Readable, codec: Codec | None, where: object, fix: str, b
         yield b"".join(pending)
 
 
-_PIECE_BYTES = 1 << 16  # what is made of a piece stays in the cache
-
-
 def whole_lines(
     blocks: Iterable[bytes], where: object, fix: str = "", max_line_bytes: int | None = None, block_bytes: int = 0
 ) -> Iterator[bytes]:
@@ -174,15 +171,6 @@ def whole_lines(
             raise InputError(f"a line is longer than {max_line_bytes >> 20} MiB", where, fix)
     if pending:
         yield b"".join(pending)
-
-
-def count_lines(block: bytes) -> int:
-    """How many newlines a block has: as `count` tells, in a third of the time."""
-    import numpy as np  # which many a command does without
-
-    octets = np.frombuffer(block, np.uint8)
-    pieces = (octets[start : start + _PIECE_BYTES] for start in range(0, len(octets), _PIECE_BYTES))
-    return sum(int(np.count_nonzero(piece == ord("\n"))) for piece in pieces)
 
 
 SUFFIX = ".jsonl.zst"

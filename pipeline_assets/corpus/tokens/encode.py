@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document import DocumentText
-from pipeline_assets.corpus.document_shards import Block, DocumentShard, read_documents
+from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.formats.compression import SUFFIX, write_rows
 from pipeline_assets.corpus.formats.parquet import column_of, numbers, strings
 from pipeline_assets.corpus.sampling import Split, split_rule
@@ -88,8 +88,8 @@ def encode_shard(
     tokens_name, documents_name, rejects_name = f"{stem}.tokens", f"{stem}.arrow", f"{stem}{SUFFIX}"
     doc_ids, license_tags, rows, lengths = list[str](), list[str](), list[int](), [np.empty(0, np.int32)]
     with DurableFile(folder.path(tokens_name)) as output:
-        for block in read_documents(shard, window, _decoder, _BLOCK_BYTES):
-            documents, runs = encoding.of(block)
+        for read, fatal in read_documents(shard, window, _decoder, _BLOCK_BYTES):
+            documents, runs = encoding.of(read, fatal)
             output.write(runs.ids.data)
             doc_ids += [document.doc_id for _, document in documents]
             license_tags += [document.license_tag for _, document in documents]
@@ -118,22 +118,21 @@ class _Encoding:
         self.counts = Counter(dict.fromkeys(("rows", "documents", "tokens", "bytes", "spot_checked"), 0))
         self.rejects: list[Reject] = []
 
-    def of(self, block: Block[DocumentText]) -> tuple[Rows, TokenRuns]:
+    def of(self, read: Rows, fatal: Sequence[int]) -> tuple[Rows, TokenRuns]:
         """Of the next block the documents that are encoded, and their ids, each closed by the end of the document."""
-        documents, runs = self._encoded([*self._encodable(block)])
+        self.rejects += [Reject(self._path, row, KILLED_WORKER) for row in fatal]
+        documents, runs = self._encoded([*self._encodable(read)])
         self.counts["spot_checked"] += self._spot_check(documents, runs)
         closed = runs.closed_by(self._tokenizer.end_of_document)
         self.counts.update(
-            rows=len(block.rows), documents=len(documents), tokens=len(closed.ids), bytes=runs.text_bytes
+            rows=len(read) + len(fatal), documents=len(documents), tokens=len(closed.ids), bytes=runs.text_bytes
         )
         self.counts.update(runs.losses.to_counts())
         return documents, closed
 
-    def _encodable(self, block: Block[DocumentText]) -> Iterator[tuple[int, DocumentText]]:
-        for row, document in zip(block.rows, block.documents, strict=True):
-            if document is None:
-                self.rejects.append(Reject(self._path, row, KILLED_WORKER))
-            elif not self._is_chosen(document.doc_id):
+    def _encodable(self, read: Rows) -> Iterator[tuple[int, DocumentText]]:
+        for row, document in read:
+            if not self._is_chosen(document.doc_id):
                 self.counts[OTHER_SPLIT] += 1
             elif not self._tokenizer.can_encode(document.text):
                 detail = "a million blanks in a row overflow the tokenizer"

@@ -76,12 +76,10 @@ def draw_shard(
         JsonlZstWriter(folder.path(names[0]), zstd_level) as sample,
         JsonlZstWriter(folder.path(names[1]), zstd_level) as held_out,
     ):
-        for block in read_documents(shard, window, _decoder, _BLOCK_BYTES):
-            for row, document in zip(block.rows, block.documents, strict=True):
-                counts["rows"] += 1
-                if document is None:
-                    rejects.append(Reject(shard.path, row, KILLED_WORKER))
-                    continue
+        for documents, fatal in read_documents(shard, window, _decoder, _BLOCK_BYTES):
+            counts["rows"] += len(documents) + len(fatal)
+            rejects += [Reject(shard.path, row, KILLED_WORKER) for row in fatal]
+            for _, document in documents:
                 place = int.from_bytes(rank(seed, document.doc_id)[:8], "big")
                 if place < rate.sample:
                     counts["documents"] += 1

@@ -1,5 +1,6 @@
 """The stage `decontaminate` alone: windows, rows that kill, blocks, and lines that are no Documents."""
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -8,13 +9,13 @@ import msgspec
 import pytest
 from decontamination_build import items_set, recipe
 
-from pipeline_assets.corpus import corpus_shard
 from pipeline_assets.corpus.corpus_shard import CorpusShard
+from pipeline_assets.corpus.decontamination import decontaminate_corpus
 from pipeline_assets.corpus.decontamination.decontaminate_corpus import Decontamination, decontaminate_shard
 from pipeline_assets.corpus.decontamination.item_index import write_index
 from pipeline_assets.corpus.document import Document, Meta
+from pipeline_assets.corpus.document_shards import read_lines
 from pipeline_assets.corpus.formats.compression import JsonlZstWriter, read_line_blocks
-from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import WHOLE, Window
@@ -41,7 +42,7 @@ def run(tmp_path: Path) -> Run:
         index = write_index([items_set(tmp_path, "quiz", {"a": LEAK})], rules, folder)
         digests = tuple(file.sha256 for file in index.files)
         decontamination = Decontamination(rules, ("quiz",), folder.folder, digests)
-        shard = CorpusShard("00000", "pages", PATH, path, len(lines), 0)
+        shard = CorpusShard("00000", PATH, path, len(lines), "pages", 0)
         receipt = decontaminate_shard(shard, window, folder, decontamination, zstd_level=3)
         written = [b"".join(read_line_blocks(folder.path(file.path))).splitlines() for file in receipt.files]
         return receipt, written
@@ -89,7 +90,7 @@ def test_blocks_of_lines_have_no_part_in_the_result(run: Run, monkeypatch: pytes
     lines = [line(number, texts[number % 5]) for number in range(100)]
     whole = run(lines)
 
-    monkeypatch.setattr(corpus_shard, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(decontaminate_corpus, "read_lines", functools.partial(read_lines, block_bytes=1))
     in_blocks = run(lines)
 
     assert in_blocks == whole
@@ -101,11 +102,3 @@ def test_no_documents_leave_empty_files(run: Run) -> None:
 
     assert receipt.counts == {"rows": 0, "documents": 0, "bytes": 0, "changed": 0}
     assert written == [[], [], []]
-
-
-def test_a_line_that_is_no_document_is_an_error_that_names_file_and_row(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(InputError) as error:
-        run([line(0, "one"), b'{"doc_id":"page-1"}'])
-
-    assert error.value.where == str(tmp_path / "in.jsonl.zst")
-    assert error.value.what == "row 1 is no Document (Object missing required field `text`)"

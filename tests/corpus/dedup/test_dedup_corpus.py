@@ -3,7 +3,7 @@
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from plain_dedup import PlainDecision, PlainDocument
 from pipeline_assets.corpus.dedup import candidates, sketches
 from pipeline_assets.corpus.dedup.decision import EDGES_FILE, GROUPS_FILE, RULE, Decision
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.document_shards import read_documents
 from pipeline_assets.corpus.formats.compression import read_line_blocks
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
@@ -126,21 +127,21 @@ def test_pairs_that_are_written_in_many_runs_are_the_same(
     assert cut.manifest.digest == whole.manifest.digest
 
 
+def dying(*arguments: Any) -> Iterator[Any]:
+    """Blocks as they are read, in a process that dies of one document."""
+    for documents, fatal in read_documents(*arguments):
+        if any(document.text == "deadly" for _, document in documents):
+            os._exit(9)
+        yield documents, fatal
+
+
 @pytest.mark.parametrize("rules", [recipe(), by_faiss()])
 def test_a_row_that_kills_its_worker_is_rejected_and_nobodys_duplicate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: DedupRecipe
 ) -> None:
     texts = [numbered(0, 30), "deadly", numbered(0, 30), f"{numbered(0, 30)} end", numbered(100, 30)]
     sources = write_corpus(tmp_path / "c", [PlainDocument(f"d{n}", text) for n, text in enumerate(texts)], 10)
-    decoded_documents = sketches.decoded_documents
-
-    def deadly(*arguments: Any) -> Any:
-        documents = decoded_documents(*arguments)
-        if any(document.text == "deadly" for document in documents):
-            os._exit(9)
-        return documents
-
-    monkeypatch.setattr(sketches, "decoded_documents", deadly)
+    monkeypatch.setattr(sketches, "read_documents", dying)
     with forked_here():
         result = deduplicate(tmp_path, sources, rules, RunSettings(1))
 
@@ -159,7 +160,7 @@ def test_a_row_that_kills_its_worker_is_rejected_and_nobodys_duplicate(
 
 def test_a_corpus_with_a_row_that_kills_is_not_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = deduplicate(tmp_path, write_corpus(tmp_path / "c", [PlainDocument("d0", "deadly")], 10), recipe())
-    monkeypatch.setattr(sketches, "decoded_documents", lambda lines, shard: os._exit(9) if lines else [])
+    monkeypatch.setattr(sketches, "read_documents", dying)
 
     with forked_here(), pytest.raises(InputError, match="row 0 kills the process that reads it"):
         sign(tmp_path, kept, recipe(), RunSettings(1))

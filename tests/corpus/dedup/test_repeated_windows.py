@@ -3,6 +3,7 @@
 Windows are the same ones as slow and simple code selects, wherever in a document they stand.
 """
 
+import functools
 import itertools
 import json
 import random
@@ -22,7 +23,7 @@ from pipeline_assets.corpus.dedup import repeated_windows
 from pipeline_assets.corpus.dedup.repeated_windows import ShardRepeats, find_repeats, load_kernels, select_windows
 from pipeline_assets.corpus.dedup.steps import do
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.document_shards import DocumentShard
+from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
 from pipeline_assets.corpus.formats.compression import JsonlZstWriter
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stages
@@ -94,7 +95,7 @@ def test_any_corpus_loses_what_slow_and_simple_code_finds_wherever_it_is_cut(
 @pytest.mark.usefixtures("small_shares")
 def test_workers_and_memory_have_no_part_in_it(engine: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeated_windows, "_RUN_ROWS", 40)
-    monkeypatch.setattr(repeated_windows, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(repeated_windows, "read_documents", functools.partial(read_documents, block_bytes=1))
     texts = [PASSAGES[number % 4] + b"%d" % (number // 2) + PASSAGES[number % 3] for number in range(80)]
 
     found = repeats_of(texts, windows_of(), [10, 10, 47], engine)

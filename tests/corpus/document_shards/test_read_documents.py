@@ -1,12 +1,13 @@
 """A Document shard as stages read it: in blocks, in a window, without the rows that kill."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from pipeline_assets.corpus.document import DocumentText
-from pipeline_assets.corpus.document_shards import DocumentShard, lines_of, read_documents
+from pipeline_assets.corpus.document_shards import DocumentShard, read_documents, read_lines
 from pipeline_assets.corpus.formats.compression import JsonlZstWriter
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.worker import WHOLE, Window
@@ -24,22 +25,18 @@ def shard_of(folder: Path, lines: list[bytes]) -> DocumentShard:
 
 def read(shard: DocumentShard, window: Window = WHOLE, block_bytes: int = 1) -> list[tuple[int, str | None]]:
     """Row and id of each document, None for one that is not read."""
-    return [
-        (row, document and document.doc_id)
-        for block in read_documents(shard, window, DECODER, block_bytes)
-        for row, document in zip(block.rows, block.documents, strict=True)
-    ]
+    found: list[tuple[int, str | None]] = []
+    for documents, fatal in read_documents(shard, window, DECODER, block_bytes):
+        found += [(row, document.doc_id) for row, document in documents] + [(row, None) for row in fatal]
+    return sorted(found)
 
 
 @pytest.mark.parametrize("block_bytes", [1, 200, 1 << 20])
 def test_every_row_is_read_once_with_its_line_however_long_blocks_are(tmp_path: Path, block_bytes: int) -> None:
     shard = shard_of(tmp_path, LINES)
 
-    blocks = list(read_documents(shard, WHOLE, DECODER, block_bytes))
-
     assert read(shard, WHOLE, block_bytes) == [(row, f"page-{row}") for row in range(9)]
-    assert [line for block in blocks for line in lines_of(block.lines)] == LINES
-    assert [block.first for block in blocks] == [block.rows[0] for block in blocks]
+    assert [one for block in read_lines(shard, WHOLE, block_bytes) for one in block.lines] == [*enumerate(LINES)]
 
 
 @pytest.mark.parametrize("block_bytes", [1, 200, 1 << 20])
@@ -77,6 +74,13 @@ def test_a_line_that_is_no_document_is_an_error_that_names_file_and_row(
         read(shard, block_bytes=1 << 20)
 
     assert str(error.value) == f"{shard.file}: row 1 is no Document ({complaint}); verify the corpus, then rebuild it"
+
+
+def test_a_shard_with_other_rows_than_its_manifest_says_is_an_error(tmp_path: Path) -> None:
+    shard = replace(shard_of(tmp_path, LINES), rows=10)
+
+    with pytest.raises(InputError, match="it has 9 rows, its manifest says 10; verify the corpus"):
+        read(shard)
 
 
 def test_a_shard_cut_off_on_disk_is_an_error_that_names_it(tmp_path: Path) -> None:

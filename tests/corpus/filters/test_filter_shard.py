@@ -1,5 +1,6 @@
 """The stage `filter`: what is written of a shard, what is counted, and that nothing is lost."""
 
+import functools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,9 +10,9 @@ import msgspec
 import pytest
 from refusals import refusal
 
+from pipeline_assets.corpus import document_shards
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import DocumentShard
-from pipeline_assets.corpus.filters import filter_corpus as stage
 from pipeline_assets.corpus.filters.filter_corpus import filter_shard
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.compression import JsonlZstWriter, read_line_blocks
@@ -186,7 +187,7 @@ def test_blocks_of_lines_have_no_part_in_the_result(
     documents = [document(number, texts[number % 4]) for number in range(200)]
     whole = filtered(*documents, recipe=recipe)
 
-    monkeypatch.setattr(stage, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(document_shards, "read_lines", functools.partial(document_shards.read_lines, block_bytes=1))
     in_blocks = filtered(*documents, recipe=recipe)
 
     assert in_blocks == whole

@@ -15,7 +15,6 @@ from refusals import refusal
 
 from pipeline_assets.corpus.formats.compression import (
     JsonlZstWriter,
-    count_lines,
     read_line_blocks,
     whole_lines,
     write_rows,
@@ -177,10 +176,3 @@ def test_blocks_are_no_larger_than_it_takes() -> None:
     cut = list(whole_lines([b"one\ntw", b"o\nthr", b"ee\nfour\n", b"fi", b"ve"], "here", block_bytes=6))
 
     assert cut == [b"one\ntwo\n", b"three\nfour\n", b"five"]
-
-
-@pytest.mark.parametrize(
-    "block", [b"", b"\n", b"one\n\ntwo", b"\n" * 70_000, b"x" * (1 << 16) + b"\n" + b"y" * (1 << 16)]
-)
-def test_lines_are_counted_as_their_newlines(block: bytes) -> None:
-    assert count_lines(block) == block.count(b"\n")

@@ -16,7 +16,7 @@ from forked_here import forked_here
 from nemotron_build import quiz_of
 from rows_made import ANSWER, LOOKUP, QUESTION, called
 
-from pipeline_assets.corpus import corpus_shard
+from pipeline_assets.corpus.decontamination import decontaminate_corpus
 from pipeline_assets.corpus.formats.compression import read_structs
 from pipeline_assets.corpus.nemotron.deduplicate import DroppedRow, without_system
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
@@ -183,15 +183,15 @@ def test_each_row_is_told_from_the_others_where_some_go_at_every_step(
         )
         for number, kind in enumerate(["alike", *kinds])
     ]
-    decoded_documents = corpus_shard.decoded_documents
+    decode = decontaminate_corpus.decode
 
     def deadly(*arguments: Any) -> Any:
-        documents = decoded_documents(*arguments)
+        documents = decode(*arguments)
         if any(document.text.startswith("deadly") for document in documents):
             os._exit(9)
         return documents
 
-    monkeypatch.setattr(corpus_shard, "decoded_documents", deadly)
+    monkeypatch.setattr(decontaminate_corpus, "decode", deadly)
     quiz = quiz_of(tmp_path / "quiz", ITEM)
     asked_of = {"near": near, "near_duplicates": "drop", "decontamination": quiz}
     with forked_here():

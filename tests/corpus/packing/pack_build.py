@@ -78,7 +78,7 @@ def write_shards(folder: Path, documents: Sequence[Made], shard_documents: int) 
             rows = [_document(one) for one in own[start : start + shard_documents]]
             with JsonlZstWriter(folder / source / path, 3) as writer:
                 writer.write_lines(b"".join(_encoder.encode(row) + b"\n" for row in rows), len(rows))
-            shards.append(CorpusShard(f"{source}-{number}", source, path, folder / source / path, len(rows), 0))
+            shards.append(CorpusShard(f"{source}-{number}", path, folder / source / path, len(rows), source, 0))
     return shards
 
 

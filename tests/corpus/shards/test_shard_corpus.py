@@ -166,7 +166,7 @@ def test_a_text_that_cannot_be_encoded_is_kept_aside_and_told_of(folder: Path) -
 
 
 def test_uint16_for_a_large_vocabulary_is_refused_before_a_text_is_read(folder: Path) -> None:
-    shard = CorpusShard("a-0", "a", "shards/0.jsonl.zst", folder / "gone", 1, 0)
+    shard = CorpusShard("a-0", "shards/0.jsonl.zst", folder / "gone", 1, "a", 0)
     building = BuildFolder(folder)
 
     line = refusal(
