@@ -50,14 +50,14 @@ def find_exact(dedup: steps.DedupRun, sketched: Sequence[Receipt]) -> ExactCopie
 
 
 def _even_ranges(
-    dedup: steps.DedupRun, runs: steps.Runs, seen: Sequence[steps.SeenRun], row_bytes: int
+    dedup: steps.DedupRun, runs: steps.Runs, seen: Sequence[steps.SeenRuns], row_bytes: int
 ) -> list[steps.KeyRange]:
     """Ranges that fit into memory. What was seen is read with them, and most of it left out at once."""
-    rows = steps.rows_of(runs) + steps.rows_of(run.path for run in seen) // _SEEN_ROWS
+    rows = steps.rows_of(runs) + steps.rows_of(path for runs in seen for path in runs.paths) // _SEEN_ROWS
     return steps.even_ranges(runs, rows, dedup.share_bytes // row_bytes)
 
 
-def find_copies(hashes: steps.KeyRange, seen: Sequence[steps.SeenRun], window: Window, folder: BuildFolder) -> Receipt:
+def find_copies(hashes: steps.KeyRange, seen: Sequence[steps.SeenRuns], window: Window, folder: BuildFolder) -> Receipt:
     """The exact copies in a range of hashes, of documents seen before too.
 
     Files: a run by `number` of the copy; `first`, `first_id`: the order and id of the document that stays. Counts:
@@ -89,7 +89,7 @@ def propose(
     if recipe.faiss is not None:
         tasks = _to_neighbours(dedup, dedup.runs(sketched, BITS), recipe.faiss, recipe.max_compared, exact)
     else:
-        seen = tuple(store.bands for store in dedup.seen if store.bands is not None)
+        seen = tuple(store.bands for store in dedup.seen)
         bands = _even_ranges(dedup, dedup.runs(sketched, BANDS), seen, _BAND_BYTES)
         tasks = [steps.Task.of(propose_pairs, one, seen, exact.copies, recipe.max_compared) for one in bands]
     return dedup.run("propose", tasks)
@@ -97,7 +97,7 @@ def propose(
 
 def propose_pairs(
     bands: steps.KeyRange,
-    seen: Sequence[steps.SeenRun],
+    seen: Sequence[steps.SeenRuns],
     copies: Path | None,
     max_compared: int,
     window: Window,
@@ -174,12 +174,8 @@ def _to_neighbours(
     dedup: steps.DedupRun, runs: steps.Runs, recipe: BinarySketchRecipe, max_compared: int, exact: ExactCopies
 ) -> list[steps.Task]:
     """Blocks of documents, each with all those before it."""
-    seen = [
-        block
-        for store in dedup.seen
-        if store.sketches is not None
-        for block in steps.ranges((store.sketches.path,), BLOCK_DOCUMENTS, store.sketches.first_number)
-    ]
+    seen_ranges = (steps.ranges(runs, BLOCK_DOCUMENTS, first) for runs, first in (one.sketches for one in dedup.seen))
+    seen = itertools.chain.from_iterable(seen_ranges)
     own = steps.ranges(runs, max(min(BLOCK_DOCUMENTS, steps.rows_of(runs) // steps.parts(dedup.settings)), 1))
     sources = None
     if dedup.recipe.scope == "per-source":

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import StageVersion
 
-DEDUP_STAGE, SIGNATURES_STAGE = StageVersion("dedup", 3), StageVersion("signatures", 2)
+DEDUP_STAGE, SIGNATURES_STAGE = StageVersion("dedup", 3), StageVersion("signatures", 3)
 RULE = f"{DEDUP_STAGE.name}/{DEDUP_STAGE.version}"
 DECISIONS_FILE, EDGES_FILE, GROUPS_FILE = f"decisions{SUFFIX}", "edges.parquet", "groups.json"
 Outcome = Literal["kept", "exact_duplicate", "near_duplicate"]

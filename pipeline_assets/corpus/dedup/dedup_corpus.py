@@ -94,7 +94,7 @@ def dedup_corpus(
             find_near(dedup, sketched, recipe.near, exact) if recipe.near is not None else resolution.NearDuplicates()
         )
         decisions = resolution.write_decisions(dedup, sketched, exact, near)
-        groups = resolution.largest_groups(documents, exact, near)
+        groups = resolution.largest_groups(dedup, decisions)
         kept = resolution.write_kept(dedup, sketched, decisions, groups)
     files = [
         *(receipt.files[0] for receipt in kept),
@@ -219,22 +219,16 @@ def _counts(
     }
 
 
-_DOCUMENTS_FILE, _HASHES_FILE = "documents.parquet", "hashes.parquet"
-_BANDS_FILE, _BITS_FILE = "bands.parquet", "sketches.parquet"
-_SETS_AREA, _MEMBERS = "shingles", f"{WORK}/members.set"
-_ROW_BYTES = 120  # of memory for a row: as read, as sorted, as written
-_DOCUMENTS = {"doc_id": pa.string(), "source": pa.string()}
-_HASHES = {"high": pa.uint64(), "low": pa.uint64(), "order": pa.uint64(), "doc_id": pa.string()}
-_BITS = {"order": pa.uint64(), "sketch": pa.binary()}
-_BANDS = {"key": pa.uint64(), "order": pa.uint64()}
-_Columns = Sequence[pa.Array | pa.ChunkedArray]
+_DOCUMENTS_FILE, _SETS_AREA, _MEMBERS = "documents.parquet", "shingles", f"{WORK}/members.set"
+_DOCUMENTS = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("doc_id", "source")])
+_STORED = {HASHES: "hashes", BANDS: "bands", BITS: "sketches"}
 
 
 def sign_corpus(
     building: StagingDir, deduplicated: Artifact, recipe: DedupRecipe, settings: RunSettings
 ) -> BuildResult:
-    """Files: `documents.parquet`, id and source of each in order; `hashes.parquet`, by hash. Unless the mode is
-    `exact`, `bands.parquet`, by key, or `sketches.parquet`, in order, and below `shingles` the sets of each shard.
+    """Files: `documents.parquet`, id and source of each in order; below `hashes` and, unless the mode is `exact`, below
+    `bands` or `sketches` the runs of each shard; below `shingles` its sets.
 
     Args:
         recipe: that of the deduplication.
@@ -250,14 +244,7 @@ def sign_corpus(
         for shard, sketch in zip(shards, sketched, strict=True):
             if sketch.notes[FATAL]:
                 raise fatal_row(sketch.notes[FATAL][0], "reads", shard.file)
-        files = [
-            _write(run, _DOCUMENTS_FILE, _DOCUMENTS, _documents(run, sketched)),
-            _write(run, _HASHES_FILE, _HASHES, map(_by_hash, _ranges(run, sketched, HASHES))),
-        ]
-        if recipe.near is not None and recipe.near.minhash is not None:
-            files.append(_write(run, _BANDS_FILE, _BANDS, map(_by_key, _ranges(run, sketched, BANDS))))
-        elif recipe.near is not None:
-            files.append(_write(run, _BITS_FILE, _BITS, map(_numbered, run.runs(sketched, BITS))))
+        files = [_write(run, _DOCUMENTS_FILE, _documents(run, sketched), _DOCUMENTS), *_write_runs(run, sketched)]
         if recipe.near is not None:
             files += _write_sets(run, recipe.near.proposer.shingle_words)
     by_source = add_by_source(shards, ({"documents": shard.rows} for shard in shards))
@@ -265,41 +252,25 @@ def sign_corpus(
     return BuildResult(files, {"documents": sum(shard.rows for shard in shards), "sources": in_order}, {})
 
 
-def _write(run: steps.DedupRun, name: str, kinds: Mapping[str, pa.DataType], parts: Iterable[_Columns]) -> OutputFile:
-    """A file of columns without nulls, given in parts."""
-    schema = pa.schema([pa.field(column, kind, nullable=False) for column, kind in kinds.items()])
-    tables = (pa.table(list(columns), schema=schema) for columns in parts)
+def _write(run: steps.DedupRun, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> OutputFile:
     return parquet.write_table(run.building.path(name), name, parquet.in_row_groups(tables, schema), schema)
 
 
-def _documents(run: steps.DedupRun, sketched: Sequence[Receipt]) -> Iterator[_Columns]:
+def _documents(run: steps.DedupRun, sketched: Sequence[Receipt]) -> Iterator[pa.Table]:
     for shard, sketch in zip(run.shards, sketched, strict=True):
         for ids in map(parquet.read_columns, run.runs([sketch], IDS)):
-            yield ids["doc_id"], parquet.repeated(shard.source, ids.num_rows)
+            yield pa.table([ids["doc_id"], parquet.repeated(shard.source, ids.num_rows)], schema=_DOCUMENTS)
 
 
-def _ranges(run: steps.DedupRun, sketched: Sequence[Receipt], area: str) -> Iterator[pa.Table]:
-    """All rows of an area, in ranges that fit into memory."""
-    runs = run.runs(sketched, area)
-    return (part.table() for part in steps.even_ranges(runs, steps.rows_of(runs), run.share_bytes // _ROW_BYTES))
-
-
-def _by_hash(table: pa.Table) -> _Columns:
-    documents = steps.document_numbers(parquet.numbers(table["order"]))
-    by = parquet.column_of(np.lexsort((documents, parquet.numbers(table["low"]), parquet.numbers(table["high"]))))
-    return [column.take(by) for column in (table["high"], table["low"], parquet.column_of(documents), table["doc_id"])]
-
-
-def _by_key(table: pa.Table) -> _Columns:
-    keys, documents = steps.sorted_pairs(
-        parquet.numbers(table["key"]), steps.document_numbers(parquet.numbers(table["order"]))
-    )
-    return parquet.column_of(keys), parquet.column_of(documents)
-
-
-def _numbered(run: Path) -> _Columns:
-    table = parquet.read_columns(run)
-    return parquet.column_of(steps.document_numbers(parquet.numbers(table["order"]))), table["sketch"]
+def _write_runs(run: steps.DedupRun, sketched: Sequence[Receipt]) -> Iterator[OutputFile]:
+    """The runs as they are, but equal keys in the order of their documents, so that bytes don't depend on who sorts."""
+    for area, folder in _STORED.items():
+        for path in run.runs(sketched, area):
+            table = parquet.read_columns(path)
+            by = np.lexsort((parquet.numbers(table["order"]), parquet.numbers(table.column(0))))
+            schema = pa.schema([field.with_nullable(False) for field in table.schema])
+            sorted_table = pa.table(table.take(parquet.column_of(by)).columns, schema=schema)
+            yield _write(run, f"{folder}/{path.name}", [sorted_table], schema)
 
 
 def _write_sets(run: steps.DedupRun, shingle_words: int) -> Iterator[OutputFile]:
@@ -327,15 +298,16 @@ def open_seen(stores: Mapping[str, Artifact], recipe: DedupRecipe) -> list[steps
 def _opened(name: str, store: Artifact, first: int) -> steps.SeenStore:
     counts, paths = store.manifest.identity.counts, [entry.path for entry in store.manifest.identity.files]
     firsts = itertools.accumulate((one["documents"] for one in counts["sources"]), initial=first)
-    bands, sketches = (
-        steps.SeenRun(store.path(path), first) if path in paths else None for path in (_BANDS_FILE, _BITS_FILE)
+    hashes, bands, sketches = (
+        steps.SeenRuns(tuple(store.path(path) for path in paths if path.startswith(f"{area}/")), first)
+        for area in _STORED.values()
     )
     return steps.SeenStore(
         name,
         first,
         counts["documents"],
         store.path(_DOCUMENTS_FILE),
-        steps.SeenRun(store.path(_HASHES_FILE), first),
+        hashes,
         bands,
         sketches,
         tuple(

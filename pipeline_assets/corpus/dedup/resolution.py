@@ -127,9 +127,13 @@ _SAMPLE_CHARACTERS = 400
 _encoder = msgspec.json.Encoder()
 
 
-class _Fate(NamedTuple):
-    """Why a document goes: attributes of its `Decision`."""
+_GONE = np.dtype([("row", "<i8"), ("kept", "<u8")])  # a row that goes, and the number of the document that stays
 
+
+class _Fate(NamedTuple):
+    """Why a document goes: the number of the one that stays, and attributes of its `Decision`."""
+
+    kept: int
     outcome: Outcome
     duplicate_of: str
     similarity: float
@@ -163,8 +167,8 @@ def decide_shard(
     An exact copy of a document that itself goes as a near duplicate goes for the same one: what stands in
     `duplicate_of` is always kept.
 
-    Files: the lines; the rows that go, int64. Counts, as the manifest has them of a source: `out`, those that stay,
-    `exact_duplicate`, `near_duplicate`; `of_seen`, of those that go for one seen before.
+    Files: the lines; the rows that go, as `_GONE`. Counts, as the manifest has them of a source: `out`, those that
+    stay, `exact_duplicate`, `near_duplicate`; `of_seen`, of those that go for one seen before.
 
     Args:
         ids: runs of the shard's documents and their ids.
@@ -172,7 +176,7 @@ def decide_shard(
     """
     counts = {"out": 0, "exact_duplicate": 0, "near_duplicate": 0, "of_seen": 0}
     name, rows_name = f"{DECISIONS}/{shard.name}{SUFFIX}", f"{DROPPED}/{shard.name}.rows"
-    dropped: list[int] = []
+    gone: list[tuple[int, int]] = []
     with JsonlZstWriter(folder.path(name), zstd_level) as writer:
         for run in ids:
             table = read_columns(run)
@@ -182,18 +186,18 @@ def decide_shard(
             for number, doc_id in zip(found.tolist(), table["doc_id"].to_pylist(), strict=True):
                 row, fate = number - shard.first_number, fates.get(number)
                 outcome: Outcome = "kept" if fate is None else fate.outcome
-                why = () if fate is None else fate[1:]
+                why = () if fate is None else fate[2:]
                 lines.append(Decision(doc_id, shard.source, outcome, RULE, shard.path, row, *why))
                 if fate is None:
                     counts["out"] += 1
                 else:
                     counts[outcome] += 1
                     counts["of_seen"] += fate.seen_in is not None
-                    dropped.append(row)
+                    gone.append((row, fate.kept))
             writer.write_lines(_encoder.encode_lines(lines), len(lines))
     with DurableFile(folder.path(rows_name)) as file:
-        file.write(np.array(dropped, np.int64).tobytes())
-    return Receipt([writer.output(name), OutputFile.plain(rows_name, len(dropped), file)], counts)
+        file.write(np.array(gone, _GONE).tobytes())
+    return Receipt([writer.output(name), OutputFile.plain(rows_name, len(gone), file)], counts)
 
 
 def _fates(
@@ -212,20 +216,21 @@ def _fates(
         columns = (copies["number"], copies["first_id"], steps.stores_of(numbers(copies["first"]), seen))
         rows = zip(firsts.tolist(), *(column.to_pylist() for column in columns), strict=True)
         for first_number, number, first_id, seen_in in rows:
-            fate = of_firsts.get(first_number) or _Fate("exact_duplicate", first_id, 1.0, 1.0, None, seen_in)
-            fates[number] = fate._replace(copy_of=first_id)
+            own = _Fate(first_number, "exact_duplicate", first_id, 1.0, 1.0, None, seen_in)
+            fates[number] = of_firsts.get(first_number, own)._replace(copy_of=first_id)
     return fates
 
 
 def _near(of: steps.KeyRange, seen: Sequence[steps.SeenStore]) -> dict[int, _Fate]:
     table = of.table()
     shared, own, other = (numbers(table[name]) for name in ("shared", "shingles", "other_shingles"))
-    similarities, containments = shared / (own + other - shared), shared / own
-    columns = (table["number"], table["first_id"], steps.stores_of(numbers(table["first"]), seen))
-    rows = zip(*(column.to_pylist() for column in columns), similarities.tolist(), containments.tolist(), strict=True)
+    firsts = numbers(table["first"])
+    measured = (steps.document_numbers(firsts), shared / (own + other - shared), shared / own)
+    columns = (table["number"], table["first_id"], steps.stores_of(firsts, seen))
+    rows = zip(*(column.to_pylist() for column in columns), *(one.tolist() for one in measured), strict=True)
     return {
-        number: _Fate("near_duplicate", first_id, similarity, containment, None, seen_in)
-        for number, first_id, seen_in, similarity, containment in rows
+        number: _Fate(first, "near_duplicate", first_id, similarity, containment, None, seen_in)
+        for number, first_id, seen_in, first, similarity, containment in rows
     }
 
 
@@ -242,59 +247,29 @@ class LargeGroup:
     members: Sequence[int]
 
 
-def largest_groups(documents: int, exact: ExactCopies, near: NearDuplicates) -> list[LargeGroup]:
+def largest_groups(dedup: steps.DedupRun, decisions: Sequence[Receipt]) -> list[LargeGroup]:
     """The groups from which most documents went, the largest first, of equals the one whose document comes first.
 
-    Memory is four bytes for each of so many documents at a time, and the near duplicates that have copies.
-
-    Args:
-        documents: in the corpus.
+    Memory is four bytes for each of so many documents at a time, and what goes of one shard.
     """
-    moves = _Moves(np.empty(0, np.uint64), np.empty(0, np.uint64))
-    if near.of_firsts is not None:
-        table = read_columns(near.of_firsts, ["number", "first"])
-        moves = _Moves(numbers(table["number"]), steps.document_numbers(numbers(table["first"])))
-    runs = [*near.runs, *exact.runs]
+    of_shards = [dedup.building.path(decision.files[1].path) for decision in decisions]
     found: list[tuple[int, int]] = []  # minus how many went, and for which document
-    for start in range(0, documents, _AT_A_TIME):
-        gone = np.zeros(min(_AT_A_TIME, documents - start), np.uint32)
-        for run in runs:
-            places = _kept(read_columns(run, ["first"]), moves).astype(np.int64) - start
+    for start in range(0, dedup.documents, _AT_A_TIME):
+        gone = np.zeros(min(_AT_A_TIME, dedup.documents - start), np.uint32)
+        for path in of_shards:
+            places = np.fromfile(path, _GONE)["kept"].astype(np.int64) - start
             np.add.at(gone, places[(places >= 0) & (places < len(gone))], np.uint32(1))
         least = np.partition(gone, -GROUPS)[-GROUPS] if len(gone) > GROUPS else 0
         large = np.flatnonzero(gone >= max(int(least), 1))
         candidates = zip((-gone[large].astype(np.int64)).tolist(), (large + start).tolist(), strict=True)
         found = heapq.nsmallest(GROUPS, [*found, *candidates])
-    members = _members(runs, moves, [number for _, number in found])
+    members: dict[int, list[int]] = {number: [] for _, number in found}
+    for shard, path in zip(dedup.shards, of_shards, strict=True):
+        own = np.fromfile(path, _GONE)
+        for row, kept in own[np.isin(own["kept"], np.array([*members], np.uint64))].tolist():
+            if len(members[kept]) < MEMBERS:
+                members[kept].append(shard.first_number + row)
     return [LargeGroup(number, -negated, members[number]) for negated, number in found]
-
-
-class _Moves(NamedTuple):
-    """Documents that have copies and went themselves, ascending, and the one that each went for."""
-
-    gone: NDArray[np.uint64]
-    kept: NDArray[np.uint64]
-
-
-def _kept(table: pa.Table, moves: _Moves) -> NDArray[np.uint64]:
-    """What stays in the place of each row's document."""
-    firsts = steps.document_numbers(numbers(table["first"]))
-    if not len(moves.gone):
-        return firsts
-    place = np.minimum(np.searchsorted(moves.gone, firsts), len(moves.gone) - 1)
-    return np.where(moves.gone[place] == firsts, moves.kept[place], firsts)
-
-
-def _members(runs: Sequence[Path], moves: _Moves, wanted: Sequence[int]) -> dict[int, list[int]]:
-    """The first documents that went for each wanted one, by number."""
-    members: dict[int, list[int]] = {number: [] for number in wanted}
-    for run in runs:
-        table = read_columns(run, ["number", "first"])
-        kept = _kept(table, moves)
-        rows = np.flatnonzero(np.isin(kept, np.array(wanted, np.uint64)))
-        for number, gone in zip(kept[rows].tolist(), numbers(table["number"])[rows].tolist(), strict=True):
-            members[number] = heapq.nsmallest(MEMBERS, [*members[number], gone])
-    return members
 
 
 def write_kept(
@@ -329,7 +304,7 @@ def keep_documents(
         dropped: the file of those that go, see `decide_shard`.
         fatal: rows that kill their worker.
     """
-    gone = frozenset(np.fromfile(dropped, np.int64).tolist())
+    gone = frozenset(np.fromfile(dropped, _GONE)["row"].tolist())
     dropped_bytes = 0
     samples: dict[str, list[str]] = {}
     name = f"{SHARDS}/{shard.name}{SUFFIX}"

@@ -140,13 +140,14 @@ class KeyRange:
     """The rows of all runs with `low <= key < high`, as a shard of a stage; ranges are in the order of their names.
 
     Attributes:
-        first_number: added to every `order`: documents of a signature store are numbered from 0 there.
+        seen_from: of runs of a signature store, the number in the corpus of its first document: they are numbered from
+            0 there. None where the runs are of the corpus itself.
     """
 
     low: int
     high: int
     runs: Runs
-    first_number: int = 0
+    seen_from: int | None = None
 
     @property
     def name(self) -> str:
@@ -160,10 +161,10 @@ class KeyRange:
     def table(self) -> pa.Table:
         """The rows, run after run."""
         table = pa.concat_tables(map(self._rows_of, self.runs))
-        if not self.first_number:
+        if self.seen_from is None:
             return table
-        orders = column_of(numbers(table["order"]) + np.uint64(self.first_number))
-        return table.set_column(table.schema.names.index("order"), "order", orders)
+        orders = document_numbers(numbers(table["order"])) + np.uint64(self.seen_from)
+        return table.set_column(table.schema.names.index("order"), "order", column_of(orders))
 
     def _rows_of(self, run: Path) -> pa.Table:
         with open_parquet(run) as file:
@@ -195,7 +196,7 @@ def even_ranges(runs: Runs, rows: int, max_rows: int) -> list[KeyRange]:
     return [KeyRange(low, high, runs) for low, high in itertools.pairwise(bounds)]
 
 
-def ranges(runs: Runs, max_rows: int, first_number: int = 0) -> list[KeyRange]:
+def ranges(runs: Runs, max_rows: int, seen_from: int | None = None) -> list[KeyRange]:
     """Ranges of keys with at most about `max_rows` in each, by the bounds of row groups; more only of one key."""
     keys = (key for run in runs for _, key in _row_group_keys(pq.read_metadata(run)))
     cuts, rows = [0], 0
@@ -204,7 +205,7 @@ def ranges(runs: Runs, max_rows: int, first_number: int = 0) -> list[KeyRange]:
             cuts.append(least)
             rows = 0
         rows += group_rows
-    return [KeyRange(low, high, runs, first_number) for low, high in itertools.pairwise([*cuts, _KEYS])]
+    return [KeyRange(low, high, runs, seen_from) for low, high in itertools.pairwise([*cuts, _KEYS])]
 
 
 def sorted_pairs(keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
@@ -268,10 +269,10 @@ def parts(settings: RunSettings) -> int:
 SETS_SUFFIX, INDEX_SUFFIX = ".sets", ".index"
 
 
-class SeenRun(NamedTuple):
-    """A run of a signature store, whose documents have numbers from 0 there, and from `first_number` in a corpus."""
+class SeenRuns(NamedTuple):
+    """Runs of a signature store, whose documents have numbers from 0 there, and from `first_number` in a corpus."""
 
-    path: Path
+    paths: Runs
     first_number: int
 
 
@@ -289,7 +290,7 @@ class SeenStore:
 
     Attributes:
         first_number: the number of its first document in the corpus.
-        hashes, bands, sketches: runs, as `sketch_shard` writes them; None where there are none.
+        hashes, bands, sketches: as `sketch_shard` writes them.
         sets: of all its documents.
         sources: (number of the first document, source), for each source that they are of.
     """
@@ -298,14 +299,14 @@ class SeenStore:
     first_number: int
     documents: int
     listed: Path
-    hashes: SeenRun
-    bands: SeenRun | None
-    sketches: SeenRun | None
+    hashes: SeenRuns
+    bands: SeenRuns
+    sketches: SeenRuns
     sets: tuple[SetsFile, ...]
     sources: tuple[tuple[int, str], ...]
 
 
-def with_seen(of: KeyRange, seen: Sequence[SeenRun]) -> pa.Table:
+def with_seen(of: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
     """A range of a corpus, and after it those rows of the same range of stores that have one of its keys.
 
     Args:
@@ -316,8 +317,8 @@ def with_seen(of: KeyRange, seen: Sequence[SeenRun]) -> pa.Table:
         return own
     keys = np.sort(numbers(own.column(0)))
     tables = [own]
-    for path, first_number in seen:
-        table = KeyRange(of.low, of.high, (path,), first_number).table()
+    for runs, first_number in seen:
+        table = KeyRange(of.low, of.high, runs, first_number).table()
         values = numbers(table.column(0))
         is_own = keys[np.minimum(np.searchsorted(keys, values), len(keys) - 1)] == values
         tables.append(pa.table(table.filter(mask(is_own)).columns, schema=own.schema))
