@@ -308,10 +308,9 @@ def load_index(building: Path, digests: tuple[str, ...]) -> ItemIndex:
     return ItemIndex(NgramTable(*map(load, NgramTable._fields)), Items(*map(load, Items._fields)))
 
 
-class _Pairs(NamedTuple):
-    """Documents and items of which they hold n-grams, sorted; how many different ones; int64."""
+class _Held(NamedTuple):
+    """Items of which a document holds enough n-grams, ascending, and how many different ones; int64."""
 
-    documents: NDArray[np.int64]
     items: NDArray[np.int64]
     shared: NDArray[np.int64]
 
@@ -339,21 +338,22 @@ class Contamination:
 
 def contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe | None) -> list[Contamination]:
     """The contaminated documents of a batch, in order."""
-    found = propose(batch.word_hashes, batch.first_words, index.table)
-    if not len(found.words):
+    proposed = propose(batch.word_hashes, batch.first_words, index.table).words
+    if not len(proposed):
         return []
-    words = words_of(batch)
-    pairs = _contaminated(verify(found, words, index.table), batch.first_words, index.items)
-    bounds = batch.first_words.tolist()
-    return [
-        _contamination(number, between(words, bounds[number], bounds[number + 1]), index, cut)
-        for number in np.unique(pairs.documents).tolist()
-    ]
+    words, bounds = words_of(batch), batch.first_words.tolist()
+    documents = np.unique(np.searchsorted(batch.first_words, proposed, side="right") - 1).tolist()
+    of_each = (
+        _contamination(number, between(words, bounds[number], bounds[number + 1]), index, cut) for number in documents
+    )
+    return [one for one in of_each if one is not None]
 
 
-def _contamination(number: int, words: Words, index: ItemIndex, cut: CutRecipe | None) -> Contamination:
+def _contamination(number: int, words: Words, index: ItemIndex, cut: CutRecipe | None) -> Contamination | None:
     found = _search(words, index)
-    own = _contaminated(found, _as_one(words), index.items)
+    own = _held(found, index.items)
+    if not len(own.items):
+        return None
     place = int(np.argmax(own.shared / index.items.ngrams[own.items]))
     best, shared = int(own.items[place]), int(own.shared[place])
     first_word = int(found.words[_are_of(found.ngrams, own.items[place : place + 1], index.items)][0])
@@ -382,28 +382,19 @@ def _removed(
             return is_removed
         left = only(words, ~is_removed)
         found = _search(left, index)
-        items = np.union1d(items, _contaminated(found, _as_one(left), index.items).items)
-
-
-def _as_one(words: Words) -> NDArray[np.int64]:
-    """The bounds of a batch of one document."""
-    return np.array([0, len(words.hashes)], np.int64)
+        items = np.union1d(items, _held(found, index.items).items)
 
 
 def _search(words: Words, index: ItemIndex) -> Found:
-    return verify(propose(words.hashes, _as_one(words), index.table), words, index.table)
+    """The n-grams in one document."""
+    return verify(propose(words.hashes, np.array([0, len(words.hashes)]), index.table), words, index.table)
 
 
-def _contaminated(found: Found, first_words: NDArray[np.int64], items: Items) -> _Pairs:
-    """Documents that hold enough of items."""
-    documents = np.searchsorted(first_words, found.words, side="right") - 1
-    count = len(items.first_items) - 1
-    documents, ngrams = np.divmod(np.unique(documents * count + found.ngrams), count)
-    places, owners = _places(ngrams, items)
-    pairs, shared = np.unique(documents[owners] * len(items.ngrams) + items.items[places], return_counts=True)
-    documents, numbers = np.divmod(pairs, len(items.ngrams))
+def _held(found: Found, items: Items) -> _Held:
+    places, _ = _places(np.unique(found.ngrams), items)
+    numbers, shared = np.unique(items.items[places].astype(np.int64), return_counts=True)
     is_enough = shared >= items.needed[numbers]
-    return _Pairs(documents[is_enough], numbers[is_enough], shared[is_enough])
+    return _Held(numbers[is_enough], shared[is_enough])
 
 
 def _are_of(ngrams: NDArray[np.int64], wanted: NDArray[np.int64], items: Items) -> NDArray[np.bool_]:
