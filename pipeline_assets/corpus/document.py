@@ -8,7 +8,6 @@ many repeat one id.
 import contextlib
 import datetime
 import hashlib
-import heapq
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -329,7 +328,7 @@ def _blocks_of(path: Path | None) -> Iterator[NDArray[np.void]]:
             yield block
 
 
-_Place = tuple[int, int, int, int]  # of an id in the merge: both halves of its hash, its run, its row
+_Place = tuple[int, int, int]  # of an id in the merge: both halves of its hash, its run
 
 
 @dataclass
@@ -353,7 +352,9 @@ class _Run:
         return self.start < self.stop
 
     def read(self, most: int) -> None:
-        """The next ids, in the place of those that are merged."""
+        """The next ids, once those that were read are merged."""
+        if len(self.ids) or not self.has_more:
+            return
         with open(self.path, "rb", buffering=0) as file:
             file.seek(self.start * _ID_DTYPE.itemsize)
             self.ids = np.fromfile(file, _ID_DTYPE, min(most, self.stop - self.start))
@@ -361,16 +362,17 @@ class _Run:
             raise RetryableError(f"the file ends before its {self.stop:,} ids", self.path, "run the command again")
         self.start += len(self.ids)
 
-    def place(self, index: int) -> _Place:
-        """Of one of the ids that were read."""
-        high, low, row = self.ids[index].tolist()
-        return high, low, self.number, row
+    @property
+    def end(self) -> _Place:
+        """Of the last id that was read."""
+        high, low, _ = self.ids[-1].tolist()
+        return high, low, self.number
 
     def take(self, bound: _Place | None) -> NDArray[np.void]:
         """What was read and doesn't come after the bound, or all."""
         count = len(self.ids)
-        if bound is not None and self.place(-1) > bound:
-            high, low, number, _ = bound
+        if bound is not None and self.end > bound:
+            high, low, number = bound
             start = np.searchsorted(self.ids["high"], np.uint64(high), "left")
             stop = np.searchsorted(self.ids["high"], np.uint64(high), "right")
             of_equal = self.ids["low"][start:stop]
@@ -382,30 +384,18 @@ class _Run:
 def _merged(paths: Sequence[Path]) -> Iterator[tuple[NDArray[np.void], NDArray[np.int32]]]:
     """All ids in order, in blocks, with their shards; of equal ids, in shard order and row order.
 
-    A block ends at the first place behind which a run has to be read on; only runs that have a part in it are touched.
+    A block ends at the first place behind which a run has to be read on.
     """
     runs = _runs(paths)
     most = max(_BLOCK_IDS // max(len(runs), 1), _LEAST_IDS)
-    for run in runs:
-        run.read(most)
-    nexts = [run.place(0) for run in runs]
-    ends = [run.place(-1) for run in runs if run.has_more]
-    heapq.heapify(nexts)
-    heapq.heapify(ends)
-    while nexts:
-        bound = heapq.heappop(ends) if ends else None
-        parts, shards = [], []
-        while nexts and (bound is None or nexts[0] <= bound):
-            run = runs[heapq.heappop(nexts)[2]]
-            parts.append(run.take(bound))
-            shards.append(np.full(len(parts[-1]), run.shard, np.int32))
-            if not len(run.ids) and run.has_more:
-                run.read(most)
-                if run.has_more:
-                    heapq.heappush(ends, run.place(-1))
-            if len(run.ids):
-                heapq.heappush(nexts, run.place(0))
-        ids, owners = np.concatenate(parts), np.concatenate(shards)
+    while runs:
+        for run in runs:
+            run.read(most)
+        bound = min((run.end for run in runs if run.has_more), default=None)
+        parts = [run.take(bound) for run in runs]
+        ids = np.concatenate(parts)
+        owners = np.repeat(np.array([run.shard for run in runs], np.int32), list(map(len, parts)))
+        runs = [run for run in runs if len(run.ids) or run.has_more]
         order = np.lexsort((ids["row"], owners, ids["low"], ids["high"]))
         yield ids[order], owners[order]
 
