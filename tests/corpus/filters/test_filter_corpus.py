@@ -68,34 +68,11 @@ def test_each_dropped_document_leaves_a_line_with_why_what_was_measured_and_its_
     ]
 
 
-def test_documents_under_a_refused_licence_are_dropped_before_any_filter_is_asked(filtered: Filtered) -> None:
-    rows = [
-        {"text": "short", "license": "proprietary"},
-        {"text": "one two three", "license": "CC BY-NC 4.0"},
-        {"text": "one two three", "license": "MIT"},
-    ]
-
-    found = filtered(*rows, length={"min_words": 3})
-
-    assert list(read_dropped(found)) == [
-        DroppedLine("note-0", "refused_licence", "proprietary", None, SHARD, 0),
-        DroppedLine("note-1", "refused_licence", "cc-by-nc-4.0", None, SHARD, 1),
-    ]
-
-
 def test_without_filters_every_document_is_kept_as_it_is(filtered: Filtered, documents_of: Read) -> None:
     found = filtered("one", "two a@b.org")
 
     assert [one["text"] for one in documents_of(found)] == ["one", "two a@b.org"]
     assert list(read_dropped(found)) == []
-
-
-def test_changes_of_texts_are_counted_and_move_the_size(filtered: Filtered, documents_of: Read) -> None:
-    found = filtered("Mail a@b.org now.", "Nothing here.", masking={"emails": True, "public_ips": False})
-
-    counts = found.manifest.identity.counts
-    assert documents_of(found)[0]["text"] == "Mail email@example.com now."
-    assert (counts["changed_documents"], counts["changes"], counts["text_bytes"]) == (1, {"masked/email": 1}, 40)
 
 
 def test_a_source_of_which_nothing_is_left_is_an_error_that_names_reasons_and_seals_nothing(

@@ -3,10 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from plain_filters import PlainText
-from plain_filters import measured as plainly_measured
-
-from pipeline_assets.corpus.filters.recipe import FilterRecipe
 
 Measured = Callable[..., dict[str, object]]
 
@@ -22,7 +18,6 @@ EVERY_COUNT = {
         "min_alphabetic_words": "0",
     },
 }
-RECIPE = FilterRecipe.model_validate(EVERY_COUNT)
 
 
 @pytest.mark.parametrize(
@@ -72,18 +67,3 @@ def test_characters_are_code_points_and_words_are_what_whitespace_parts(
 )
 def test_ratios_are_of_words_lines_or_characters(text: str, reason: str, value: float, measured: Measured) -> None:
     assert measured(text, **EVERY_COUNT)[reason] == pytest.approx(value, abs=0)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "one\n\n- two...\u3000\n• three… #4",
-        "日本語。 naïve\u2028\u00a0🐻 ....\r\n–é",
-        "...... 1 2 x...\n \n\n \u3000\n* end",
-    ],
-)
-def test_counts_are_those_of_plain_python(text: str, measured: Measured) -> None:
-    for whole in (text, text * 2, "1" + text):
-        assert measured(whole, **EVERY_COUNT) == {
-            reason: plainly_measured(PlainText(whole), reason, RECIPE) for reason in measured("", **EVERY_COUNT)
-        }
