@@ -54,20 +54,6 @@ class Example:
 
 
 @dataclass(frozen=True)
-class SourceLedger:
-    """What became of the rows of one source in one step.
-
-    Attributes:
-        examples: of what was dropped or rejected, by reason.
-    """
-
-    source: str
-    step: str
-    ledger: Ledger
-    examples: Mapping[str, Sequence[Example]]
-
-
-@dataclass(frozen=True)
 class SourceSteps:
     """One source: its Documents, and those that its filters kept; None where nothing was filtered."""
 
@@ -126,7 +112,7 @@ def report_on(
     if decontaminated is not None:
         profile_kept = _profile(of_kept)
         kept = {"totals": _numbers(total(profile_kept)), "sources": _by(profile_kept, "source")}
-        report["decontamination"] = msgspec.to_builtins(summary_of(decontaminated)) | {"kept": kept}
+        report["decontamination"] = summary_of(decontaminated) | {"kept": kept}
         report["steps"]["without items of evaluation sets"] = kept["totals"]
     if packed is not None:
         report["packed"] = summary = plan_files.summary_of(packed)
@@ -170,13 +156,26 @@ def _documents(corpus: Artifact, shard: str) -> Iterator[Document]:
     return read_structs(corpus.path(shard), _document_decoder)
 
 
-def _ledgers(steps: SourceSteps) -> Iterator[SourceLedger]:
+def _ledgers(steps: SourceSteps) -> Iterator[dict[str, Any]]:
     normalized, filtered = steps.normalized, steps.filtered
-    ledger = normalized.manifest.identity.ledger
-    yield SourceLedger(steps.source, "normalized", ledger, _reject_examples(normalized))
+    yield ledger_of(steps.source, "normalized", normalized.manifest.identity.ledger, _reject_examples(normalized))
     if filtered is not None:
-        ledger = filtered.manifest.identity.ledger
-        yield SourceLedger(steps.source, "filtered", ledger, _dropped_examples(filtered, normalized))
+        examples = _dropped_examples(filtered, normalized)
+        yield ledger_of(steps.source, "filtered", filtered.manifest.identity.ledger, examples)
+
+
+def ledger_of(source: str, step: str, ledger: Ledger, examples: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
+    """Return what became of the rows of one source in one step, with examples of each reason."""
+    return {
+        "source": source,
+        "step": step,
+        "rows_in": ledger.rows_in,
+        "documents_out": ledger.out,
+        "dropped": ledger.dropped,
+        "rejected": ledger.rejected,
+        "examples": examples,
+        "merged": ledger.merged,
+    }
 
 
 def _reject_examples(normalized: Artifact) -> dict[str, list[Example]]:
@@ -216,7 +215,7 @@ def _dropped_examples(filtered: Artifact, normalized: Artifact) -> dict[str, lis
 
 
 def report_of(
-    profile: Profile, ledgers: Sequence[SourceLedger], licences: LicenceTable, attribution: str
+    profile: Profile, ledgers: Sequence[Mapping[str, Any]], licences: LicenceTable, attribution: str
 ) -> dict[str, Any]:
     """Return what `report.json` has of every corpus: numbers under their names, and licences with what they ask for."""
     return {
@@ -230,19 +229,7 @@ def report_of(
             for tag, counts in _by(profile, "license_tag").items()
         },
         "groups": to_json(profile),
-        "ledgers": [
-            {
-                "source": one.source,
-                "step": one.step,
-                "rows_in": one.ledger.rows_in,
-                "documents_out": one.ledger.out,
-                "dropped": one.ledger.dropped,
-                "rejected": one.ledger.rejected,
-                "examples": msgspec.to_builtins(one.examples),
-                "merged": one.ledger.merged,
-            }
-            for one in ledgers
-        ],
+        "ledgers": ledgers,
         "attribution": attribution,
     }
 

@@ -153,19 +153,6 @@ def test_each_row_of_documents_leads_to_a_line_of_a_shard_and_its_tokens_are_tha
         assert end == 199_999
 
 
-def test_the_table_of_documents_has_no_nullable_column(split: Callable[..., Artifact]) -> None:
-    train = split(pages([10] * 1))
-
-    assert pq.read_schema(train.path("documents.parquet")).remove_metadata() == pa.schema(
-        [
-            pa.field("doc_id", pa.string(), nullable=False),
-            pa.field("source_shard", pa.string(), nullable=False),
-            pa.field("row", pa.int64(), nullable=False),
-            pa.field("tokens", pa.int32(), nullable=False),
-        ]
-    )
-
-
 def test_rejects_of_the_shards_read_are_in_the_ledger_and_in_their_file(
     split: Callable[..., Artifact], rejects_of: Callable[[Artifact], list[dict[str, object]]]
 ) -> None:

@@ -6,7 +6,7 @@ of these n-grams, wherever they stand in it.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -208,24 +208,14 @@ def evidence_on(decontaminated: Artifact, doc_id: str) -> ContaminatedLine | Non
     return next((line for line in read_contaminated(decontaminated) if line.doc_id == doc_id), None)
 
 
-@dataclass(frozen=True)
-class Summary:
-    """What became of all sources.
+def summary_of(decontaminated: Artifact) -> dict[str, Any]:
+    """What became of all sources, for a report.
 
-    Attributes:
-        by_set: of each evaluation set `items`, `too_short`, …, and `contaminated_documents`, by its items; one that
-            holds items of several sets counts in each.
-        by_source: documents of each source: `in`, `out`, `dropped`, `cut`.
-        samples: the first documents that each evaluation set contaminates, in the order of the corpus.
+    Returns:
+        `by_set`, of each evaluation set `items`, `too_short`, …, and `contaminated_documents`, by its items; one that
+        holds items of several sets counts in each. `by_source`, documents of each source: `in`, `out`, `dropped`,
+        `cut`. `samples`, the first documents that each evaluation set contaminates, in the order of the corpus.
     """
-
-    by_set: Mapping[str, Mapping[str, int]]
-    by_source: Mapping[str, Mapping[str, int]]
-    samples: Sequence[ContaminatedLine]
-
-
-def summary_of(decontaminated: Artifact) -> Summary:
-    """The counts of its manifest, and samples of what it found."""
     counts = decontaminated.manifest.identity.counts
     shown = Counter[str]()
     samples = []
@@ -233,4 +223,4 @@ def summary_of(decontaminated: Artifact) -> Summary:
         if any(shown[name] < _SAMPLES for name in line.items):
             samples.append(line)
             shown.update(line.items.keys())
-    return Summary(counts["evaluation"], counts["by_source"], samples)
+    return {"by_set": counts["evaluation"], "by_source": counts["by_source"], "samples": samples}

@@ -5,7 +5,6 @@ Windows are the same ones as slow and simple code selects, wherever in a documen
 
 import functools
 import itertools
-import json
 import random
 import tempfile
 from collections.abc import Sequence
@@ -104,23 +103,6 @@ def test_workers_and_memory_have_no_part_in_it(engine: RunSettings, monkeypatch:
     assert 0 < len(found) < 80
 
 
-def test_where_nothing_is_repeated_nothing_goes() -> None:
-    texts = [b"%d is a number like no other, %d" % (number, number**3) for number in range(1000, 1050)]
-
-    assert repeats_of(texts, windows_of(window_bytes=64, max_share="0")) == {}
-
-
-def test_windows_of_a_document_that_goes_are_not_seen_so_nothing_is_lost_through_a_chain() -> None:
-    first, second, third = (bytes([letter + place % 26 for place in range(26)]) for letter in (65, 97, 33))
-    texts = [first, first + first[:9] + second[:20], second[:20] + third[:20]]
-    recipe = windows_of(window_bytes=4, every=1, max_share="0.4")
-
-    found = repeats_of(texts, recipe)
-
-    assert list(found) == [1]
-    assert repeats_of(texts[1:], windows_of(window_bytes=4, every=1, max_share="0.4")).keys() == {1}
-
-
 def test_at_the_share_a_document_stays_beyond_it_goes() -> None:
     texts = [b"abcd", b"ef", b"abef"]
 
@@ -168,14 +150,6 @@ def test_any_texts_have_the_windows_that_slow_and_simple_code_selects(
     assert selected(texts, window_bytes, every) == [plain_windows(text, window_bytes, every) for text in texts]
 
 
-def test_texts_of_samples_do_too(shared_data: Path) -> None:
-    lines = (shared_data / "fineweb" / "fineweb_v1_300_partial.jsonl").read_text(encoding="utf-8").splitlines()[:30]
-    texts = [json.loads(line)["text"].encode()[:3000] for line in lines]
-
-    assert len(texts) == 30
-    assert selected(texts) == [plain_windows(text, 256, 64) for text in texts]
-
-
 def test_the_hash_of_a_window_is_what_it_was() -> None:
     assert selected([b"", b"a", bytes(1), bytes(2)], every=1) == [
         [0],
@@ -194,13 +168,6 @@ def test_a_passage_has_its_windows_wherever_it_is_moved(shift: int) -> None:
 
     assert len(own) > 50
     assert set(own) <= set(moved)
-
-
-@pytest.mark.parametrize("every", [1, 16, 64])
-def test_about_one_window_in_so_many_is_selected(every: int) -> None:
-    [found] = selected([random_text(200_000, seed=4)], every=every)
-
-    assert len(found) == pytest.approx((200_000 - 255) / every, rel=0.1)
 
 
 def test_no_texts_have_no_windows() -> None:

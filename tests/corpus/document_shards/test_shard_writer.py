@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.document import Document, Meta, read_repeats, write_repeats
+from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import ShardWriter
 from pipeline_assets.corpus.formats.compression import read_line_blocks
 from pipeline_assets.corpus.spine.ledger import Reject
@@ -59,18 +59,6 @@ def test_nothing_is_not_counted(folder: BuildFolder) -> None:
 
     assert receipt.counts == {"merged": 3}
     assert [file.rows for file in receipt.files] == [0, 0, 0]
-
-
-def test_ids_are_compared_over_shards(folder: BuildFolder) -> None:
-    receipts = []
-    for name, ids in (("0", "abc"), ("1", "bda"), ("2", "")):
-        with ShardWriter(folder, name, 3) as writer:
-            writer.write([document(doc_id) for doc_id in ids])
-        receipts.append(writer.receipt())
-
-    files = write_repeats([folder.path(receipt.files[1].path) for receipt in receipts], folder)
-
-    assert [list(read_repeats(file, 3)) for file in files] == [[0, 0, 0], [2, 0, 2], [0, 0, 0]]
 
 
 @pytest.mark.parametrize(

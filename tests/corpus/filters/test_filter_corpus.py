@@ -68,13 +68,6 @@ def test_each_dropped_document_leaves_a_line_with_why_what_was_measured_and_its_
     ]
 
 
-def test_without_filters_every_document_is_kept_as_it_is(filtered: Filtered, documents_of: Read) -> None:
-    found = filtered("one", "two a@b.org")
-
-    assert [one["text"] for one in documents_of(found)] == ["one", "two a@b.org"]
-    assert list(read_dropped(found)) == []
-
-
 def test_a_source_of_which_nothing_is_left_is_an_error_that_names_reasons_and_seals_nothing(
     filtered: Filtered, tmp_path: Path
 ) -> None:

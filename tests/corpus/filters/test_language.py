@@ -6,7 +6,6 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Iterator
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -219,14 +218,6 @@ def test_without_a_threshold_the_detectors_own_holds() -> None:
 @every_detector
 def test_a_threshold_at_its_end_can_be_reached(name: DetectorName) -> None:
     assert LanguageRecipe(detector=name).keeps(detector(name).language(" ".join([CLEAR["en"]] * 5)))
-
-
-@every_detector
-def test_detector_version_and_threshold_are_recorded_together(name: DetectorName) -> None:
-    recipe = LanguageRecipe(detector=name, threshold="0.7")
-
-    assert recipe.detection() == {"detector": name, "version": metadata.version(name), "threshold": "0.7"}
-    assert LanguageRecipe(detector=name).detection()["threshold"] == PACKAGES[name].threshold
 
 
 @pytest.mark.parametrize(
