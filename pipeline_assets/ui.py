@@ -1,11 +1,17 @@
-"""`corpusmill ui`: a guarded `dagster dev` on a data root, with its own home, recipes and, for a demo, its hub."""
+"""`corpusmill ui`: a guarded `dagster dev` on a data root, with its own home, recipes and, for a demo, its hub.
+
+Beside it, each `report.html` that is sealed there is served as a page on this machine alone.
+"""
 
 import contextlib
+import http.server
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -13,12 +19,20 @@ from typing import Annotated
 import typer
 
 from pipeline_assets.commands.terminal import Root, echo
+from pipeline_assets.corpus.pages import REPORT_HTML
+from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.shipped import shipped_path
+from pipeline_assets.corpus.spine.visible import VISIBLE
 from pipeline_assets.systems.registry import recipes_of
 from resources.webhook import webhook_address
 
 _POLL_S = 0.2
+# A report quotes texts of anyone: it is shown, and runs and loads nothing.
+_HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:",
+}
 
 
 def ui(
@@ -42,7 +56,8 @@ def ui(
     from pipeline_assets.events import report_sealed
     from pipeline_assets.instance import instance_home, open_instance
 
-    with _hub_of(data) as hub:
+    with reports_served(data.absolute(), port + 1) as pages, _hub_of(data) as hub:
+        os.environ.update(pages)
         with open_instance(data) as instance:
             report_sealed(recipes_of(data.absolute())[0], data.absolute(), instance)
         variables = {"CORPUSMILL_DATA": str(data.absolute()), "DAGSTER_HOME": str(instance_home(data))}
@@ -103,3 +118,52 @@ def _hub_of(root: Path) -> Iterator[dict[str, str]]:
         return
     with LoopbackHub(root / HUB_FOLDER, writable=True) as hub:
         yield hub.variables()
+
+
+@contextlib.contextmanager
+def reports_served(root: Path, port: int) -> Iterator[dict[str, str]]:
+    """The variable that says where, while the reports of a data root are served.
+
+    Args:
+        port: any free one where this one is taken.
+    """
+    from pipeline_assets.demo.loopback_http import is_loopback_host
+    from resources.store import REPORTS
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, page = 421, b"The Host header names another machine."
+            if is_loopback_host(self.headers, server.server_port):
+                report = _page(root, urllib.parse.unquote(self.path))
+                status, page = (404, b"There is no such report.") if report is None else (200, report)
+            self.send_response(status)
+            for name, value in _HEADERS.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing: the UI's terminal is for the UI."""
+
+    try:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Page)
+    except OSError:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    with server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield {REPORTS: f"http://127.0.0.1:{server.server_port}"}
+        finally:
+            server.shutdown()
+
+
+def _page(root: Path, path: str) -> bytes | None:
+    """The report in a folder below the data root, `/stage_a/…/report.html`; None where none is sealed."""
+    folder, _, name = path.strip("/").rpartition("/")
+    if name != REPORT_HTML or ".." in Path(folder).parts:
+        return None
+    try:
+        text = open_artifact(root / folder).path(REPORT_HTML).read_bytes().decode(errors="replace")
+        return text.translate(VISIBLE).encode()
+    except (InputError, OSError, ValueError):  # ValueError: of a NUL in the path
+        return None

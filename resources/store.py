@@ -4,6 +4,7 @@ sealed artifact as Dagster shows it: the metadata of its materialisation, and of
 Where the config leaves a setting out, its CORPUSMILL_* variable says it, else it has its default.
 """
 
+import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from pipeline_assets.corpus.scoring.modal_settings import VARIABLES
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.ledger import Ledger
+from pipeline_assets.corpus.spine.lineage import root_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.corpus.tokens.losses import read_lost_text
 from pipeline_assets.corpus.tokens.o200k_harmony import FAMILY, VOCABULARY, VOCABULARY_SHA256, check_vocabulary
@@ -153,6 +155,7 @@ class Tokenizer(dg.ConfigurableResource):
         return Path(self.path).absolute() if self.path else None
 
 
+REPORTS = "CORPUSMILL_REPORTS"  # where `corpusmill ui` shows reports as pages
 _COUNTS = (
     *("documents", "tokens", "completion_tokens", "text_bytes", "pools", "subsets", "millinats"),
     *("messages_as_json", "invalid_harmony", "unread_message_keys", "think_tags"),
@@ -200,8 +203,10 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
     values |= _costs(manifest)
     if "ledger" in counts:
         values["ledger"] = dg.MetadataValue.md(ledger_table(manifest.identity.ledger))
-    if REPORT_HTML in {file.path for file in manifest.storage}:
-        values["report"] = dg.MetadataValue.path(str(artifact.folder / REPORT_HTML))
+    if REPORT_HTML in {file.path for file in manifest.storage} and (address := dg.EnvVar(REPORTS).get_value()):
+        root = root_of(artifact.folder)
+        place = artifact.folder.relative_to(root) if root is not None else artifact.folder
+        values["report"] = dg.MetadataValue.url(f"{address}/{urllib.parse.quote(place.as_posix())}/{REPORT_HTML}")
     if rows := preview(artifact):
         values["preview"] = dg.MetadataValue.md(table_of(rows))
     return values

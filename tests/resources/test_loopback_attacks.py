@@ -17,6 +17,7 @@ import pipeline_assets.demo.loopback_writes as writes
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.demo.loopback_http import READER_BODY_BYTES, Answer, Ask, Origin
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.ui import reports_served
 
 TOKEN = "hf_writer"
 SHA256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of b"abc"
@@ -202,6 +203,15 @@ def test_a_request_with_another_host_is_refused(hub: LoopbackHub, repo: Path, ho
         port = address.split(":")[2].partition("/")[0]
         assert send(address, "GET", Host=host.replace("PORT", port))[0] == 421
         assert send(address, "GET", Host=f"LocalHost:{port}")[0] == 200
+
+
+def test_reports_beside_the_ui_are_refused_to_another_host(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    with reports_served(tmp_path / "data", 0) as variables:
+        [address] = variables.values()
+        status, body = send(f"{address}/report.html", "GET", Host="evil.test")
+
+    assert (status, body) == (421, b"The Host header names another machine.")
 
 
 @pytest.mark.parametrize("method, path", JSON_ROUTES)

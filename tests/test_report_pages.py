@@ -1,0 +1,89 @@
+"""Reports as pages: from the link in the UI to `report.html`, and to nothing else."""
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nemotron_build import build, offline, write_nemotron
+
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.ui import reports_served
+from resources.store import REPORTS, metadata_of
+
+FOLDER = "stage_a/mixed/report/mixed"
+
+
+@pytest.fixture
+def address(built_notes: Path) -> Iterator[str]:
+    with reports_served(built_notes, 0) as variables:
+        yield variables[REPORTS]
+
+
+def test_the_link_of_a_materialisation_leads_to_the_report(
+    built_notes: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REPORTS, address)
+
+    link = str(metadata_of(open_artifact(built_notes / FOLDER), was_current=False)["report"].value)
+    with urllib.request.urlopen(link) as answer:
+        page, policy = answer.read(), answer.headers["Content-Security-Policy"]
+
+    assert page == (built_notes / FOLDER / "report.html").read_bytes()
+    assert policy.startswith("default-src 'none'")
+
+
+def test_a_report_on_pools_has_its_link_and_figures_of_each_pool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "out"
+    build(write_nemotron(tmp_path), root, offline(tmp_path / "cache"), RunSettings())
+    report = open_artifact(root / "nemotron" / "nemotron_v1" / "pool_report")
+
+    with reports_served(root, 0) as variables:
+        monkeypatch.setenv(REPORTS, variables[REPORTS])
+        metadata = metadata_of(report, was_current=False)
+        with urllib.request.urlopen(str(metadata["report"].value)) as answer:
+            page = answer.read()
+
+    assert page == report.path("report.html").read_bytes()
+    counts = report.manifest.identity.counts
+    assert counts["pools"]["missing_correctness_meta"] > 0
+    for pool, rows in counts["pools"].items():
+        assert metadata[f"pools_{pool}"].value == rows
+    figures = [metadata[name].value for name in ("documents", "tokens", "completion_tokens")]
+    assert figures == [counts["documents"], counts["tokens"], counts["completion_tokens"]]
+    assert f"| missing_correctness_meta | {counts['pools']['missing_correctness_meta']:,} |" in str(
+        metadata["preview"].value
+    )
+
+
+def test_where_nothing_serves_reports_there_is_no_link(built_notes: Path) -> None:
+    assert "report" not in metadata_of(open_artifact(built_notes / FOLDER), was_current=False)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{FOLDER}/report.json",
+        f"{FOLDER}/../mixed/report.html",
+        "stage_a/mixed/packed/mixed/report.html",
+        "recipes/mixed.yaml",
+        "../../etc/passwd",
+        "%00/report.html",
+        "report.html",
+        "",
+    ],
+)
+def test_nothing_else_is_served(path: str, address: str) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{address}/{path}")
+
+
+def test_a_taken_port_gives_way_to_a_free_one(built_notes: Path, address: str) -> None:
+    taken = int(address.rpartition(":")[2])
+
+    with reports_served(built_notes, taken) as other:
+        assert other[REPORTS] != address
