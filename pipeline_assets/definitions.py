@@ -10,7 +10,9 @@ import dagster as dg
 from pipeline_assets.assets import assets_of
 from pipeline_assets.events import sensor_of
 from pipeline_assets.external import externals_of, left_out, observer_of
+from pipeline_assets.freshness import Freshness, watch
 from pipeline_assets.jobs import recipe_job
+from pipeline_assets.owners import labelled
 from pipeline_assets.schedules import alert, scheduled
 from pipeline_assets.systems.registry import is_of_interest, recipe_of_folders, recipes_of
 from pipeline_assets.version_assets import version_assets_of
@@ -33,16 +35,20 @@ def definitions_of(root: Path) -> dg.Definitions:
     meant = [recipe for recipe in lasting.values() if is_of_interest(recipe, root)]
     watched = externals_of((target for recipe in meant for target in recipe.targets()), root)
     by_the_clock = scheduled(root, recipes, jobs)
+    fresh = [Freshness(one, lasting[one.recipe], root) for one in by_the_clock.runs if one.recipe in lasting]
     return dg.Definitions(
-        assets=[
-            *(asset for recipe in lasting.values() for asset in assets_of(recipe, root, recipe_of)),
-            *version_assets_of(by_name, by_the_clock.repinned, root, recipe_of),
-            *(one.spec() for one in externals.values()),
-            *map(left_out, wrong),
-        ],
+        assets=labelled(
+            [
+                *(asset for recipe in lasting.values() for asset in assets_of(recipe, root, recipe_of)),
+                *version_assets_of(by_name, by_the_clock.repinned, root, recipe_of),
+                *(one.spec() for one in externals.values()),
+                *map(left_out, wrong),
+            ]
+        ),
+        asset_checks=[one.checks() for one in fresh],
         jobs=[*jobs.values(), *by_the_clock.jobs],
         schedules=by_the_clock.schedules,
-        sensors=[sensor_of(recipes, root), observer_of(watched.values(), root), alert],
+        sensors=[sensor_of(recipes, root), observer_of(watched.values(), root), watch(fresh), alert],
         resources={"store": Store(), "hub": Hub(), "tokenizer": Tokenizer(), "launcher": Launcher()},
         executor=dg.in_process_executor,
     )

@@ -36,7 +36,7 @@ from resources.webhook import WEBHOOK, webhook_address
 FILE = "schedules.yaml"
 _TIMEOUT_S = 10.0
 _LONGEST_CRON = 200
-SENSORS = frozenset({"alert", "external_sources", "sealed_artifacts"})  # no schedule can have their names
+SENSORS = frozenset({"alert", "external_sources", "freshness", "sealed_artifacts"})  # no schedule can have their names
 
 
 class ScheduleSection(RecipePart):
@@ -81,11 +81,13 @@ class Scheduled:
     """What the UI offers by the clock.
 
     Attributes:
+        runs: sections that run their recipes.
         repinned: names of the recipes that sections repin.
     """
 
     schedules: Sequence[dg.ScheduleDefinition]
     jobs: Sequence[dg.JobDefinition]
+    runs: Sequence[ScheduleSection]
     repinned: frozenset[str]
 
 
@@ -113,6 +115,7 @@ def scheduled(root: Path, recipes: Sequence[Recipe], jobs: Mapping[str, dg.JobDe
     known = {recipe.name for recipe in recipes}
     made: list[dg.ScheduleDefinition] = []
     own: list[dg.JobDefinition] = []
+    runs: list[ScheduleSection] = []
     for section in sections:
         if section.recipe not in known:
             what = f"schedule {section.name} names recipe {section.recipe}, which isn't there"
@@ -149,10 +152,12 @@ def scheduled(root: Path, recipes: Sequence[Recipe], jobs: Mapping[str, dg.JobDe
         except dg.DagsterInvalidDefinitionError as error:
             fix = "write five fields, such as '0 6 * * 1', and a timezone such as Europe/Berlin"
             wrong.append(UsageError(f"schedule {section.name}: {one_line(error)}", root / FILE, fix))
+        else:
+            runs += [section] * (section.action == "run")
     for one in wrong:
         logging.getLogger("corpusmill").warning("a schedule is left out: %s", one)
     repinned = frozenset(one.recipe for one in sections if one.action == "repin" and one.recipe in known)
-    return Scheduled(made, own, repinned)
+    return Scheduled(made, own, runs, repinned)
 
 
 def _job_name(section: ScheduleSection) -> str:

@@ -17,7 +17,7 @@ def elsewhere_of(
     variables: Mapping[str, str],
     launcher: str | None = None,
     salt: str = "",
-    cost_limit: float | None = None,
+    **limits: float | None,
 ) -> "Elsewhere | None":
     """None for this machine.
 
@@ -25,7 +25,7 @@ def elsewhere_of(
         variables: the environment.
         launcher: overrides the environment; None for no override.
         salt: as of `OnModal`.
-        cost_limit: of Modal, overrides the environment; None for no override.
+        limits: `cost_limit` and `split_cost_limit` of Modal, which override the environment; None for no override.
     Raises:
         UsageError: there is no such launcher; as `ModalSettings.of`.
     """
@@ -36,4 +36,4 @@ def elsewhere_of(
         return None
     from resources.modal_launcher import OnModal  # which loads Modal's client
 
-    return OnModal(ModalSettings.of(variables, cost_limit=cost_limit), salt)
+    return OnModal(ModalSettings.of(variables, **limits), salt)

@@ -89,6 +89,9 @@ class Launcher(dg.ConfigurableResource):
     cost_limit: float | None = Field(
         default=None, description="Cost limit of a run on Modal; else CORPUSMILL_MODAL_COST_LIMIT, no limit"
     )
+    split_cost_limit: float | None = Field(
+        default=None, description="Cost limit of a split on Modal; else CORPUSMILL_MODAL_SPLIT_COST_LIMIT, no limit"
+    )
     _remote: "Elsewhere | None" = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
@@ -104,7 +107,9 @@ class Launcher(dg.ConfigurableResource):
             UsageError: the name is unknown, or a setting of Modal is out of range.
         """
         if self._remote is None:
-            self._remote = elsewhere_of(environment(), self.name, cost_limit=self.cost_limit)
+            self._remote = elsewhere_of(
+                environment(), self.name, cost_limit=self.cost_limit, split_cost_limit=self.split_cost_limit
+            )
         return self._remote
 
 

@@ -11,7 +11,7 @@ import pytest
 from answers import Corpusmill
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
-from materialized import NOWHERE, QUIET, Materialized, external_look, resources, run_job
+from materialized import NOWHERE, Materialized, external_look
 
 from pipeline_assets import events
 from pipeline_assets.corpus.recipes.drive import run_targets
@@ -344,20 +344,3 @@ def test_after_another_materialization_checks_are_shown_as_asked_of_it(
     )
     assert materializations(instance, REPORT) == 2
     assert asked.event.timestamp >= newest.event_log_entry.timestamp
-
-
-def test_a_run_that_builds_nothing_draws_no_point_in_the_plots(root: Path, instance: dg.DagsterInstance) -> None:
-    points = []
-    for _ in range(2):
-        assert run_job(definitions_of(root).resolve_job_def("mixed"), instance).success
-        points.append(materializations(instance, FILTERED))
-
-    assert points == [1, 1]
-
-
-def test_a_run_that_may_not_replace_says_how_it_may(root: Path, instance: dg.DagsterInstance) -> None:
-    edit_source_filter(root)
-    job = definitions_of(root).resolve_job_def("mixed")
-
-    with pytest.raises(dg.Failure, match="or run with `replace: true` of the resource `store`, in the launchpad"):
-        job.execute_in_process(instance=instance, resources=resources(), run_config=QUIET)

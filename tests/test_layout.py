@@ -49,8 +49,11 @@ MAY_IMPORT = {
     "assets": RESOURCES | {"events", "external", "versions"},
     "jobs": RESOURCES | {"assets", "events"},
     "schedules": RESOURCES | {"jobs", "assets"},
+    "freshness": RESOURCES | {"assets", "events", "schedules", "versions"},
+    "owners": {"spine"},
     "version_assets": RESOURCES | {"assets", "events", "external", "versions"},
-    "definitions": RESOURCES | {"version_assets", "assets", "external", "events", "jobs", "schedules", "versions"},
+    "definitions": RESOURCES
+    | {"version_assets", "assets", "external", "events", "freshness", "jobs", "owners", "schedules", "versions"},
     "instance": {"spine"},
     "demo": RESOURCES | {"demo", "commands"},
     "ui": RESOURCES | {"commands", "demo", "events", "instance"},
@@ -111,7 +114,7 @@ def test_imports_point_one_way() -> None:
 HOMES = {
     "dagster": [
         *("versions", "events", "external", "assets", "version_assets", "jobs", "schedules", "definitions"),
-        *("instance", "resources", "webserver"),
+        *("freshness", "owners", "instance", "resources", "webserver"),
     ],
     "modal": ["resources/modal_launcher", "modal_jobs"],
     "torch": ["corpus/batching", "corpus/scoring", "modal_jobs"],

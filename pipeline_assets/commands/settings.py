@@ -36,6 +36,10 @@ class Settings:
         float | None,
         typer.Option("--cost-limit", min=0, metavar="USD", help="Limit of a command on Modal.", **_SHOWN),
     ] = None
+    modal_split_cost_limit: Annotated[
+        float | None,
+        typer.Option("--split-cost-limit", min=0, metavar="USD", help="Limit of a split on Modal.", **_SHOWN),
+    ] = None
 
 
 def apply(given: Mapping[str, Any]) -> None:

@@ -103,13 +103,14 @@ def test_where_score_shards_run_is_config_or_environment(monkeypatch: pytest.Mon
         return first.elsewhere
 
     assert launcher_of() is None
-    chosen = launcher_of(name="modal", cost_limit=5)
+    chosen = launcher_of(name="modal", cost_limit=5, split_cost_limit=2)
     monkeypatch.setenv("CORPUSMILL_LAUNCHER", "modal")
     monkeypatch.setenv("CORPUSMILL_MODAL_COST_LIMIT", "7")
     from_environment = launcher_of()
 
     assert isinstance(chosen, OnModal) and isinstance(from_environment, OnModal)
     assert (chosen.settings.cost_limit, from_environment.settings.cost_limit) == (5, 7)
+    assert (chosen.settings.split_cost_limit, from_environment.settings.split_cost_limit) == (2, None)
     assert launcher_of(name="local") is None
     with pytest.raises(UsageError, match="CORPUSMILL_LAUNCHER: it is 'nowhere'; set one of local, modal"):
         launcher_of(name="nowhere")

@@ -35,6 +35,7 @@ class ModalSettings(pydantic.BaseModel):
         prices_read: when they were read.
         region_factor: by which all of these rise, where a region was asked.
         cost_limit: for all splits that one command scores; None for no limit.
+        split_cost_limit: for one split; None for no limit.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
@@ -58,6 +59,7 @@ class ModalSettings(pydantic.BaseModel):
     region_factor: float = pydantic.Field(1, ge=1)
     prices_read: date | None = None
     cost_limit: float | None = pydantic.Field(None, ge=0)
+    split_cost_limit: float | None = pydantic.Field(None, ge=0)
 
     @classmethod
     def of(cls, variables: Mapping[str, str], **given: object) -> Self:
@@ -130,14 +132,20 @@ class ModalSettings(pydantic.BaseModel):
         """
         seconds = tokens / self.tokens_per_s
         cost, of_shard = self.cost(seconds), seconds / max(shards, 1)
-        if self.cost_limit is not None and (cost is None or spent + cost > self.cost_limit):
-            limit = f"--cost-limit is {money(self.cost_limit)}"
+        for limit, before, name in (
+            (self.split_cost_limit, 0.0, "split_cost_limit"),
+            (self.cost_limit, spent, "cost_limit"),
+        ):
+            if limit is None or (cost is not None and before + cost <= limit):
+                continue
+            option = f"--{name.replace('_', '-')}"
+            exceeded = f"{option} is {money(limit)}"
             if cost is None:
                 price = variable("cpu_price" if self.gpu == NO_GPU else "gpu_price")
-                return UsageError(f"the cost is unknown, and {limit}", split, f"set {price}")
-            subject = "this split and those before it" if spent else "it"
-            fix = f"score fewer rows ({bare('scoring.max_rows')}), or raise --cost-limit ({variable('cost_limit')})"
-            return UsageError(f"{subject} would cost about {money(spent + cost)}, and {limit}", split, fix)
+                return UsageError(f"the cost is unknown, and {exceeded}", split, f"set {price}")
+            subject = "this split and those before it" if before else "it"
+            fix = f"score fewer rows ({bare('scoring.max_rows')}), or raise {option} ({variable(name)})"
+            return UsageError(f"{subject} would cost about {money(before + cost)}, and {exceeded}", split, fix)
         most = min(_MOST_LOST_S, self.timeout_s / _SPARE)
         if of_shard > most:
             what = f"a shard is thought to take {of_shard:,.0f} s, and may take {most:,.0f} s"

@@ -140,10 +140,12 @@ def test_a_limit_on_costs_covers_all_splits_of_a_command(work: ScoreWork) -> Non
     def plan(**limits: float) -> list[str]:
         return list(OnModal(ModalSettings.model_validate({**PRICED, **limits})).words(splits))
 
-    assert len(plan(cost_limit=9.01)) == 5
+    assert len(plan(cost_limit=9.01, split_cost_limit=3.01)) == 5
     line = refusal(lambda: plan(cost_limit=8.99), UsageError)
     assert line.startswith("mine/c: this split and those before it would cost about 9.00, and --cost-limit is 8.99; ")
-    assert line.endswith("or raise --cost-limit (CORPUSMILL_MODAL_COST_LIMIT)")
+    line = refusal(lambda: plan(cost_limit=9.01, split_cost_limit=2.99), UsageError)
+    assert line.startswith("mine/a: it would cost about 3.00, and --split-cost-limit is 2.99; ")
+    assert line.endswith("or raise --split-cost-limit (CORPUSMILL_MODAL_SPLIT_COST_LIMIT)")
 
 
 def test_a_split_that_runs_counts_by_its_estimate_and_then_by_its_measured_cost(
@@ -373,7 +375,6 @@ def test_the_files_are_fetched_by_one_call_whoever_waits_for_it(
         ("PRICES_READ", "yesterday", "it is 'yesterday'"),
         ("APP", "My App", "it is 'My App'"),
         ("PLACE", "4", "there is no such setting; did you mean CORPUSMILL_MODAL_PLACES?"),
-        ("SPLIT_COST_LIMIT", "4", "there is no such setting; did you mean CORPUSMILL_MODAL_COST_LIMIT?"),
         (
             "KERNELS",
             "",

@@ -1,0 +1,33 @@
+"""Owners and tags of all assets, from CORPUSMILL_OWNERS and CORPUSMILL_TAGS."""
+
+import logging
+from collections.abc import Sequence
+
+import dagster as dg
+
+from pipeline_assets.corpus.spine.errors import one_line
+
+OWNERS, TAGS = "CORPUSMILL_OWNERS", "CORPUSMILL_TAGS"
+
+
+def labelled(assets: Sequence[dg.AssetsDefinition | dg.AssetSpec]) -> Sequence[dg.AssetsDefinition | dg.AssetSpec]:
+    """Return the assets with the owners and tags that are set, such as `team:data,me@example.org` and `tier=gold`.
+
+    What Dagster does not accept is left out with a warning.
+    """
+    owners = _listed(OWNERS)
+    tags = {name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in _listed(TAGS))}
+    if not owners and not tags:
+        return assets
+    try:
+        wanted = dg.AssetSpec("any", owners=owners, tags=tags)
+    except dg.DagsterInvalidDefinitionError as error:
+        logging.getLogger("corpusmill").warning("%s and %s are left out: %s", OWNERS, TAGS, one_line(error))
+        return assets
+    return dg.map_asset_specs(
+        lambda spec: spec.replace_attributes(owners=wanted.owners, tags={**spec.tags, **wanted.tags}), assets
+    )
+
+
+def _listed(variable: str) -> list[str]:
+    return [entry.strip() for entry in (dg.EnvVar(variable).get_value() or "").split(",") if entry.strip()]
