@@ -3,8 +3,10 @@
 import contextlib
 import functools
 import hashlib
+import importlib.util
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from pipeline_assets.corpus.spine.errors import InputError, TransientError
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import REPLACE, Target
 from pipeline_assets.external import externals_of
-from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.registry import KINDS, SYSTEMS
 from pipeline_assets.versions import asset_key
 from resources.store import Hub, Launcher, Store, Tokenizer, metadata_of
 
@@ -62,6 +64,7 @@ def _asset(
     return asset_of(
         asset_key(kind.name, recipe.name),
         recipe.name,
+        recipe.system,
         kind,
         targets,
         root,
@@ -75,6 +78,7 @@ def _asset(
 def asset_of(
     key: dg.AssetKey,
     group: str,
+    system: str,
     kind: Kind,
     targets: Sequence[Target],
     root: Path,
@@ -98,6 +102,7 @@ def asset_of(
         group_name=name_in_dagster(group),
         kinds=set(kind.formats),
         code_version=code_version,
+        metadata={"dagster/code_references": _page_of(system)},
         skippable=True,
     )
     checks = [
@@ -149,6 +154,16 @@ def _build(
         data_version=dg.DataVersion(built.artifact.manifest.digest),
     )
     yield from _check_results(KINDS[target.kind], key, {target.partition: built.checks})
+
+
+def _page_of(system: str) -> dg.CodeReferencesMetadataValue:
+    """Return a reference to the page that describes the kinds of a system."""
+    page = importlib.util.find_spec(SYSTEMS[system])
+    assert page is not None and page.origin is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)  # nothing else depends on it
+        reference = dg.LocalFileCodeReference(file_path=page.origin, line_number=1)
+        return dg.CodeReferencesMetadataValue(code_references=[reference])
 
 
 def _deps(recipe: Recipe, targets: Sequence[Target], recipe_of: events.RecipeOf) -> list[dg.AssetDep]:

@@ -30,6 +30,7 @@ from resources.store import metadata_of
 
 RecipeOf = Mapping[str, str]  # names of recipes by the folders, below the data root, of the artifacts they ask for
 _DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"
+COMMAND = "corpusmill/command"  # all that one command built has the same
 SAMPLE = "sample"  # in the metadata of a check that read the files after the build
 _RECORDS_AT_ONCE = 500
 _NO_VERSION, _NO_EVENT = "INITIAL", "NULL"  # as a Dagster run has it of an input that was never materialised
@@ -125,6 +126,7 @@ def materialization(
         _DATA_VERSION: manifest.digest,
         "dagster/data_version_is_user_provided": "true",
         _CODE_VERSION: shown.code,
+        **({COMMAND: command["id"]} if (command := manifest.provenance.get("command")) else {}),
     }
     for above, targets in shown.upstream.items():
         if not targets:  # of a source no version is told: its asset's own partition lists its files, each by its hash

@@ -38,13 +38,15 @@ def version_assets_of(
         if (version := versions.find_version(name, recipes)) is not None:
             newest[version.recipe] = recipes[name]
     return [
-        _asset(name, KINDS[kind], targets, root, recipe_of)
+        _asset(name, recipe.system, KINDS[kind], targets, root, recipe_of)
         for name, recipe in newest.items()
         for kind, targets in by_kind(recipe).items()
     ]
 
 
-def _asset(name: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_of: RecipeOf) -> dg.AssetsDefinition:
+def _asset(
+    name: str, system: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_of: RecipeOf
+) -> dg.AssetsDefinition:
     def target_of(partition: str | None, run: Run) -> tuple[Target, Run]:
         assert partition is not None
         source, date = versions.split_partition(partition)
@@ -60,6 +62,7 @@ def _asset(name: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_
     return asset_of(
         versions.Version(name, "").key(kind.name),
         f"{name}_versions",
+        system,
         kind,
         targets,
         root,

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
+from pyarrow.types import is_struct
 from pydantic import Field, PrivateAttr
 
 from pipeline_assets.corpus.pages import REPORT_HTML, markdown_table, plain
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.recipes.run import HUB_TRIES, SETTINGS, Run
+from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.rows.trace import preview, rows_of
 from pipeline_assets.corpus.scoring.modal_settings import VARIABLES
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -23,7 +25,14 @@ from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.lineage import root_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.corpus.tokens.losses import read_lost_text
-from pipeline_assets.corpus.tokens.o200k_harmony import FAMILY, VOCABULARY, VOCABULARY_SHA256, check_vocabulary
+from pipeline_assets.corpus.tokens.o200k_harmony import (
+    FAMILY,
+    VOCABULARY,
+    VOCABULARY_SHA256,
+    Encoder,
+    check_vocabulary,
+    load_encoder,
+)
 from pipeline_assets.corpus.trust.figures import outcomes
 from resources.launchers import LAUNCHER, elsewhere_of
 
@@ -159,6 +168,10 @@ class Tokenizer(dg.ConfigurableResource):
         """Return the path of the vocabulary file; None for the file in this package."""
         return Path(self.path).absolute() if self.path else None
 
+    def encoder(self) -> Encoder:
+        """Return the encoder that builds use, loaded once per process."""
+        return load_encoder(self.sha256, self.file())
+
 
 REPORTS = "CORPUSMILL_REPORTS"  # where `corpusmill ui` shows reports as pages
 _COUNTS = (
@@ -205,7 +218,7 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
     if published := provenance.get("published"):
         values["published"] = dg.MetadataValue.url(published["url"])
         values["commit"] = dg.MetadataValue.text(published["commit"])
-    values |= _costs(manifest)
+    values |= _costs(manifest) | _columns(store)
     if "ledger" in counts:
         values["ledger"] = dg.MetadataValue.md(ledger_table(manifest.identity.ledger))
     if REPORT_HTML in {file.path for file in manifest.storage} and (address := dg.EnvVar(REPORTS).get_value()):
@@ -215,6 +228,20 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
     if rows := preview(artifact):
         values["preview"] = dg.MetadataValue.md(table_of(rows))
     return values
+
+
+def _columns(store: RowStore | None) -> dict[str, dg.MetadataValue]:
+    """Names and types of the columns of rows of text; those inside a struct by their path."""
+    try:
+        shards = [] if store is None else store.table_shards()
+    except UsageError:  # its rows are no text
+        shards = []
+    columns = [
+        dg.TableColumn(".".join([*above, one.name]), str(one.type))
+        for field in (shards[0].schema if shards else ())
+        for above, one in ([([field.name], inner) for inner in field.type] if is_struct(field.type) else [([], field)])
+    ]
+    return {"dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns))} if columns else {}
 
 
 def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:

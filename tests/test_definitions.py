@@ -10,7 +10,7 @@ from pipeline_assets.definitions import definitions_of
 from pipeline_assets.events import code_version
 from pipeline_assets.external import externals_of
 from pipeline_assets.owners import OWNERS, TAGS
-from pipeline_assets.systems.registry import KINDS, read_recipe
+from pipeline_assets.systems.registry import KINDS, SYSTEMS, read_recipe
 
 PROJECT = Path(__file__).parents[1]
 GOLDEN = PROJECT / "tests" / "golden" / "definitions.json"
@@ -89,6 +89,16 @@ def test_the_assets_of_a_recipe_are_its_artifacts_with_their_partitions_and_edge
     assert edges == {
         (one.kind.partition("/")[2], target.kind.partition("/")[2]) for target in targets for one in target.upstream
     }
+
+
+def test_every_asset_leads_to_the_page_that_describes_it(defs: dg.Definitions) -> None:
+    graph = defs.resolve_asset_graph()
+
+    for key in graph.get_all_asset_keys():
+        if graph.get(key).is_external:
+            continue
+        [page] = graph.get(key).metadata["dagster/code_references"].code_references
+        assert Path(page.file_path).stem == SYSTEMS[key.path[0]].rpartition(".")[2]
 
 
 def test_a_recipe_that_cannot_be_used_is_a_node_that_says_why(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.spine.inventory import artifact_statuses
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.definitions import definitions_of
-from pipeline_assets.events import report_sealed
+from pipeline_assets.events import COMMAND, report_sealed
 from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.registry import read_recipe
 
@@ -110,6 +110,20 @@ def test_what_a_command_built_is_fresh(look: Look, instance: dg.DagsterInstance,
     assert staleness(root, instance) == dict.fromkeys(states(root), "FRESH")
 
 
+def test_what_one_command_built_is_one_group(
+    look: Look, instance: dg.DagsterInstance, root: Path, corpusmill: Corpusmill
+) -> None:
+    shutil.rmtree(root / "stage_a")
+    result = corpusmill("run", "mixed", "--data", root, "--workers", 0)
+    look()
+
+    events = [instance.get_latest_materialization_event(key) for key in (RAW, FILTERED, REPORT)]
+    said = [event.asset_materialization for event in events if event and event.asset_materialization]
+    assert result.returncode == 0
+    assert len({one.tags[COMMAND] for one in said}) == 1 and len(said) == 3
+    assert {one.metadata["command"].value for one in said} == {f"corpusmill run mixed --data {root} --workers 0"}
+
+
 def test_it_is_shown_with_its_figures_and_what_its_checks_said(
     look: Look, instance: dg.DagsterInstance, root: Path
 ) -> None:
@@ -122,6 +136,8 @@ def test_it_is_shown_with_its_figures_and_what_its_checks_said(
     assert event.asset_materialization.tags["dagster/data_version"] == manifest.digest
     metadata = event.asset_materialization.metadata
     assert metadata["documents"].value == metadata["dagster/row_count"].value == manifest.identity.counts["documents"]
+    columns = metadata["dagster/column_schema"].value.columns
+    assert {one.name: one.type for one in columns}.items() >= {("text", "large_string"), ("meta.source_row", "int64")}
     [record] = instance.event_log_storage.get_asset_check_execution_history(
         dg.AssetCheckKey(FILTERED, "ledger_adds_up"), limit=2
     )

@@ -4,12 +4,14 @@ UTC may have another date at that moment.
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
 import pytest
 import yaml
+from daemon_ticks import daemon_of, run_between
+from dagster._core.instance_for_test import instance_for_test
 from materialized import run_job
 from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
 
@@ -35,6 +37,12 @@ TICKS = {
         "America/New_York", "30 23 * * 0", "day", "2026-11-01T23:30-05:00", "20261101"),
     "a night without half past two": ("Europe/Berlin", "30 2 * * *", "day", "2026-03-29T03:00+02:00", "20260329"),
 }  # fmt: skip
+
+OF_DAEMON = (
+    "east of UTC, where UTC still has Sunday",
+    "west of UTC, where UTC has the next week",
+    "the night after summer time began",
+)  # a run of the daemon is a process of its own
 
 
 def schedule_of(recipe: str, zone: str, cron: str, period: str) -> dict[str, str]:
@@ -83,3 +91,24 @@ def test_a_version_has_the_date_of_the_schedules_zone(
 
     assert run_job(job, instance, hub.endpoint, moment).success
     assert [path.stem for path in (root / "recipes").glob("small_*.yaml")] == [f"small_{first_day}"]
+
+
+@pytest.mark.slow
+def test_ticks_of_the_daemon_write_versions_of_the_schedules_zone(root: Path, hub: LoopbackHub) -> None:
+    ticks = {f"recipe_{number}": TICKS[case] for number, case in enumerate(OF_DAEMON)}
+    schedules = []
+    for name, (zone, cron, period, _, _) in ticks.items():
+        add_recipe(root, name)
+        schedules.append(schedule_of(name, zone, cron, period))
+    (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": schedules}))
+
+    variables = {**hub.variables(), "CORPUSMILL_WORKERS": "0"}
+    with (
+        instance_for_test(synchronous_run_coordinator=True) as instance,
+        daemon_of(root, instance, variables) as workspace,
+    ):
+        for name, (_, _, _, due, first_day) in ticks.items():
+            tick = datetime.fromisoformat(due)
+            [run] = run_between(workspace, f"{name}_again", tick - timedelta(minutes=5), tick + timedelta(minutes=5))
+            assert run.status == dg.DagsterRunStatus.SUCCESS
+            assert [path.stem for path in (root / "recipes").glob(f"{name}_*.yaml")] == [f"{name}_{first_day}"]

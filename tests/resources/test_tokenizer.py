@@ -6,17 +6,25 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from materialized import NOWHERE
+from materialized import NOWHERE, Materialized
+from materialized import resources as all_resources
 from nemotron_build import write_nemotron
 
 import resources.store
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.recipe import Recipe
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, load_encoder
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.systems.registry import read_recipe
 from resources.store import Hub, Store, Tokenizer
+
+
+def test_it_is_the_encoder_that_builds_take_loaded_once() -> None:
+    encoder = Tokenizer().encoder()
+
+    assert encoder is Tokenizer().encoder() is load_encoder(Tokenizer().sha256)
+    assert encoder.encode(["hello world"]).ids.tolist() == [24912, 2375]
 
 
 def test_a_run_begins_with_its_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +81,22 @@ def test_a_build_encodes_with_the_file_of_the_resource(
     target = next(target for target in recipe.targets() if target.kind == kind)
     shutil.rmtree(root / target.folder)
     assert copied == build_with(Tokenizer(), root, recipe, kind)
+
+
+def test_an_asset_of_a_wrong_resource_fails_and_names_both_hashes(root: Path, tmp_path: Path) -> None:
+    recipe = read_recipe(root / "recipes" / "healing_text_v1.yaml")
+    shutil.rmtree(root / recipe.target("healing/megatron_split", "valid").folder)
+    run = Materialized(root, NOWHERE)
+    asset = next(one for one in run.definitions.assets or [] if one.key.path[-1] == "megatron_split")  # type: ignore[union-attr]
+
+    with pytest.raises(dg.Failure) as failure:
+        dg.materialize(
+            [asset],  # type: ignore[list-item]
+            partition_key="valid",
+            resources=all_resources() | {"tokenizer": other_file(tmp_path)},
+        )
+
+    assert "pinned 446a9538" in str(failure.value.description)
 
 
 def test_a_family_that_does_not_ship_is_refused() -> None:

@@ -82,6 +82,10 @@ class ScoredSplit:
     pool_files: Mapping[str, Path]
     decisions: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def dataset(self) -> str:
+        return self.name.partition("/")[0]
+
     def rows(self, columns: Sequence[str], pool_columns: Sequence[str]) -> Iterator[pa.Table]:
         """Scores beside columns of the pools, in the order of the scores, a row group of a pool at a time.
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
+from forked_here import forked_here
+from launcher_work import score_first_rows_last
 from refusals import refusal
 from tiny_scoring import (
     SCORES,
@@ -94,6 +97,17 @@ def test_neither_the_number_of_workers_nor_how_they_start_changes_a_byte(
     workers: int, start_method: StartMethod, recipe: dict[str, Any], undisturbed: str, tmp_path: Path
 ) -> None:
     assert score_here(tmp_path, recipe, RunSettings(workers, start_method)).digest == undisturbed
+
+
+def test_the_order_in_which_shards_finish_changes_no_byte(
+    recipe: dict[str, Any], undisturbed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(score_split, "score_shard", partial(score_first_rows_last, marker=tmp_path / "last is done"))
+
+    with forked_here():
+        found = score_here(tmp_path, recipe, RunSettings(2))
+
+    assert found.digest == undisturbed
 
 
 def test_what_came_of_every_row_is_in_the_ledger(model: Path, tmp_path: Path) -> None:
