@@ -15,6 +15,10 @@ import yaml
 from answers import blocks_of
 
 from pipeline_assets import notebook
+from pipeline_assets.corpus.parallel_text.draw import materialize
+from pipeline_assets.corpus.parallel_text.pairs import TranslationFile
+from pipeline_assets.corpus.parallel_text.sample import SampleSource
+from pipeline_assets.corpus.parallel_text.token_cache import encode
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import RunSettings
@@ -85,11 +89,14 @@ def build_notes(folder: Path, data: Path) -> None:
 
 def build_pairs(folder: Path, data: Path) -> None:
     sys.path.insert(0, str(HERE / "corpus" / "parallel_text"))
-    from pairs_data import draw_sample, encode, made_row, translation_lines
+    from pairs_data import made_row
 
-    (folder / "pairs").mkdir()
-    file = translation_lines(folder / "pairs" / "train.jsonl", [made_row(row) for row in range(200)])
-    sample = draw_sample([file], folder / "drawn")
+    path = folder / "pairs" / "train.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps({"translation": made_row(row)}) + "\n" for row in range(200)))
+    source = SampleSource(dataset="local", revision="", splits=("train",))
+    files = [TranslationFile(path.name, lambda: path)]
+    sample = materialize(files=files, languages=("fr", "en"), source=source, folder=folder / "drawn")
     encode(sample, None, data / "parallel_text" / "wmt14_fr_en" / "token_cache")
 
 
@@ -135,4 +142,4 @@ def test_a_snippet_runs_in_a_fresh_process(code: str, user_folder: Path, demo_ro
 
 
 def test_pages_have_snippets() -> None:
-    assert len(snippets()) >= 11
+    assert len(snippets()) >= 12

@@ -6,7 +6,9 @@ What must hold of a split and of the pair is read from the files, not from what 
 import contextlib
 import functools
 import hashlib
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,6 +45,7 @@ DOCUMENTS_SCHEMA = pa.schema(
         pa.field("tokens", pa.int32(), nullable=False),
     ]
 )
+_SIGMAS = 4.5  # a false alarm in about 150,000 honest splits
 _ID_BLOCK = 1 << 22
 _ONE_PER_CENT = 100
 
@@ -258,6 +261,18 @@ def token_budget_met(split: Artifact) -> Verdict:
     words += "; leave such documents out by a rule, or change `token_budget`"
     lengths = read_columns(split.path(DOCUMENTS), ["tokens"]).column("tokens").to_numpy()
     return Verdict(False, words, numbers, is_slight=missing <= lengths.max(initial=0))
+
+
+def valid_fraction_is_plausible(dataset: Artifact) -> Verdict:
+    """The share of documents that the hash sent to valid lies in the binomial interval around the recipe's fraction."""
+    ledger = _split(dataset, "valid").manifest.identity.ledger
+    fraction = float(Fraction(dataset.manifest.identity.recipe["valid_fraction"]))
+    documents = ledger.rows_in - ledger.all_rejected
+    valid = documents - ledger.dropped.get("other_split", 0)
+    margin = _SIGMAS * math.sqrt(documents * fraction * (1 - fraction))
+    low, high = documents * fraction - margin, documents * fraction + margin
+    words = f"{valid:,} of {documents:,} documents, expected {max(low, 0):,.0f} to {high:,.0f}"
+    return Verdict(low <= valid <= high, words, {"valid_documents": valid, "documents": documents})
 
 
 def no_document_in_both_splits(dataset: Artifact) -> Verdict:

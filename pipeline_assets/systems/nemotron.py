@@ -21,7 +21,7 @@ from pipeline_assets.corpus.publishing.dataset_card import CardContent, card_spl
 from pipeline_assets.corpus.publishing.publish import preview_publication, publish_sealed
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.readers.raw_pin import preview_inputs
-from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_inputs
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.rows import conversations
 from pipeline_assets.corpus.scoring.model_pin import ScoringSection
 from pipeline_assets.corpus.scoring.recipe import FEWEST_BATCH_TOKENS, SubsetsRecipe
@@ -69,17 +69,18 @@ class NemotronRecipe(Recipe):
             yield f"scoring.batch_tokens is {self.scoring.batch_tokens}: it counts tokens, not rows of a batch"
 
     def goals(self) -> list[Target]:
-        goals, rows, scored = list[Target](), list[Target](), dict[str, Target]()
+        rows, inventories, scored = list[Target](), list[Target](), dict[str, Target]()
         for section, split in self.all_splits():
-            raw = self._raw(section, split)
+            raw, asked = self._raw(section, split), list[Target]()
             if self.scan is not None:
-                goals.append(INVENTORY.target(self.name, self.scan.content(), [raw], partition=raw.partition))
+                asked.append(INVENTORY.target(self.name, self.scan.content(), [raw], partition=raw.partition))
+            inventories += asked
             scored[str(raw.partition)] = raw
             if self.rows is not None:
                 content = section.rows_content(split) | {"rows": self.rows.content_of_rows()}
-                asked: dict[str, Any] = {"partition": raw.partition, "tokenizer": self.rows.tokenizer.content()}
-                rows.append(NORMALIZED_SHARDS.target(self.name, content, [raw], **asked))
-                goals.append(rows[-1])
+                beside: dict[str, Any] = {"tokenizer": self.rows.tokenizer.content(), "compared_to": tuple(asked)}
+                rows.append(NORMALIZED_SHARDS.target(self.name, content, [raw], partition=raw.partition, **beside))
+        goals = [*(rows or inventories)]
         if self.deduplicate is not None:
             left = rows_that_stay(self.name, rows, self.deduplicate, self.decontamination)
             goals += left
@@ -230,6 +231,7 @@ NORMALIZED_SHARDS = Kind(
         LEDGER,
         check(row_checks.texts_parse),
         check(row_checks.tokens_round_trip),
+        check_beside(row_checks.coverage_within_inventory, is_blocking=False),
     ),
 )
 

@@ -49,9 +49,9 @@ class Rendering(NamedTuple):
 
 
 def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: Ending) -> Rendering:
-    """The text of a conversation; of no messages it is empty.
+    """The text of a conversation; of no messages it is empty, or the next turn's beginning.
 
-    It is what openai-harmony renders of the same messages, for training or as a conversation.
+    It is what openai-harmony renders of the same messages, for training, conversation or completion.
 
     Raises:
         Refusal: content with control tokens or a lone surrogate, or a header that could not be read back. It has the
@@ -80,8 +80,12 @@ def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: E
         body, span = Span(start, stop), Span(place, stop + len(terminator))
         parsed.append(ParsedMessage(message, terminator, span, body))
         place = span.stop
+    if ending is Ending.COMPLETION:
+        parts += (START, Role.ASSISTANT)
+        utf8 += (START.encode(), Role.ASSISTANT.encode())
+    next_role = Role.ASSISTANT if ending is Ending.COMPLETION else None
     given = [message.channel for message in messages].count("analysis")
-    whole = ParsedText("".join(parts), tuple(parsed), b"".join(utf8))
+    whole = ParsedText("".join(parts), tuple(parsed), next_role, b"".join(utf8))
     return Rendering(whole, given, given - (len(messages) - len(kept)))
 
 
@@ -95,7 +99,7 @@ def checked_content(content: str) -> bytes:
     Raises:
         Refusal: it holds control tokens, which can't be escaped, or a lone surrogate. It has the first one's position.
     """
-    if found := first_special(content):
+    if found := first_special(content, 0, len(content)):
         raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, found.group(), found.start())
     try:
         return content.encode("utf-8")

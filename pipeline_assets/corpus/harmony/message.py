@@ -30,21 +30,21 @@ STRUCTURE_OR_TEXT = re.compile(f"({'|'.join(map(re.escape, STRUCTURE))})")
 _MOST_BARS = 16
 
 
-def first_special(text: str, start: int = 0) -> re.Match[str] | None:
-    """The first match of `SPECIAL` in a text, from a position on.
+def first_special(text: str, start: int, stop: int) -> re.Match[str] | None:
+    """The first match of `SPECIAL` in a part of a text.
 
     Contents are long and hold none. A single character is found many times faster than two, and `|` is rare in most of
     them; in a table, where it isn't, two are looked for after some.
     """
     place = start
     for _ in range(_MOST_BARS):
-        bar = text.find("|", place)
+        bar = text.find("|", place, stop)
         if bar < 0:
             return None
         place = bar + 1
-        if bar > start and text[bar - 1] == "<" and (found := SPECIAL.match(text, bar - 1)):
+        if bar > start and text[bar - 1] == "<" and (found := SPECIAL.match(text, bar - 1, stop)):
             return found
-    return SPECIAL.search(text, place - 1)
+    return SPECIAL.search(text, place - 1, stop)
 
 
 class Reason(StrEnum):
@@ -53,7 +53,7 @@ class Reason(StrEnum):
     Of content: `control_tokens_in_content`, `lone_surrogate` (no UTF-8 has it), `not_encodable` (blanks that the
     tokenizer fails on). Of headers: `invalid_header_field`, `unknown_role`, Of texts:
     `text_outside_messages`, `malformed_header`, `two_recipients`, `message_not_closed`, `wrong_terminator`,
-    Of tools: `schema_too_deep`, `number_out_of_range`.
+    `no_next_role`. Of tools: `schema_too_deep`, `number_out_of_range`, `namespace_twice`.
     """
 
     CONTROL_TOKENS_IN_CONTENT = "control_tokens_in_content"
@@ -66,8 +66,10 @@ class Reason(StrEnum):
     TWO_RECIPIENTS = "two_recipients"
     MESSAGE_NOT_CLOSED = "message_not_closed"
     WRONG_TERMINATOR = "wrong_terminator"
+    NO_NEXT_ROLE = "no_next_role"
     SCHEMA_TOO_DEEP = "schema_too_deep"
     NUMBER_OUT_OF_RANGE = "number_out_of_range"
+    NAMESPACE_TWICE = "namespace_twice"
 
 
 class Refusal(Exception):
@@ -121,11 +123,12 @@ class Ending(StrEnum):
     """How the text ends.
 
     `training`: as `render_conversation_for_training`: a last assistant message on the final channel ends with
-    `<|return|>`. `conversation`: each message ends with its own token.
+    `<|return|>`. `conversation`: each message ends with its own token. `completion`: then `<|start|>assistant`.
     """
 
     TRAINING = "training"
     CONVERSATION = "conversation"
+    COMPLETION = "completion"
 
 
 # openai-harmony reads no JSON beyond a depth of 128; a schema takes two levels a property.

@@ -304,7 +304,7 @@ class _Reader:
                 reply, matched = self._calls.reply(content, message.get("tool_call_id"), message.get("name"))
                 self._counts[f"replies_matched_by_{matched}"] += 1
                 return [reply]
-        return prompt_messages(None, DeveloperContent(content, None)) if content else []
+        return prompt_messages(None, DeveloperContent(content, ())) if content else []
 
     def _assistant(self, message: Row, content: str) -> list[Message]:
         reasoning, tool_calls = read_reasoning(message, self._reasoning_keys, self._counts), message.get("tool_calls")
@@ -364,8 +364,8 @@ def _prompt(instructions: str | None, tools: DeclaredTools | None, settings: Row
         Refusal: see `read_conversation`.
     """
     is_said = instructions is not None or tools is not None
-    developer = DeveloperContent(instructions, None if tools is None else tools.namespace)
-    return prompt_messages(settings.system_content, developer if is_said else None)
+    namespaces = () if tools is None else (tools.namespace,)
+    return prompt_messages(settings.system_content, DeveloperContent(instructions, namespaces) if is_said else None)
 
 
 class RowText(NamedTuple):
@@ -422,7 +422,7 @@ def _given_text(text: str) -> RowText:
     except Refusal as refusal:
         if refusal.reason is Reason.LONE_SURROGATE:
             raise
-        return RowText(ParsedText(text, (), text.encode("utf-8")), [], None, True, {}, refusal)
+        return RowText(ParsedText(text, (), None, text.encode("utf-8")), [], None, True, {}, refusal)
     messages = parsed.conversation
     analysis = sum(message.channel == "analysis" for message in messages)
     counts = {"analysis_given": analysis, "analysis_rendered": analysis, **think_tag_counts(messages)}

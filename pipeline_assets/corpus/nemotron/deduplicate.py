@@ -207,7 +207,7 @@ def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
     """How texts begin that normalising rendered: its system message, without and with the line that tools add."""
     if system is None:
         return ()
-    with_tools = prompt.DeveloperContent(None, prompt.ToolNamespace((prompt.FunctionTool("any", "", None),)))
+    with_tools = prompt.DeveloperContent(None, (prompt.function_namespace([prompt.FunctionTool("any", "", None)]),))
     messages = [prompt.prompt_messages(system, developer)[0] for developer in (None, with_tools)]
     render = functools.partial(render_harmony, analysis=Analysis.KEEP, ending=Ending.CONVERSATION)
     return tuple(render([message]).parsed.text for message in messages)

@@ -5,9 +5,12 @@ Rows are read back from their files and checked from texts and tokens, not from 
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.formats.parquet import column_of, open_parquet
 from pipeline_assets.corpus.harmony import encode
@@ -17,7 +20,8 @@ from pipeline_assets.corpus.nemotron.inventory import read_inventory
 from pipeline_assets.corpus.nemotron.pool_coverage import GAP, describe_gap
 from pipeline_assets.corpus.nemotron.schema import data_files, no_row_has_all
 from pipeline_assets.corpus.nemotron.sections import rows_recipe
-from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
+from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
+from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.encode import is_spot_checked
 from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, Encoder, load_encoder
 
@@ -104,6 +108,18 @@ def _refusal(text: str) -> str | None:
         return str(refusal)
 
 
+# What an inventory counts of raw rows, and the column that is not null where normalised rows have it.
+COVERED = {
+    "licence": "meta_license",
+    "correctness": "meta_correctness",
+    "solved": "meta_solved_bin",
+    "expected_answer": "meta_expected_answer",
+    "reasoning_label": "meta_reasoning",
+    "formal_statement": "meta_formal_statement",
+    "tools": "source_tools_id",
+}
+
+
 def texts_parse(shards: Artifact) -> Verdict:
     """Every text that says it is Harmony is, and no other. External texts that are none are counted by reason."""
     rows, faults = 0, []
@@ -138,6 +154,34 @@ def tokens_round_trip(shards: Artifact) -> Verdict:
     return Verdict(not faults, words, {"rows": rows, "looked_at": looked_at, "faults": len(faults)})
 
 
+def coverage_within(shards: Artifact, inventory: Artifact) -> Verdict:
+    """Rows have what the inventory found in their split: never more of them, and fewer by rejects alone.
+
+    It applies where both read all rows.
+    """
+    found = read_inventory(inventory)
+    if found["scan"]["kind"] != "full" or shards.manifest.identity.recipe["rows"]["max_rows"] is not None:
+        return Verdict(True, "not compared: not all rows were read", applies=False)
+    rows, present = _present(shards)
+    lost = found["rows_counted"] - rows
+    wrong, numbers = [], {}
+    for name, column in COVERED.items():
+        there, here = found["coverage"][name]["rows"], present[column]
+        numbers[name] = here
+        if not there - lost <= here <= there:
+            wrong.append(f"{name}: {here:,} rows, {there:,} in the inventory")
+    words = "; ".join(wrong) or f"{rows:,} rows, {lost:,} fewer than in the inventory, and the same metadata"
+    return Verdict(not wrong, words, numbers)
+
+
+def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
+    """Rows have the metadata that the inventory found in their split: never more, and fewer by rejects alone."""
+    inventories = [open_artifact(root / one.folder) for one in target.compared_to if one.is_sealed(root)]
+    if not inventories:
+        return Verdict(True, "nothing to compare", applies=False)
+    return coverage_within(shards, *inventories)
+
+
 def pools_have_rows(pools: Artifact) -> Verdict:
     """Every pool that could have rows of this dataset has some."""
     decisions = pools.manifest.identity.decisions
@@ -155,6 +199,20 @@ def _batches(shards: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa
             for group in range(file.num_row_groups):
                 [batch] = file.read_row_group(group, columns=columns, use_threads=False).combine_chunks().to_batches()
                 yield name, batch
+
+
+def _present(shards: Artifact) -> tuple[int, dict[str, int]]:
+    """Rows, and of each column those that are not null: the footers tell."""
+    rows, present = 0, dict.fromkeys(COVERED.values(), 0)
+    for name in data_files(shards):
+        metadata = pq.read_metadata(shards.path(name))
+        rows += metadata.num_rows
+        places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            for column in present:
+                statistics: Any = group.column(places[column]).statistics
+                present[column] += group.num_rows - statistics.null_count
+    return rows, present
 
 
 Rows = list[dict[str, str]]

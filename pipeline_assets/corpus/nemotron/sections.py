@@ -180,7 +180,7 @@ class RowsRecipe(RecipePart):
     @property
     def system_content(self) -> SystemContent | None:
         """The system message before each rendered conversation."""
-        return None if self.system is None else SystemContent(**dict(self.system))
+        return None if self.system is None else SystemContent(**dict(self.system), tools=())
 
 
 def rows_recipe(recipe: Mapping[str, Any], tokenizer: Mapping[str, Any] | None) -> RowsRecipe:

@@ -19,7 +19,7 @@ import jsonschema_rs
 import msgspec
 
 from pipeline_assets.corpus.harmony.message import JsonValue, Message
-from pipeline_assets.corpus.harmony.prompt import FUNCTIONS, FunctionTool, ToolNamespace
+from pipeline_assets.corpus.harmony.prompt import FUNCTIONS, FunctionTool, ToolNamespace, function_namespace
 from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, canonical_text, has_value
 from pipeline_assets.corpus.readers.columns import is_nested_within
 
@@ -289,7 +289,7 @@ def _read(encoded: bytes) -> DeclaredTools:
     return DeclaredTools(
         hashlib.sha256(canonical.encode("utf-8")).hexdigest(),
         canonical,
-        ToolNamespace(tuple(functions)),
+        function_namespace(functions),
         {function.name: function.parameters for function in functions},
     )
 

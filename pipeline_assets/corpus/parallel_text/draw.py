@@ -3,8 +3,10 @@
 import datetime
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -15,6 +17,7 @@ from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Pair, Translation
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.sampling import Reservoir, new_reservoir
+from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, check_rejects
@@ -90,29 +93,7 @@ def write_sample(
         UsageError, InputError: From `draw`; fewer than k pairs can be drawn, or too many rows are rejected.
     """
     drawn = draw(files, recipe, settings)
-    pairs, rows = drawn.pairs, drawn.ledger.rows_in
-    where = building.target
-    check_rejects(len(drawn.rejects), rows, recipe.max_reject_fraction, drawn.rejects, where, _format_reject)
-    if len(pairs) < recipe.k:
-        gone = ", ".join(f"{count:,} {reason}" for _, reason, count in drawn.ledger.fates()) or "none left out"
-        what = f"it is {recipe.k:,}, and {rows:,} rows have {len(pairs):,} pairs to draw from ({gone})"
-        raise UsageError(what, bare("k"), "ask for fewer, loosen the filters, or give more files")
-    request = sample.request_meta(recipe, source)
-    of_pairs = {name: request[name] for name in ("revision", "seed", "k", "filters_sha256")}
-    lines = [
-        sample.SampledPair(**msgspec.structs.asdict(pair), split=split, **of_pairs)
-        for pair, split in zip(pairs, sample.assign_splits(pairs, recipe.splits, recipe.seed), strict=True)
-    ]
-    lines.sort(key=lambda line: (SPLITS.index(line.split), line.uid, line.file, line.row))
-    data, sizes = b"".join(msgspec.json.encode(line) + b"\n" for line in lines), Counter(line.split for line in lines)
-    meta = sample.SampleMeta(
-        **request,
-        rows_seen=rows,
-        ledger=drawn.ledger,
-        split_sizes={split: sizes[split] for split in SPLITS},
-        manifest_sha256=hashlib.sha256(data).hexdigest(),
-        sampled_at=sampled_at.isoformat(timespec="seconds"),
-    )
+    data, meta = _describe(drawn, recipe, source, sampled_at, building.target)
     rejects = [asdict(reject) for reject in drawn.rejects]
     content = [
         replace(building.write(sample.MANIFEST, data), rows=recipe.k),
@@ -121,6 +102,82 @@ def write_sample(
     counts = {"ledger": meta.ledger.to_json(), "pairs": dict(meta.split_sizes)}
     decisions = {"filters_sha256": meta.filters_sha256, "order": "split (train, val, test), then uid"}
     return BuildResult(content, counts, decisions, labels=[building.write(sample.MANIFEST_META, meta.to_bytes())])
+
+
+def materialize(
+    k: int = 120,
+    seed: int = 42,
+    splits: tuple[int, int, int] = (96, 12, 12),
+    filters: Mapping[str, object] | None = MappingProxyType({}),
+    *,
+    files: Sequence[TranslationFile],
+    languages: tuple[str, str],
+    source: sample.SampleSource,
+    folder: Path,
+    replace: bool = False,
+    **others: object,
+) -> Path:
+    """Draw a sample into a folder of its own, and return its manifest: for notebooks.
+
+    A sample is frozen: an equal request returns it, and reads no file.
+
+    Args:
+        splits: Parts for train, val and test.
+        filters: None for none; else what differs from the usual ones.
+        replace: Draw again, and replace the sample in the folder.
+        others: Keys of `SampleRecipe`: algorithm, duplicates, weight.
+    Raises:
+        UsageError, InputError: As `write_sample`; a value that no recipe may have; the folder has the sample of
+            another request, or an edited one.
+    """
+    asked = {"k": k, "seed": seed, "filters": None if filters is None else dict(filters), **others}
+    asked["languages"] = dict(zip(("src", "tgt"), languages, strict=True))
+    asked["splits"] = dict(zip(SPLITS, splits, strict=True))
+    recipe, manifest = sample.SampleRecipe.of(asked, "materialize"), folder / sample.MANIFEST
+    if not replace and manifest.exists() and manifest.with_name(sample.MANIFEST_META).exists():
+        differences = sample.read_sample(manifest).differences(recipe, source, [file.name for file in files])
+        if differences:
+            fix = "give another folder, or replace=True to draw the sample again"
+            raise UsageError(f"the frozen sample differs: {'; '.join(differences)}", manifest, fix)
+        return manifest
+    data, meta = _describe(draw(files, recipe), recipe, source, datetime.datetime.now(datetime.UTC), folder)
+    durable.make_folder(folder)
+    durable.remove(folder / sample.MANIFEST_META)  # it comes last: a sample is whole, or none
+    durable.write_durably(manifest, data)
+    durable.write_durably(folder / sample.MANIFEST_META, meta.to_bytes())
+    return manifest
+
+
+def _describe(
+    drawn: Drawn, recipe: sample.SampleRecipe, source: sample.SampleSource, sampled_at: datetime.datetime, where: Path
+) -> tuple[bytes, sample.SampleMeta]:
+    """Return manifest.jsonl and MANIFEST.meta.json of a draw.
+
+    Raises:
+        InputError, UsageError: Too many rejects; fewer than k pairs.
+    """
+    pairs, rows = drawn.pairs, drawn.ledger.rows_in
+    check_rejects(len(drawn.rejects), rows, recipe.max_reject_fraction, drawn.rejects, where, _format_reject)
+    if len(pairs) < recipe.k:
+        gone = ", ".join(f"{count:,} {reason}" for _, reason, count in drawn.ledger.fates()) or "none left out"
+        what = f"it is {recipe.k:,}, and {rows:,} rows have {len(pairs):,} pairs to draw from ({gone})"
+        raise UsageError(what, bare("k"), "ask for fewer, loosen the filters, or give more files")
+    meta = sample.request_meta(recipe, source)
+    request = {name: meta[name] for name in ("revision", "seed", "k", "filters_sha256")}
+    lines = [
+        sample.SampledPair(**msgspec.structs.asdict(pair), split=split, **request)
+        for pair, split in zip(pairs, sample.assign_splits(pairs, recipe.splits, recipe.seed), strict=True)
+    ]
+    lines.sort(key=lambda line: (SPLITS.index(line.split), line.uid, line.file, line.row))
+    data, sizes = b"".join(msgspec.json.encode(line) + b"\n" for line in lines), Counter(line.split for line in lines)
+    return data, sample.SampleMeta(
+        **meta,
+        rows_seen=rows,
+        ledger=drawn.ledger,
+        split_sizes={split: sizes[split] for split in SPLITS},
+        manifest_sha256=hashlib.sha256(data).hexdigest(),
+        sampled_at=sampled_at.isoformat(timespec="seconds"),
+    )
 
 
 def _format_reject(reject: Reject) -> str:

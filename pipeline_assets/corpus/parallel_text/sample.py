@@ -185,6 +185,18 @@ class Sample:
     meta: SampleMeta
     pairs: Sequence[SampledPair]
 
+    def differences(self, recipe: SampleRecipe, source: SampleSource, files: Sequence[str]) -> list[str]:
+        """Compare the sample with a request for one, by the names of files, not by their content."""
+        stored, requested = msgspec.to_builtins(self.meta), msgspec.to_builtins(request_meta(recipe, source))
+        lines = [f"{key} is {stored[key]}, not {value}" for key, value in requested.items() if stored[key] != value]
+        if self.meta.k == recipe.k and assign_splits(self.pairs, recipe.splits, recipe.seed) != [
+            pair.split for pair in self.pairs
+        ]:
+            lines.append(f"split_sizes is {stored['split_sizes']}, not {recipe.splits.sizes(recipe.k)}")
+        if others := {pair.file for pair in self.pairs} - {*files}:
+            lines.append(f"files contain {', '.join(sorted(others))}")
+        return lines
+
 
 def request_meta(recipe: SampleRecipe, source: SampleSource) -> dict[str, Any]:
     """Return the part of `SampleMeta` that is known before the draw."""

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split, canonical
 from pipeline_assets.corpus.parallel_text.sample import Sample, read_sample
+from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
 from pipeline_assets.corpus.spine.files import OwnFile, file_sha256, unreplaced
 from pipeline_assets.corpus.spine.manifest import StageVersion, sha256_of
@@ -35,6 +36,7 @@ from pipeline_assets.corpus.tokens.families import SentencePieceModel, parse_sen
 from pipeline_assets.corpus.tokens.losses import (
     MAX_UNKNOWN_FRACTION,
     Losses,
+    LossLimit,
     MaxUnknownFraction,
     lost_text,
 )
@@ -295,6 +297,43 @@ def write_cache(building: StagingDir, manifest: Path, recipe: EncodeRecipe, mode
     told = msgspec.to_builtins(meta)
     counts = {name: told.pop(name) for name in ("pairs", "tokens", "truncated")}
     return BuildResult(written, counts, told, provenance=lost_text(losses))
+
+
+def encode(
+    manifest_path: Path | str,
+    spm_model: Path | str | None,
+    out_dir: Path | str,
+    *,
+    max_unknown_fraction: str = MAX_UNKNOWN_FRACTION,
+    **recipe: object,
+) -> Path:
+    """For notebooks: the cache of a sample in a folder of its own.
+
+    Args:
+        spm_model: None trains one. A cache that is there is made again by its own model only.
+        max_unknown_fraction: largest share of a side that the model may lose; above 0.1 % it is logged.
+        recipe: keys of `EncodeRecipe`.
+    Raises:
+        UsageError, InputError: as `write_cache`; or the model loses a larger share of a side.
+    """
+    out_dir, spm_model = Path(out_dir), None if spm_model is None else Path(spm_model)
+    if spm_model is not None and not spm_model.is_file():
+        raise UsageError("there is no such file", spm_model, NO_MODEL)
+    if spm_model is not None and "model_sha256" not in recipe:
+        is_there = (out_dir / ENCODE_META).exists()
+        known = _META_FILE.read(out_dir / ENCODE_META).sha256 if is_there else file_sha256(spm_model)
+        recipe["model_sha256"] = known
+    files, _, losses = _encoded(read_sample(Path(manifest_path)), EncodeRecipe.of(recipe, "encode"), spm_model)
+    verdict = LossLimit(max_unknown_fraction).evaluate(losses)
+    if not verdict.holds and not verdict.is_slight:
+        raise InputError(verdict.because, out_dir, "or raise `max_unknown_fraction`")
+    if not verdict.holds:
+        logger.warning("%s: %s", out_dir, verdict.because)
+    durable.remove(out_dir / ENCODE_META)  # it comes last: a cache is whole, or none
+    for name, data in files.items():
+        durable.make_folder((out_dir / name).parent)
+        durable.write_durably(out_dir / name, data)
+    return out_dir
 
 
 def cut_lengths(src: NDArray[Any], tgt: NDArray[Any], seq_len: int) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -373,7 +373,7 @@ def upstream_first(goals: Iterable[Target]) -> tuple[Target, ...]:
 
     def add(target: Target) -> None:
         if not target.is_given and target.folder not in found:
-            for needed in target.upstream:
+            for needed in (*target.upstream, *target.compared_to):
                 add(needed)
             found[target.folder] = target
 

@@ -64,6 +64,7 @@ class Target:
         made_for: what its recipe makes of it later on, for who reads its manifest; changes no byte, so that recipes can
             share the artifact. None where nothing is said.
         outside: files of this machine that it is made from; None where there are none.
+        compared_to: artifacts that its checks hold it against; nothing of it depends on them.
         demand: a limit to its counts; None where the recipe sets none.
         is_given: whether it lies there already, made by another recipe: then it is as asked, however it was made.
     """
@@ -80,6 +81,7 @@ class Target:
     export_as: str | None = None
     made_for: Mapping[str, Any] | None = None
     outside: ExternalInputs | None = None
+    compared_to: tuple["Target", ...] = ()
     demand: Demand | None = None
     is_given: bool = False
 

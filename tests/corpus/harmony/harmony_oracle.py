@@ -8,7 +8,7 @@ from unittest import mock
 import openai_harmony
 
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message
-from pipeline_assets.corpus.harmony.prompt import DeveloperContent, SystemContent
+from pipeline_assets.corpus.harmony.prompt import DeveloperContent, SystemContent, ToolNamespace
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, Encoder, load_encoder
 
 
@@ -40,9 +40,12 @@ def library_tokens(
 def rendered(messages: Sequence[openai_harmony.Message], analysis: Analysis, ending: Ending) -> list[int]:
     conversation = openai_harmony.Conversation.from_messages(messages)
     config = openai_harmony.RenderConversationConfig(auto_drop_analysis=analysis is Analysis.AUTO_DROP)
-    if ending is Ending.TRAINING:
-        return library().render_conversation_for_training(conversation, config)
-    return library().render_conversation(conversation, config)
+    match ending:
+        case Ending.TRAINING:
+            return library().render_conversation_for_training(conversation, config)
+        case Ending.CONVERSATION:
+            return library().render_conversation(conversation, config)
+    return library().render_conversation_for_completion(conversation, openai_harmony.Role.ASSISTANT, config)
 
 
 def prompt_text(system: SystemContent | None, developer: DeveloperContent | None) -> str:
@@ -58,15 +61,13 @@ def prompt_text(system: SystemContent | None, developer: DeveloperContent | None
                 "valid_channels": list(system.valid_channels),
                 "channel_required": system.channel_required,
             },
+            tools=_namespaces(system.tools),
         )
         messages.append(openai_harmony.Message.from_role_and_content(openai_harmony.Role.SYSTEM, content))
     if developer is not None:
-        content = openai_harmony.DeveloperContent(instructions=developer.instructions)
-        if developer.tools is not None:
-            tools = developer.tools.tools
-            content = content.with_function_tools(
-                [openai_harmony.ToolDescription.new(tool.name, tool.description, tool.parameters) for tool in tools]
-            )
+        content = openai_harmony.DeveloperContent(
+            instructions=developer.instructions, tools=_namespaces(developer.tools)
+        )
         messages.append(openai_harmony.Message.from_role_and_content(openai_harmony.Role.DEVELOPER, content))
     return library().decode_utf8(rendered(messages, Analysis.KEEP, Ending.CONVERSATION))
 
@@ -78,3 +79,17 @@ def type_text(schema: object) -> str:
     message = openai_harmony.Message.from_role_and_content(openai_harmony.Role.DEVELOPER, content)
     text = library().decode_utf8(library().render(message))
     return text.partition("type f = (_: ")[2].rpartition(") => any;\n\n} // namespace functions")[0]
+
+
+def _namespaces(namespaces: Sequence[ToolNamespace]) -> dict[str, openai_harmony.ToolNamespaceConfig] | None:
+    return {
+        namespace.name: openai_harmony.ToolNamespaceConfig(
+            name=namespace.name,
+            description=namespace.description,
+            tools=[
+                openai_harmony.ToolDescription.new(tool.name, tool.description, tool.parameters)
+                for tool in namespace.tools
+            ],
+        )
+        for namespace in namespaces
+    } or None

@@ -9,13 +9,14 @@ PIECES = st.sampled_from(["|", "<", "<|", "|>", "a ", "é", "<|end|>", "<|reserv
 TEXTS = st.lists(PIECES, max_size=30).map("".join)
 
 
-@given(TEXTS, st.integers(0, 40))
-@example("|" * 16 + "<|end|>", 0)
-@example("|" * 15 + "<|end|>", 0)
-@example("<|end|>", 1)
-def test_it_is_what_the_pattern_finds(text: str, start: int) -> None:
-    expected = SPECIAL.search(text, start)
+@given(TEXTS, st.integers(0, 40), st.integers(0, 90))
+@example("|" * 16 + "<|end|>", 0, 23)
+@example("|" * 15 + "<|end|>", 0, 22)
+@example("<|end|>", 1, 7)
+@example("<|end|>", 0, 6)
+def test_it_is_what_the_pattern_finds(text: str, start: int, stop: int) -> None:
+    expected = SPECIAL.search(text, start, stop)
 
-    found = first_special(text, start)
+    found = first_special(text, start, stop)
 
     assert (found and found.span()) == (expected and expected.span())

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import openai_harmony
 import pytest
+from builtin_tools import BROWSER, PYTHON
 from harmony_data import RENDERED, VECTORS
 from harmony_oracle import encoder, library, library_message, library_tokens
 from samples import sample
@@ -16,12 +17,11 @@ from pipeline_assets.corpus.harmony.prompt import (
     GPT_OSS_SYSTEM,
     DeveloperContent,
     FunctionTool,
-    ToolNamespace,
+    function_namespace,
     prompt_messages,
 )
 
 pytestmark = pytest.mark.real
-NEXT_TURN = "<|start|>assistant"  # which prompts end with, and completions lack
 TOKENS = {"test_simple_reasoning_response", "test_simple_tool_call"}
 PROMPTS = [
     "test_browser_and_function_tool",
@@ -118,32 +118,52 @@ def vector(name: str) -> str:
     return sample(f"{VECTORS}/{name}.txt").read_text(encoding="utf-8").rstrip()
 
 
+def parsed_vector(text: str) -> ParsedText:
+    return parse_harmony(text, ending="next_role" if text.endswith("<|start|>assistant") else "closed")
+
+
 def ids(parsed: ParsedText) -> list[int]:
     return encode_harmony([parsed], encoder())[0].ids.tolist()
 
 
 @pytest.mark.parametrize("name", PROMPTS)
 def test_a_vector_is_read_and_written_back_to_the_librarys_text_and_tokens(name: str) -> None:
-    text = vector(name).removesuffix(NEXT_TURN)
-    parsed = parse_harmony(text)
+    text = vector(name)
+    parsed = parsed_vector(text)
+    ending = Ending.COMPLETION if parsed.next_role else Ending.CONVERSATION
 
-    rendering = render_harmony(parsed.conversation, analysis=Analysis.KEEP, ending=Ending.CONVERSATION)
+    rendering = render_harmony(parsed.conversation, analysis=Analysis.KEEP, ending=ending)
 
-    expected = library_tokens(parsed.conversation, Analysis.KEEP, Ending.CONVERSATION)
+    expected = library_tokens(parsed.conversation, Analysis.KEEP, ending)
     assert rendering.text == text == library().decode_utf8(expected)
     assert ids(parsed) == expected
 
 
 def test_prompts_are_made_from_what_they_say() -> None:
+    weather = function_namespace(
+        [
+            FunctionTool(
+                "lookup_weather",
+                "Use this tool to lookup the weather in a given location. Call it with the parameter 'location', "
+                "can be any textual description of a location.",
+                {"type": "object", "properties": {"location": {"type": "string"}}, "required": ["location"]},
+            )
+        ]
+    )
     dated = replace(GPT_OSS_SYSTEM, conversation_start_date="2025-06-28")
     no_commentary = replace(GPT_OSS_SYSTEM, valid_channels=("analysis", "final"))
 
     made = {
         "test_no_tools": prompt_messages(dated, None),
+        "test_browser_tool_only": prompt_messages(replace(dated, tools=(BROWSER,)), None),
+        "test_browser_and_python_tool": prompt_messages(replace(dated, tools=(PYTHON, BROWSER)), None),
+        "test_browser_and_function_tool": prompt_messages(
+            replace(dated, tools=(BROWSER,)), DeveloperContent(None, (weather,))
+        ),
         "test_simple_convo_low_effort": [
             *prompt_messages(
                 replace(GPT_OSS_SYSTEM, reasoning_effort="low"),
-                DeveloperContent("Answer the user's questions like a robot.", None),
+                DeveloperContent("Answer the user's questions like a robot.", ()),
             ),
             Message(Role.USER, "What is the capital of the largest country in the world?"),
         ],
@@ -156,36 +176,47 @@ def test_prompts_are_made_from_what_they_say() -> None:
         "test_render_functions_with_parameters": [
             *prompt_messages(
                 replace(dated, reasoning_effort="high"),
-                DeveloperContent("Always respond in riddles", ToolNamespace(tuple(KITCHEN))),
+                DeveloperContent("Always respond in riddles", (function_namespace(KITCHEN),)),
             ),
             Message(Role.USER, "What is the weather like in SF?"),
         ],
     }
 
     for name, messages in made.items():
-        rendering = render_harmony(messages, analysis=Analysis.KEEP, ending=Ending.CONVERSATION)
-        assert rendering.text + NEXT_TURN == vector(name), name
+        rendering = render_harmony(messages, analysis=Analysis.KEEP, ending=Ending.COMPLETION)
+        assert rendering.text == vector(name), name
 
 
-def test_a_stream_is_read_as_the_library_reads_it() -> None:
-    parsed = parse_harmony(NEXT_TURN + vector("test_streamable_parser"))
+def test_a_stream_is_read_from_behind_the_announced_role() -> None:
+    text = vector("test_streamable_parser")
 
-    library_parsed = library().parse_messages_from_completion_tokens(ids(parsed))
+    parsed = parse_harmony(text, opening=Role.ASSISTANT)
+
+    library_parsed = library().parse_messages_from_completion_tokens(ids(parsed), openai_harmony.Role.ASSISTANT)
     assert [library_message(message) for message in parsed.conversation] == library_parsed
     assert [message.recipient for message in parsed.conversation] == [None, "browser.search", "assistant"]
     assert "<|start|>assistant to=browser.search<|channel|>commentary code<|message|>" in rewritten(parsed)
 
 
+def test_a_reply_of_a_tool_may_be_open() -> None:
+    parsed = parse_harmony(vector("test_tool_response_parsing"), ending="open")
+
+    assert parsed.conversation == [
+        Message(Role.TOOL, '{"result": "https://openai.com/"}', "browser.search", "assistant", "commentary")
+    ]
+    assert rewritten(parsed) == vector("test_tool_response_parsing") + "<|end|>"
+
+
 @pytest.mark.parametrize("name", sorted(TOKENS))
 def test_a_vector_of_tokens_is_read_as_the_library_reads_it(name: str) -> None:
     tokens = [int(token) for token in vector(name).split()]
-    text = NEXT_TURN + library().decode_utf8(tokens)
+    text = library().decode_utf8(tokens)
 
-    parsed = parse_harmony(text if text.endswith("|>") else f"{text}<|end|>")
+    parsed = parse_harmony(text, opening=Role.ASSISTANT, ending="open")
 
     expected = library().parse_messages_from_completion_tokens(tokens, openai_harmony.Role.ASSISTANT)
     assert [library_message(message) for message in parsed.conversation] == expected
-    assert ids(parsed)[2 : 2 + len(tokens)] == tokens
+    assert ids(parsed) == tokens
     rewritten(parsed)
 
 
@@ -196,11 +227,11 @@ def test_a_conversation_that_the_library_rendered_is_written_back_in_all_variant
 
     for variant, made in rendered["variants"].items():
         analysis = Analysis.KEEP if variant.endswith("_keep_analysis") else Analysis.AUTO_DROP
-        ending = Ending.TRAINING if variant.startswith("training") else Ending.CONVERSATION
+        ending = Ending(variant.removesuffix("_keep_analysis"))
         text = render_harmony(whole.conversation, analysis=analysis, ending=ending).text
 
-        assert text == made["text"].removesuffix(NEXT_TURN)
-        assert ids(parse_harmony(text)) == made["tokens"][: -2 if variant.startswith("completion") else None]
+        assert text == made["text"]
+        assert ids(parsed_vector(text)) == made["tokens"]
 
 
 def test_content_that_the_library_renders_to_forged_turns_is_refused() -> None:

@@ -19,10 +19,11 @@ def test_a_rendered_conversation_is_read_back_with_exact_spans(messages: list[Me
     rendering = render_harmony(messages, analysis=Analysis.KEEP, ending=ending)
     text = rendering.text
 
-    parsed = parse_harmony(text)
+    parsed = parse_harmony(text, ending="next_role" if ending is Ending.COMPLETION else "closed")
 
     assert parsed.conversation == messages
     assert rendering.parsed == parsed
+    text = text.removesuffix("<|start|>assistant") if ending is Ending.COMPLETION else text
     assert "".join(text[one.span.start : one.span.stop] for one in parsed.messages) == text
     for one in parsed.messages:
         assert text[one.body.start : one.body.stop] == one.message.content
@@ -109,13 +110,51 @@ def test_authors() -> None:
     assert author("lookup to=assistant") == (Role.TOOL, "lookup")
 
 
+def test_a_text_may_end_with_the_announced_role() -> None:
+    text = "<|start|>user<|message|>Hi<|end|><|start|>assistant"
+
+    parsed = parse_harmony(text, ending="next_role")
+
+    assert parsed.conversation == [Message(Role.USER, "Hi")]
+    assert parsed.next_role is Role.ASSISTANT
+    with pytest.raises(Refusal, match="malformed_header: 'assistant' at 33"):
+        parse_harmony(text)
+    with pytest.raises(Refusal, match="no_next_role"):
+        parse_harmony("<|start|>user<|message|>Hi<|end|>", ending="next_role")
+
+
+def test_a_text_may_begin_behind_the_announced_role() -> None:
+    parsed = parse_harmony("<|channel|>final<|message|>Hi<|return|>", opening=Role.ASSISTANT)
+
+    assert parsed.conversation == [Message(Role.ASSISTANT, "Hi", channel="final")]
+    assert parsed.messages[0].span == Span(0, 39)
+    called = parse_harmony(" to=functions.f<|channel|>commentary json<|message|>{}<|call|>", opening=Role.ASSISTANT)
+    assert called.conversation == [Message(Role.ASSISTANT, "{}", None, "functions.f", "commentary", "json")]
+    with pytest.raises(Refusal, match="text_outside_messages"):
+        parse_harmony("<|channel|>final<|message|>Hi<|return|>")
+    with pytest.raises(Refusal, match="malformed_header"):
+        parse_harmony("", opening=Role.ASSISTANT)
+    with pytest.raises(Refusal, match="unknown_role"):
+        parse_harmony("<|message|>1<|end|>", opening=Role.TOOL)
+
+
+def test_a_text_may_end_inside_a_message() -> None:
+    text = "<|start|>user<|message|>Hi<|end|><|start|>assistant<|channel|>final<|message|>He"
+
+    parsed = parse_harmony(text, ending="open")
+
+    last = parsed.messages[-1]
+    assert (last.message.content, last.terminator, last.body.stop) == ("He", None, len(text))
+    with pytest.raises(Refusal, match="message_not_closed: the text ends in a message at 33"):
+        parse_harmony(text)
+    with pytest.raises(Refusal, match="text_outside_messages: the last message is closed at 33"):
+        parse_harmony(text[:33], ending="open")
+
+
 @pytest.mark.parametrize(
     ("text", "refusal"),
     [
         ("Hi", "text_outside_messages: 'Hi' at 0"),
-        ("Hello " * 20, f"text_outside_messages: {('Hello ' * 20)[:40]!r} at 0"),
-        ("<|start|>user<|message|>Hi<|end|><|start|>assistant", "malformed_header: 'assistant' at 33"),
-        ("<|channel|>final<|message|>Hi<|return|>", "text_outside_messages"),
         ("<|start|>user<|message|>Hi<|end|>\n", r"text_outside_messages: '\\n' at 33"),
         ("<|start|>user<|message|>a<|end|>b<|end|>", r"text_outside_messages: 'b<|end|>' at 32"),
         ("<|start|><|message|>Hi<|end|>", r"malformed_header: '<|message|>Hi<|end|>' at 0"),

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.harmony.prompt import (
     GPT_OSS_SYSTEM,
     DeveloperContent,
     FunctionTool,
-    ToolNamespace,
+    function_namespace,
     prompt_messages,
     with_object_types,
 )
@@ -40,7 +40,7 @@ def completed(tools: list[FunctionTool]) -> list[FunctionTool]:
 
 
 def developer_text(tools: list[FunctionTool]) -> str:
-    messages = prompt_messages(None, DeveloperContent(None, ToolNamespace(tuple(tools))))
+    messages = prompt_messages(None, DeveloperContent(None, (function_namespace(tools),)))
     return render_harmony(messages, analysis=Analysis.KEEP, ending=Ending.CONVERSATION).text
 
 
@@ -54,7 +54,7 @@ def test_tools_of_a_row_equal_what_the_library_rendered_where_all_have_types(nam
 
     if completed(tools) == tools:
         assert text == row["text"]
-    assert text == prompt_text(None, DeveloperContent(None, ToolNamespace(tuple(completed(tools)))))
+    assert text == prompt_text(None, DeveloperContent(None, (function_namespace(completed(tools)),)))
 
 
 @pytest.mark.real
@@ -79,7 +79,7 @@ def test_tools_of_all_rows_equal_the_librarys(real: bool) -> None:
     with_tools = [completed(functions(row["tools"])) for row in rows if row.get("tools")]
 
     for tools in with_tools:
-        developer = DeveloperContent("Help.", ToolNamespace(tuple(tools)))
+        developer = DeveloperContent("Help.", (function_namespace(tools),))
         text = render_harmony(
             prompt_messages(GPT_OSS_SYSTEM, developer),
             analysis=Analysis.KEEP,

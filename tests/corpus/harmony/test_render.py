@@ -33,7 +33,7 @@ def test_text_and_tokens_equal_the_librarys(messages: list[Message], analysis: A
     text = text_of(*messages, analysis=analysis, ending=ending)
 
     assert text == library().decode_utf8(expected)
-    parsed = parse_harmony(text)
+    parsed = parse_harmony(text, ending="next_role" if ending is Ending.COMPLETION else "closed")
     assert encode_harmony([parsed], encoder())[0].ids.tolist() == expected
     assert library().encode(text, allowed_special="all") == expected
 
@@ -53,6 +53,7 @@ def test_only_the_last_answer_of_a_training_text_returns() -> None:
 
     assert text_of(first, second).endswith("a<|end|><|start|>assistant<|channel|>final<|message|>b<|return|>")
     assert text_of(first, second, ending=Ending.CONVERSATION).endswith("b<|end|>")
+    assert text_of(first, ending=Ending.COMPLETION).endswith("a<|end|><|start|>assistant")
 
 
 def test_analysis_is_counted_in_and_out() -> None:
@@ -75,7 +76,7 @@ def test_a_single_turn_loses_its_analysis_by_the_librarys_default_alone() -> Non
 def test_no_messages_give_no_text() -> None:
     rendering = render_harmony([], analysis=Analysis.KEEP, ending=Ending.TRAINING)
 
-    assert rendering == Rendering(ParsedText("", (), b""), 0, 0)
+    assert rendering == Rendering(ParsedText("", (), None, b""), 0, 0)
 
 
 @pytest.mark.parametrize(

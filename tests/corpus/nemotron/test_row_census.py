@@ -10,17 +10,7 @@ from nemotron_hub import made_rows
 from rows_made import ANSWER, QUESTION, row_of
 
 from pipeline_assets.corpus.nemotron.row_census import MAX_NAMES, OTHERS, RowCensus, Tally, add, counts_at, names_at
-
-# What an inventory counts of raw rows, and the column that is not null where normalised rows have it.
-COVERED = {
-    "licence": "meta_license",
-    "correctness": "meta_correctness",
-    "solved": "meta_solved_bin",
-    "expected_answer": "meta_expected_answer",
-    "reasoning_label": "meta_reasoning",
-    "formal_statement": "meta_formal_statement",
-    "tools": "source_tools_id",
-}
+from pipeline_assets.corpus.nemotron.row_checks import COVERED
 
 
 def tally_of(*rows: dict[str, Any]) -> Tally:

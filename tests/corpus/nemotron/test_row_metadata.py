@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, called, row_of, settings_of
 
+from pipeline_assets.corpus.harmony import sha1_text_id
 from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
 
 ROW = {"messages": [QUESTION, ANSWER]}
@@ -18,10 +19,10 @@ def test_each_column_of_the_schema_has_a_line_in_its_order() -> None:
     assert all(line == line.strip() and line.endswith((".", "…")) and "|" not in line for line in COLUMNS.values())
 
 
-def test_a_row_has_the_sha1_of_its_text() -> None:
+def test_a_row_has_the_sha1_of_its_text_which_other_sets_of_harmony_texts_have_too() -> None:
     row = row_of(ROW)
 
-    assert row["text_sha1"] == hashlib.sha1(row["text"].encode()).hexdigest()
+    assert row["text_sha1"] == hashlib.sha1(row["text"].encode()).hexdigest() == sha1_text_id(row["text"])
 
 
 @pytest.mark.parametrize(

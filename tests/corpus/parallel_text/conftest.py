@@ -7,7 +7,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # of pairs_data
 
-from pairs_data import draw_sample, encode, real_or_made_rows, translation_lines
+from pairs_data import SOURCE, real_or_made_rows, translation_lines
+
+from pipeline_assets.corpus.parallel_text.draw import materialize
+from pipeline_assets.corpus.parallel_text.token_cache import encode
 
 
 @pytest.fixture(scope="session")
@@ -16,7 +19,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory, real: bool) -> Path:
     rows = real_or_made_rows(400, real)
     rows[7:9] = [{"fr": "ﬁn de partie ①", "en": "ｅｎｄ of the ﬁle"}, {"fr": "𝒳 ☃ 日本", "en": "snow ☃"}]
     file = translation_lines(folder / "a.jsonl", rows)
-    return draw_sample([file], folder / "sample")
+    return materialize(files=[file], languages=("fr", "en"), source=SOURCE, folder=folder)
 
 
 @pytest.fixture(scope="session")

@@ -1,23 +1,17 @@
 """Sentence pairs for tests: made ones, or those of the real news tests."""
 
 import datetime
-import hashlib
 import json
 import random
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from samples import sample
 
-from pipeline_assets.corpus.parallel_text.draw import write_sample
 from pipeline_assets.corpus.parallel_text.pairs import TranslationFile
-from pipeline_assets.corpus.parallel_text.sample import MANIFEST, SampleRecipe, SampleSource
-from pipeline_assets.corpus.parallel_text.token_cache import EncodeRecipe, write_cache
-from pipeline_assets.corpus.spine.staging import StagingDir, open_building
-from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.parallel_text.sample import SampleSource
 
 SOURCE = SampleSource(dataset="wmt/wmt14", revision="a" * 40, splits=("train", "validation"))
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
@@ -52,25 +46,3 @@ def translation_lines(path: Path, pairs: Sequence[dict[str, str]]) -> Translatio
 def translation_parquet(path: Path, pairs: Sequence[dict[str, str]], row_group_size: int = 50) -> TranslationFile:
     pq.write_table(pa.table({"translation": list(pairs)}), path, row_group_size=row_group_size)
     return TranslationFile(path.name, lambda: path)
-
-
-def draw_sample(files: Sequence[TranslationFile], folder: Path, **keys: object) -> Path:
-    """Draw a sample of French and English into a folder, unsealed, and return its manifest."""
-    recipe = SampleRecipe.of({"languages": {"src": "fr", "tgt": "en"}, **keys}, "the test")
-    return _written(folder, lambda building: write_sample(building, files, recipe, SOURCE, NOON)) / MANIFEST
-
-
-def encode(manifest: Path, model: Path | None, folder: Path, **keys: object) -> Path:
-    """Write the token cache of a sample to a folder, unsealed."""
-    pinned = {} if model is None else {"model_sha256": hashlib.sha256(model.read_bytes()).hexdigest()}
-    recipe = EncodeRecipe.of(pinned | keys, "the test")
-    return _written(folder, lambda building: write_cache(building, manifest, recipe, model))
-
-
-def _written(folder: Path, write: Callable[[StagingDir], BuildResult]) -> Path:
-    with open_building(folder, {}) as building:
-        result = write(building)
-        for file in (*result.files, *result.labels):
-            (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(building.path(file.path), folder / file.path)
-    return folder

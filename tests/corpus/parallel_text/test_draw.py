@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pairs_data import NOON, SOURCE, draw_sample, lines_file, real_or_made_rows, translation_lines, translation_parquet
+from pairs_data import NOON, SOURCE, lines_file, real_or_made_rows, translation_lines, translation_parquet
 from refusals import refusal
 
-from pipeline_assets.corpus.parallel_text.draw import write_sample
+from pipeline_assets.corpus.parallel_text.draw import materialize, write_sample
 from pipeline_assets.corpus.parallel_text.pairs import (
     Languages,
     Pair,
@@ -41,7 +41,8 @@ ANY_REJECTS = {"max_reject_fraction": "1"}
 
 
 def sample(files: list[TranslationFile], folder: Path, **asked: object) -> Sample:
-    return read_sample(draw_sample(files, folder, **{"k": 20, **asked}))
+    asked = {"k": 20, **asked}
+    return read_sample(materialize(files=files, languages=("fr", "en"), source=SOURCE, folder=folder, **asked))
 
 
 def row_at(path: Path, place: int) -> dict[str, str]:
@@ -205,7 +206,7 @@ def test_splits_have_their_shares_by_largest_remainder(pairs: int, sizes: tuple[
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"k": 0}, "the test: `k` is 0: Input should be greater than or equal to 1; correct the value"),
+        ({"k": 0}, "materialize: `k` is 0: Input should be greater than or equal to 1; correct the value"),
         (
             {"k": 301},
             "k: it is 301, and 300 rows have 300 pairs to draw from (none left out); "
@@ -213,15 +214,15 @@ def test_splits_have_their_shares_by_largest_remainder(pairs: int, sizes: tuple[
         ),
         (
             {"weight": "chars"},
-            "the test: `weight` is given for `es_weighted`, and for no other algorithm; correct the recipe",
+            "materialize: `weight` is given for `es_weighted`, and for no other algorithm; correct the recipe",
         ),
         (
             {"algorithm": "l"},
-            "the test: `algorithm` is 'l': l is no longer drawn; write classic; correct the value",
+            "materialize: `algorithm` is 'l': l is no longer drawn; write classic; correct the value",
         ),
         (
             {"duplicates": "stream"},
-            "the test: `duplicates` is 'stream': stream is no longer drawn; write within; correct the value",
+            "materialize: `duplicates` is 'stream': stream is no longer drawn; write within; correct the value",
         ),
     ],
 )

@@ -15,13 +15,14 @@ pytest.importorskip("torch", reason="torch is not installed")
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from pairs_data import draw_sample, encode, real_or_made_rows, translation_lines
+from pairs_data import SOURCE, real_or_made_rows, translation_lines
 from refusals import refusal
 
 from pipeline_assets.corpus.batching import PairDataset, PairLoader
 from pipeline_assets.corpus.parallel_text.batches import Order, pad_waste
+from pipeline_assets.corpus.parallel_text.draw import materialize
 from pipeline_assets.corpus.parallel_text.sample import read_sample
-from pipeline_assets.corpus.parallel_text.token_cache import IGNORED, padded, without_source
+from pipeline_assets.corpus.parallel_text.token_cache import IGNORED, encode, padded, without_source
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +177,7 @@ def test_what_fits_no_loader_is_refused(train: PairDataset, cache: Path) -> None
 def test_buckets_at_least_halve_the_padding(tmp_path: Path, real: bool) -> None:
     """Of 1,000 pairs."""
     file = translation_lines(tmp_path / "a.jsonl", real_or_made_rows(1500, real))
-    sample = draw_sample([file], tmp_path / "s", k=1000)
+    sample = materialize(1000, files=[file], languages=("fr", "en"), source=SOURCE, folder=tmp_path / "s")
     dataset = PairDataset(encode(sample, None, tmp_path / "c"))
 
     plain, bucketed = (

@@ -9,7 +9,6 @@ import pytest
 import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
-from pairs_data import encode
 from refusals import refusal
 
 from pipeline_assets.corpus.parallel_text.batches import numpy_batches
@@ -17,12 +16,16 @@ from pipeline_assets.corpus.parallel_text.pairs import canonical
 from pipeline_assets.corpus.parallel_text.sample import read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import (
     IGNORED,
+    EncodeRecipe,
     causal,
     cut_lengths,
+    encode,
     open_cache,
     padded,
     without_source,
+    write_cache,
 )
+from pipeline_assets.corpus.spine.staging import open_building
 
 SPLITS = ("train", "val", "test")
 
@@ -63,9 +66,13 @@ def test_the_description_says_what_the_ids_depend_on(manifest: Path, cache: Path
 
 def test_the_same_again_is_the_same_to_the_byte(manifest: Path, cache: Path, tmp_path: Path) -> None:
     again = encode(manifest, None, tmp_path / "again")
+    with open_building(tmp_path / "sealed", {}) as building:
+        content = write_cache(building, manifest, EncodeRecipe())
+        sealed = {file.path: building.path(file.path).read_bytes() for file in content.files}
 
     files = {path.relative_to(cache).as_posix(): path.read_bytes() for path in cache.rglob("*") if path.is_file()}
-    assert {path.relative_to(again).as_posix(): path.read_bytes() for path in again.rglob("*.*")} == files
+    assert {path.relative_to(again).as_posix(): path.read_bytes() for path in again.rglob("*.*")} == files == sealed
+    assert content.counts["tokens"] == {side: len(open_cache(cache).ids[side]) for side in ("src", "tgt")}
 
 
 def test_a_model_has_as_many_pieces_as_are_asked_for_where_the_text_allows(manifest: Path, tmp_path: Path) -> None:
@@ -139,6 +146,18 @@ def test_numpy_batches_have_each_pair_once_in_an_order_of_seed_and_epoch(fixed: 
     )
 
 
+def test_another_model_than_the_recorded_one_is_refused(manifest: Path, cache: Path, tmp_path: Path) -> None:
+    encode(manifest, cache / "spm.model", tmp_path / "cache")
+    other = encode(manifest, None, tmp_path / "other", vocab_size=450) / "spm.model"
+    recorded, found = (hashlib.sha256(path.read_bytes()).hexdigest() for path in (cache / "spm.model", other))
+
+    assert refusal(lambda: encode(manifest, other, tmp_path / "cache")) == (
+        f"{other}: sha256 is {found}, pinned {recorded}; restore the file, or pin the hash of the one you mean"
+    )
+    (tmp_path / "no.model").write_bytes(b"no model")
+    assert "this is no SentencePiece model" in refusal(lambda: encode(manifest, tmp_path / "no.model", tmp_path / "x"))
+
+
 def test_an_edited_manifest_is_not_encoded(manifest: Path, tmp_path: Path) -> None:
     for name in ("manifest.jsonl", "MANIFEST.meta.json"):
         (tmp_path / name).write_bytes((manifest.parent / name).read_bytes())
@@ -183,3 +202,4 @@ def test_a_cache_whose_model_was_edited_is_refused(manifest: Path, cache: Path, 
         f"{model}: sha256 of the model is {sha256}, of the one that encoded the ids {recorded}; "
         "remove it, and run its recipe again"
     )
+    assert open_cache(encode(manifest, cache / "spm.model", other)).meta.sha256 == recorded

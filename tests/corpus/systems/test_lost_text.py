@@ -18,6 +18,7 @@ from parallel_build import content_of as parallel_content
 from stage_a_build import INLINE, local_source, recipe_of
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from pipeline_assets.corpus.parallel_text.token_cache import encode
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.shards.mixture_views import preview_inventory
@@ -157,3 +158,8 @@ def test_pairs_that_a_models_pieces_do_not_cover_fail_per_side(tmp_path: Path) -
 
     losses = read_lost_text(lossy.manifest) or {}
     assert losses["src"].fraction > Fraction(1, 2) and losses["tgt"].fraction < Fraction(1, 100)
+    manifest = tmp_path / "parallel_text" / "chinese" / "sample" / "manifest.jsonl"
+    with pytest.raises(InputError, match=rf"{LOST} \(0\.05\).*or raise"):
+        encode(manifest, model, tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+    encode(manifest, model, tmp_path / "cache", max_unknown_fraction="1")

@@ -1,0 +1,92 @@
+"""A sample in a notebook's folder is drawn once: only its own request returns it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+from pairs_data import SOURCE, made_row, translation_lines
+from refusals import refusal
+
+from pipeline_assets.corpus.parallel_text.draw import materialize
+from pipeline_assets.corpus.parallel_text.pairs import TranslationFile
+from pipeline_assets.corpus.parallel_text.sample import read_sample
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.errors import UsageError
+
+REQUEST = {"k": 20, "languages": ("fr", "en"), "source": SOURCE}
+OTHERS: Mapping[str, tuple[dict[str, object], str]] = {
+    "k": ({"k": 21}, "k is 20, not 21"),
+    "seed": ({"seed": 7}, "seed is 42, not 7"),
+    "splits": ({"splits": (1, 1, 0)}, "split_sizes is {'train': 16, 'val': 2, 'test': 2}, not {'train': 10, 'val'"),
+    "filters": ({"filters": None}, "filters is {"),
+    "changed filter": ({"filters": {"min_chars": 4}}, "filters is {"),
+    "languages": ({"languages": ("en", "fr")}, "src is fr, not en; tgt is en, not fr"),
+    "source": (
+        {"source": msgspec.structs.replace(SOURCE, revision="b" * 40)},
+        f"revision is {'a' * 40}, not {'b' * 40}",
+    ),
+    "algorithm": ({"algorithm": "es_weighted", "weight": "chars"}, "algorithm is classic, not es_weighted"),
+    "duplicates": ({"duplicates": "keep"}, "duplicates is within, not keep"),
+    "files": ({"files": [TranslationFile("b.jsonl", lambda: Path("b.jsonl"))]}, "files contain a.jsonl"),
+}
+
+
+@pytest.fixture
+def request_of(tmp_path: Path) -> dict[str, object]:
+    """Return a request whose sample is drawn."""
+    file = translation_lines(tmp_path / "a.jsonl", [made_row(number) for number in range(100)])
+    requested = {**REQUEST, "files": [file], "folder": tmp_path / "sample"}
+    materialize(**requested)
+    return requested
+
+
+def stored(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_same_request_returns_the_sample_and_reads_no_file(request_of: dict[str, object], tmp_path: Path) -> None:
+    before = stored(tmp_path / "sample")
+    (tmp_path / "a.jsonl").unlink()
+
+    assert materialize(**request_of) == tmp_path / "sample" / "manifest.jsonl"
+    assert stored(tmp_path / "sample") == before
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_request_is_refused(request_of: dict[str, object], tmp_path: Path, name: str) -> None:
+    before, (changes, difference) = stored(tmp_path / "sample"), OTHERS[name]
+
+    message = refusal(lambda: materialize(**request_of | changes), UsageError)
+
+    assert message.startswith(f"{tmp_path}/sample/manifest.jsonl: the frozen sample differs: {difference}")
+    assert message.endswith("; give another folder, or replace=True to draw the sample again")
+    assert stored(tmp_path / "sample") == before
+
+
+def test_replace_draws_another_sample(request_of: dict[str, object]) -> None:
+    manifest = materialize(**request_of | {"k": 30}, replace=True)
+
+    assert len(read_sample(manifest).pairs) == 30
+
+
+def test_an_edited_sample_is_refused_and_replaced(request_of: dict[str, object], tmp_path: Path) -> None:
+    manifest = tmp_path / "sample" / "manifest.jsonl"
+    data = manifest.read_bytes()
+    manifest.write_bytes(data.replace(b'"train"', b'"val"', 1))
+
+    assert "it was edited since it was drawn" in refusal(lambda: materialize(**request_of))
+    assert materialize(**request_of, replace=True).read_bytes() == data
+
+
+def test_a_draw_that_is_interrupted_while_it_replaces_leaves_no_sample_of_two(
+    request_of: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: Path, data: bytes) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(durable, "write_durably", write)
+        materialize(**request_of | {"k": 30}, replace=True)
+
+    assert len(read_sample(materialize(**request_of | {"k": 25})).pairs) == 25
