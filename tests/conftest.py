@@ -126,16 +126,6 @@ def root(demo_root: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def two_sets(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's data root with a second healing set of the same snapshot, a fifth of it valid. Tests only read it."""
-    from demo_variants import build, copy_of, write_recipe
-
-    root = copy_of(demo_root, tmp_path_factory.mktemp("two") / "data")
-    build(write_recipe(root, {"megatron": {"valid_fraction": "0.2"}}, "healing_text_v2"), root, demo_root / "hub_cache")
-    return root
-
-
-@pytest.fixture(scope="session")
 def stage_a_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data root with stage A of all made sources, which lie below it. Tests only read it."""
     from stage_a_build import build, recipe_with

@@ -13,7 +13,6 @@ from pipeline_assets.systems.registry import KINDS, read_recipe
 
 INLINE = RunSettings(workers=0)
 V1 = Path("megatron", "healing_text_v1")
-V2 = Path("megatron", "healing_text_v2")
 
 
 def write_recipe(root: Path, changes: Mapping[str, Mapping[str, object]], name: str) -> Path:

@@ -93,35 +93,6 @@ def test_why_names_the_item_and_where_it_stands(typed: dict[str, Typed]) -> None
     ]
 
 
-def test_why_says_of_a_document_that_holds_nothing_that_it_stays(
-    corpusmill: Corpusmill, typed: object, work: Path
-) -> None:
-    told = corpusmill("stage-a", "why", "page", "--data", "out", cwd=work).stdout
-    as_json = json.loads(corpusmill("stage-a", "why", "page", "--data", "out", "--json", cwd=work).stdout)
-
-    assert told.splitlines()[-2:] == [
-        "out/stage_a/decontaminated/all",
-        "  kept: it holds no item of an evaluation set",
-    ]
-    [fate] = as_json[0]["decontaminated"]
-    kept = {"folder": "out/stage_a/decontaminated/all", "outcome": "kept", "evidence": None}
-    assert fate.items() >= kept.items()
-
-
-def test_a_document_of_any_source_is_traced_to_its_file_and_one_that_went_to_its_item(
-    corpusmill: Corpusmill, typed: dict[str, Typed], work: Path
-) -> None:
-    def trace(doc_id: str) -> Typed:
-        return corpusmill("trace", "out/stage_a/decontaminated/all", "--doc-id", doc_id, cwd=work)
-
-    assert f"{work}/in/sources/notes/rows.jsonl#0" in typed["trace"].stdout
-    assert f"{work}/in/sources/pages/rows.jsonl#" in trace("page").stdout
-    assert trace("leak").stderr == (
-        "corpusmill: out/stage_a/decontaminated/all: document 'leak' was dropped here: it holds quiz q-1; "
-        "trace it in the corpus that was decontaminated\n"
-    )
-
-
 def test_evaluation_files_are_verified_with_the_rest(typed: dict[str, Typed]) -> None:
     assert "intact  stage_a/evaluation      all/quiz" in typed["verify"].stdout
     assert "source files: of 3 files read, 3 are here" in typed["verify"].stdout

@@ -149,20 +149,6 @@ def test_patterns_of_the_root_folder_begin_below_it() -> None:
     assert folder_and_patterns(["/"], "**/*") == (Path("/"), ["**/*"])
 
 
-def test_init_takes_no_more_than_it_was_given(mixed: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:
-    notes, inputs = mixed / "deep", [mixed / "deep" / "note 1.md", f"{mixed}/*.jsonl", mixed / "more.jsonl.gz"]
-
-    made = corpusmill("init", "some", *(word for one in inputs for word in ("--input", one)), "--data", tmp_path)
-
-    assert made.returncode == 0, made.stderr
-    sources = yaml.safe_load((tmp_path / "recipes" / "some.yaml").read_text())["sources"]
-    assert [(one["path"], one["files"]) for one in sources] == [
-        (str(notes), ["note 1.md"]),
-        (str(mixed), ["*.jsonl"]),
-        (str(mixed), ["more.jsonl.gz"]),
-    ]
-
-
 def test_a_small_folder_is_one_padded_row(corpusmill: Corpusmill, tmp_path: Path) -> None:
     (tmp_path / "few").mkdir()
     (tmp_path / "few" / "a.txt").write_text("A few words alone.")

@@ -110,19 +110,6 @@ def test_a_token_is_traced_to_its_line_and_a_row_shows_its_texts(typed: list[Typ
         assert words.removesuffix("<|endoftext|>") in text(int(doc_id.split("-")[1]))
 
 
-def test_two_sets_are_compared_by_their_shares_too(typed: list[Typed], corpusmill: Corpusmill, work: Path) -> None:
-    sets = ("out/stage_a/packed/all", "out/stage_a/packed/few")
-
-    shown, told = corpusmill("diff", *sets, cwd=work), corpusmill("diff", *sets, "--json", cwd=work)
-
-    counts = {count["name"]: count for count in json.loads(told.stdout)["counts"]}
-    share = [float(counts["by_source.notes.share"][side]) for side in ("a", "b", "delta")]
-    assert (shown.returncode, told.returncode) == (1, 1), shown.stderr + told.stderr
-    assert counts["tokens"] == {"name": "tokens", "a": 320, "b": 64, "delta": -256}
-    assert share[2] == pytest.approx(share[1] - share[0])
-    assert re.search(r"^  packing efficiency +1\.000000 +1\.000000$", shown.stdout, re.MULTILINE)
-
-
 @pytest.mark.parametrize(
     ("changes", "what"),
     [

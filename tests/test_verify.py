@@ -184,39 +184,35 @@ def test_a_chain_of_hub_and_local_sources_is_read_down_to_the_files_of_both(
     assert "intact: 54 of 54 files are as they were sealed, " in result.stdout
 
 
-def test_where_nothing_was_read_from_a_hub_nothing_is_said_of_its_cache(
-    corpusmill: Corpusmill, notes_root: Path
+def nothing(_: Path) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (nothing, "2 are here ({size:,} bytes, all hashed), 0 changed; not here: 0 files"),
+        (
+            lambda folder: (folder / "1.jsonl").touch(),
+            "2 are here ({size:,} bytes, all hashed), 0 changed; not here: 0 files",
+        ),
+        (shutil.rmtree, "0 are here (0 bytes, all hashed), 0 changed; not here: 2 files, {folder} is gone"),
+    ],
+    ids=["as they were", "touched", "gone"],
+)
+def test_source_files_that_are_as_they_were_or_gone_are_told_and_no_failure(
+    corpusmill: Corpusmill, notes_root: Path, change: Callable[[Path], object], words: str
 ) -> None:
-    result = corpusmill("verify", notes_root / FILTERED, "--upstream")
-
-    assert result.returncode == 0
-    assert "hub cache" not in result.stdout
-    size = sum(path.stat().st_size for path in (notes_root / "sources" / "notes").iterdir())
-    assert line_of(result, "source files: ") == (
-        f"of 2 files read, 2 are here ({size:,} bytes, all hashed), 0 changed; not here: 0 files"
-    )
-
-
-def test_without_upstream_source_files_are_left_alone(corpusmill: Corpusmill, notes_root: Path) -> None:
-    (notes_root / "sources" / "notes" / "0.jsonl").unlink()
-
-    result = corpusmill("verify", notes_root / FILTERED)
-
-    assert result.returncode == 0
-    assert "source files" not in result.stdout
-
-
-def test_a_folder_that_is_gone_is_said_and_is_no_failure(corpusmill: Corpusmill, notes_root: Path) -> None:
     folder = notes_root / "sources" / "notes"
-    shutil.rmtree(folder)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    change(folder)
 
     result = corpusmill("verify", notes_root / FILTERED, "--upstream")
 
-    assert result.returncode == 0
-    assert line_of(result, "source files: ") == (
-        f"of 2 files read, 0 are here (0 bytes, all hashed), 0 changed; not here: 2 files, {folder} is gone"
-    )
+    assert result.returncode == 0 and "hub cache" not in result.stdout
+    assert line_of(result, "source files: ") == f"of 2 files read, {words.format(size=size, folder=folder)}"
     assert "\nintact: 13 of 13 files are as they were sealed, " in result.stdout
+    assert "source files" not in corpusmill("verify", notes_root / FILTERED).stdout
 
 
 def grow(path: Path) -> None:
@@ -254,12 +250,6 @@ def test_a_source_file_that_changed_is_named_and_what_was_made_of_it_stays_intac
     assert (str(path.with_name("0.jsonl")), "as_sealed") in [
         (file["path"], file["state"]) for file in found["sources"]["files"]
     ]
-
-
-def test_a_source_file_that_was_only_touched_has_not_changed(corpusmill: Corpusmill, notes_root: Path) -> None:
-    (notes_root / "sources" / "notes" / "1.jsonl").touch()
-
-    assert corpusmill("verify", notes_root / FILTERED, "--upstream").returncode == 0
 
 
 def test_damage_and_what_is_missing_count_for_more_than_a_changed_source(
