@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import (
     Artifact,
     CheckResult,
@@ -22,7 +21,8 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import logged, unreplaced
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir
+from pipeline_assets.corpus.spine.reuse import link_files
+from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, ExternalInputs, Target
 from pipeline_assets.corpus.spine.usage import Stopwatch
 from pipeline_assets.corpus.trust.figures import Inputs, Listing, Planned, figures_of_inputs
@@ -233,21 +233,13 @@ def _taken_over(building: StagingDir, target: Target, root: Path, earlier: "Reci
         return None
     if target.stale_because(root, made) is not None:
         return None
-    contents = {file.path: file for file in made.identity.files}
-    files, labels = dict[str, OutputFile](), list[OutputFile]()
-    for stored in made.storage:
-        durable.link(artifact.folder / stored.path, building.path(stored.path))
-        if (content := contents.get(stored.path)) is None:
-            labels.append(OutputFile(stored.path, 1, stored.bytes, stored.sha256, stored.sha256))
-        else:
-            said = content.content_sha256
-            files[stored.path] = OutputFile(stored.path, content.rows, stored.bytes, stored.sha256, said)
+    contents, files = {file.path for file in made.identity.files}, link_files(building, artifact)
     return BuildResult(
-        files=[files[path] for path in contents],
+        files=[files[file.path] for file in made.identity.files],
         counts=made.identity.counts,
         decisions=made.identity.decisions,
         outside=[entry for entry in made.identity.inputs if entry not in made.identity.upstream],
-        labels=labels,
+        labels=[file for path, file in files.items() if path not in contents],
         provenance={**made.provenance, "taken_over_from": made.name},
     )
 
