@@ -24,7 +24,7 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput, column_of, num
 from pipeline_assets.corpus.sampling import RULE, SPLITS, Split, describe_split, documents_that_fit, split_budget
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.durable import DurableFile, write_durably
-from pipeline_assets.corpus.spine.engine import TIMES_PACKED, RunSettings, run_stage, settings_for
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import FileContent, StageVersion
 from pipeline_assets.corpus.spine.recipe import RecipePart, Share
@@ -142,8 +142,7 @@ def _encoded(
         encode_shard, tokenizer=tokenizer, zstd_level=settings.zstd_level, split=split, valid_fraction=fraction
     )
     sizes = [shard.file.stat().st_size for shard in shards]
-    documents, text_bytes = sum(shard.rows for shard in shards), TIMES_PACKED * sum(sizes)
-    warm_up = functools.partial(load_tables, tokenizer, documents, text_bytes)
+    warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
     settings = settings_for(building, settings, sizes)
     return run_stage(f"encode-{split}-{tokenizer.driver}", work, shards, building, settings, warm_up)
 

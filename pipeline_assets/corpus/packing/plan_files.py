@@ -23,7 +23,7 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE, DocumentShard, 
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS
 from pipeline_assets.corpus.formats.parquet import rows_with
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, sealed_manifest
-from pipeline_assets.corpus.spine.engine import TIMES_PACKED, RunSettings, RunStage, run_stages, settings_for
+from pipeline_assets.corpus.spine.engine import RunSettings, RunStage, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
@@ -109,8 +109,7 @@ def encoded_corpus(
         DocumentShard(f"{number:05d}", f"{shard.source}/{shard.path}", shard.file, shard.rows)
         for number, shard in enumerate(shards)
     ]
-    documents, text_bytes = sum(shard.rows for shard in shards), TIMES_PACKED * sum(sizes)
-    warm_up = functools.partial(load_tables, tokenizer, documents, text_bytes)
+    warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
     with run_stages(work, settings, warm_up) as run:
         receipts = list(run(f"encode-{load_tokenizer(tokenizer).driver}", to_encode, building))
         encoded = tuple(

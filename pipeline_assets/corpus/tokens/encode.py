@@ -23,7 +23,6 @@ from pipeline_assets.corpus.spine.ledger import Reject, count_rejects, dropped_k
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.o200k_harmony import LONG_TEXT
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer, TokenRuns
 
 BLANKS, SPECIAL_TOKENS = "blanks", "special_tokens"
@@ -196,17 +195,15 @@ class DocumentTable:
         self.tokens: NDArray[np.int32] = numbers(table["tokens"])
 
 
-def load_tables(tokenizer: TokenizerFile, documents: int, text_bytes: int = 0, controls: Sequence[str] = ()) -> None:
+def load_tables(tokenizer: TokenizerFile, documents: int, controls: Sequence[str] = ()) -> None:
     """Load what encoding keeps for the life of its process: the tokenizer, its tables, its oracle.
 
     Args:
         documents: about how many will be encoded. Of a few, the oracle waits for the first that is held against it.
-        text_bytes: about how many they have together.
         controls: control tokens of their own in the texts.
     """
     library = load_tokenizer(tokenizer)
-    surely_long = text_bytes >= 2 * LONG_TEXT * documents > 0
-    first = "the first text builds the tables ".ljust(LONG_TEXT if surely_long else 0)
+    first = "the first text builds the tables"
     if controls:
         library.encode_controlled([first.encode()], controls)
     else:

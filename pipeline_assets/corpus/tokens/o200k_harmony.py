@@ -128,9 +128,6 @@ _FIRST_BYTES = {
     b"\xea": re.compile(b"\xea\x9f"),
     b"\xf0": re.compile(b"\xf0[\x90\x91\x96\x98\x9e\xab\xac\xb2\xb3]"),
 }
-# Bytes of a text, on the average of a batch, from which a call for each is as fast as one for all. What that one
-# returns is an array of awkward, which takes a tenth of a second to import.
-LONG_TEXT = 2048
 # gigatoken's cache of words only grows, by doubling its table: 64 MiB, 128, 256, old and new in memory meanwhile. Past
 # this, which a table of 128 is, the encoder starts afresh.
 _CACHE_BYTES = 96 << 20
@@ -185,8 +182,11 @@ class Encoder(Tokenizer):
             return TokenRuns.of([self.oracle_ids(text) for text in texts], text_bytes)
         apart = [number for number, one in enumerate(raw) if isinstance(one, bytes) and _is_classed_apart(one)]
         fast, before = self._fast_encoder(), resident_bytes()
-        encode = _one_by_one if text_bytes >= LONG_TEXT * len(texts) else _together
-        ids, lengths = encode(fast, raw)
+        batch = [text.encode() if isinstance(text, str) else text for text in raw]
+        layout = fast.encode_batch(batch, parallel=False).layout
+        offsets = np.asarray(layout.offsets.data)
+        ids = np.asarray(layout.content.data)[offsets[0] : offsets[-1]].view(np.int32)
+        lengths = np.diff(offsets).astype(np.int32)
         self._count_growth(before, ids.nbytes + lengths.nbytes, text_bytes)
         runs = TokenRuns(ids, lengths, text_bytes)
         if not apart:
@@ -245,22 +245,6 @@ class Encoder(Tokenizer):
             self._grown_bytes += _UNSEEN_GROWTH * text_bytes
         else:
             self._grown_bytes += max(after - before - made, 0)
-
-
-def _one_by_one(fast: "gigatoken.Tokenizer", raw: Sequence[str | bytes]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Ids of all texts, and how many of each."""
-    runs = [fast.encode(text) for text in raw]
-    return np.concatenate(runs).view(np.int32), np.fromiter(map(len, runs), np.int32, len(runs))
-
-
-def _together(fast: "gigatoken.Tokenizer", raw: Sequence[str | bytes]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """As `_one_by_one`, in one call."""
-    layout = fast.encode_batch(
-        [text.encode() if isinstance(text, str) else text for text in raw], parallel=False
-    ).layout
-    offsets = np.asarray(layout.offsets.data)
-    ids = np.asarray(layout.content.data)[offsets[0] : offsets[-1]]
-    return ids.view(np.int32), np.diff(offsets).astype(np.int32)
 
 
 @functools.lru_cache(maxsize=1)

@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, LossCounter, Losses
 
-_LONG_RUN = 200  # ids of a run, on the average, from which copying it on its own is as fast as picking places
-
 
 @dataclass(frozen=True)
 class TokenRuns:
@@ -42,18 +40,8 @@ class TokenRuns:
 
     def closed_by(self, end: int) -> "TokenRuns":
         """The same runs, each followed by the token `end`, which its length then counts."""
-        lengths = self.lengths + np.int32(1)
-        ids = np.full(len(self.ids) + len(lengths), end, np.int32)
-        if len(self.ids) >= _LONG_RUN * len(lengths):
-            start = 0
-            for run in self.each():
-                ids[start : start + len(run)] = run
-                start += len(run) + 1
-        else:
-            is_text = np.ones(len(ids), bool)
-            is_text[np.cumsum(lengths, dtype=np.int64) - 1] = False
-            ids[is_text] = self.ids
-        return TokenRuns(ids, lengths, self.text_bytes, self.losses)
+        ids = np.insert(self.ids, np.cumsum(self.lengths, dtype=np.int64), end)
+        return TokenRuns(ids, self.lengths + np.int32(1), self.text_bytes, self.losses)
 
     def counted_by(self, counter: LossCounter | None, texts: Sequence[str]) -> "TokenRuns":
         """Return the same runs, with what they lose of the texts."""

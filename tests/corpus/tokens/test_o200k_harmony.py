@@ -250,19 +250,6 @@ def test_closing_is_what_a_loop_does(runs: list[list[int]]) -> None:
     assert (closed.ids.dtype, closed.text_bytes) == (np.int32, 12)
 
 
-@pytest.mark.parametrize("length", [199, 200, 1_000])
-def test_long_runs_are_closed_as_short_ones_are(length: int) -> None:
-    ids = np.arange(3 * length, dtype=np.int32)
-
-    closed = TokenRuns(ids, np.array([length + 1, 0, 2 * length - 1], np.int32), 0).closed_by(END_OF_TEXT)
-
-    assert split(closed) == [
-        [*range(length + 1), END_OF_TEXT],
-        [END_OF_TEXT],
-        [*range(length + 1, 3 * length), END_OF_TEXT],
-    ]
-
-
 @given(texts=st.lists(ANY_TEXT, max_size=4), characters=st.integers(0, 3_000))
 @settings(max_examples=30, deadline=None)
 def test_a_text_has_its_ids_whether_texts_beside_it_are_long_or_short(
@@ -274,15 +261,6 @@ def test_a_text_has_its_ids_whether_texts_beside_it_are_long_or_short(
 
     assert split(together) == [ids for one in alone for ids in split(one)]
     assert together.text_bytes == sum(one.text_bytes for one in alone)
-
-
-def test_long_texts_are_encoded_without_awkward() -> None:
-    command = "import sys; from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder\n"
-    command += "load_encoder(VOCABULARY_SHA256).encode(['a few words ' * 200]); print('awkward' in sys.modules)"
-
-    ran = subprocess.run([sys.executable, "-c", command], cwd=PROJECT, capture_output=True, text=True, check=True)
-
-    assert ran.stdout == "False\n"
 
 
 RANDOM_WORDS = """
