@@ -43,8 +43,7 @@ _MAX_TICKS = 100
 _NO_ALT = ("", "enter image description here", "alt text")
 # What stands in a line for code, for the beginning of a cell, and for `<sup>` before a number; no text has them.
 _CODE, _CELL, _SUP = "\ud800", "\ud801", "\ud802"
-_SUP_OF_WORD = re.compile(f"(?<=[0-9A-Za-z)]){_SUP}")
-_GAP_AND_CELL = re.compile(f"[ \n]?{_CELL}")
+_SUP_OF_WORD = re.compile(f"{_SUP}(?<=[0-9A-Za-z)]{_SUP})")
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _PAIRED = ("p", "div", "dl", "dt", "dd", "table", "thead", "tbody", "tfoot", "tr", "ul", "ol", "li", "blockquote")
 _BETWEEN_BLOCKS = frozenset(("pre", "hr", *(slash + name for name in _PAIRED + _HEADINGS for slash in ("", "/"))))
@@ -104,7 +103,8 @@ class _Page:
     def text(self) -> str:
         """Return the whole text."""
         for words, name, attributes, end in self._tokens:
-            self._line.append(words)
+            if self._line or words.strip(" \n"):
+                self._line.append(words)
             if name in _BETWEEN_BLOCKS:
                 self._end_block()
                 self._pass_block_tag(name, attributes)
@@ -160,11 +160,14 @@ class _Page:
 
     def _end_block(self) -> None:
         """Lay out the block at hand, if it has text: one space or line break between words, code as it is."""
+        if not self._line:
+            return
         words = "".join(self._line).strip(" \n")
         self._line.clear()
         if words and (not words.isprintable() or "  " in words):  # a line break isn't printable
             words = _WHITE_RUN.sub(_one_white, words).lstrip(f" \n{_CELL}")
-            words = _GAP_AND_CELL.sub(" |", _SUP_OF_WORD.sub("^", words).replace(_SUP, "")).strip(" \n")
+            words = _SUP_OF_WORD.sub("^", words).replace(_SUP, "")
+            words = words.replace(f"\n{_CELL}", " |").replace(f" {_CELL}", " |").replace(_CELL, " |").strip(" \n")
             text, *others = words.split(_CODE)
             words = "".join([text, *itertools.chain.from_iterable(zip(self._codes, others, strict=True))])
             self._codes.clear()
