@@ -60,13 +60,14 @@ def _decoded(text: str) -> str:
 
 def _tokens(body: str) -> Iterator[tuple[str, str, str, int]]:
     """Yield text, name and attributes of the tag behind it, and its end. A comment that is never closed is text."""
-    pattern, searched, at = _TOKEN_OR_COMMENT, body + _COMMENT_END, 0
-    while token := pattern.search(searched, at):
-        if token.end() > len(body):
-            pattern, searched = _TOKEN, body
-            continue
-        yield _decoded(body[at : token.start()]), (token[1] or "").lower(), token[2], token.end()
-        at = token.end()
+    at = 0
+    for pattern, searched in ((_TOKEN_OR_COMMENT, body + _COMMENT_END), (_TOKEN, body)):
+        for token in pattern.finditer(searched, at):
+            start, end = token.span()
+            if end > len(body):
+                break
+            yield _decoded(body[at:start]), (token[1] or "").lower(), token[2], end
+            at = end
     yield _decoded(body[at:]), "", "", len(body)
 
 
