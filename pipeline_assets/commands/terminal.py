@@ -89,25 +89,15 @@ def tell(lines: Iterable[Line], err: bool = False) -> None:
 
 
 def echo(line: Line, err: bool = False) -> None:
-    """Print a line with visible control characters, and in its colours if the output is a terminal."""
+    """Print a line with visible control characters, and in its colours if the output is a terminal that has some."""
     parts = [line] if isinstance(line, str) else line
-    shown = [(part, "") if isinstance(part, str) else part for part in parts]
-    shown = [(text.translate(VISIBLE), colour) for text, colour in shown]
-    stream = sys.stderr if err else sys.stdout
-    if stream.isatty() and any(colour for _, colour in shown):
-        from rich.color import ColorSystem
-        from rich.console import Console
-        from rich.style import Style
-
-        console = Console(file=stream)  # which knows NO_COLOR and terminals without colours
-        if console.color_system is not None and not console.no_color:
-            # Not a Text, which would make spaces of the tabs of a row.
-            shown = [
-                (Style(color=colour or None).render(text, color_system=ColorSystem.STANDARD), colour)
-                for text, colour in shown
-            ]
+    shown = "".join(
+        part.translate(VISIBLE) if isinstance(part, str) else typer.style(part[0].translate(VISIBLE), fg=part[1])
+        for part in parts
+    )
+    is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     with contextlib.nullcontext() if err else writing_output():
-        typer.echo("".join(text for text, _ in shown), err=err)
+        typer.echo(shown, err=err, color=False if is_plain else None)
 
 
 def painted(line: str) -> Line:

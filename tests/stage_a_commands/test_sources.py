@@ -1,7 +1,5 @@
 """Sources that are not what they should be: columns are nowhere, rows can't be read, nothing is kept."""
 
-import gzip
-import json
 from pathlib import Path
 
 import pytest
@@ -9,18 +7,6 @@ import yaml
 from answers import Corpusmill, Typed, Wrong
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-
-C4_CARD = """---
-license: odc-by
-configs:
-- config_name: en
-  data_files:
-  - split: train
-    path: en/c4-train.*.json.gz
-  - split: validation
-    path: en/c4-validation.*.json.gz
----
-"""
 
 
 def test_a_column_that_no_document_has_a_value_for_is_a_warning(corpusmill: Corpusmill, work: Path) -> None:
@@ -41,25 +27,6 @@ def test_a_text_column_that_no_row_has_names_those_there_are(wrong: Wrong, work:
         f"{work}/notes/0.jsonl: its first rows have no column `text`; "
         "the first one has body, key, license; set --text-column to the column that holds the text"
     )
-
-
-def test_compressed_json_lines_of_a_hub_are_read_as_parquet_is(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    folder = tmp_path / "hub" / "datasets" / "allenai" / "c4"
-    (folder / "en").mkdir(parents=True)
-    (folder / "README.md").write_text(C4_CARD)
-    for split in ("train", "validation"):
-        rows = [{"text": f"{split} page {number}.", "url": "http://a", "timestamp": "2019"} for number in range(50)]
-        content = "".join(json.dumps(row) + "\n" for row in rows).encode()
-        (folder / "en" / f"c4-{split}.00000-of-00001.json.gz").write_bytes(gzip.compress(content))
-    words = ("hf-stream", "--source", "allenai/c4", "--config-name", "en", "--max-documents", "30", "--out-dir", "out")
-
-    with LoopbackHub(tmp_path / "hub") as hub:
-        result = corpusmill("stage-a", *words, cwd=tmp_path, env={"HF_ENDPOINT": hub.endpoint})
-
-    assert result.returncode == 0, result.stderr
-    assert "30 rows in = 30 documents" in result.stdout
-    recipe = (tmp_path / "out" / "recipes" / "c4-en.yaml").read_text()
-    assert "en/c4-train.*.json.gz" in recipe and "license_tag: odc-by" in recipe
 
 
 @pytest.mark.slow
