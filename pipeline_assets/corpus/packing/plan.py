@@ -6,7 +6,7 @@ packed in a seeded order over all sources; the document that the budget cuts com
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
@@ -176,7 +176,7 @@ def _settled(
     if num_seqs is None:
         there = mixture.largest_budget
         is_sequential = asked.strategy == "sequential"
-        num_seqs = there // asked.seq_len if is_sequential else _Rows(mixture, asked.seq_len).of(there)
+        num_seqs = there // asked.seq_len if is_sequential else _rows_of(mixture, asked.seq_len)(there)
     return mixture, SettledPack.from_content({**asked.content(), "weights": weights, "num_seqs": max(num_seqs, 1)})
 
 
@@ -252,30 +252,28 @@ def budget_of(mixture: Mixture, recipe: SettledPack) -> int:
         if room <= there:
             return room
         raise _not_enough(mixture, recipe, room, there // recipe.seq_len)
-    rows = _Rows(mixture, recipe.seq_len)
-    budget = largest(min(room, there), lambda tokens: rows.of(tokens) <= recipe.num_seqs)
-    possible = rows.of(there) if there >= recipe.seq_len else 0
+    rows_of = _rows_of(mixture, recipe.seq_len)
+    budget = largest(min(room, there), lambda tokens: rows_of(tokens) <= recipe.num_seqs)
+    possible = rows_of(there) if there >= recipe.seq_len else 0
     if budget == there and possible < recipe.num_seqs:
-        asked = largest(room, lambda tokens: rows.of(tokens) <= recipe.num_seqs)
+        asked = largest(room, lambda tokens: rows_of(tokens) <= recipe.num_seqs)
         raise _not_enough(mixture, recipe, asked, possible)
     return budget
 
 
-class _Rows:
-    """How many rows best fit makes of a budget."""
+def _rows_of(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
+    """Return what tells how many rows best fit makes of a budget."""
+    of_epoch = [count_pieces(source.lengths, seq_len) for source in mixture.sources]
 
-    def __init__(self, mixture: Mixture, seq_len: int) -> None:
-        self._mixture, self._seq_len = mixture, seq_len
-        self._of_epoch = [count_pieces(source.lengths, seq_len) for source in mixture.sources]
-
-    def of(self, budget: int) -> int:
-        draws = self._mixture.draws(budget)
-        cut = np.array([draws.cut.tokens] if draws.cut else [], np.int32)
-        pieces = count_pieces(cut, self._seq_len)
+    def rows_of(budget: int) -> int:
+        draws = mixture.draws(budget)
+        pieces = count_pieces(np.array([draws.cut.tokens] if draws.cut else [], np.int32), seq_len)
         for number, drawn in enumerate(draws.of):
-            partial = self._mixture.in_order(number, drawn.epochs)[: drawn.partial]
-            pieces += drawn.epochs * self._of_epoch[number] + count_pieces(partial, self._seq_len)
-        return rows_needed(pieces, self._seq_len)
+            partial = mixture.in_order(number, drawn.epochs)[: drawn.partial]
+            pieces += drawn.epochs * of_epoch[number] + count_pieces(partial, seq_len)
+        return rows_needed(pieces, seq_len)
+
+    return rows_of
 
 
 def _not_enough(mixture: Mixture, recipe: SettledPack, asked: int, possible: int) -> UsageError:

@@ -132,11 +132,9 @@ def count_pieces(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.int64]:
     """How many pieces of each length documents give, shape (seq_len + 1,): whole rows, and what is left of each."""
     pieces = np.zeros(seq_len + 1, np.int64)
     for chunk in chunks(len(lengths)):
-        is_short = lengths[chunk] < seq_len  # most are: a division takes longer than all else
-        long = lengths[chunk][~is_short]
-        for left in (lengths[chunk][is_short], long % seq_len):
-            pieces += np.bincount(left, minlength=seq_len + 1)
-        pieces[seq_len] += (long // seq_len).sum()
+        whole, left = np.divmod(lengths[chunk], np.int32(seq_len))
+        pieces += np.bincount(left, minlength=seq_len + 1)
+        pieces[seq_len] += whole.sum(dtype=np.int64)
     pieces[0] = 0
     return pieces
 

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -88,13 +88,10 @@ class Inventory:
         return "\n".join(lines) + "\n"
 
 
-def take_inventory(
-    corpora: Mapping[str, Path], log: Callable[[str], object] | None = None, threads: int = 4
-) -> Inventory:
+def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
     """Read every file of token shards once, and compare it with its manifest: name, size and sha256.
 
     Args:
-        log: called with a message per corpus; None uses the logger.
         threads: corpora that are read at a time.
 
     Raises:
@@ -109,7 +106,7 @@ def take_inventory(
             if manifest is not None:
                 figures[name] = _figures(manifest)
             tokens = figures.get(name, {}).get("tokens", 0)
-            (log or logger.info)(f"{name}: {tokens:,} tokens, {len(damage):,} differences")
+            logger.info("%s: %s tokens, %d differences", name, f"{tokens:,}", len(damage))
             differences += [Difference(name, one.path, one.what) for one in damage]
     return Inventory(figures, differences)
 

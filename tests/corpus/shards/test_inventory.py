@@ -28,18 +28,18 @@ def copy(sealed: Artifact, tmp_path: Path) -> Path:
     return copy_of(sealed.folder, tmp_path)
 
 
-def test_what_is_as_sealed_is_counted(sealed: Artifact, tmp_path: Path) -> None:
+def test_what_is_as_sealed_is_counted(sealed: Artifact, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows = np.where(numbered_rows(2, 12) == 5, np.uint16(1), numbered_rows(2, 12))  # four ends
     other = seal_rows(tmp_path, "b", rows).folder
-    told: list[str] = []
 
-    inventory = take_inventory({"manual": sealed.folder, "b": other}, told.append)
+    with caplog.at_level("INFO", "corpusmill"):
+        inventory = take_inventory({"manual": sealed.folder, "b": other})
 
     counts = sealed.manifest.identity.counts
     assert inventory.differences == []
     assert [*inventory.corpora] == ["b", "manual"]
     assert inventory.tokens == counts["tokens"] + 48
-    assert told == ["b: 48 tokens, 0 differences", f"manual: {counts['tokens']:,} tokens, 0 differences"]
+    assert caplog.messages == ["b: 48 tokens, 0 differences", f"manual: {counts['tokens']:,} tokens, 0 differences"]
     figures = inventory.corpora["manual"]
     assert {key: figures[key] for key in ("documents", "tokens", "license_tokens")} == {
         key: counts[key] for key in ("documents", "tokens", "license_tokens")
