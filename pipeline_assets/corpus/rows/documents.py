@@ -1,8 +1,7 @@
 """Rows of corpora of Documents, `shards/*.jsonl.zst`; those of what was made of other corpora are in `derived.py`."""
 
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import msgspec
 
@@ -14,9 +13,7 @@ from pipeline_assets.corpus.rows.file_rows import FileRows, RowSchema
 from pipeline_assets.corpus.rows.store import DOCUMENT_DECODER, Labels, Line, Part, Source, source_in
 from pipeline_assets.corpus.spine.artifact import Artifact
 
-_Json = Mapping[str, Any]
 _THREADS = "stackexchange"
-_BATCH_ROWS = 1024
 BESIDES = "another source, domain, licence or date"
 
 

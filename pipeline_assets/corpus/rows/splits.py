@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
-from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.formats.memmap import IndexedDataset, read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import find_in_file, open_parquet, row_of_file
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
@@ -19,8 +17,6 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder, load_encoder
 
 _BATCH_ROWS = 65_536
-_FIX = "run `corpusmill verify` on the split"
-_decoder = msgspec.json.Decoder(DocumentText)
 
 
 class SplitRows(RowStore):
