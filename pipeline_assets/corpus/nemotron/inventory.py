@@ -10,7 +10,7 @@ from typing import Any
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines
 from pipeline_assets.corpus.formats.compression import SUFFIX, write_rows
 from pipeline_assets.corpus.nemotron import source_rows
-from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus, Tally, add, counts_at, names_at
+from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus, Tally, add
 from pipeline_assets.corpus.nemotron.splits import format_of
 from pipeline_assets.corpus.pages import cell, code, markdown_table
 from pipeline_assets.corpus.readers.parquet import read_local_footer
@@ -28,6 +28,7 @@ from pipeline_assets.corpus.spine.worker import Window
 _SHORT = {"difficulty_stated": "stated difficulty", "reasoning_label": "label", "reasoning_content": "reasoning text"}
 _ALWAYS = frozenset({"uuid", "correctness", "solved", "tools", "reasoning_label", "reasoning_content", "licence"})
 _MOST_TAGS = 8
+_OF_ROLES = ("keys", "calls", "arguments", "types")  # of messages of a role, their calls, and arguments of these
 
 
 def coverage_markdown(inventory: Mapping[str, Any]) -> str:
@@ -187,7 +188,7 @@ def _inventory(
     all_rows = read if max_rows is None else None  # a sample of lines doesn't tell
     if len(footers) == len(files):
         all_rows = sum(footer["rows"] for footer in footers)
-    columns = {name: counts_at(tally, "columns", name) for name in names_at(tally, "columns")}
+    columns, messages, coverage, tags = (tally.get(part, {}) for part in ("columns", "messages", "coverage", "tags"))
     return {
         "dataset": pin.recipe["dataset"],
         "split": pin.recipe["split"],
@@ -201,37 +202,27 @@ def _inventory(
         "rows": all_rows,
         "rows_counted": rows,
         "rejected": Ledger.of(counts).rejected,
-        "columns": {
-            name: {"types": _sorted(types), "share": _share(_present(types), rows)} for name, types in columns.items()
+        "columns": _columns(columns, rows),
+        "optional_columns": sorted(name for name, types in columns.items() if _present(types) < rows),
+        "metadata": _columns(tally.get("metadata", {}), rows),
+        "messages": {
+            role: {part: _sorted(messages[role][part]) for part in _OF_ROLES if part in messages[role]}
+            for role in sorted(messages)
         },
-        "optional_columns": [name for name, types in columns.items() if _present(types) < rows],
-        "metadata": {
-            name: {"types": _sorted(types), "share": _share(_present(types), rows)}
-            for name in names_at(tally, "metadata")
-            for types in [counts_at(tally, "metadata", name)]
-        },
-        "messages": {role: _role(tally, role) for role in names_at(tally, "messages")},
         "coverage": {
-            name: {"rows": many, "share": _share(many, rows)}
-            for name in COVERAGE
-            for many in [counts_at(tally, "coverage").get(name, 0)]
+            name: {"rows": coverage.get(name, 0), "share": _share(coverage.get(name, 0), rows)} for name in COVERAGE
         },
-        "tags": {tag: _sorted(counts_at(tally, "tags", tag)) for tag in TAGS if names_at(tally, "tags", tag)},
+        "tags": {tag: _sorted(tags[tag]) for tag in TAGS if tag in tags},
         "footers": footers,
     }
 
 
-def _role(tally: Tally, role: str) -> dict[str, Any]:
-    """Keys and types of the messages of a role, of its calls, of their arguments."""
-    parts: dict[str, Any] = {
-        part: {key: _sorted(counts_at(tally, "messages", role, part, key)) for key in names}
-        for part in ("keys", "calls")
-        if (names := names_at(tally, "messages", role, part))
+def _columns(columns: Tally, rows: int) -> dict[str, Any]:
+    """The types of columns, and the share of rows that have them."""
+    return {
+        name: {"types": _sorted(types), "share": _share(_present(types), rows)}
+        for name, types in sorted(columns.items())
     }
-    for part in ("arguments", "types"):
-        if types := counts_at(tally, "messages", role, part):
-            parts[part] = _sorted(types)
-    return parts
 
 
 def _share(part: int, whole: int) -> str:
@@ -246,8 +237,9 @@ def _present(types: Mapping[str, int]) -> int:
     return sum(many for kind, many in types.items() if kind != "null")
 
 
-def _sorted(counts: Mapping[str, int]) -> dict[str, int]:
-    return dict(sorted(counts.items()))
+def _sorted(tally: Tally) -> Tally:
+    """The tally with its names in order, at any depth."""
+    return {name: _sorted(value) if isinstance(value, dict) else value for name, value in sorted(tally.items())}
 
 
 def write_text(building: StagingDir, name: str, text: str) -> OutputFile:

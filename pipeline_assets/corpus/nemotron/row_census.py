@@ -12,7 +12,7 @@ from pipeline_assets.corpus.nemotron.row_columns import row_correctness
 from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, has_value
 from pipeline_assets.corpus.nemotron.tools import given_tools
 
-Tally: TypeAlias = "dict[str, int | Tally]"
+Tally: TypeAlias = dict[str, Any]  # counts, and tallies, by name
 MAX_NAMES = 1000
 OTHERS = "(others)"
 _MAX_NAME_CHARACTERS = 200
@@ -24,53 +24,24 @@ def count(tally: Tally, path: Iterable[str], more: int = 1) -> None:
     Bounded, whatever names a file has: beyond `MAX_NAMES` beside each other a new one counts as `(others)`, and a name
     is cut to 200 characters.
     """
-    *above, last = (_fitting(name) for name in path)
+    *above, last = (name if len(name) <= _MAX_NAME_CHARACTERS else f"{name[:_MAX_NAME_CHARACTERS]}…" for name in path)
     for name in above:
-        below = tally.setdefault(_room(tally, name), {})
-        assert isinstance(below, dict), "a path ends where another goes on"
-        tally = below
+        tally = tally.setdefault(_room(tally, name), {})
     last = _room(tally, last)
-    so_far = tally.get(last, 0)
-    assert isinstance(so_far, int), "a path ends where another goes on"
-    tally[last] = so_far + more
-
-
-def add(tally: Tally, other: Mapping[str, "int | Tally"]) -> None:
-    """Adds all counts of another tally."""
-    for name, value in other.items():
-        if isinstance(value, int):
-            so_far = tally.get(name, 0)
-            assert isinstance(so_far, int)
-            tally[name] = so_far + value
-        else:
-            below = tally.setdefault(name, {})
-            assert isinstance(below, dict)
-            add(below, value)
-
-
-def counts_at(tally: Mapping[str, "int | Tally"], *path: str) -> dict[str, int]:
-    """The counts directly below a path; none where there is nothing."""
-    return {name: value for name, value in _below(tally, path).items() if isinstance(value, int)}
-
-
-def names_at(tally: Mapping[str, "int | Tally"], *path: str) -> list[str]:
-    """The names directly below a path, sorted."""
-    return sorted(_below(tally, path))
-
-
-def _below(tally: Mapping[str, "int | Tally"], path: Iterable[str]) -> Mapping[str, "int | Tally"]:
-    for name in path:
-        below = tally.get(name, {})
-        tally = below if isinstance(below, dict) else {}
-    return tally
+    tally[last] = tally.get(last, 0) + more
 
 
 def _room(tally: Tally, name: str) -> str:
     return name if name in tally or len(tally) < MAX_NAMES else OTHERS
 
 
-def _fitting(name: str) -> str:
-    return name if len(name) <= _MAX_NAME_CHARACTERS else name[:_MAX_NAME_CHARACTERS] + "…"
+def add(tally: Tally, other: Mapping[str, Any]) -> None:
+    """Adds all counts of another tally."""
+    for name, value in other.items():
+        if isinstance(value, int):
+            tally[name] = tally.get(name, 0) + value
+        else:
+            add(tally.setdefault(name, {}), value)
 
 
 # What a row is counted for, and what must be there.

@@ -9,7 +9,7 @@ import pytest
 from nemotron_hub import made_rows
 from rows_made import ANSWER, QUESTION, row_of
 
-from pipeline_assets.corpus.nemotron.row_census import MAX_NAMES, OTHERS, RowCensus, Tally, add, counts_at, names_at
+from pipeline_assets.corpus.nemotron.row_census import MAX_NAMES, OTHERS, RowCensus, Tally, add
 from pipeline_assets.corpus.nemotron.row_checks import COVERED
 
 
@@ -34,7 +34,7 @@ def test_columns_are_counted_by_name_and_type() -> None:
 def test_nothing_in_a_column_is_as_if_it_were_absent(nothing: object) -> None:
     names = ("uuid", "tools", "messages", "reasoning", "license", "metadata", "expected_answer", "difficulty", "text")
 
-    assert counts_at(tally_of(dict.fromkeys(names, nothing)), "coverage") == {}
+    assert "coverage" not in tally_of(dict.fromkeys(names, nothing))
 
 
 COUNTED = {"reason_low_no_tool": {"count": 8, "pass": 4, "accuracy": 0.5}}
@@ -64,7 +64,7 @@ TOOLS = [{"type": "function", "function": {"name": "f"}}]
 def test_it_is_there_where_a_row_that_is_made_of_it_has_it(columns: dict[str, Any], names: set[str]) -> None:
     row = {"messages": [QUESTION, ANSWER], **columns}
 
-    coverage = counts_at(tally_of(row), "coverage")
+    coverage = tally_of(row)["coverage"]
     made = row_of(row)
 
     assert set(coverage) == {"messages", *names}
@@ -72,8 +72,8 @@ def test_it_is_there_where_a_row_that_is_made_of_it_has_it(columns: dict[str, An
 
 
 def test_tools_that_cannot_be_read_are_there() -> None:
-    assert counts_at(tally_of({"tools": "["}), "coverage") == {"tools": 1}
-    assert counts_at(tally_of({"tools": {}}), "coverage") == {"tools": 1}
+    assert tally_of({"tools": "["})["coverage"] == {"tools": 1}
+    assert tally_of({"tools": {}})["coverage"] == {"tools": 1}
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,10 @@ def test_tags_are_counted_by_value() -> None:
 def test_memory_is_bounded_whatever_names_there_are() -> None:
     tally = tally_of(*({f"column {number}": number, "license": "x" * number} for number in range(5000)))
 
-    columns = names_at(tally, "columns")
+    columns = tally["columns"]
     assert len(columns) == MAX_NAMES + 1 and OTHERS in columns
-    assert sum(counts_at(tally, "columns", name).get("int", 0) for name in columns) == 5000
-    assert max(map(len, names_at(tally, "tags", "license"))) == 201
+    assert sum(types.get("int", 0) for types in columns.values()) == 5000
+    assert max(map(len, tally["tags"]["license"])) == 201
 
 
 ROWS = st.lists(
