@@ -11,10 +11,12 @@ format"). An author is a role, a role with a name (`user:ann`) or the name of a 
 import json
 import math
 import re
-from decimal import Decimal
+from contextlib import suppress
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
+
+import msgspec
 
 START, MESSAGE, CHANNEL, CONSTRAIN = "<|start|>", "<|message|>", "<|channel|>", "<|constrain|>"
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
@@ -158,8 +160,8 @@ def finite(value: JsonValue) -> JsonValue:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def compact_json(value: JsonValue, depth: int = 0) -> str:
-    """JSON without blanks, keys in their own order, numbers as openai-harmony (Rust's serde_json) writes them.
+def compact_json(value: JsonValue) -> str:
+    """JSON without blanks, keys in their own order, numbers as openai-harmony writes them: msgspec does so too.
 
     A number is written exactly. openai-harmony, which reads it first, is off in the last digit for some that have more
     than 15 digits or are smaller than 1e-22 or larger than 1e22.
@@ -168,47 +170,26 @@ def compact_json(value: JsonValue, depth: int = 0) -> str:
         Refusal: a number that openai-harmony can't read: NaN, infinity, an integer beyond all floats; or a value nested
             deeper than `MAX_DEPTH`.
     """
+    return msgspec.json.encode(_readable(value)).decode()
+
+
+def _readable(value: JsonValue, depth: int = 0) -> JsonValue:
+    """The value with floats for integers of more than 64 bits, as openai-harmony reads them."""
     if depth > MAX_DEPTH:
         raise Refusal(Reason.SCHEMA_TOO_DEEP, f"a default is nested more than {MAX_DEPTH} deep")
     match value:
         case dict():
-            pairs = (f"{_quoted(key)}:{compact_json(one, depth + 1)}" for key, one in value.items())
-            return "{" + ",".join(pairs) + "}"
+            return {key: _readable(one, depth + 1) for key, one in value.items()}
         case list():
-            return "[" + ",".join(compact_json(one, depth + 1) for one in value) + "]"
-        case bool() | str() | None:
-            return _quoted(value)
-        case int() if -(2**63) <= value < 2**64:
-            return str(value)
-    return _float_text(value)
-
-
-def _quoted(value: str | bool | None) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _float_text(value: float) -> str:
-    """The shortest digits that give the number back: plain from 1e-5 to below 1e16, else with an exponent."""
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise Refusal(Reason.NUMBER_OUT_OF_RANGE, f"{value!r:.40} in a tool's schema")
-    sign = "-" if math.copysign(1, number) < 0 else ""
-    shortest = Decimal(repr(abs(number))).as_tuple()
-    written = "".join(map(str, shortest.digits))
-    digits = written.rstrip("0")
-    if not digits:
-        return f"{sign}0.0"
-    point = len(written) + int(shortest.exponent)  # digits before the decimal point
-    if 0 < point <= 16:
-        digits = digits.ljust(point, "0")
-        return f"{sign}{digits[:point]}.{digits[point:] or '0'}"
-    if -5 < point <= 0:
-        return f"{sign}0.{'0' * -point}{digits}"
-    fraction = f".{digits[1:]}" if len(digits) > 1 else ""
-    return f"{sign}{digits[0]}{fraction}e{point - 1}"
+            return [_readable(one, depth + 1) for one in value]
+        case float() if math.isfinite(value):
+            return value
+        case int() if not -(2**63) <= value < 2**64:
+            with suppress(OverflowError):
+                return float(value)
+        case bool() | str() | int() | None:
+            return value
+    raise Refusal(Reason.NUMBER_OUT_OF_RANGE, f"{value!r:.40} in a tool's schema")
 
 
 # Harmony sets no limit. No tool is called so, and the length of what is kept of a malformed text is bounded.
