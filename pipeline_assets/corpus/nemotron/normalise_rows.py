@@ -3,9 +3,9 @@
 Rows are read, rendered, encoded and written in blocks, each a row group: what a block holds depends on the shard alone.
 """
 
-import functools
 import gc
 import hashlib
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -248,16 +248,6 @@ _SUMS = {
 _CHANNELS = "quality_known_channels"
 
 
-@dataclass
-class _Block:
-    """Rows of one file."""
-
-    file: str
-    are_shallow: bool
-    rows: list[tuple[int, dict[str, Any] | Fault]]
-    characters: int = 0
-
-
 def normalise_shard(
     shard: RowShard,
     window: Window,
@@ -296,8 +286,10 @@ def normalise_shard(
         ParquetOutput(folder.path(rows_name), SCHEMA, _BLOCK_ROWS) as output,
         IdsWriter(folder.path(ids_name)) as ids,
     ):
-        normalise = functools.partial(_normalise_block, settings=settings, origin=origin, encoder=encoder)
-        for found in map(normalise, _blocks(shard)):
+        for file, rows, are_shallow in _blocks(shard):
+            found = normalise_rows(rows, settings, replace(origin, file=file), encoder, are_shallow)
+            rows.clear()
+            gc.collect(0)  # what its rows were made of is freed by now, so there is little to look through
             counts["spot_checked"] += _spot_check(found, settings, encoder)
             counts.update(found.counts)
             ids.add(found.batch.column("id").to_pylist())
@@ -330,30 +322,24 @@ def bounded(counts: Mapping[str, int]) -> dict[str, int]:
     return kept | ({rest: kept.get(rest, 0) + sum(counts[name] for name in others)} if others else {})
 
 
-def _normalise_block(block: _Block, settings: RowsRecipe, origin: RowOrigin, encoder: Encoder) -> NormalisedRows:
-    return normalise_rows(block.rows, settings, replace(origin, file=block.file), encoder, block.are_shallow)
-
-
-def _blocks(shard: RowShard) -> Iterator[_Block]:
-    """Yield blocks of rows of one file, of limited numbers of rows and characters."""
-    block: _Block | None = None
+def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]], bool]]:
+    """Yield blocks of limited numbers of rows and characters: their file, the rows, and whether they are shallow."""
     parquet = parquet_files(shard.pieces)
-    for row in read_shard(shard):
-        if block is not None and (
-            block.file != row.file or len(block.rows) == _BLOCK_ROWS or block.characters >= _BLOCK_CHARACTERS
-        ):
-            yield block
-            block = None
-            gc.collect(0)  # what its rows were made of is freed by now, so there is little to look through
-        block = block or _Block(row.file, row.file not in parquet or parquet[row.file].is_shallow, [])
-        if isinstance(row, SourceRow):
-            columns = parquet[row.file].as_json_lines(row.columns) if row.file in parquet else row.columns
-            block.rows.append((row.place, columns))
-            block.characters += _characters(columns)
-        else:
-            block.rows.append((row.row, Fault(row.reason, row.detail)))
-    if block is not None:
-        yield block
+    for file, rows in itertools.groupby(read_shard(shard), key=lambda row: row.file):
+        form = parquet.get(file)
+        block: list[tuple[int, Row | Fault]] = []
+        characters = 0
+        for row in rows:
+            if len(block) == _BLOCK_ROWS or characters >= _BLOCK_CHARACTERS:
+                yield file, block, form is None or form.is_shallow
+                block, characters = [], 0
+            if isinstance(row, SourceRow):
+                columns = row.columns if form is None else form.as_json_lines(row.columns)
+                block.append((row.place, columns))
+                characters += _characters(columns)
+            else:
+                block.append((row.row, Fault(row.reason, row.detail)))
+        yield file, block, form is None or form.is_shallow
 
 
 def _characters(columns: Mapping[str, object]) -> int:
