@@ -217,8 +217,6 @@ def _present(shards: Artifact) -> tuple[int, dict[str, int]]:
 
 Rows = list[dict[str, str]]
 _SHOWN_COLUMNS = 20
-_SHOWN_ROWS = 5
-_SHOWN_CHARACTERS = 160
 
 
 def preview_columns(inventory: Artifact) -> Rows:
@@ -228,24 +226,3 @@ def preview_columns(inventory: Artifact) -> Rows:
         {"column": name, "types": ", ".join(column["types"]), "share of rows": column["share"]}
         for name, column in columns[:_SHOWN_COLUMNS]
     ]
-
-
-def preview_rows(shards: Artifact) -> Rows:
-    """The first rows: id, exact tokens, what is asked first."""
-    with open_parquet(shards.path(data_files(shards)[0])) as file:
-        columns = ["id", "stats_tokens", "stats_completion_tokens", "text"]
-        rows = next(file.iter_batches(_SHOWN_ROWS, columns=columns, use_threads=False)).to_pylist()
-    return [
-        {
-            "id": row["id"],
-            "tokens": f"{row['stats_tokens']:,}",
-            "of the completion": f"{row['stats_completion_tokens']:,}",
-            "asked": " ".join(asked(row["text"])[:_SHOWN_CHARACTERS].split()),
-        }
-        for row in rows
-    ]
-
-
-def asked(text: str) -> str:
-    """The first words of the user; all of a text that has none."""
-    return text.partition(f"{START}user{MESSAGE}")[2].partition("<|")[0] or text
