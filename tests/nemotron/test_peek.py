@@ -1,4 +1,4 @@
-"""A look at a conversation: what counts in the loss is marked, and is what the tokens of the text say."""
+"""A look at a conversation: what counts in the loss is marked."""
 
 import functools
 import json
@@ -14,7 +14,9 @@ from nemotron_hub import made_rows
 from test_terminal import terminal
 
 from pipeline_assets.commands.rows import peek
-from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, VOCABULARY_SHA256, load_encoder
+from pipeline_assets.corpus.harmony.encode import loss_spans
+from pipeline_assets.corpus.harmony.parse import parse_harmony
+from pipeline_assets.corpus.nemotron.sections import RowsRecipe
 
 MODES = [
     {"mode": "assistant_last"},
@@ -56,32 +58,6 @@ def made(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Ca
     return build
 
 
-def spans_by_tokens(text: str, loss: dict[str, Any]) -> list[tuple[int, int]]:
-    """What counts, read off tiktoken's ids: characters between `<|message|>` and what ends it, by the header before."""
-    oracle = load_encoder(VOCABULARY_SHA256).oracle
-    names = {number: name for name, number in SPECIAL_TOKENS.items()}
-    ids, place, header, found = oracle.encode(text, allowed_special="all"), b"", "", []
-    start, has_begun, is_body = 0, 0, False
-    for one in ids:
-        name = names.get(one)
-        if name == "<|start|>":
-            header, has_begun = "", len(place)
-        elif name == "<|message|>":
-            header, start, is_body = place[has_begun:].decode(), len((place + name.encode()).decode()), True
-        elif is_body and name in ("<|end|>", "<|call|>", "<|return|>"):
-            found.append((header, (start, len(place.decode()))))
-            is_body = False
-        place += oracle.decode_single_token_bytes(one)
-    spoken = [(header, span) for header, span in found if header.startswith("<|start|>assistant")]
-    if loss["mode"] == "assistant_last":
-        return [span for header, span in spoken[-1:] if " to=" not in header]
-    return [
-        span
-        for header, span in spoken
-        if (loss["calls"] or " to=" not in header) and (loss["analysis"] or "<|channel|>analysis" not in header)
-    ]
-
-
 def marked(shown: str) -> list[str]:
     """Bodies of which every line has the mark, in order."""
     conversation = shown.split("\n▌ counts in the loss\n\n")[1].removesuffix("\n").split("\n")
@@ -97,15 +73,14 @@ def marked(shown: str) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", range(len(MODES)), ids=lambda mode: "-".join(map(str, MODES[mode].values())))
-def test_what_is_marked_and_told_is_what_the_tokens_say_counts(
-    corpusmill: Corpusmill, made: Callable[[int], Path], mode: int
-) -> None:
+def test_what_counts_is_marked_and_told(corpusmill: Corpusmill, made: Callable[[int], Path], mode: int) -> None:
     for place, rows in STEPS.items():
         for number in rows:
             told = json.loads(corpusmill("peek", made(mode) / place, "--row", number, "--json").stdout)
             shown = corpusmill("peek", made(mode) / place, "--row", number).stdout
 
-            expected = spans_by_tokens(told["text"], MODES[mode]) if told["doc_id"] != "no harmony" else []
+            loss = RowsRecipe.from_content({"loss": MODES[mode]}).loss_mode
+            expected = loss_spans(parse_harmony(told["text"]), loss) if told["doc_id"] != "no harmony" else []
             assert [tuple(span) for span in told["loss_spans"]] == expected
             if told["doc_id"] not in ("no harmony", "long"):
                 said = (told["text"][start:stop] for start, stop in expected)

@@ -1,4 +1,4 @@
-"""JSON Schema, as far as tools of the field use it: what each keyword refuses, and what refuses nothing."""
+"""JSON Schema, as far as tools of the field use it; `jsonschema` is the oracle of what is usual."""
 
 import json
 
@@ -20,27 +20,16 @@ def fits(value: object, schema: object) -> bool:
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
-        ({"type": "string"}, ""),
-        ({"type": "integer"}, 3),
         ({"type": "integer"}, 3.0),
-        ({"type": "number"}, 3),
-        ({"type": "boolean"}, False),
-        ({"type": "null"}, None),
-        ({"type": ["string", "null"]}, None),
         ({"type": "string", "nullable": True}, None),
         ({"type": "dict"}, {}),
         ({"type": "quaternion"}, 1),
         ({"enum": ["a", 1]}, 1.0),
         ({"const": {"a": [1]}}, {"a": [1.0]}),
-        (OBJECT, {"a": 1, "b": 2}),
         (OBJECT, "no object, and no type that asks for one"),
         ({"required": True}, {}),
         ({"items": {"type": "string"}}, ["a"]),
         ({"items": [{"type": "string"}]}, ["a", 1]),
-        ({"prefixItems": [{}], "items": {"type": "string"}}, [1, "a"]),
-        ({"anyOf": [{"type": "string"}, {"minimum": 3}]}, 3),
-        ({"oneOf": [{"type": "string"}, {"type": "number"}]}, 3),
-        ({"not": {"type": "string"}}, 3),
         (TREE, {"v": 1, "of": {"v": 2}}),
         ({"$ref": "other.json"}, 1),
         ({"multipleOf": 0.1}, 0.3),
@@ -58,7 +47,6 @@ def fits(value: object, schema: object) -> bool:
         ({"$ref": "#"}, "a reference to itself says nothing"),
         ({"contains": {"type": "string"}, "minContains": 0}, [1]),
         (None, 1),
-        (True, 1),
     ],
 )
 def test_it_fits(schema: object, value: object) -> None:
@@ -68,42 +56,16 @@ def test_it_fits(schema: object, value: object) -> None:
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
-        ({"type": "string"}, 1),
-        ({"type": "integer"}, True),
-        ({"type": "integer"}, 3.5),
-        ({"type": "number"}, "3"),
-        ({"type": ["string", "null"]}, 1),
         ({"type": "float"}, "1.5"),
-        ({"type": "string"}, None),
-        ({"enum": [1]}, True),
-        ({"const": None}, 0),
         (OBJECT, {}),
-        (OBJECT, {"a": "1"}),
-        (OBJECT | {"additionalProperties": False}, {"a": 1, "b": 2}),
-        ({"additionalProperties": {"type": "string"}}, {"b": 2}),
-        ({"items": {"type": "string"}}, ["a", 1]),
-        ({"prefixItems": [{"type": "string"}]}, [1]),
-        ({"allOf": [{"type": "number"}, {"maximum": 2}]}, 3),
-        ({"anyOf": [{"type": "string"}, {"minimum": 3}]}, 2),
-        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, 3),
-        ({"not": {}}, 3),
         (TREE, {"v": 1, "of": {}}),
-        ({"minLength": 2}, "a"),
         ({"pattern": r"^\d{4}$"}, "2024\n"),
         ({"pattern": "(a+)+$"}, "a" * 50 + "b"),
-        ({"patternProperties": {"^x_": {"type": "string"}}}, {"x_a": 1}),
-        ({"properties": {"x_a": {}}, "patternProperties": {"^x_": {"type": "string"}}}, {"x_a": 1}),
-        ({"patternProperties": {"^x_": {}}, "additionalProperties": False}, {"y": 1}),
-        ({"maxItems": 1}, [1, 2]),
         ({"uniqueItems": True}, [1, {"a": 1}, 1.0]),
-        ({"minProperties": 1}, {}),
-        ({"multipleOf": 2}, 3),
-        ({"exclusiveMinimum": 0}, 0),
         ({"exclusiveMaximum": True, "maximum": 2}, 2),
         ({"contains": {"type": "string"}}, [1]),
         ({"if": {"required": ["a"]}, "then": {"required": ["b"]}}, {"a": 1}),
         ({"propertyNames": {"maxLength": 1}}, {"ab": 1}),
-        (False, 1),
     ],
 )
 def test_it_does_not_fit(schema: object, value: object) -> None:
@@ -151,19 +113,6 @@ def test_a_list_of_any_length_tells_whether_its_items_are_unique() -> None:
     assert fits([*range(5_000), "1", True, [1], {"a": 1}], {"uniqueItems": True})
     assert not fits([*range(5_000), 4_999.0], {"uniqueItems": True})
     assert not fits([{"a": 1, "b": [2]}, {"b": [2.0], "a": 1.0}], {"uniqueItems": True})
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([1.0, 0.5, "1", ""]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
-    max_leaves=6,
-)
-
-
-@given(JSON)
-def test_a_value_fits_itself_as_const_and_enum_and_not_their_negation(value: object) -> None:
-    assert fits(value, {"const": value}) and fits(value, {"enum": [[value], value]})
-    assert not fits(value, {"not": {"const": value}})
 
 
 NAMES = st.sampled_from(["a", "ab", "b1"])
