@@ -85,7 +85,7 @@ class Refusal(Exception):
         message: the message's number, from 0, where messages were rendered; None where a text was read.
     """
 
-    def __init__(self, reason: Reason, detail: str, position: int | None = None, message: int | None = None) -> None:
+    def __init__(self, reason: StrEnum, detail: str, position: int | None = None, message: int | None = None) -> None:
         super().__init__(reason, detail, position, message)
         self.reason = reason
         self.detail = detail

@@ -222,7 +222,7 @@ class QualityFlags:
     """
 
     valid_harmony: bool
-    reason: Reason | None
+    reason: StrEnum | None
     completion_nonempty: bool
     has_user: bool
     has_analysis: bool

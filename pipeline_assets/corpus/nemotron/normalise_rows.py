@@ -141,7 +141,7 @@ def _drafts(
                 drafts.append(draft)
             else:
                 dropped.append(Reject(origin.file, number, *reason))
-        except (RowFault, Refusal) as fault:
+        except Refusal as fault:
             rejects.append(_reject(origin, number, fault))
         except UnicodeEncodeError as error:
             detail = f"U+{ord(error.object[error.start]):04X} beside the text"
@@ -191,7 +191,7 @@ def _encoded(
             logger.warning("%s: row %r is rejected", rejects[-1], draft.id)
 
 
-def _reject(origin: RowOrigin, number: int, fault: RowFault | Refusal) -> Reject:
+def _reject(origin: RowOrigin, number: int, fault: Refusal) -> Reject:
     detail = str(fault).removeprefix(f"{fault.reason}: ")
     return Reject(origin.file, number, str(fault.reason), detail)
 

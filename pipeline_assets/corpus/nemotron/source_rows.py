@@ -31,7 +31,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.harmony.message import JsonValue, finite
+from pipeline_assets.corpus.harmony.message import JsonValue, Refusal, finite
 from pipeline_assets.corpus.nemotron.splits import format_of
 from pipeline_assets.corpus.readers.columns import MAX_NESTING, Fault
 from pipeline_assets.corpus.readers.lines import NOT_FROM_A_CUT, lines, read_row
@@ -94,21 +94,8 @@ class RowReason(StrEnum):
     NESTED_TOO_DEEP = "nested_too_deep"
 
 
-class RowFault(Exception):
-    """A row that can't be used; its own fault, so a reader counts it and goes on.
-
-    Args:
-        reason: the code.
-        detail: what is there, for the reject's line.
-    """
-
-    def __init__(self, reason: RowReason, detail: str) -> None:
-        super().__init__(reason, detail)
-        self.reason = reason
-        self.detail = detail
-
-    def __str__(self) -> str:
-        return f"{self.reason}: {self.detail}"
+class RowFault(Refusal):
+    """A row that can't be used, whatever its conversation is; its reason is a `RowReason`."""
 
 
 # In messages null counts as absent wherever it is looked for, but for what becomes JSON text of its own.
