@@ -66,7 +66,8 @@ def plan_spill(file: Path, range_bytes: int = RANGE_BYTES) -> list[SpillShard]:
             found = {posts.find(b"<row", target) for target in targets}  # a `<` stands in no value
             cuts += sorted(found - {-1})
     pairs = itertools.pairwise([*cuts, None])
-    return [SpillShard(f"posts-{number:05d}", file, start or 0, stop) for number, (start, stop) in enumerate(pairs)]
+    # Runs of parts named `posts-…`, which a stopped build may hold, are of an earlier form.
+    return [SpillShard(f"part-{number:05d}", file, start or 0, stop) for number, (start, stop) in enumerate(pairs)]
 
 
 def spill_rows(shard: SpillShard, window: Window, folder: BuildFolder, run_bytes: int = RUN_BYTES) -> Receipt:
