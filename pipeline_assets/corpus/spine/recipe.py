@@ -20,7 +20,6 @@ from pydantic_core import ErrorDetails
 
 from pipeline_assets.corpus.spine.errors import THE_RECIPE, InputError, UsageError, key, one_line, together
 from pipeline_assets.corpus.spine.files import OwnFile
-from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.target import Target
 
 RECIPE_FILE: OwnFile[object] = OwnFile("recipe", 4 << 20, "give a recipe file", object, may_be_link=True)
@@ -239,10 +238,6 @@ class RecipePart(pydantic.BaseModel):
             return cls.of(content, "the recipe in the manifest")
         except UsageError as refused:
             raise UsageError(refused.what, refused.where, "use the version of the program that made it") from None
-
-    def fingerprint(self) -> str:
-        """The section's fingerprint: of what it says, not of how the YAML is laid out."""
-        return sha256_of(self.content())
 
 
 @dataclass(frozen=True)

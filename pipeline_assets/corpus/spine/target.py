@@ -90,11 +90,6 @@ class Target:
         """Kind and partition: the name of this input in manifests downstream, however the artifact is called."""
         return self.kind if self.partition is None else f"{self.kind}/{self.partition}"
 
-    @property
-    def system(self) -> str:
-        """The system that it belongs to."""
-        return self.kind.partition("/")[0]
-
     def inputs(self, root: Path) -> list[dict[str, str]]:
         """Upstream artifacts with the digests that they have now. Raises InputError: one is not sealed."""
         upstream = ((target.role, open_artifact(root / target.folder)) for target in self.upstream)

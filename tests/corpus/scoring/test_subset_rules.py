@@ -26,13 +26,13 @@ def test_the_order_of_rules_is_read_back_from_sorted_keys() -> None:
 
     assert [*again.rules] == ["a", "b"] and again.order == recipe.order == ("b", "a")
     assert again.ordered == recipe.ordered == [SubsetRule(), SubsetRule(percentile=("5", "7.5"))]
-    assert again.fingerprint() == recipe.fingerprint()
+    assert again.content() == recipe.content()
 
 
 def test_another_order_of_rules_is_another_recipe() -> None:
     first, second = ({"rules": {name: {} for name in names}} for names in (("a", "b"), ("b", "a")))
 
-    assert SubsetsRecipe.of(first, "one").fingerprint() != SubsetsRecipe.of(second, "two").fingerprint()
+    assert SubsetsRecipe.of(first, "one").content() != SubsetsRecipe.of(second, "two").content()
 
 
 @pytest.mark.parametrize(
