@@ -39,13 +39,9 @@ def resealed(**parts: object) -> Callable[[Path], None]:
 ODD_MANIFESTS = [
     (put_in_its_place(Path.mkdir), "it is a folder"),
     (put_in_its_place(os.mkfifo), "it is a pipe or a device"),
-    (put_in_its_place(lambda path: path.symlink_to(path)), "it is a link"),
     (put_in_its_place(lambda path: path.symlink_to("/dev/zero")), "it is a link"),
     (said(b"[" * 100_000), "no JSON (maximum recursion depth exceeded while deserializing an object)"),
-    (said(b"9" * 5_000), "no JSON (Integer value out of range)"),
-    (resealed(provenance=[]), "Expected `object`, got `array` - at `$.provenance`"),
     (resealed(provenance={"builder": "x"}), "Expected `int`, got `str` - at `$.provenance.builder`"),
-    (resealed(storage=[{"path": "a\0b", "bytes": 1, "sha256": ""}]), "Expected `str` matching regex"),
     (resealed(storage=[{"path": "a", "bytes": -1, "sha256": ""}]), "Expected `int` >= 0"),
 ]
 

@@ -111,31 +111,26 @@ def recipes_of(root: Path) -> tuple[list[Recipe], list[InputError]]:
 
 
 def read_named(path: Path) -> Recipe:
-    """Read a recipe that commands find by the name of its file, parsing a correct file once.
+    """Read a recipe that commands find by the name of its file.
 
     Raises:
         UsageError: as `check_file_name`, else as `read_recipe`.
     """
-    try:
-        recipe = read_recipe(path)
-    except UsageError:
-        check_file_name(path)
-        raise
-    if recipe.name != path.stem:
-        check_file_name(path)
-    return recipe
+    return recipe_of(check_file_name(path), path)
 
 
-def check_file_name(path: Path) -> None:
-    """Check that a recipe that commands find by the name of its file has the same `name`.
+def check_file_name(path: Path) -> dict[str, object]:
+    """Return what a recipe says that commands find by the name of its file, which has to be its `name`.
 
     Raises:
         UsageError: It has another one; or as `read_yaml`.
     """
-    name = read_yaml(path).get("name")
+    values = read_yaml(path)
+    name = values.get("name")
     if isinstance(name, str) and name.lower() != path.stem:
         fix = f"rename the file to {name.lower()}.yaml, or run it by its path: artifacts are named after `name`"
         raise UsageError(f"the file is {path.stem}, its `name` is {name}", line_of(path, ["name"]), fix)
+    return values
 
 
 def is_of_interest(recipe: Recipe, root: Path) -> bool:

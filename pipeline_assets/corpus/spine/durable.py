@@ -68,25 +68,22 @@ class NoSpaceError(RetryableError):
         self.what, self.where, self.fix = self.args
 
 
-def explain_in_root(error: OSError, root: Path) -> InputError:
-    """Explain an error of a command that writes below a data root, which stands for a missing file name."""
-    explained = explain(error, Path(os.fsdecode(error.filename2 or error.filename or root.absolute())))
-    if isinstance(explained, NoSpaceError):
-        explained.name_root(root)
-    elif error.filename is None:  # a read error of a library, whose file need not be below the root
-        explained.move(str(root.absolute()), "a file that this command uses")
-    return explained
-
-
 @contextlib.contextmanager
 def explaining(root: Path) -> Iterator[None]:
-    """Explain what the system refuses to the block; a full disk names its file and the data root."""
+    """Explain what the system refuses to the block, which writes below a data root: that stands for a missing file
+    name. A full disk names its file and the data root.
+    """
     try:
         yield
     except BrokenPipeError:  # whoever reads the output has ended
         raise
     except OSError as error:
-        raise explain_in_root(error, root) from error
+        explained = explain(error, Path(os.fsdecode(error.filename2 or error.filename or root.absolute())))
+        if isinstance(explained, NoSpaceError):
+            explained.name_root(root)
+        elif error.filename is None:  # a read error of a library, whose file need not be below the root
+            explained.move(str(root.absolute()), "a file that this command uses")
+        raise explained from error
     except NoSpaceError as error:
         error.name_root(root)
         raise

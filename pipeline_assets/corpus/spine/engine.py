@@ -126,17 +126,18 @@ def run_stages(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_u
     """What runs several stages by one work, which tells them apart by their shards: what workers load is loaded once.
     Errors as of `run_stage`.
     """
-    if settings.workers == 0:
-        warm_up_once = functools.cache(warm_up)
-        yield functools.partial(
-            adopting, settings=settings, run_missing=functools.partial(_run_here, work, warm_up_once)
-        )
-        return
+    warm_up_once = functools.cache(warm_up)
     start = starter(settings.start_method, work, warm_up, settings.growth_bytes)
 
-    def run_missing(stage: str, shards: Sequence[S], folder: BuildFolder) -> Generator[Receipt]:
+    def run_here(stage: str, shards: Sequence[S], folder: BuildFolder) -> Generator[Receipt]:
+        for shard in shards:
+            warm_up_once()
+            yield run_shard(work, shard, WHOLE, folder, stage)
+
+    def run_in_workers(stage: str, shards: Sequence[S], folder: BuildFolder) -> Generator[Receipt]:
         return _Pool[S](stage, start, folder, settings.workers).run(shards)
 
+    run_missing = run_here if settings.workers == 0 else run_in_workers
     yield functools.partial(adopting, settings=settings, run_missing=run_missing)
 
 
@@ -171,15 +172,6 @@ def _read_right(receipt: Receipt) -> bool:
     except InputError:
         return False
     return True
-
-
-def _run_here(
-    work: Work[S], warm_up: WarmUp, stage: str, shards: Sequence[S], folder: BuildFolder
-) -> Generator[Receipt]:
-    if shards:
-        warm_up()
-    for shard in shards:
-        yield run_shard(work, shard, WHOLE, folder, stage)
 
 
 class _Pool(Generic[S]):
