@@ -26,7 +26,7 @@ import msgspec
 from corpus import link_shards, write_shards
 from measure import Measured, machine_line, measure
 
-from pipeline_assets.corpus.document import with_text
+from pipeline_assets.corpus.document import RAW_DOCUMENTS, with_text
 from pipeline_assets.corpus.formats.compression import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import StagingDir
@@ -90,7 +90,7 @@ def plant(folder: Path, lines: Sequence[bytes], items: Mapping[str, list[list[st
         row = msgspec.json.decode(planted[number])
         before, blank, after = row["text"].partition(" ")
         leak = KINDS[name].plant(draw.choice(items[name]), draw)
-        planted[number] = with_text(planted[number], f"{before} {leak}{blank}{after}")
+        planted[number] = with_text(RAW_DOCUMENTS.decode(planted[number]), f"{before} {leak}{blank}{after}")
         leaks[row["doc_id"]] = name
     texts = [
         {"id": f"{name} {number}", "text": " ".join(item)} for name in items for number, item in enumerate(items[name])

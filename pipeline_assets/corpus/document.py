@@ -113,18 +113,18 @@ class Document(msgspec.Struct, frozen=True):
     meta: Meta
 
 
-class _RawMeta(Document, frozen=True):
+class RawDocument(Document, frozen=True):
     """A Document of whose meta not a byte moves."""
 
     meta: msgspec.Raw  # type: ignore[assignment]
 
 
-_raw_meta_decoder = msgspec.json.Decoder(_RawMeta)
+RAW_DOCUMENTS = msgspec.json.Decoder(RawDocument)
 
 
-def with_text(line: bytes, text: str) -> bytes:
-    """The document in a line, without its line feed, as a line that has this text and is the same otherwise."""
-    return msgspec.json.encode(msgspec.structs.replace(_raw_meta_decoder.decode(line), text=text))
+def with_text(document: RawDocument, text: str) -> bytes:
+    """The document as a line, without its line feed, that has this text and is the same otherwise."""
+    return msgspec.json.encode(msgspec.structs.replace(document, text=text))
 
 
 class DocumentText(msgspec.Struct, frozen=True):
@@ -133,17 +133,6 @@ class DocumentText(msgspec.Struct, frozen=True):
     doc_id: str
     text: str
     license_tag: str
-
-
-class ComparedText(msgspec.Struct, frozen=True):
-    """The fields that deduplication and decontamination read; decoding skips the others."""
-
-    text: str
-    doc_id: str
-    meta: msgspec.Raw
-
-
-COMPARED = msgspec.json.Decoder(ComparedText)
 
 
 class LicensedText(msgspec.Struct, frozen=True):

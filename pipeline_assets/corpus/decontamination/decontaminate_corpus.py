@@ -25,7 +25,7 @@ from pipeline_assets.corpus.decontamination.recipe import (
     EvaluationSet,
 )
 from pipeline_assets.corpus.dedup.words import normalize
-from pipeline_assets.corpus.document import COMPARED, ComparedText, with_text
+from pipeline_assets.corpus.document import RAW_DOCUMENTS, RawDocument, with_text
 from pipeline_assets.corpus.document_shards import (
     REJECTS,
     REJECTS_FILE,
@@ -117,7 +117,7 @@ def _decontaminated(
     """Of a block, the lines of documents that stay, and what is said of the contaminated ones."""
     kept: list[bytes] = []
     contaminated: list[ContaminatedLine] = []
-    documents = decode(lines, shard, COMPARED)
+    documents = decode(lines, shard, RAW_DOCUMENTS)
     texts = [document.text.encode() for document in documents]
     found = {one.number: one for one in item_index.contaminations(normalize(texts), index, rules.recipe.cut)}
     for number, ((row, line), document, text) in enumerate(zip(lines, documents, texts, strict=True)):
@@ -133,7 +133,7 @@ def _decontaminated(
             continue
         counts.update(f"cut_for/{name}" for name in evidence.items)
         left = _without(document.text, evidence.spans)
-        kept.append(with_text(line, left))
+        kept.append(with_text(document, left))
         size = len(left.encode())
         changes = {"changed": 1, "cut/words": int(found[number].is_removed.sum()), "cut/bytes": len(text) - size}
         counts.update({"bytes": size, **changes})
@@ -142,7 +142,7 @@ def _decontaminated(
 
 def _evidence(
     row: int,
-    document: ComparedText,
+    document: RawDocument,
     found: item_index.Contamination,
     shard: CorpusShard,
     rules: Decontamination,

@@ -24,7 +24,7 @@ from pipeline_assets.corpus.dedup import steps
 from pipeline_assets.corpus.dedup.candidates import ExactCopies
 from pipeline_assets.corpus.dedup.decision import RULE, Decision, Outcome
 from pipeline_assets.corpus.dedup.sketches import FATAL, IDS
-from pipeline_assets.corpus.document import COMPARED
+from pipeline_assets.corpus.document import RAW_DOCUMENTS
 from pipeline_assets.corpus.document_shards import SHARDS, decode, read_lines
 from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet import column_of, mask, numbers, read_columns, table_of
@@ -313,7 +313,7 @@ def keep_documents(
             kept = [line + b"\n" for row, line in lines if row not in gone and row not in fatal]
             writer.write_lines(b"".join(kept), len(kept))
             read = [one for one in lines if one.row in gone or one.row in sampled]
-            for (row, _), document in zip(read, decode(read, shard, COMPARED), strict=True):
+            for (row, _), document in zip(read, decode(read, shard, RAW_DOCUMENTS), strict=True):
                 if row in gone:
                     dropped_bytes += len(document.text.encode())
                 if row in sampled:

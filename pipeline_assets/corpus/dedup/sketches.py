@@ -23,7 +23,7 @@ from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe
 from pipeline_assets.corpus.dedup.steps import DedupRun, Task, document_numbers, orders, write_run
 from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, lowered, mixed, normalize
-from pipeline_assets.corpus.document import COMPARED, ComparedText, columns_of, first_repeat, write_ids
+from pipeline_assets.corpus.document import RAW_DOCUMENTS, RawDocument, columns_of, first_repeat, write_ids
 from pipeline_assets.corpus.document_shards import read_documents
 from pipeline_assets.corpus.formats.parquet import column_of, numbers, read_columns, strings, table_of, truths
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, key
@@ -191,7 +191,7 @@ def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder
     files: list[OutputFile] = []
     pending = none = [_sketch([], shard, recipe, counts)]
     written = 0
-    for documents, killing in read_documents(shard, window, COMPARED):
+    for documents, killing in read_documents(shard, window, RAW_DOCUMENTS):
         fatal += killing
         pending = [*pending, _sketch(documents, shard, recipe, counts)]
         if counts["documents"] - written >= _RUN_DOCUMENTS:
@@ -203,7 +203,7 @@ def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder
 
 
 def _sketch(
-    read: Sequence[tuple[int, ComparedText]], shard: CorpusShard, recipe: DedupRecipe, counts: Counter[str]
+    read: Sequence[tuple[int, RawDocument]], shard: CorpusShard, recipe: DedupRecipe, counts: Counter[str]
 ) -> dict[str, pa.Table]:
     """What documents are compared by, a table for each area that the mode asks for, in no order; it is counted."""
     rows, documents = [row for row, _ in read], [document for _, document in read]
@@ -240,7 +240,7 @@ def _sketch(
 
 
 def _qualities(
-    rows: Sequence[int], documents: Sequence[ComparedText], shard: CorpusShard, column: str | None
+    rows: Sequence[int], documents: Sequence[RawDocument], shard: CorpusShard, column: str | None
 ) -> NDArray[np.float32]:
     qualities = np.full(len(documents), np.nan, np.float32)
     if column is None:

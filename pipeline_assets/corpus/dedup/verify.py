@@ -39,7 +39,7 @@ from pipeline_assets.corpus.dedup.steps import (
     write_run,
 )
 from pipeline_assets.corpus.dedup.words import normalize
-from pipeline_assets.corpus.document import COMPARED
+from pipeline_assets.corpus.document import RAW_DOCUMENTS
 from pipeline_assets.corpus.document_shards import decode, read_lines
 from pipeline_assets.corpus.formats.parquet import column_of, numbers, strings, table_of
 from pipeline_assets.corpus.spine.durable import DurableFile
@@ -84,7 +84,7 @@ def write_sets(
     with DurableFile(folder.path(sets_name)) as file:
         for block in read_lines(shard, window):
             lines = [one for one in block.lines if wanted[one.row]]
-            documents = decode(lines, shard, COMPARED)
+            documents = decode(lines, shard, RAW_DOCUMENTS)
             batch = normalize([document.text.encode() for document in documents])
             hashes, offsets = shingle_sets(batch, shingle_words)
             data: list[bytes] = []

@@ -29,7 +29,6 @@ from pipeline_assets.corpus.filters.words import (
     LINE_FEED,
     SPACE,
     TERMINAL,
-    character_before,
     classes_of_characters,
     place,
     read_character,
@@ -72,24 +71,34 @@ class KeptLines(NamedTuple):
 _NO_MARK, _MARK, _ENDED = range(3)  # how far a sentence's end has come in marks, closers and blanks
 
 
+class _Line(NamedTuple):
+    """A line as far as its line feed: where it begins and ends without the blanks around it, and what it has there."""
+
+    start: int
+    end: int
+    feed: int
+    words: int
+    sentences: int
+    is_terminal: bool
+
+
 @inner
-def _read_line(text: NDArray[np.uint8], start: int, end: int, has_phrase: bool, rules: LineRules) -> tuple[int, int]:
-    """Why a line is removed that begins and ends with a character that is no whitespace, and its sentences.
+def _read_line(text: NDArray[np.uint8], at: int, stop: int, of_code_point: NDArray[np.uint16]) -> _Line:
+    """The line that begins at `at`.
 
     In a run of marks, closers and blanks a sentence ends once: where after a mark a blank follows or the line ends, or
     at a mark that isn't ASCII.
     """
-    of_code_point = rules.of_code_point
-    words = sentences = characters = longest = 0
-    at, bits, width, state, is_space = start, SPACE, 1, _NO_MARK, 1
-    while at < end:
+    words = sentences = last = 0
+    start, end, state, is_space = at, at, _NO_MARK, 1
+    while at < stop and text[place(at)] != LINE_FEED:
         was_space, bits, width = is_space, wide(of_code_point[place(text[place(at)])]), 1
         if text[place(at)] >= 0x80:
             bits, width = read_character(text, at, of_code_point)
         is_space = bits & SPACE
+        start = at if words == 0 else start
         words += was_space & ~is_space
-        characters = 0 if is_space else characters + 1
-        longest = max(longest, characters)
+        end, last = (end, last) if is_space else (at + width, bits)
         if state != _NO_MARK or bits & TERMINAL:
             is_mark = bits & TERMINAL and not bits & (CLOSER | SPACE)
             if not bits & (TERMINAL | CLOSER | SPACE):
@@ -99,15 +108,25 @@ def _read_line(text: NDArray[np.uint8], start: int, end: int, has_phrase: bool, 
                 sentences += is_end
                 state = _ENDED if is_end else _MARK
         at += width
-    is_terminal = bits & TERMINAL != 0
+    is_terminal = last & TERMINAL != 0
     sentences += state == _MARK or (is_terminal and state == _NO_MARK)
-    if longest > rules.max_word_characters:
-        return _LONG_WORD, sentences
-    if rules.has_terminal and not is_terminal:
-        return _UNMARKED, sentences
-    if words < rules.min_words:
-        return _FEW_WORDS, sentences
-    return _PHRASE if has_phrase else _KEPT, sentences
+    return _Line(start, end, at, words, sentences, is_terminal)
+
+
+@inner
+def _why_removed(text: NDArray[np.uint8], line: _Line, has_phrase: bool, rules: LineRules) -> int:
+    characters, at = 0, line.start if line.end - line.start > rules.max_word_characters else line.end
+    while at < line.end:
+        bits, width = read_character(text, at, rules.of_code_point)
+        characters = 0 if bits & SPACE else characters + 1
+        if characters > rules.max_word_characters:
+            return _LONG_WORD
+        at += width
+    if rules.has_terminal and not line.is_terminal:
+        return _UNMARKED
+    if line.words < rules.min_words:
+        return _FEW_WORDS
+    return _PHRASE if has_phrase else _KEPT
 
 
 @compiled
@@ -125,48 +144,27 @@ def _keep_lines(
     removed = np.zeros((documents, len(REMOVED)), np.int64)
     size = phrases = 0
     for document in range(documents):
-        start, stop = offsets[document], offsets[document + 1]
-        while start < stop:
-            feed = start
-            while feed < stop and text[place(feed)] != LINE_FEED:
-                feed += 1
-            has_phrase = phrases < len(inside) and inside[phrases] < feed
+        at, stop = offsets[document], offsets[document + 1]
+        while at < stop:
+            line = _read_line(text, at, stop, rules.of_code_point)
+            at = line.feed + 1
+            has_phrase = phrases < len(inside) and inside[phrases] < line.feed
             phrases += has_phrase
-            start, end = _without_blanks(text, start, feed, rules.of_code_point)
-            if start < end:
-                why, found = _read_line(text, start, end, has_phrase, rules)
+            if line.words:
+                why = _why_removed(text, line, has_phrase, rules)
                 lines[document] += 1
                 if why == _KEPT:
-                    sentences[document] += found
+                    sentences[document] += line.sentences
                     if size > kept_offsets[document]:
                         kept[size] = LINE_FEED
                         size += 1
-                    for byte in range(end - start):
-                        kept[place(size + byte)] = text[place(start + byte)]
-                    size += end - start
+                    for byte in range(line.end - line.start):
+                        kept[place(size + byte)] = text[place(line.start + byte)]
+                    size += line.end - line.start
                 else:
                     removed[document, why] += 1
-            start = feed + 1
         kept_offsets[document + 1] = size
     return KeptLines(kept[:size], kept_offsets, lines, removed, sentences)
-
-
-@inner
-def _without_blanks(
-    text: NDArray[np.uint8], start: int, end: int, of_code_point: NDArray[np.uint16]
-) -> tuple[int, int]:
-    """Where the text between two places begins and ends without the whitespace around it."""
-    while start < end:
-        bits, width = read_character(text, start, of_code_point)
-        if not bits & SPACE:
-            break
-        start += width
-    while start < end:
-        last = character_before(text, end)
-        if not read_character(text, last, of_code_point)[0] & SPACE:
-            break
-        end = last
-    return start, end
 
 
 DOCUMENT_PHRASE, BAD_WORD, FEW_SENTENCES, LINES_LEFT = "document_phrase", "bad_word", "few_sentences", "lines_left"
@@ -249,6 +247,8 @@ def _remove_citations(candidates: Sequence[Candidate]) -> int:
     """Takes the markers from the texts; how many there were."""
     total = 0
     for candidate in candidates:
+        if b"[" not in candidate.text:  # which is told sooner
+            continue
         candidate.text, removed = _CITATION.subn(b"", candidate.text)
         candidate.count("removed/citation", removed)
         total += removed

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pipeline_assets.corpus import document_shards
-from pipeline_assets.corpus.document import columns_of, with_text
+from pipeline_assets.corpus.document import RAW_DOCUMENTS, columns_of, with_text
 from pipeline_assets.corpus.filters import verdict
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, write_rows
@@ -31,16 +31,6 @@ REFUSED_LICENCE = "refused_licence"
 REPEATED_WINDOWS = "repeated_windows"
 
 
-class _Line(msgspec.Struct, frozen=True):
-    """What filtering reads of a Document; decoding skips the rest."""
-
-    text: str
-    doc_id: str
-    license_tag: str
-    meta: msgspec.Raw
-
-
-_reader = msgspec.json.Decoder(_Line)
 _encoder = msgspec.json.Encoder()
 
 
@@ -103,7 +93,7 @@ def _filter_lines(
     dropped: JsonlZstWriter,
     counts: Counter[str],
 ) -> None:
-    documents = document_shards.decode(lines, shard, _reader)
+    documents = document_shards.decode(lines, shard, RAW_DOCUMENTS)
     reads_meta = bool(recipe.rules) or recipe.wikipedia is not None
     candidates = [
         verdict.Candidate(document.text.encode(), columns_of(document.meta, shard.file) if reads_meta else {})
@@ -126,9 +116,9 @@ def _filter_lines(
             counts[dropped_key(failure.reason)] += 1
             continue
         is_changed = candidate.text != text
-        kept_lines.append(with_text(line, candidate.text.decode()) if is_changed else line)
-        if candidate.changes:
-            counts.update(candidate.changes)
+        kept_lines.append(with_text(document, candidate.text.decode()) if is_changed else line)
+        for name, changes in candidate.changes.items():
+            counts[name] += changes
         counts["changed"] += is_changed
         counts["bytes"] += len(candidate.text)
     kept.write_lines(b"\n".join([*kept_lines, b""]), len(kept_lines))

@@ -135,20 +135,27 @@ def _beginnings(graph: _Phrases) -> NDArray[np.uint64]:
 
 
 @inlined
+def _may_begin(text: NDArray[np.uint8], at: int, beginnings: NDArray[np.uint64]) -> bool:
+    """Whether some phrase has the four bytes that begin at `at`."""
+    first, second = beginnings[words.place(text[words.place(at)])], beginnings[256 + text[words.place(at + 1)]]
+    third, fourth = beginnings[512 + text[words.place(at + 2)]], beginnings[768 + text[words.place(at + 3)]]
+    return bool(first & second & third & fourth)
+
+
+@inlined
 def _read_on(text: NDArray[np.uint8], at: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
     """Reads on from `at`, in `state`, until phrases end; the byte behind, and the state, 0 where no more do."""
-    table, next_state, first_found = automaton.beginnings, automaton.next_state, automaton.first_found
-    while at < end:
+    next_state, first_found = automaton.next_state, automaton.first_found
+    while True:
         if state == 0:
-            begun = table[words.place(text[words.place(at)])] & table[words.place(256 + text[words.place(at + 1)])]
-            if not begun or not begun & table[512 + text[at + 2]] & table[768 + text[at + 3]]:
+            while at < end and not _may_begin(text, at, automaton.beginnings):
                 at += 1
-                continue
+        if at >= end:
+            return at, 0
         state = words.wide(next_state[state, text[at]])
         at += 1
         if first_found[state] < first_found[state + 1]:
             return at, state
-    return at, 0
 
 
 @inner

@@ -78,7 +78,10 @@ def test_every_byte_but_the_text_of_a_cut_document_stays(run: Run) -> None:
         b'{"text":"And so: LEAK \\ud83d\\ude00","source":"pages","domain":"web","doc_id":"page-0","license_tag":"cc0",'
         b'"created_at":"","meta":{"score":3.10,"big":123456789012345678901234567890,"\\u0041":1e400}}'
     )
-    kept = b'{"doc_id":"page-0","text":"two \\u0077ords","meta":{"score":1e0},  "license_tag":"cc0"}'
+    kept = (
+        b'{"doc_id":"page-0","text":"two \\u0077ords","meta":{"score":1e0},  "license_tag":"cc0","source":"pages",'
+        b'"domain":"web","created_at":""}'
+    )
 
     _, (documents, *_) = run([kept, odd.replace(b"LEAK", LEAK.encode())])
 

@@ -72,7 +72,10 @@ def filtered(tmp_path: Path) -> Callable[..., Filtered]:
 def test_kept_documents_keep_order_and_bytes_and_each_dropped_one_leaves_a_line(
     filtered: Callable[..., Filtered],
 ) -> None:
-    kept = b'{"doc_id":"page-0","text":"two \\u0077ords","meta":{"score":1e0},  "license_tag":"cc0"}'
+    kept = (
+        b'{"doc_id":"page-0","text":"two \\u0077ords","meta":{"score":1e0},  "license_tag":"cc0","source":"pages",'
+        b'"domain":"web","created_at":""}'
+    )
 
     found = filtered(kept, document(1, "one"), document(2, "three more words"))
 
