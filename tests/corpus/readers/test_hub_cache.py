@@ -50,7 +50,7 @@ def cache(hub_files: HubFiles, publish: Callable[..., str]) -> Cache:
 def complaints(found: HeldOfHub) -> list[str]:
     size = sum(task.bytes for task in found.tasks)
     results = rehash(found.tasks, 1, Progress("verify", size, "bytes", every_s=1000))
-    return [result.complaint for result in results if result.complaint is not None]
+    return [complaint for _, complaint in results if complaint is not None]
 
 
 def flip(path: Path) -> None:
