@@ -1,16 +1,25 @@
 """The report on scores: how likely the model finds completions, of each split and of all, and by what rows are.
 
-Files: `report.json`; `report.html`, the same as one page with plots.
+Files: `report.json`; `report.html`, the same as one page with plots. `total` and each of `splits` has `rows`,
+`truncated` and `tokens_lost` of all rows, `without_score` by the reason, the rows whose `nll_mean` is `highest` and
+`lowest`, and how likely the model finds the completions of rows with a score: of all that are `scored`, by `domains`,
+by ranges of `correctness`, and by `lengths`, the largest power of two that their tokens reach. That is
+
+    rows, completion_tokens, completion_bytes, nll_sum   their number, and sums over them; nats
+    nll, bits_per_byte, perplexity                       of all these tokens together; null where it is no finite number
+    quantiles                                            `QUANTILES` of `nll_mean`, exact; none without rows
+    bins                                                 rows by `nll_mean`: bin k from `BIN_EDGES[k]` on, the last with
+                                                         all above; empty ones after the highest row are left out
 """
 
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -36,114 +45,36 @@ _NUMBERS = ["nll_mean", "nll_sum", "completion_token_count", "completion_bytes"]
 _COLUMNS = [*_NUMBERS, "id", "tokens", "truncated", "tokens_lost", "reason"]
 _STANDING_OUT = 5  # rows on either side
 _LARGEST_EXPONENT = 700  # exp of more is beyond floats
-# By which column of the scores or the pools, the name of the group of a value, and what groups are ordered by.
-_GROUPS: Mapping[str, tuple[str, Callable[[Any], str], Callable[[str], Any]]] = {
-    "domains": ("meta_domain", lambda domain: domain or UNKNOWN, str),
-    "correctness": ("meta_correctness", correctness_range, CORRECTNESS.index),
-    "lengths": ("tokens", length_range, int),
+# By which column of the scores or the pools, what goes before a name, the name of a value, and what orders names.
+_GROUPS: Mapping[str, tuple[str, str, Callable[[Any], str], Callable[[str], Any]]] = {
+    "domains": ("meta_domain", "domain", lambda domain: domain or UNKNOWN, str),
+    "correctness": ("meta_correctness", "correctness", correctness_range, CORRECTNESS.index),
+    "lengths": ("tokens", "tokens from", length_range, int),
 }
 
 
-class Likelihood(msgspec.Struct, frozen=True):
-    """How likely the model finds the completions of rows with a score.
-
-    Attributes:
-        nll_sum: nats.
-        nll: nll_sum / completion_tokens, nats a token; None without tokens.
-        bits_per_byte: nll_sum / ln 2 / completion_bytes; None without bytes.
-        perplexity: exp(nll); None where that is no finite number.
-        quantiles: of `nll_mean`, exact: `QUANTILES`, between two ranks on the straight line; none without rows.
-        bins: rows by `nll_mean` in nats a token: bin k from `BIN_EDGES[k]` on, the last with all above; empty ones
-            after the highest row are left out.
-    """
-
-    rows: int
-    completion_tokens: int
-    completion_bytes: int
-    nll_sum: float
-    nll: float | None
-    bits_per_byte: float | None
-    perplexity: float | None
-    quantiles: list[float]
-    bins: list[int]
-
-
-class ScoredRow(msgspec.Struct, frozen=True):
-    """A row that is told by itself."""
-
-    split: str
-    id: str
-    nll_mean: float
-    tokens: int | None
-
-
-class Scores(msgspec.Struct, frozen=True):
-    """The scores of a split, or of all.
-
-    Attributes:
-        rows, truncated, tokens_lost: with a score or without.
-        without_score: rows by the reason.
-        scored, domains, correctness, lengths: rows with a score: all, by `meta_domain`, by the ranges of `CORRECTNESS`,
-            by the largest power of two that `tokens` reaches.
-        highest, lowest: rows by `nll_mean`, the furthest first.
-        model, how_sure: as the manifest of the scores has them.
-    """
-
-    rows: int
-    truncated: int
-    tokens_lost: int
-    without_score: dict[str, int]
-    scored: Likelihood
-    domains: dict[str, Likelihood]
-    correctness: dict[str, Likelihood]
-    lengths: dict[str, Likelihood]
-    highest: list[ScoredRow]
-    lowest: list[ScoredRow]
-    model: dict[str, Any] = {}
-    how_sure: dict[str, Any] = {}
-
-
-class ScoreReport(msgspec.Struct, frozen=True):
-    """What `report.json` says."""
-
-    schema: str
-    total: Scores
-    splits: dict[str, Scores]
-    quantiles: tuple[float, ...] = QUANTILES
-    bin_edges: tuple[float, ...] = BIN_EDGES
-
-
-_REPORT_FILE = OwnFile("report", 256 << 20, REBUILD, ScoreReport)
-
-_MEANS = ("NLL", "bits/byte", "PPL")
-
-
-def _groups(of: Scores) -> Iterator[tuple[str, Likelihood]]:
-    """Rows by what they are, each group with its name."""
-    for word, groups in (("domain", of.domains), ("correctness", of.correctness), ("tokens from", of.lengths)):
-        yield from ((f"{word} {name}", one) for name, one in groups.items())
-
-
-def _means(of: Likelihood) -> list[str]:
-    return ["" if one is None else f"{one:,.3f}" for one in (of.nll, of.bits_per_byte, of.perplexity)]
+_REPORT_FILE: OwnFile[dict[str, Any]] = OwnFile("report", 256 << 20, REBUILD, dict[str, Any])
+_MEANS = {"NLL": "nll", "bits/byte": "bits_per_byte", "PPL": "perplexity"}
 
 
 def preview_scores(report: Artifact) -> list[dict[str, str]]:
     """A line for all rows, for each group of these, and for each split: rows, means, and rows by NLL as bars."""
     told = _REPORT_FILE.read(report.path(REPORT_JSON))
-    shown = [_previewed("all", told.total.scored)] if len(told.splits) > 1 else []
-    shown += [_previewed(name, one) for name, one in _groups(told.total)]
-    return shown + [_previewed(name, of.scored, of.rows) for name, of in told.splits.items()]
+    total, splits = told["total"], told["splits"]
+    shown = [_previewed("all", total["scored"])] if len(splits) > 1 else []
+    for part, (_, word, *_) in _GROUPS.items():
+        shown += [_previewed(f"{word} {name}", one) for name, one in total[part].items()]
+    return shown + [_previewed(name, of["scored"], of["rows"]) for name, of in splits.items()]
 
 
-def _previewed(name: str, of: Likelihood, rows: int | None = None) -> dict[str, str]:
+def _previewed(name: str, of: Mapping[str, Any], rows: int | None = None) -> dict[str, str]:
     """
     Args:
         rows: with a score or without, where some have none.
     """
-    counted = f"{of.rows:,}" if rows in (None, of.rows) else f"{of.rows:,} of {rows:,}"
-    means = dict(zip(_MEANS, _means(of), strict=True))
-    return {"rows of": name, "scored": counted, **means, "rows by NLL": text_plot(score_bars(of.bins, BIN_EDGES))}
+    counted = f"{of['rows']:,}" if rows in (None, of["rows"]) else f"{of['rows']:,} of {rows:,}"
+    means = {word: "" if of[key] is None else f"{of[key]:,.3f}" for word, key in _MEANS.items()}
+    return {"rows of": name, "scored": counted, **means, "rows by NLL": text_plot(score_bars(of["bins"], BIN_EDGES))}
 
 
 def report_on_scores(building: StagingDir, splits: Sequence[ScoredSplit], settings: RunSettings) -> BuildResult:
@@ -154,17 +85,18 @@ def report_on_scores(building: StagingDir, splits: Sequence[ScoredSplit], settin
         InputError: a pool has fewer rows than were scored.
     """
     progress = Progress(settings.title("describe"), len(splits), "splits", settings.log_every_s)
-    total, of_splits = _Tally(), dict[str, Scores]()
+    total, of_splits = _Tally(), dict[str, dict[str, Any]]()
     for split in splits:
         own = _Tally()
         for rows in split.rows(_COLUMNS, ["meta_domain", "meta_correctness"]):
             own.add(split.name, rows)
             total.add(split.name, rows)
-        said = {part: dict(split.decisions.get(part, {})) for part in ("model", "how_sure")}
-        of_splits[split.name] = msgspec.structs.replace(own.told(), **said)
+        of_splits[split.name] = own.told(split.decisions)
         progress.add(1)
-    report = ScoreReport("corpusmill/score_report/1", total.told(), of_splits)
-    counts = {"documents": report.total.scored.rows, "completion_tokens": report.total.scored.completion_tokens}
+    of_all = total.told({})
+    report: dict[str, Any] = {"schema": "corpusmill/score_report/1", "total": of_all, "splits": of_splits}
+    report |= {"quantiles": QUANTILES, "bin_edges": BIN_EDGES}
+    counts = {"documents": of_all["scored"]["rows"], "completion_tokens": of_all["scored"]["completion_tokens"]}
     return BuildResult([write_report(building, report)], counts, {}, page=write_page)
 
 
@@ -179,34 +111,33 @@ class _Group:
         self.values.append(rows[:, 0].copy())
         self.sums += rows[:, 1:].sum(axis=0)
 
-    def told(self) -> Likelihood:
+    def told(self) -> dict[str, Any]:
         values, nats = np.concatenate(self.values), float(self.sums[0])
         tokens, size = map(int, self.sums[1:])
         nll = nats / tokens if tokens else None
         # What a model is certain of may come out a hair below zero.
         bins = np.searchsorted(BIN_EDGES, np.maximum(values, 0), side="right") - 1
-        return Likelihood(
-            rows=len(values),
-            completion_tokens=tokens,
-            completion_bytes=size,
-            nll_sum=nats,
-            nll=nll,
-            bits_per_byte=nats / math.log(2) / size if size else None,
-            perplexity=None if nll is None or nll > _LARGEST_EXPONENT else math.exp(nll),
-            quantiles=np.quantile(values, QUANTILES).tolist() if len(values) else [],
-            bins=np.bincount(bins).tolist(),
-        )
+        return {
+            "rows": len(values),
+            "completion_tokens": tokens,
+            "completion_bytes": size,
+            "nll_sum": nats,
+            "nll": nll,
+            "bits_per_byte": nats / math.log(2) / size if size else None,
+            "perplexity": None if nll is None or nll > _LARGEST_EXPONENT else math.exp(nll),
+            "quantiles": np.quantile(values, QUANTILES).tolist() if len(values) else [],
+            "bins": np.bincount(bins).tolist(),
+        }
 
 
 class _Tally:
     """Scores so far."""
 
     def __init__(self) -> None:
-        self._counts = Counter(rows=0, truncated=0, tokens_lost=0)
-        self._without_score, self._scored = Counter[str](), _Group()
+        self._counts, self._without_score, self._scored = Counter[str](), Counter[str](), _Group()
         self._groups = {part: defaultdict[str, _Group](_Group) for part in _GROUPS}
-        self._highest: list[ScoredRow] = []
-        self._lowest: list[ScoredRow] = []
+        self._highest: list[dict[str, Any]] = []
+        self._lowest: list[dict[str, Any]] = []
 
     def add(self, split: str, table: pa.Table) -> None:
         """Rows that follow those given before."""
@@ -218,17 +149,18 @@ class _Tally:
         table = table.filter(mask(is_scored))
         rows = np.stack([numbers(table[name]) for name in _NUMBERS], axis=1)
         self._scored.add(rows)
-        for part, (column, name_of, _) in _GROUPS.items():
+        for part, (column, _, name_of, _) in _GROUPS.items():
             for name, places in places_by_name(map(name_of, table[column].to_pylist())).items():
                 self._groups[part][name].add(rows[places])
-        columns = table["id"].to_pylist(), rows[:, 0].tolist(), table["tokens"].to_pylist()
-        told = [ScoredRow(split, *row) for row in zip(*columns, strict=True)]
-        self._highest = heapq.nlargest(_STANDING_OUT, [*self._highest, *told], key=lambda row: row.nll_mean)
-        self._lowest = heapq.nsmallest(_STANDING_OUT, [*self._lowest, *told], key=lambda row: row.nll_mean)
+        told = [{"split": split, **row} for row in table.select(["id", "nll_mean", "tokens"]).to_pylist()]
+        self._highest = heapq.nlargest(_STANDING_OUT, [*self._highest, *told], key=itemgetter("nll_mean"))
+        self._lowest = heapq.nsmallest(_STANDING_OUT, [*self._lowest, *told], key=itemgetter("nll_mean"))
 
-    def told(self) -> Scores:
-        """All that was counted."""
-        said: dict[str, Any] = {**self._counts, "without_score": dict(sorted(self._without_score.items()))}
+    def told(self, decisions: Mapping[str, Any]) -> dict[str, Any]:
+        """All that was counted, with what the manifest of the scores says of the model and of how sure they are."""
+        said: dict[str, Any] = {name: self._counts[name] for name in ("rows", "truncated", "tokens_lost")}
+        said |= {"without_score": dict(sorted(self._without_score.items())), "scored": self._scored.told()}
         for part, of in self._groups.items():
-            said[part] = {name: of[name].told() for name in sorted(of, key=_GROUPS[part][2])}
-        return Scores(**said, scored=self._scored.told(), highest=self._highest, lowest=self._lowest)
+            said[part] = {name: of[name].told() for name in sorted(of, key=_GROUPS[part][3])}
+        said |= {"highest": self._highest, "lowest": self._lowest}
+        return said | {part: dict(decisions.get(part, {})) for part in ("model", "how_sure")}
