@@ -6,6 +6,7 @@ This module loads the HTTP client: import it only to make requests.
 """
 
 import functools
+import os
 import re
 import ssl
 import time
@@ -95,7 +96,8 @@ class LimitedClient(httpx2.Client):
 
 
 limited_client = functools.lru_cache(maxsize=8)(LimitedClient)
-"""The client of a hub, whose connections all readers share."""
+"""The client of a hub, whose connections all readers of a process share."""
+os.register_at_fork(after_in_child=limited_client.cache_clear)
 
 
 class LibraryClient(LimitedClient):

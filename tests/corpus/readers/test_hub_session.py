@@ -1,6 +1,7 @@
 """The client with limits: a receiver that drips, proxies, addresses on loopback."""
 
 import itertools
+import os
 import socket
 import threading
 import time
@@ -16,6 +17,7 @@ from pipeline_assets.corpus.readers.hub_session import (
     UnansweredError,
     _TimedStream,
     is_loopback,
+    limited_client,
 )
 
 
@@ -54,6 +56,17 @@ def test_connections_through_a_proxy_are_limited_too(slow_receiver: str, monkeyp
 
     with LibraryClient("http://hub.example", 0.3) as client, pytest.raises(UnansweredError, match="ReadTimeout"):
         client.get("http://hub.example/api")
+
+
+def test_a_forked_process_has_connections_of_its_own() -> None:
+    client = limited_client("http://hub.example", 60.0)
+
+    child = os.fork()
+    if child == 0:
+        os._exit(int(limited_client("http://hub.example", 60.0) is client))
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert limited_client("http://hub.example", 60.0) is client
 
 
 def test_addresses_on_loopback_and_elsewhere() -> None:
