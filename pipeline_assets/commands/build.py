@@ -92,16 +92,10 @@ class Build(Flags):
         terminal.tell([f"recipe {path}"], err=True)
         return recipe, path
 
-    def recipe(
-        self,
-        kind: type[Recipe],
-        content: Mapping[str, Any],
-        lines: Lines | None = None,
-        kinds: Collection[str] | None = None,
-    ) -> None:
+    def recipe(self, kind: type[Recipe], content: Mapping[str, Any], lines: Lines | None = None) -> None:
         """Writes a recipe of options, and builds it: arguments and errors as `write`, `build_recipe`."""
         recipe, path = self.write(kind, content)
-        build_recipe(recipe, path, self.run, kinds=kinds, strict=self.strict, lines=lines)
+        build_recipe(recipe, path, self.run, strict=self.strict, lines=lines)
 
     def targets(self, goals: Iterable[Target], lines: Lines = lambda _: ()) -> Artifact:
         """Builds them and what they need: arguments and errors as `build_targets`."""

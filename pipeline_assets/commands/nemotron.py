@@ -154,10 +154,8 @@ def _at_head(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
 
 def _report_on_built(recipe: NemotronRecipe, run: Run) -> None:
     """Build the report of the datasets whose pools are sealed, in a folder of its own; print which are missing."""
-    sealed = [target for target in recipe.targets() if target.is_settled(run.root)]
-    missing = {dataset_key(section.dataset) for section in recipe.datasets}
-    missing -= {str(target.partition) for target in sealed if target.kind == CANDIDATE_POOLS.name}
-    pools = [target for target in sealed if target.kind == CANDIDATE_POOLS.name]
+    pools = [one for one in recipe.targets() if one.kind == CANDIDATE_POOLS.name and one.is_settled(run.root)]
+    missing = {dataset_key(section.dataset) for section in recipe.datasets} - {str(one.partition) for one in pools}
     if pools:
         report = POOL_REPORT.target(f"{recipe.name}_partial", {}, pools)
         made = build_targets([report], replace(run, replace=True))
@@ -191,8 +189,8 @@ def _build(verb: str, dataset: str, said: Content, sections: Mapping[str, Any], 
     Raises:
         UsageError, InputError: from `_dataset_section`, `build_recipe`.
     """
-    build, folder = build.at_place(), Path(dataset).absolute()
-    if dataset and folder.is_dir() and build.out_dir.resolve().is_relative_to(folder.resolve()):
+    build, folder = build.at_place(), folder_named(dataset, "--dataset")
+    if folder is not None and build.out_dir.resolve().is_relative_to(folder.resolve()):
         raise UsageError(f"it lies in the dataset {dataset}", build.out_dir, "give --out-dir a folder outside of it")
     section = _dataset_section(dataset, said["revision"], said["splits"], build.run.hub_for("a dataset"))
     section |= {"domain": said["domain"]} if said.get("domain") is not None else {}
@@ -216,17 +214,13 @@ def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], 
         InputError: from the hub; or its card can't be read.
     """
     known = {dataset_key(name): name for name in DOMAINS}  # of these the owner can be left out
-    is_folder = folder_named(dataset, "--dataset") is not None
-    repo = dataset if is_folder else known.get(dataset.lower(), dataset)
+    repo = known.get(dataset.lower(), dataset) if folder_named(dataset, "--dataset") is None else dataset
     section = folder_or_commit(hub, repo, "--dataset", revision)
-    if is_folder:
-        path = Path(section["path"])
-        section, there = {"dataset": path.name, **section}, list(splits_of_folder(path))
-    else:
-        section, there = {"dataset": repo, **section}, list(splits_on_hub(hub, repo, section["revision"]))
+    path = Path(section["path"]) if "path" in section else None
+    there = list(splits_on_hub(hub, repo, section["revision"]) if path is None else splits_of_folder(path))
     if not there:
         raise UsageError("it has no JSON lines and no Parquet", dataset, "give a dataset of rows")
     unknown = next((split for split in splits if split not in there), None)
     if unknown is not None:
         raise no_such_split(unknown, there, dataset)
-    return section | {"splits": list(dict.fromkeys(splits)) or there}
+    return {"dataset": path.name if path else repo, **section, "splits": list(dict.fromkeys(splits)) or there}

@@ -210,13 +210,11 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
         UsageError: there is no such folder and no such dataset, or it has no Parquet.
     """
     section = folder_or_commit(hub, pool, "--pool", revision, "--pool-revision")
-    if "path" in section:
-        path = Path(section["path"])
-        section = {"dataset": path.name, **section}
-        names = [file.name for file in list_files(path, ["**/*"])] if has_files(path) else []
-    else:
-        section = {"dataset": pool, **section}
+    path = Path(section["path"]) if "path" in section else None
+    if path is None:
         names = [file.path for file in hub.list_files(pool, section["revision"])]
+    else:
+        names = [file.name for file in list_files(path, ["**/*"])] if has_files(path) else []
     splits: dict[str, set[str]] = {}
     folders = [] if subdir is None else [f"{subdir.strip('/')}/", f"{POOLS}{subdir.strip('/')}/"]
     for name in names:
@@ -227,7 +225,7 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
         what = "it has no Parquet" + (f" in {' or '.join(folders)}" if folders else "")
         raise UsageError(what, pool, "give pools: Parquet with the columns id, text and loss_mode")
     files = {split: sorted(patterns) for split, patterns in sorted(splits.items())}
-    return section | {"splits": list(files), "files": files}
+    return {"dataset": path.name if path else pool, **section, "splits": list(files), "files": files}
 
 
 def _gap(first: Sequence[Target], second: Sequence[Target], run: Run) -> list[str]:

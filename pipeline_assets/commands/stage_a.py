@@ -27,11 +27,10 @@ from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, read_yaml
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.systems.registry import recipe_path
-from pipeline_assets.systems.stage_a import FILTERED, NORMALIZED, RAW, StageARecipe
+from pipeline_assets.systems.stage_a import NORMALIZED, RAW, StageARecipe
 
 NORMALIZED_DIR = "stage_a/normalized"
 _LIMIT = "max_reject_fraction"
-_KINDS = {"normalized": {RAW.name, NORMALIZED.name}, "filtered": {FILTERED.name}}
 
 
 # Datasets that have a short name, and the config where none is given.
@@ -109,7 +108,7 @@ def ingest_manifest(
     recipe = StageARecipe.read(path)
     path = keep_recipe(path, recipe.name, build.out_dir, build.replace)
     tell([f"recipe {path}"], err=True)
-    build_recipe(recipe, path, build.run, kinds=_KINDS["normalized"], strict=build.strict, lines=_lines)
+    build_recipe(recipe, path, build.run, kinds={RAW.name, NORMALIZED.name}, strict=build.strict, lines=_lines)
 
 
 def ingest_wikipedia(
@@ -189,7 +188,7 @@ def _build_sources(
     build: Build, name: str, sections: Sequence[Content], up_to: Step = "normalized", refused: Sequence[str] = ()
 ) -> None:
     """Builds sources up to a step, by a recipe that is written."""
-    build.recipe(StageARecipe, recipe_of_sources(name_of(name), sections, up_to, refused), _lines, _KINDS[up_to])
+    build.recipe(StageARecipe, recipe_of_sources(name_of(name), sections, up_to, refused), _lines)
 
 
 def _lines(made: Artifact) -> Iterator[str]:
