@@ -298,5 +298,5 @@ def test_a_recipe_that_was_written_from_options_is_not_what_to_correct(corpusmil
     )
     assert (unknown.returncode, unknown.stderr) == (
         2,
-        "corpusmill: --text-unit: it is 'page': Input should be 'file' or 'line'; correct the value\n",
+        "corpusmill: --text-unit: it is 'page': Input should be 'file', 'paragraph' or 'line'; correct the value\n",
     )

@@ -123,6 +123,22 @@ def place_of_line(file: SourceFile, line: int) -> int:
     raise UsageError(f"it has {line - 1 - left:,} lines, none is line {line:,}", file.path, "give one that it has")
 
 
+def line_before(file: SourceFile, place: int) -> bytes:
+    """The line that ends where a line begins, with its newline; at the start of the file nothing. Not of compressed
+    files.
+    """
+    found = b""
+    with open_source(file) as opened:
+        while place > 0 and b"\n" not in found[:-1]:
+            step = min(place, max(_BLOCK_BYTES >> 4, len(found)))
+            place -= step
+            opened.seek(place)
+            found = opened.read(step) + found
+    if place == 0:
+        found = found.removeprefix(_UTF8_MARK)
+    return found[found[:-1].rfind(b"\n") + 1 :]
+
+
 def _seek_line(opened: BinaryIO, start: int) -> int:
     """Moves to the first line that begins at `start` or after it; its place."""
     if start == 0:

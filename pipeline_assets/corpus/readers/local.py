@@ -4,7 +4,9 @@
 |---|---|---|---|
 | `.jsonl` `.ndjson` `.json` | lines | bytes before it in the uncompressed text | byte ranges, cut at lines |
 | `.parquet` | rows | number in the file, from 0 | runs of row groups |
-| `.txt` `.md`, by `text_unit` | the file, or lines | 0, or as of lines | the file, or byte ranges |
+| `.txt` `.md`, by `text_unit` | the file, paragraphs or lines | 0, or as of lines | the file, or byte ranges |
+
+Byte ranges of paragraphs are cut at blank lines, of lines at each line.
 
 Lines and texts may be compressed (zstd, gzip, bzip2, xz); such a file is one piece, since it can't be entered midway.
 """
@@ -28,14 +30,14 @@ from pipeline_assets.corpus.readers.columns import (
     find_column,
     utf8_fault,
 )
-from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line_blocks, lines
+from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line_before, line_blocks, lines
 from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
 from pipeline_assets.corpus.spine.recipe import Option
 
 LOOKED_AT = 20  # rows of a file, where only the first are looked at; and files
 Piece = source_folder.ByteRange | RowGroupRun
-TextUnit = Literal["file", "line"]
+TextUnit = Literal["file", "paragraph", "line"]
 """What of a text file is a document."""
 TEXT_COLUMNS = LicensedColumns(text="text", id=None, created_at=None, license=None)
 
@@ -70,7 +72,7 @@ class LocalRecipe(SourceLabels):
 
     files: Patterns = ("**/*",)
     columns: LicensedColumns | None = LicensedColumns()
-    text_unit: Annotated[TextUnit | None, Option("Of .txt files a document is a: file, line.")] = "file"
+    text_unit: Annotated[TextUnit | None, Option("Of .txt files a document is a: file, paragraph, line.")] = "file"
     text_endings: Annotated[
         tuple[Annotated[str, pydantic.AfterValidator(_is_text_ending)], ...], pydantic.Field(strict=False)
     ] = ()
@@ -118,7 +120,8 @@ def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[st
         return parquet_rows(piece)
     if recipe.format_of(piece.file.name) == "lines":
         return json_rows(piece, lines(piece))
-    texts = text_lines(piece) if recipe.text_unit == "line" else whole_text(piece)
+    read = {"file": whole_text, "paragraph": paragraphs, "line": text_lines}[recipe.text_unit or "file"]
+    texts = read(piece)
     return ((place, text if isinstance(text, Fault) else {"text": text}) for place, text in texts)
 
 
@@ -162,7 +165,7 @@ def _pieces(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes: in
         raise UsageError(what, file.path, fix)
     if kind == "text":
         if recipe.text_unit is None:
-            fix = f"set {key('text_unit', IN_RECIPE)} to `file` or `line`"
+            fix = f"set {key('text_unit', IN_RECIPE)} to `file`, `paragraph` or `line`"
             raise UsageError("what of a text file is a document is not said", file.path, fix)
         return (
             [source_folder.ByteRange(file)]
@@ -187,11 +190,38 @@ def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
     """
     text = bytearray()  # a line each, in a list, would take fifteen times as much where lines are short
     for place, block in line_blocks(piece.file):
-        if place + len(block) > MAX_LINE_BYTES:
-            what = f"the text is longer than {MAX_LINE_BYTES >> 20} MiB"
-            raise InputError(what, piece.file.path, f"as {key('text_unit')} take `line`, or cut the file")
+        _check_size(piece, 0, place + len(block))
         text += block
     yield 0, _decoded(text)
+
+
+def paragraphs(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
+    """(place, text or fault) of the paragraphs that begin in the range, each to its end.
+
+    A paragraph is a run of lines that are not blank. The newline of its last line is not part of it, others are.
+
+    Raises:
+        InputError: a paragraph is longer than 256 MiB, or the file can't be read as `line_blocks` says.
+    """
+    paragraph = bytearray()
+    begin = 0
+    is_after_blank = True if piece.start == 0 else None
+    for place, line in lines(source_folder.ByteRange(piece.file, piece.start)):
+        is_blank = not line.strip()
+        if is_after_blank is None:
+            is_after_blank = not line_before(piece.file, place).strip()
+        if paragraph and is_blank:
+            yield begin, _decoded(paragraph.rstrip(b"\r\n"))
+            paragraph = bytearray()
+        if not paragraph and piece.stop is not None and place >= piece.stop:
+            return
+        if paragraph or (is_after_blank and not is_blank):
+            begin = begin if paragraph else place
+            _check_size(piece, begin, place + len(line))
+            paragraph += line
+        is_after_blank = is_blank
+    if paragraph:
+        yield begin, _decoded(paragraph.rstrip(b"\r\n"))
 
 
 def text_lines(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
@@ -203,6 +233,13 @@ def text_lines(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
     for place, line in lines(piece):
         if line.strip():
             yield place, _decoded(line.rstrip(b"\r\n"))
+
+
+def _check_size(piece: source_folder.ByteRange, begin: int, end: int) -> None:
+    if end - begin > MAX_LINE_BYTES:
+        what = f"the text at byte {begin:,} is longer than {MAX_LINE_BYTES >> 20} MiB"
+        fix = f"as {key('text_unit')} take `paragraph` or `line`, or cut the file at blank lines"
+        raise InputError(what, piece.file.path, fix)
 
 
 def _decoded(text: bytes | bytearray) -> str | Fault:

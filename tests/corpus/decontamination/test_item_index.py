@@ -71,13 +71,10 @@ def test_columns_may_be_nested_and_hold_lists_of_texts(tmp_path: Path) -> None:
     ("unit", "items"),
     [
         ("file", [EvaluationItem("quiz.txt:0", "One.\n\nTwo,\nand so on.\n")]),
-        (
-            "line",
-            [EvaluationItem(f"quiz.txt:{place}", line) for place, line in enumerate(("One.", "Two,", "and so on."))],
-        ),
+        ("paragraph", [EvaluationItem("quiz.txt:0", "One."), EvaluationItem("quiz.txt:1", "Two,\nand so on.")]),
     ],
 )
-def test_text_files_are_items_whole_or_by_line(unit: str, items: list[EvaluationItem], tmp_path: Path) -> None:
+def test_text_files_are_items_whole_or_by_paragraph(unit: str, items: list[EvaluationItem], tmp_path: Path) -> None:
     (tmp_path / "quiz.txt").write_text("One.\n\nTwo,\nand so on.\n")
     section = {"name": "quiz", "files": ["quiz.txt"], "columns": None, "text_unit": unit}
 

@@ -78,10 +78,11 @@ def test_files_with_nothing_in_them_are_an_error(normalized: Normalized) -> None
     ("unit", "texts"),
     [
         ("file", ["One.\n\nTwo.\nStill two.\n" * 300]),
+        ("paragraph", ["One.", *["Two.\nStill two.\nOne."] * 299, "Two.\nStill two."]),
         ("line", ["One.", "Two.", "Still two."] * 300),
     ],
 )
-def test_text_files_are_documents_whole_or_by_line(
+def test_text_files_are_documents_whole_or_by_paragraph_or_by_line(
     unit: str, texts: list[str], normalized: Normalized, documents_of: Read
 ) -> None:
     files = {"a.txt": "One.\n\nTwo.\nStill two.\n" * 300}

@@ -171,6 +171,19 @@ def test_rows_written_as_parquet_come_back(
     assert [row.meta.source_row for row in back] == list(range(len(rows)))
 
 
+@reuse_folder
+@given(
+    texts=st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), min_size=1), max_size=6)
+)
+def test_paragraphs_written_as_text_come_back(source: Source, texts: list[str]) -> None:
+    texts = [text for text in texts if text.encode().strip() and not text.startswith("\ufeff")]
+    file = source("\n\n".join(texts), "notes.txt")
+
+    back = documents([file], recipe("paragraph"), 20)
+
+    assert [row.text for row in back] == texts
+
+
 def test_every_line_is_a_document_or_a_reject_in_file_order(source: Source) -> None:
     lines = [b'{"text": "One."}', b'{"text": "cut', b'{"text": ""}', b'{"text": "\xff"}', b'{"text": "Two."}', b""]
     file = source(b"\n".join(lines), "a.jsonl")

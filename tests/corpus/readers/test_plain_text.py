@@ -1,5 +1,6 @@
-"""Text files: whole, or by lines, which are the same in whatever ranges a file is read."""
+"""Text files: whole, or by paragraphs, which are the same in whatever ranges a file is read."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,7 @@ from refusals import refusal
 
 from pipeline_assets.corpus.readers import local
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.local import text_lines, whole_text
+from pipeline_assets.corpus.readers.local import paragraphs, text_lines, whole_text
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges
 
 Source = Callable[..., SourceFile]
@@ -19,8 +20,36 @@ def test_a_whole_file_is_one_text_as_it_is(source: Source) -> None:
     assert list(whole_text(ByteRange(source("  Ünder\r\n\n\nlines \n")))) == [(0, "  Ünder\r\n\n\nlines \n")]
     assert list(whole_text(ByteRange(source(b"")))) == [(0, "")]
     assert list(whole_text(ByteRange(source(b"\xef\xbb\xbfmarked")))) == [(0, "marked")]
-    fault = Fault("invalid_utf8", "invalid continuation byte at byte 3")
-    assert list(whole_text(ByteRange(source(b"caf\xe9\n")))) == [(0, fault)]
+
+
+def test_a_paragraph_is_a_run_of_lines_that_are_not_blank(source: Source) -> None:
+    file = source("\n\nOne,\n  still one.\n \t\r\nTwo.\r\nStill two.\r\n\n\nThree")
+
+    assert list(paragraphs(ByteRange(file))) == [(2, "One,\n  still one."), (24, "Two.\r\nStill two."), (44, "Three")]
+
+
+@pytest.mark.parametrize("content", ["", "\n", " \n\r\n\n"])
+def test_a_file_of_blank_lines_has_no_paragraphs(source: Source, content: str) -> None:
+    assert list(paragraphs(ByteRange(source(content)))) == []
+
+
+@given(
+    content=st.lists(st.sampled_from(["word", "é", " ", "\n", "\n\n", "\r\n", "\ufeff"]), max_size=30).map("".join),
+    range_bytes=st.integers(4, 30),
+)
+def test_paragraphs_are_the_same_in_any_ranges(
+    tmp_path_factory: pytest.TempPathFactory, content: str, range_bytes: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "paragraphs"
+    path.write_bytes(content.encode())
+    file = SourceFile(path, "paragraphs", path.stat().st_size)
+    blocks = re.split(r"(?m)^[ \r]*(?:\n|\Z)", content.removeprefix("\ufeff"))
+    expected = [block.rstrip("\r\n") for block in blocks if block.strip(" \r\n")]
+
+    found = [item for piece in byte_ranges(file, range_bytes) for item in paragraphs(piece)]
+
+    assert [text for _, text in found] == expected
+    assert found == list(paragraphs(ByteRange(file)))
 
 
 def test_each_line_that_is_not_blank_is_a_text(source: Source) -> None:
@@ -51,10 +80,25 @@ def test_lines_are_the_same_in_any_ranges(
     assert texts == list(text_lines(ByteRange(file)))
 
 
-def test_a_text_too_large_to_be_one_is_refused(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_paragraph_that_is_no_utf8_is_a_fault_and_the_others_are_texts(source: Source) -> None:
+    file = source(b"one\n\ncaf\xe9\n\nthree\n")
+
+    assert list(paragraphs(ByteRange(file))) == [
+        (0, "one"),
+        (5, Fault("invalid_utf8", "unexpected end of data at byte 3")),
+        (11, "three"),
+    ]
+    assert list(whole_text(ByteRange(file))) == [(0, Fault("invalid_utf8", "invalid continuation byte at byte 8"))]
+
+
+@pytest.mark.parametrize("read", [whole_text, paragraphs])
+def test_a_text_too_large_to_be_one_is_refused(
+    source: Source, monkeypatch: pytest.MonkeyPatch, read: Callable[[ByteRange], object]
+) -> None:
     monkeypatch.setattr(local, "MAX_LINE_BYTES", 1 << 20)
     file = source(b"a line of text\n" * 100_000)
 
-    assert refusal(lambda: list(whole_text(ByteRange(file)))) == (
-        f"{file.path}: the text is longer than 1 MiB; as `text_unit` take `line`, or cut the file"
+    assert refusal(lambda: list(read(ByteRange(file)))) == (  # type: ignore[call-overload]
+        f"{file.path}: the text at byte 0 is longer than 1 MiB; "
+        "as `text_unit` take `paragraph` or `line`, or cut the file at blank lines"
     )

@@ -55,7 +55,7 @@ elif path.name.startswith("hub"):
     rows = map(read_row, row_lines(SpanStream([Span(0, files[0].bytes, path)]), path))
 else:
     local = LocalRecipe.model_validate(
-        common | {"license_tag": "cc0-1.0", "columns": columns, "text_unit": "line"})
+        common | {"license_tag": "cc0-1.0", "columns": columns, "text_unit": "paragraph"})
     rows = (row for piece in plan_local(files, local, 1 << 30) for row in read_piece(piece, local))
 count = sum(1 for _ in rows)
 # Not ru_maxrss: that begins with what the process had which this one was forked from.
@@ -112,7 +112,7 @@ WRITE: dict[str, Callable[[Path, int], object]] = {
     "hub.json.gz": lambda path, mb: path.write_bytes(gzip.compress(lines(mb), 1)),
     "hub.jsonl.zst": lambda path, mb: path.write_bytes(zstandard.compress(lines(mb))),
     "rows.parquet": parquet,
-    "texts.txt": lambda path, mb: path.write_bytes("\n\n".join(texts(mb)).encode()),
+    "paragraphs.txt": lambda path, mb: path.write_bytes("\n\n".join(texts(mb)).encode()),
     "wiki_00": lambda path, mb: path.write_bytes(wikipedia(mb)),
     "Posts.xml": site,
     "garden.7z": site,

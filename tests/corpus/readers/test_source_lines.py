@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from pipeline_assets.corpus.readers import lines as lines_module
-from pipeline_assets.corpus.readers.lines import lines
+from pipeline_assets.corpus.readers.lines import line_before, lines
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges
 from pipeline_assets.corpus.spine.errors import InputError
 
@@ -52,11 +52,20 @@ def test_every_line_is_in_exactly_one_range(
     assert all(content[place:].startswith(line) for place, line in in_ranges)
 
 
-def test_a_range_inside_a_line_longer_than_a_read_begins_with_the_next(source: Source) -> None:
+@given(content=texts)
+def test_the_line_before_a_line_is_found_backwards(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    file = written(tmp_path_factory.getbasetemp(), content)
+    found = [line_before(file, place) for place, _ in lines(ByteRange(file))]
+
+    assert found == [b"", *(line for _, line in lines(ByteRange(file)))][: len(found)]
+
+
+def test_lines_longer_than_a_read_are_found_from_both_sides(source: Source) -> None:
     long = b"x" * 3_000_000 + b"\n"
     file = source(b"first\n" + long + b"last\n")
 
     assert [(place, len(line)) for place, line in lines(ByteRange(file, 7, 3_000_008))] == [(3_000_007, 5)]
+    assert line_before(file, 3_000_007) == long
     assert list(lines(ByteRange(file, 7, 3_000_007))) == []
 
 
