@@ -68,7 +68,7 @@ def test_peak_memory_is_equal_within_ten_percent_at_four_times_the_size(
         assert parent_mb_of_4 <= 1.10 * parent_mb, peaks
     assert parent_mb_of_4 + workers * worker_mb_of_4 < 600 + 300 * workers
     for figures in told.values():
-        assert sum("peak_memory_bytes" in of_one for of_one in figures) >= 3  # the snapshot and both splits
+        assert sum(of_one["peak_memory_bytes"] is not None for of_one in figures) >= 3  # the snapshot and both splits
 
 
 @pytest.mark.slow

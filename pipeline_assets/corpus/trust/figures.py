@@ -9,22 +9,6 @@ from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.manifest import Manifest, total
 
-FIGURES = (
-    "bytes_fetched",
-    "bytes_read",
-    "rows",
-    "documents",
-    "text_bytes",
-    "tokens",
-    "bytes",
-    "peak_disk_bytes",
-    "peak_memory_bytes",
-    "fetch_seconds",
-    "cpu_seconds",
-    "gpu_seconds",
-    "build_seconds",
-)
-"""Names of the figures of an artifact, in the order of their lines."""
 Inputs = Iterable[Mapping[str, Any]]
 
 
@@ -78,22 +62,23 @@ def figures_of_inputs(inputs: Inputs) -> dict[str, int]:
     return {"bytes_read": sum(entry["bytes"] for entry in files)} if files else {}
 
 
-def real_figures(manifest: Manifest) -> dict[str, float]:
-    """What an artifact came to, as far as its manifest tells."""
+def real_figures(manifest: Manifest) -> dict[str, float | None]:
+    """Every figure of an artifact, in the order of their lines; None where its manifest doesn't tell it."""
     counts, provenance = manifest.identity.counts, manifest.provenance
     seconds, laps = provenance.get("seconds"), provenance.get("seconds_of", {})
     network_seconds = laps.get("plan", 0) + laps.get("fetch", 0)
     found = {
+        "bytes_fetched": provenance.get("bytes_fetched"),
         "bytes_read": figures_of_inputs(manifest.identity.inputs).get("bytes_read"),
         "rows": counts.get("ledger", {}).get("in", counts.get("rows")),
         **{name: total(counts.get(name)) for name in ("documents", "text_bytes", "tokens")},
         "bytes": sum(file.bytes for file in manifest.storage) if manifest.storage else None,
-        **{name: provenance.get(name) for name in ("bytes_fetched", "peak_disk_bytes", "peak_memory_bytes")},
-        **{name: provenance.get(name) for name in ("cpu_seconds", "gpu_seconds")},
+        **{name: provenance.get(name) for name in ("peak_disk_bytes", "peak_memory_bytes")},
         "fetch_seconds": laps.get("fetch"),
+        **{name: provenance.get(name) for name in ("cpu_seconds", "gpu_seconds")},
         "build_seconds": None if seconds is None else round(seconds - network_seconds, 3),
     }
-    return {name: value for name, value in found.items() if isinstance(value, int | float)}
+    return {name: value if isinstance(value, int | float) else None for name, value in found.items()}
 
 
 def outcomes(manifest: Manifest) -> list[FigureOutcome]:
@@ -102,5 +87,5 @@ def outcomes(manifest: Manifest) -> list[FigureOutcome]:
     for name, value in told.items() if isinstance(told, dict) else ():
         with contextlib.suppress(KeyError, TypeError):
             planned[name] = Planned(value["value"] + 0, value["basis"])
-    named = [name for name in FIGURES if name in planned or name in real]
-    return [FigureOutcome(name, planned.get(name), real.get(name)) for name in named]
+    known = {name: value for name, value in real.items() if value is not None or name in planned}
+    return [FigureOutcome(name, planned.get(name), value) for name, value in known.items()]
