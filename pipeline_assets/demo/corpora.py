@@ -45,6 +45,7 @@ _ROWS_PER_FILE, _PAGES_PER_DATASET, _MODULES = 150, 75, 75
 _ARTICLES, _QUESTIONS, _NOTES, _PAPERS = 48, 40, 36, 40
 _COPIED_ARTICLES, _REVISED_ARTICLES, _LEAKED_ARTICLE, _LEAKED_PAPER = (2, 3, 5), (9, 10), 20, 12
 _FINEWEB_COLUMNS = "text id dump url date file_path language language_score token_count"
+_DOC = '<doc id="{0}" url="https://en.wikipedia.org/wiki?curid={0}" title="{1}">\n{1}\n\n{2}\n\n</doc>\n'
 _CARD = """\
 ---
 {head}---
@@ -255,7 +256,9 @@ def _stage_a() -> Files:
     articles, papers = [_article(number) for number in range(_ARTICLES)], [_paper(number) for number in range(_PAPERS)]
     for file in range(2):
         numbers = range(file * _ARTICLES // 2, (file + 1) * _ARTICLES // 2)
-        dump = "".join(_doc_element(number, articles[number]) for number in numbers)
+        dump = "".join(
+            _DOC.format(number + 1, place_name(number), html.escape(articles[number], False)) for number in numbers
+        )
         yield f"{SOURCES_FOLDER}/wikipedia/AA/wiki_{file:02d}.bz2", bz2.compress(dump.encode())
     lines = "".join(f"  {row}\n" for number in range(_QUESTIONS) for row in _posts(number))
     posts = f'\ufeff<?xml version="1.0" encoding="utf-8"?>\n<posts>\n{lines}</posts>\n'
@@ -287,12 +290,6 @@ def _article(number: int) -> str:
             return sentence(draw)
     lead = f"{place_name(number)} is a village of {200 + draw.below(8800)} inhabitants."
     return "\n\n".join([lead, *paragraphs(draw, 2 + draw.below(3))])
-
-
-def _doc_element(number: int, text: str) -> str:
-    title, url = place_name(number), f"https://en.wikipedia.org/wiki?curid={number + 1}"
-    text = html.escape(text, quote=False)
-    return f'<doc id="{number + 1}" url="{url}" title="{title}">\n{title}\n\n{text}\n\n</doc>\n'
 
 
 def _posts(number: int) -> Iterator[str]:

@@ -41,6 +41,11 @@ class RepoFile:
         """What the client takes the content by: sha256 for LFS, else git's blob id."""
         return self.oid if self.pointer_size is None else self.sha256
 
+    def digests(self) -> dict[str, object]:
+        """Size and digests as `repo_info` has them."""
+        lfs = {"lfs": {"sha256": self.sha256, "size": self.size, "pointerSize": self.pointer_size}}
+        return {"size": self.size, "blobId": self.oid} | (lfs if self.pointer_size is not None else {})
+
 
 @dataclass(frozen=True)
 class Repo:
@@ -86,18 +91,9 @@ class Repo:
         """What `repo_info` says; sizes and digests of files only with `blobs`."""
         access = {"private": self.is_private, "gated": "auto" if self.is_gated else False, "disabled": False}
         dates = {"lastModified": EPOCH, "createdAt": EPOCH}
-        siblings = [_sibling(file, blobs) for file in self.files.values()]
+        siblings = [{"rfilename": file.path, **(file.digests() if blobs else {})} for file in self.files.values()]
         counts = {"tags": [], "downloads": 0, "likes": 0}
         return {"id": self.name, "sha": self.commit, **access, **counts, **dates, "siblings": siblings}
-
-
-def _sibling(file: RepoFile, blobs: bool) -> dict[str, object]:
-    if not blobs:
-        return {"rfilename": file.path}
-    sibling: dict[str, object] = {"rfilename": file.path, "size": file.size, "blobId": file.oid}
-    if file.pointer_size is not None:
-        sibling["lfs"] = {"sha256": file.sha256, "size": file.size, "pointerSize": file.pointer_size}
-    return sibling
 
 
 def _content_id(files: Iterable[RepoFile]) -> str:
