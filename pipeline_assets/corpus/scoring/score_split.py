@@ -3,17 +3,27 @@
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.parquet import in_row_groups, nullable, open_parquet, read_columns, write_table
+from pipeline_assets.corpus.formats.parquet import (
+    column_of,
+    in_row_groups,
+    nullable,
+    numbers,
+    open_parquet,
+    read_columns,
+    write_table,
+)
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, device_here
 from pipeline_assets.corpus.scoring.score_shard import (
@@ -28,7 +38,7 @@ from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, percentil
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage, run_stages
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, key, one_line
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
-from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.losses import Losses, lost_text
 
@@ -170,21 +180,27 @@ def score_split(
     """
     jobs = list(_jobs(files, selection, recipe.shard_rows))
     receipts = list(_watched(run_stage("score", jobs, building), selection.size, weights))
-    scored = _Scored.of([building.path(receipt.files[0].path) for receipt in receipts])
-    again = [job for rows in _AGAIN_ROWS for job in scored.again(files, recipe.rescored, rows)]
+    tables = [building.path(receipt.files[0].path) for receipt in receipts]
+    nll = np.concatenate([numbers(read_columns(path, ["nll_mean"])["nll_mean"].fill_null(np.nan)) for path in tables])
+    sample = _sample(tables, nll, recipe.rescored)
+    again = [job for rows in _AGAIN_ROWS for job in _again(sample, files, rows)]
     rescored = list(run_stage("rescore", again, building))
-    how_sure = scored.how_sure([building.path(one.files[0].path) for one in rescored], recipe.rescored)
+    how_sure = _how_sure(sample, [building.path(one.files[0].path) for one in rescored])
+    there = nll[~np.isnan(nll)]
+    # In thousandths of a nat: the UI plots them from run to run.
+    millinats = {f"p{part:02d}": round(1000 * float(np.percentile(there, part))) for part in (5, 50, 95) if len(there)}
     counts = total_counts(receipts)
     unscored = {name.partition("/")[2]: count for name, count in counts.items() if name.startswith("unscored/")}
     # How long GPUs worked, those that a model is spread over added up; nothing of a CPU.
     gpu_seconds = sum(one.notes["gpu_seconds"] for one in [*receipts, *rescored])
     loaded_as = {"dtype": recipe.dtype_of_device, "device": recipe.device, "threads": recipe.threads}
+    with_percentiles = _with_percentiles(tables, nll)
     told = ("documents", "tokens", "completion_tokens", "truncated", "tokens_lost", "batches", "halved_batches")
     return BuildResult(
-        [scored.write(building)],
+        [write_table(building.path(SCORES_FILE), SCORES_FILE, in_row_groups(with_percentiles, SCORES), SCORES)],
         {"ledger": Ledger.of({**selection.counts, "documents": counts["documents"]}).to_json()}
         | {name: counts.get(name, 0) for name in told}
-        | {"unscored": unscored, "millinats": scored.millinats()},
+        | {"unscored": unscored, "millinats": millinats},
         {"model": {"name": model, **loaded_as, **_only(receipts, "model", building)}, "how_sure": how_sure},
         provenance={
             "scored_by": _only(receipts, "made_by", building),
@@ -243,79 +259,48 @@ def _only(receipts: Sequence[Receipt], note: str, building: StagingDir) -> Any:
     return next(iter(said.values()))
 
 
-@dataclass(frozen=True)
-class _Scored:
-    """All scores of a split, by its shards. Memory: some 20 bytes a row.
+def _sample(tables: Sequence[Path], nll: NDArray[np.float64], count: int) -> dict[tuple[str, int], float]:
+    """`nll_mean` of some rows by their places in the pools, evenly from all that have a score, in their order."""
+    there = np.flatnonzero(~np.isnan(nll))
+    steps = np.linspace(0, len(there) - 1, min(count, len(there))).round().astype(np.int64)
+    chosen, first, found = there[np.unique(steps)], 0, dict[tuple[str, int], float]()
+    for path in tables:
+        table = read_columns(path, _READ)
+        inside = chosen[(chosen >= first) & (chosen < first + len(table))] - first
+        for row in table.take(column_of(inside)).to_pylist():
+            found[row["pool_file"], row["pool_row"]] = row["nll_mean"]
+        first += len(table)
+    return found
 
-    Attributes:
-        tables: a file a shard.
-        nll: shape (rows,), NaN where there is no score.
-        pool_files: numbers in `names`, shape (rows,).
+
+def _again(sample: Iterable[tuple[str, int]], files: Mapping[str, Path], batch_rows: int) -> Iterator[ScoreJob]:
+    """Jobs that score the rows of a sample once more, a job for each file."""
+    for number, (name, places) in enumerate(itertools.groupby(sample, key=itemgetter(0))):
+        rows = tuple(row for _, row in places)
+        yield ScoreJob(f"by-{batch_rows}-{number:05d}", name, files[name], rows, batch_rows)
+
+
+def _how_sure(sample: Mapping[tuple[str, int], float], again: Sequence[Path]) -> dict[str, Any]:
+    """How far nll_mean of rows that were scored again is from theirs, in nats a token: `error_bar` covers 95 % of the
+    rows, `largest` all, as decimals; None where no row was scored again.
     """
+    off: dict[tuple[str, int], float] = {}
+    for path in again:
+        for row in read_columns(path, _READ).to_pylist():
+            place, nll = (row["pool_file"], row["pool_row"]), row["nll_mean"]
+            off[place] = max(off.get(place, 0.0), float("inf") if nll is None else abs(nll - sample[place]))
+    if not off:
+        return {"rescored": 0, "error_bar": None, "largest": None}
+    differences = np.array([*off.values()])
+    error_bar = float(np.quantile(differences, _COVERED, method="higher"))
+    return {"rescored": len(off), "error_bar": repr(error_bar), "largest": repr(float(differences.max()))}
 
-    tables: Sequence[Path]
-    nll: NDArray[np.float64]
-    names: Sequence[str]
-    pool_files: NDArray[np.int32]
-    pool_rows: NDArray[np.int64]
 
-    @classmethod
-    def of(cls, tables: Sequence[Path]) -> Self:
-        """Of score shards, in order."""
-        names: dict[str, int] = {}
-        nll, files, rows = list[NDArray[np.float64]](), list[NDArray[np.int32]](), list[NDArray[np.int64]]()
-        for path in tables:
-            columns = [column.to_pylist() for column in read_columns(path, _READ).columns]
-            nll.append(np.array([np.nan if one is None else one for one in columns[0]], np.float64))
-            files.append(np.array([names.setdefault(name, len(names)) for name in columns[1]], np.int32))
-            rows.append(np.array(columns[2], np.int64))
-        return cls(tables, np.concatenate(nll), list(names), np.concatenate(files), np.concatenate(rows))
-
-    def millinats(self) -> dict[str, int]:
-        """Three quantiles of nll_mean in thousandths of a nat, that the UI plots from run to run."""
-        there = self.nll[~np.isnan(self.nll)]
-        return {f"p{part:02d}": round(1000 * float(np.percentile(there, part))) for part in (5, 50, 95) if len(there)}
-
-    def again(self, files: Mapping[str, Path], count: int, batch_rows: int) -> Iterator[ScoreJob]:
-        """Jobs that score some rows once more, evenly from all that have a score, a job for each file."""
-        chosen = self._evenly(count)
-        for number, name in enumerate(self.names):
-            rows = self.pool_rows[chosen[self.pool_files[chosen] == number]].tolist()
-            if rows:
-                yield ScoreJob(f"by-{batch_rows}-{number:05d}", name, files[name], tuple(rows), batch_rows)
-
-    def _evenly(self, count: int) -> NDArray[np.int64]:
-        there = np.flatnonzero(~np.isnan(self.nll))
-        places = np.linspace(0, len(there) - 1, min(count, len(there))).round().astype(np.int64)
-        return there[np.unique(places)] if len(there) else there
-
-    def how_sure(self, again: Sequence[Path], count: int) -> dict[str, Any]:
-        """How far nll_mean of rows that were scored again is from theirs, in nats a token: `error_bar` covers 95 % of
-        the rows, `largest` all, as decimals; None where no row was scored again.
-        """
-        places = self._evenly(count).tolist()
-        known = {(self.names[self.pool_files[place]], int(self.pool_rows[place])): place for place in places}
-        off: dict[int, float] = {}
-        for path in again:
-            for nll, name, row in zip(*(one.to_pylist() for one in read_columns(path, _READ).columns), strict=True):
-                place = known[name, row]
-                off[place] = max(off.get(place, 0.0), float("inf") if nll is None else abs(nll - self.nll[place]))
-        if not off:
-            return {"rescored": 0, "error_bar": None, "largest": None}
-        differences = np.array([*off.values()])
-        error_bar = float(np.quantile(differences, _COVERED, method="higher"))
-        return {"rescored": len(off), "error_bar": repr(error_bar), "largest": repr(float(differences.max()))}
-
-    def write(self, building: StagingDir) -> OutputFile:
-        """`scores.parquet`: all shards, with percentiles."""
-        tables = in_row_groups(self._with_percentiles(), SCORES)
-        return write_table(building.path(SCORES_FILE), SCORES_FILE, tables, SCORES)
-
-    def _with_percentiles(self) -> Iterator[pa.Table]:
-        found, first = percentiles(self.nll), 0
-        place = SCORES.get_field_index("percentile_within_split")
-        for path in self.tables:
-            table = read_columns(path)
-            part = [None if np.isnan(one) else one for one in found[first : first + len(table)].tolist()]
-            yield table.set_column(place, SCORES.field(place), nullable(part, pa.float64()))
-            first += len(table)
+def _with_percentiles(tables: Sequence[Path], nll: NDArray[np.float64]) -> Iterator[pa.Table]:
+    found, first = percentiles(nll), 0
+    place = SCORES.get_field_index("percentile_within_split")
+    for path in tables:
+        table = read_columns(path)
+        part = [None if np.isnan(one) else one for one in found[first : first + len(table)].tolist()]
+        yield table.set_column(place, SCORES.field(place), nullable(part, pa.float64()))
+        first += len(table)

@@ -126,8 +126,7 @@ def _beside(path: Path, runs: Sequence[pa.Table], columns: Sequence[str]) -> Ite
                 of_pool = of_pool.take(column_of(rows[start_at:stop_at] - first))
                 for name in columns:
                     if name not in asked.column_names:
-                        missing = pa.nulls(len(asked))
-                        asked = asked.append_column(name, of_pool[name] if name in there else missing)
+                        asked = asked.append_column(name, of_pool[name] if name in there else pa.nulls(len(asked)))
                 yield asked
             first = stop
     if len(rows) and rows[-1] >= first:
