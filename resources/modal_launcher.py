@@ -18,7 +18,7 @@ import modal
 from modal import exception as failed
 
 from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreJob, ScoreWork
-from pipeline_assets.corpus.scoring.modal_settings import NO_GPU, ModalSettings, variable
+from pipeline_assets.corpus.scoring.modal_settings import BYTES_A_TOKEN, NO_GPU, ModalSettings, variable
 from pipeline_assets.corpus.scoring.remote_shard import fetch_asked, shard_asked
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError, UsageError, bare
@@ -94,7 +94,7 @@ class OnModal:
         """Estimate the tokens and count the shards of a split that are not finished."""
         shards = -(-work.rows // work.recipe.shard_rows)
         remaining = max(shards - finished, 0)
-        return self.settings.tokens_of(work.text_bytes) * remaining // max(shards, 1), remaining
+        return work.text_bytes // BYTES_A_TOKEN * remaining // max(shards, 1), remaining
 
     def _refusal(self, work: ScoreWork) -> UsageError | None:
         device, gpu = work.recipe.device, self.settings.gpu

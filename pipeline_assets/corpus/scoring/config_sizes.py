@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
 from pipeline_assets.corpus.spine.errors import InputError, one_line
 from pipeline_assets.corpus.spine.recipe import section_at
@@ -46,13 +46,10 @@ def check_config_sizes(folder: Path) -> None:
     Raises:
         InputError: the config is not a mapping; a size is below 1; there are more layers than tensors.
     """
-    path = folder / "config.json"
-    try:
-        config = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"its config can't be read ({one_line(error, 200)})", folder, "give the whole model") from None
-    if not isinstance(config, dict):
-        raise InputError("its config can't be read (it is no JSON mapping)", folder, "give the whole model")
+    with refusing("its config can't be read", folder, "give the whole model"):
+        config = json.loads((folder / "config.json").read_bytes())
+        if not isinstance(config, dict):
+            raise ValueError("it is no JSON mapping")
     fix = "give a model whose config belongs to its weights"
     for section in (config, section_at(config, "text_config")):
         for name in _POSITIVE:
@@ -84,10 +81,7 @@ def _count_tensors(folder: Path) -> int:
     """Count the tensors of all weights in a folder, by the heads of their files."""
     count = 0
     for path in folder.rglob("*.safetensors"):
-        try:
-            with safe_open(path, "numpy") as weights:
-                count += len(weights.keys())
-        except SafetensorError as error:
-            what = f"its weights are cut short or damaged ({one_line(error, 200)})"
-            raise InputError(what, folder, "fetch or copy the model again") from None
+        fix = "fetch or copy the model again"
+        with refusing("its weights are cut short or damaged", folder, fix), safe_open(path, "numpy") as weights:
+            count += len(weights.keys())
     return count

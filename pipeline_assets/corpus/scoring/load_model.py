@@ -153,7 +153,8 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
         raise UsageError("there is no GPU that PyTorch can use", "device", "set `device: cpu`, or install a CUDA build")
     torch.set_num_threads(recipe.threads)
     check_config_sizes(folder)
-    config = _config_of(folder)
+    with refusing("its config can't be read", folder, "give a model that this version of transformers knows"):
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     check_quantisation(config, folder, recipe.dequantise)
     network = _load(folder, config, recipe)
     with refusing("its config can't be used", folder, _ANOTHER):
@@ -204,12 +205,6 @@ def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
     if getattr(quantizer.quantization_config, "dequantize", False):
         what = f"its weights are {method}, and would become bfloat16, about four times as large"
         raise InputError(what, folder, fix)
-
-
-def _config_of(folder: Path) -> Any:
-    fix = "give a model that this version of transformers knows"
-    with refusing("its config can't be read", folder, fix):
-        return transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def _load(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.spine.errors import UsageError, bare
 NO_GPU = "none"
 _PREFIX = "CORPUSMILL_MODAL_"
 _OF_THE_APP = "PACKAGES", "MOUNT"  # which it reads itself
-_BYTES_A_TOKEN = 4  # of o200k in English
+BYTES_A_TOKEN = 4  # of o200k in English
 _SPARE = 3  # times as long as planned that a shard may take
 _MOST_LOST_S = 300  # of work that a call loses when its container is taken away
 
@@ -99,10 +99,6 @@ class ModalSettings(pydantic.BaseModel):
         if (self.gpu_price is None) if self.gpu != NO_GPU else not self.cpu_price:
             return None
         return seconds / 3600 * hourly * self.region_factor
-
-    def tokens_of(self, text_bytes: int) -> int:
-        """About how many tokens a text has."""
-        return text_bytes // _BYTES_A_TOKEN
 
     def words(self, tokens: int, shards: int) -> str:
         """What scoring is thought to take, without starting containers and loading models."""

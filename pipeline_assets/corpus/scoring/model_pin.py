@@ -9,7 +9,7 @@ import contextlib
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,7 +20,6 @@ import pydantic
 from pipeline_assets.corpus.readers import raw_pin
 from pipeline_assets.corpus.readers.hub_files import is_name
 from pipeline_assets.corpus.readers.source_folder import (
-    SourceFile,
     SourceFolder,
     changed_choice,
     files_while_read,
@@ -276,17 +275,22 @@ def model_folder(pin_target: Target, run: Run, building: StagingDir) -> Iterator
         InputError: from the hub; files of a folder are not as they are listed, before or after.
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
-    if pin_target.outside is None:
-        hub = run.hub_for("this model").of_models()
-        fetched = raw_pin.fetch_pinned(hub, pin, run.settings.fetch_threads, run.settings.log_every_s)
-        name = f"{pin.identity.recipe['name']}@{pin.identity.recipe['revision']}"
-        with _named(_linked(fetched, building), name) as linked:
-            yield linked
-        return
-    assert isinstance(pin_target.outside, ModelFolder)
-    here = pin_target.outside.below(run.root).path
-    with files_while_read(here, pin) as files, _named(_linked(files, building), str(here)) as linked:
-        yield linked
+    with contextlib.ExitStack() as stack:
+        if pin_target.outside is None:
+            hub = run.hub_for("this model").of_models()
+            files = raw_pin.fetch_pinned(hub, pin, run.settings.fetch_threads, run.settings.log_every_s)
+            name = f"{pin.identity.recipe['name']}@{pin.identity.recipe['revision']}"
+        else:
+            assert isinstance(pin_target.outside, ModelFolder)
+            here = pin_target.outside.below(run.root).path
+            files, name = stack.enter_context(files_while_read(here, pin)), str(here)
+        folder = building.path(f"{WORK}/model").absolute()
+        durable.remove(folder)  # what a build that was cut off left of it
+        for file in files:
+            link = folder / file.name
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(file.path.absolute())
+        yield stack.enter_context(_named(folder, name))
 
 
 def refuse_unfit(pin_target: Target, run: Run, recipe: ScoringRecipe) -> None:
@@ -319,16 +323,6 @@ def _named(linked: Path, model: str) -> Iterator[Path]:
     except InputError as error:
         error.move(str(linked), model)
         raise
-
-
-def _linked(files: Sequence[SourceFile], building: StagingDir) -> Path:
-    folder = building.path(f"{WORK}/model").absolute()
-    durable.remove(folder)  # what a build that was cut off left of it
-    for file in files:
-        link = folder / file.name
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(file.path.absolute())
-    return folder
 
 
 def model_folder_of(manifest: Manifest, root: Path) -> ModelFolder | None:

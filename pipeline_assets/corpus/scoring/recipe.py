@@ -88,17 +88,7 @@ def device_here() -> Device:
 SUBSETS_STAGE = StageVersion("nemotron_training_subsets", 2)
 
 
-def _is_percentile(percentile: str) -> str:
-    if Fraction(percentile) > 100:
-        raise ValueError("a percentile is at most 100")
-    return percentile
-
-
-Percentile = Annotated[
-    Decimal,
-    pydantic.AfterValidator(_is_percentile),
-    pydantic.BeforeValidator(lambda value: str(value) if type(value) is int else value),
-]
+Percentile = Annotated[Decimal, pydantic.BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 
 
 class SubsetRule(RecipePart):
@@ -121,8 +111,9 @@ class SubsetRule(RecipePart):
     @pydantic.field_validator("percentile")
     @classmethod
     def _ascends(cls, percentile: tuple[str, str]) -> tuple[str, str]:
-        if Fraction(percentile[0]) > Fraction(percentile[1]):
-            raise ValueError("write the lower percentile first")
+        low, high = map(Fraction, percentile)
+        if not low <= high <= 100:
+            raise ValueError("write the lower percentile first, and 100 at most")
         return percentile
 
     @property

@@ -142,25 +142,19 @@ class _Asked:
         self.tokens[rows] = numbers(table["stats_tokens"].fill_null(0))
         self.completion_tokens[rows] = numbers(table["stats_completion_tokens"].fill_null(0))
         self.said |= {name for name in self.recipe.columns if table[name].null_count < len(table)}
-        self._hold_conditions(table, rows)
+        if any(rule.where for rule in self.recipe.ordered):
+            import polars as pl  # in this process alone, and where it is asked: its threads are lost in a fork
+
+            frame = pl.DataFrame(pl.from_arrow(table))
         for place, (name, rule) in enumerate(zip(self.recipe.order, self.recipe.ordered, strict=True)):
+            for condition in rule.where:
+                self.holds[rows, place] &= rows_that_hold(frame, condition)
             candidates = self.holds[rows, place] & in_band(self.percentile[rows], rule)
             self.candidates[rows, place] = candidates
             if rule.max_rows is not None or rule.balance:
                 places = np.flatnonzero(candidates)
                 ids = table["id"].take(column_of(places)).to_pylist()
                 self.turn[rows.start + places, place] = turns(self.recipe.seed, name, split, ids)
-
-    def _hold_conditions(self, table: pa.Table, rows: slice) -> None:
-        """polars asks them in this process alone, and where there are any: its threads are lost in a fork."""
-        if not any(rule.where for rule in self.recipe.ordered):
-            return
-        import polars as pl
-
-        frame = pl.DataFrame(pl.from_arrow(table))
-        for place, rule in enumerate(self.recipe.ordered):
-            for condition in rule.where:
-                self.holds[rows, place] &= rows_that_hold(frame, condition)
 
 
 def _of_types(table: pa.Table, columns: Sequence[str], split: ScoredSplit) -> pa.Table:

@@ -38,7 +38,10 @@ def test_another_order_of_rules_is_another_recipe() -> None:
 @pytest.mark.parametrize(
     ("rule", "why"),
     [
-        ({"percentile": [0, 101]}, "`rules.mine.percentile.1` is '101': a percentile is at most 100"),
+        (
+            {"percentile": [0, 101]},
+            "`rules.mine.percentile` is [0, 101]: write the lower percentile first, and 100 at most",
+        ),
         ({"percentile": [-1, 5]}, "`rules.mine.percentile.0` is '-1': write it as a decimal number"),
         (
             {"percentile": [0, 2.5]},
