@@ -128,21 +128,6 @@ def test_a_full_disk_leaves_no_file_and_is_explained(path: Path) -> None:
     )
 
 
-def test_processes_that_write_one_file_at_once_all_end_well(path: Path) -> None:
-    program = f"""
-from pathlib import Path
-from pipeline_assets.corpus.spine.durable import write_durably
-for number in range(300):
-    write_durably(Path({str(path)!r}), b"%d" % number)
-"""
-    processes = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(3)]
-
-    errors = [process.communicate()[1] for process in processes]
-
-    assert errors == [b"", b"", b""]
-    assert [entry.name for entry in path.parent.iterdir()] == ["words.txt"]
-
-
 def test_a_write_that_the_system_refuses_names_its_file(path: Path) -> None:
     with pytest.raises(OSError) as refused, DurableFile(path) as file:
         os.dup2(os.open("/dev/full", os.O_WRONLY), file.fileno())
