@@ -164,7 +164,6 @@ def filters_of(recipe: "FilterRecipe") -> tuple[Filter, ...]:
     from pipeline_assets.corpus.filters.c4 import C4Filter
     from pipeline_assets.corpus.filters.masking import Masking
     from pipeline_assets.corpus.filters.thresholds import ThresholdFilter
-    from pipeline_assets.corpus.filters.verdict import ColumnFilter
     from pipeline_assets.corpus.filters.wikipedia import WikipediaFilter
 
     filters: list[Filter] = [ColumnFilter(recipe.rules)]

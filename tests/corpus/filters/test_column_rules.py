@@ -76,19 +76,23 @@ def test_a_column_of_nulls_alone_fails_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "what"),
+    ("rule", "kinds"),
     [
-        ("language >= 3", "column `language` is string; compare it with a value of that type"),
-        ('int_score == "three"', "column `int_score` is int64; compare it with a value of that type"),
-        ("is_cleaned == 1", "column `is_cleaned` is bool; compare it with a value of that type"),
-        (
-            "quality >= 3",
-            "there is no column `quality`; correct the rule; there are int_score, score, language, is_cleaned",
-        ),
+        ("language >= 3", ("string", "str")),
+        ('score == "three"', ("double", "float")),
+        ("is_cleaned == 1", ("bool", "bool")),
+        ("quality >= 3", None),
     ],
 )
-def test_a_column_that_can_not_be_compared_is_named(rule: str, what: str) -> None:
-    assert refusal(lambda: ColumnRule.parse(rule).keeps(BATCH), UsageError) == f"rule `{rule}`: {what}"
+def test_a_column_that_can_not_be_compared_is_named(rule: str, kinds: tuple[str, str] | None) -> None:
+    parsed, meta = ColumnRule.parse(rule), {"int_score": 2, "score": 2.5, "language": "en", "is_cleaned": True}
+
+    refused = [refusal(lambda: parsed.keeps(BATCH), UsageError), refusal(lambda: parsed.measure(meta), UsageError)]
+
+    missing = f"there is no column `{parsed.column}`; correct the rule; there are {', '.join(meta)}"
+    fix = "compare it with a value of that type"
+    whats = [f"column `{parsed.column}` is {kind}; {fix}" for kind in kinds] if kinds else [missing] * 2
+    assert refused == [f"rule `{rule}`: {what}" for what in whats]
 
 
 NO_RULES = ["", "int_score", ">= 3", "int_score = 3", "1 >= int_score"]
@@ -126,18 +130,3 @@ def test_a_rule_reads_the_meta_of_a_document_as_it_reads_a_column(rule: str, val
 
     assert (seen.reason, seen.limit, seen.is_failed) == (rule, ColumnRule.parse(rule).value, is_failed)
     assert value != value or bool(ColumnRule.parse(rule).keeps(pa.record_batch({"score": [value]}))[0]) != is_failed
-
-
-@pytest.mark.parametrize(
-    ("rule", "what"),
-    [
-        ("language >= 3", "column `language` is str; compare it with a value of that type"),
-        ('score == "three"', "column `score` is float; compare it with a value of that type"),
-        ("is_cleaned == 1", "column `is_cleaned` is bool; compare it with a value of that type"),
-        ("quality >= 3", "there is no column `quality`; correct the rule; there are language, score, is_cleaned"),
-    ],
-)
-def test_a_meta_that_can_not_be_compared_names_the_column(rule: str, what: str) -> None:
-    meta = {"language": "en", "score": 2.5, "is_cleaned": True}
-
-    assert refusal(lambda: ColumnRule.parse(rule).measure(meta), UsageError) == f"rule `{rule}`: {what}"

@@ -130,13 +130,17 @@ def test_what_is_removed_or_masked_is_counted_in_kept_documents_alone(filtered: 
     }
 
 
-def test_rules_look_at_the_columns_in_the_meta(filtered: Callable[..., Filtered]) -> None:
+def test_rules_look_at_columns_in_the_meta_at_the_place_and_at_what_the_licence_rests_on(
+    filtered: Callable[..., Filtered],
+) -> None:
+    rules = ["score >= 3", 'language == "en"', 'source_file == "a"', 'license_evidence == "recipe"', "source_row < 4"]
     found = filtered(
-        document(0, "a", score=3.5, language="en"),
+        document(0, "a", score=3.5, language="en", source_row=7),
         document(1, "b", score=2, language="de"),
         document(2, "c", score=None, language="en"),
         document(3, "d", score=3, language="de"),
-        recipe=FilterRecipe.model_validate({"rules": ["score >= 3", 'language == "en"']}),
+        document(4, "e", score=3, language="en", source_row=0),
+        recipe=FilterRecipe.model_validate({"rules": rules}),
     )
 
     assert found.kept_ids == ["page-0"]
@@ -144,19 +148,8 @@ def test_rules_look_at_the_columns_in_the_meta(filtered: Callable[..., Filtered]
         ("score >= 3", 2, 3),
         ("score >= 3", None, 3),
         ('language == "en"', "de", "en"),
+        ("source_row < 4", 4, 4),
     ]
-
-
-def test_rules_look_at_the_place_of_a_document_and_at_what_its_licence_rests_on(
-    filtered: Callable[..., Filtered],
-) -> None:
-    rules = ['source_file == "a"', 'license_evidence == "recipe"', "source_row < 1"]
-    documents = document(0, "a", source_row=7), document(1, "b", source_row=0)
-
-    found = filtered(*documents, recipe=FilterRecipe.model_validate({"rules": rules}))
-
-    assert found.kept_ids == ["page-0"]
-    assert [[*line.values()][:4] for line in found.dropped] == [["page-1", "source_row < 1", 1, 1]]
 
 
 @pytest.mark.parametrize(
