@@ -8,8 +8,7 @@ null for some rows.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pipeline_assets.corpus.harmony.encode import RENDERERS
 from pipeline_assets.corpus.harmony.message import (
@@ -81,57 +80,10 @@ _READ_KEYS = {
 }
 
 
-class Conversation(NamedTuple):
-    """The messages of a row, and how they came about.
-
-    Attributes:
-        counts: `replies_matched_by_…` (see `MatchedBy`), and `message_fields_unread`: keys with a value that has no
-            place in Harmony; by name `unread_message_keys/ROLE.KEY`. `messages_as_json`: contents and reasoning that
-            are no text. `think_tags/ROLE`, `think_tags/analysis`: messages with `<think>` tags, and
-            `think_tags/unpaired`.
-        stalled_calls: see `CallLog.count_stalled`.
-    """
-
-    messages: list[Message]
-    counts: Mapping[str, int]
-    stalled_calls: int = 0
-
-
-def read_conversation(row: Row, tools: DeclaredTools | None, settings: RowsRecipe, domain: Domain) -> Conversation:
-    """The messages of a row, to be rendered.
-
-    A first system message is the developer's instructions, together with the row's tools; later ones are developer
-    messages in their place. Reasoning is a message on the analysis channel, before what it led to; an answer is on
-    the final channel; what is said before calls, in one message with them, is on the commentary channel, as the calls
-    are. Parts that are all text are joined, other content that is no text becomes JSON (`read_text`). Every text is
-    kept as it is, blanks included, and so is the text `""`; but blank reasoning is no message. `<think>` blocks are
-    treated as the settings say (`ThinkTags`). A user or an assistant without content, absent or null, and without calls
-    said nothing that could be rendered.
-
-    Raises:
-        RowFault: there are no messages (and, of a proof, no statement), or one has not the form that the datasets have.
-        Refusal: the tools can't be rendered.
-    """
-    given = row.get("messages")
-    if not has_value(given):
-        if domain != "proof" or not any(has_value(row.get(column)) for column in PROOF_COLUMNS):
-            raise RowFault(RowReason.NO_MESSAGES, "the row has neither messages nor a text")
-        return Conversation([*_prompt(None, tools, settings), *formalisation(row)], {})
-    if not isinstance(given, list):
-        raise RowFault(RowReason.WRONG_TYPE, f"messages is {type(given).__name__}")
-    return _Reader(settings).read(given, tools)
-
-
 _MOST_CLAIMED = 256  # calls at once that replies to come may name: far more than there are in any row of the field
 
 
-class MatchedBy(StrEnum):
-    """How a reply found its call; `nothing`: it has a name, but no call of that name waits."""
-
-    ID = "id"
-    NAME = "name"
-    ORDER = "order"
-    NOTHING = "nothing"
+MatchedBy = Literal["id", "name", "order", "nothing"]  # nothing: it has a name, but no call of that name waits
 
 
 class OpenCalls:
@@ -199,16 +151,16 @@ class OpenCalls:
         if call_id is not None:
             place = self._first(self._by_id.get(call_id))
             if place is not None:
-                return self._close(place, content), MatchedBy.ID
+                return self._close(place, content), "id"
             if call_id in self._last_of_id:  # a second reply to a call
-                return self._last_of_id[call_id], MatchedBy.ID
+                return self._last_of_id[call_id], "id"
         if name is not None:
             place = self._first(self._by_name.get(name))
-            return (name, MatchedBy.NOTHING) if place is None else (self._close(place, content), MatchedBy.NAME)
+            return (name, "nothing") if place is None else (self._close(place, content), "name")
         place = self._unclaimed()
         if place is None:
             raise RowFault(RowReason.REPLY_WITHOUT_CALL, "a tool replies without a name, and no call waits")
-        return self._close(place, content), MatchedBy.ORDER
+        return self._close(place, content), "order"
 
     def _claim(self, call_id: JsonValue, name: JsonValue) -> tuple[str, str] | None:
         """Which call a reply names: by its id if there is one, else by its name."""
@@ -259,16 +211,46 @@ class OpenCalls:
 
 
 class _Reader:
-    """Reads the messages of one row in their order, as a reply depends on the calls before it."""
+    """Reads the messages of one row in their order, as a reply depends on the calls before it.
+
+    Attributes:
+        calls: those of the row.
+        counts: `replies_matched_by_…` (see `MatchedBy`), and `message_fields_unread`: keys with a value that has no
+            place in Harmony; by name `unread_message_keys/ROLE.KEY`. `messages_as_json`: contents and reasoning that
+            are no text. `think_tags/ROLE`, `think_tags/analysis`: messages with `<think>` tags, and
+            `think_tags/unpaired`.
+    """
 
     def __init__(self, settings: RowsRecipe) -> None:
         self._settings = settings
         self._reasoning_keys = REASONING_KEYS if settings.reasoning_key is None else (settings.reasoning_key,)
         self._read_keys = {**_READ_KEYS, "assistant": _READ_KEYS["assistant"].union(self._reasoning_keys)}
-        self._calls = OpenCalls()
-        self._counts: Counter[str] = Counter()
+        self.calls = OpenCalls()
+        self.counts: Counter[str] = Counter()
 
-    def read(self, given: Sequence[JsonValue], tools: DeclaredTools | None) -> Conversation:
+    def read(self, row: Row, tools: DeclaredTools | None, domain: Domain) -> list[Message]:
+        """The messages of a row, to be rendered.
+
+        A first system message is the developer's instructions, together with the row's tools; later ones are developer
+        messages in their place. Reasoning is a message on the analysis channel, before what it led to; an answer is on
+        the final channel; what is said before calls, in one message with them, is on the commentary channel, as the
+        calls are. Parts that are all text are joined, other content that is no text becomes JSON (`read_text`). Every
+        text is kept as it is, blanks included, and so is the text `""`; but blank reasoning is no message. `<think>`
+        blocks are treated as the settings say (`ThinkTags`). A user or an assistant without content, absent or null,
+        and without calls said nothing that could be rendered.
+
+        Raises:
+            RowFault: there are no messages (and, of a proof, no statement), or one has not the form that the datasets
+                have.
+            Refusal: the tools can't be rendered.
+        """
+        given = row.get("messages")
+        if not has_value(given):
+            if domain != "proof" or not any(has_value(row.get(column)) for column in PROOF_COLUMNS):
+                raise RowFault(RowReason.NO_MESSAGES, "the row has neither messages nor a text")
+            return [*_prompt(None, tools, self._settings), *formalisation(row)]
+        if not isinstance(given, list):
+            raise RowFault(RowReason.WRONG_TYPE, f"messages is {type(given).__name__}")
         first = given[0]
         has_instructions = isinstance(first, dict) and first.get("role") in _SYSTEM_ROLES
         instructions = self._content(first) if isinstance(first, dict) and has_instructions else ""
@@ -283,15 +265,15 @@ class _Reader:
             if not read_keys.issuperset(message) and (
                 unread := [unread_key(str(role), key) for key in message.keys() - read_keys if has_value(message[key])]
             ):
-                self._counts["message_fields_unread"] += len(unread)
-                self._counts.update(unread)
+                self.counts["message_fields_unread"] += len(unread)
+                self.counts.update(unread)
             if role in _SPEAKERS and message.get("content") is None and not has_value(message.get("tool_calls")):
                 raise RowFault(RowReason.MALFORMED_MESSAGE, f"message {number}, of the {role}, has no content")
             if number > 0 or not has_instructions:
                 messages += self._messages(role, message)
                 if has_value(message.get("tool_calls")):
-                    self._calls.expect(_replies(given, number + 1))
-        return Conversation(messages, self._counts, self._calls.log.count_stalled())
+                    self.calls.expect(_replies(given, number + 1))
+        return messages
 
     def _messages(self, role: JsonValue, message: Row) -> list[Message]:
         content = self._content(message)
@@ -301,16 +283,16 @@ class _Reader:
             case "assistant":
                 return self._assistant(message, content)
             case "tool":
-                reply, matched = self._calls.reply(content, message.get("tool_call_id"), message.get("name"))
-                self._counts[f"replies_matched_by_{matched}"] += 1
+                reply, matched = self.calls.reply(content, message.get("tool_call_id"), message.get("name"))
+                self.counts[f"replies_matched_by_{matched}"] += 1
                 return [reply]
         return prompt_messages(None, DeveloperContent(content, ())) if content else []
 
     def _assistant(self, message: Row, content: str) -> list[Message]:
-        reasoning, tool_calls = read_reasoning(message, self._reasoning_keys, self._counts), message.get("tool_calls")
+        reasoning, tool_calls = read_reasoning(message, self._reasoning_keys, self.counts), message.get("tool_calls")
         messages = []
         if reasoning is not None:
-            count_think_tags("analysis", reasoning, self._counts)
+            count_think_tags("analysis", reasoning, self.counts)
             messages.append(Message(Role.ASSISTANT, reasoning, channel="analysis"))
         before, content = self._without_thoughts(content, reasoning)
         messages += before
@@ -318,7 +300,7 @@ class _Reader:
             return [*messages, Message(Role.ASSISTANT, content, channel="final")]
         if content:
             messages.append(Message(Role.ASSISTANT, content, channel="commentary"))
-        return messages + self._calls.call(tool_calls)
+        return messages + self.calls.call(tool_calls)
 
     def _without_thoughts(self, content: str, reasoning: str | None) -> tuple[list[Message], str]:
         """Return the messages before the last text of a content, and that text.
@@ -342,8 +324,8 @@ class _Reader:
         content, role = message.get("content"), str(message.get("role"))
         if content is None or (content == [] and role != "tool"):
             return ""
-        text = read_text(content, role, self._counts)
-        count_think_tags(role, text, self._counts)
+        text = read_text(content, role, self.counts)
+        count_think_tags(role, text, self.counts)
         return text
 
 
@@ -361,7 +343,7 @@ def _prompt(instructions: str | None, tools: DeclaredTools | None, settings: Row
     """What opens a conversation: the settings' system message, and the row's instructions and tools.
 
     Raises:
-        Refusal: see `read_conversation`.
+        Refusal: see `_Reader.read`.
     """
     is_said = instructions is not None or tools is not None
     namespaces = () if tools is None else (tools.namespace,)
@@ -376,7 +358,7 @@ class RowText(NamedTuple):
         messages: those that the row gives, before any is dropped.
         template: None if the text is no Harmony.
         came_as_text: the row had it.
-        counts: `analysis_given`, `analysis_rendered`, and what `Conversation` counts.
+        counts: `analysis_given`, `analysis_rendered`, and what `_Reader` counts.
         refusal: why the text is no Harmony.
         stalled_calls: see `CallLog.count_stalled`.
     """
@@ -395,7 +377,7 @@ def row_text(row: Row, tools: DeclaredTools | None, settings: RowsRecipe, domain
     rendered.
 
     Raises:
-        RowFault: see `read_conversation`; or the column is no text.
+        RowFault: see `_Reader.read`; or the column is no text.
         Refusal: the messages can't be rendered; or no UTF-8 has the row's own text.
     """
     given = row.get("text")
@@ -403,15 +385,13 @@ def row_text(row: Row, tools: DeclaredTools | None, settings: RowsRecipe, domain
         if not isinstance(given, str):
             raise RowFault(RowReason.WRONG_TYPE, f"text is {type(given).__name__}")
         return _given_text(given)
-    conversation = read_conversation(row, tools, settings, domain)
-    messages = conversation.messages
+    reader = _Reader(settings)
+    messages = reader.read(row, tools, domain)
     render = RENDERERS[settings.template]
     rendering = render(messages, analysis=settings.analysis, ending=Ending.TRAINING)
     analysis = {"analysis_given": rendering.analysis_given, "analysis_rendered": rendering.analysis_rendered}
-    counts = {**analysis, **conversation.counts}
-    return RowText(
-        rendering.parsed, messages, settings.template, False, counts, stalled_calls=conversation.stalled_calls
-    )
+    counts, stalled_calls = {**analysis, **reader.counts}, reader.calls.log.count_stalled()
+    return RowText(rendering.parsed, messages, settings.template, False, counts, stalled_calls=stalled_calls)
 
 
 def _given_text(text: str) -> RowText:

@@ -70,7 +70,7 @@ class NormalisedRows:
         rejects: unusable rows, in input order.
         dropped: rows that the settings drop, in input order.
         counts: `rows`, `documents`, `rejected/<reason>`, `dropped/<reason>`; for kept rows: `analysis_given`,
-            `analysis_rendered` (messages on the analysis channel), the counts of `Conversation`, the sums of `_SUMS`,
+            `analysis_rendered` (messages on the analysis channel), the counts of `RowText`, the sums of `_SUMS`,
             and `unknown_channels` (rows); `invalid_harmony/REASON`: external texts that are not Harmony, kept or
             dropped. Counts of blocks add up.
         tools: canonical JSON of the tool lists that kept rows declare, by id.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.nemotron.conversation import MatchedBy, OpenCalls
+from pipeline_assets.corpus.nemotron.conversation import OpenCalls
 from pipeline_assets.corpus.nemotron.source_rows import RowFault
 
 
@@ -17,14 +17,14 @@ def calls(*names: str, first_id: int = 0) -> list[dict[str, object]]:
     ]
 
 
-def replies(opened: OpenCalls, *keys: tuple[object, object]) -> list[tuple[str, MatchedBy]]:
+def replies(opened: OpenCalls, *keys: tuple[object, object]) -> list[tuple[str, str]]:
     """The tools that reply, of ids and names that replies have, and how each was found."""
     found = [opened.reply("", call_id, name) for call_id, name in keys]
     assert all(str(message.name).startswith("functions.") for message, _ in found)
     return [(str(message.name).removeprefix("functions."), matched) for message, matched in found]
 
 
-ID, NAME, ORDER = MatchedBy.ID, MatchedBy.NAME, MatchedBy.ORDER
+ID, NAME, ORDER, NOTHING = "id", "name", "order", "nothing"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ ID, NAME, ORDER = MatchedBy.ID, MatchedBy.NAME, MatchedBy.ORDER
         (["ab"], [(None, None), (None, "")], [("a", ORDER), ("b", ORDER)]),
         (["ab"], [("call_1", "a"), (None, None)], [("b", ID), ("a", ORDER)]),
         (["ab"], [("unknown", "b"), (None, None)], [("b", NAME), ("a", ORDER)]),
-        ([], [(None, "c")], [("c", MatchedBy.NOTHING)]),
+        ([], [(None, "c")], [("c", NOTHING)]),
         (["a", "b"], [(None, None), (None, None)], [("b", ORDER), ("a", ORDER)]),
         (["a", "b"], [("call_0", None)], [("b", ID)]),
         (["a"], [("call_0", None), ("call_0", None)], [("a", ID), ("a", ID)]),
@@ -49,7 +49,7 @@ ID, NAME, ORDER = MatchedBy.ID, MatchedBy.NAME, MatchedBy.ORDER
     ],
 )
 def test_a_reply_finds_its_call(
-    called: list[str], keys: list[tuple[object, object]], found: list[tuple[str, MatchedBy]]
+    called: list[str], keys: list[tuple[object, object]], found: list[tuple[str, str]]
 ) -> None:
     opened = OpenCalls()
     for names in called:
@@ -68,7 +68,7 @@ def test_a_reply_finds_its_call(
     ],
 )
 def test_a_reply_that_names_no_call_leaves_those_that_later_ones_name(
-    called: str, expected: list[dict[str, object]], found: list[tuple[str, MatchedBy]]
+    called: str, expected: list[dict[str, object]], found: list[tuple[str, str]]
 ) -> None:
     opened = OpenCalls()
     opened.call(calls(*called))
