@@ -97,12 +97,8 @@ def plan_publication(made: Publication, repo: HubRepo, *, replaces: bool = False
     gone = [file.path for file in before.storage if file.path in there.keys() - made.items.keys()] if before else []
     if not changed and not gone:
         return Plan(head, [], unchanged)
-    subject = None if before is None else (before.kind, before.name.partition("/")[2])  # whatever recipe made it
-    if (
-        not replaces
-        and {CARD, FILE_NAME} & there.keys()
-        and subject != (manifest.kind, manifest.name.partition("/")[2])
-    ):
+    is_bare = not {CARD, FILE_NAME} & there.keys()
+    if not (replaces or is_bare or (before is not None and _subject(before) == _subject(manifest))):
         held = "a card of another origin" if before is None else f"{before.kind} {before.name}"
         what = f"it holds {held}, and {manifest.kind} {manifest.name} would take its place"
         raise UsageError(what, repo.name, "give another name, or --replace")
