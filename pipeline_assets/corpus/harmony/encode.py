@@ -8,7 +8,7 @@ assistant messages count in the loss, without their terminators.
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,25 +33,11 @@ from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses
 from pipeline_assets.corpus.tokens.tokenizer import ControlledIds, Tokenizer
 
 
-class Rendering(NamedTuple):
-    """A text with its messages where they are, as `parse_harmony` reads it, and how many of the messages on the
-    analysis channel are in it.
-    """
+def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: Ending) -> ParsedText:
+    """The text of a conversation, as `parse_harmony` reads it.
 
-    parsed: ParsedText
-    analysis_given: int
-    analysis_rendered: int
-
-    @property
-    def text(self) -> str:
-        """The text."""
-        return self.parsed.text
-
-
-def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: Ending) -> Rendering:
-    """The text of a conversation; of no messages it is empty, or the next turn's beginning.
-
-    It is what openai-harmony renders of the same messages, for training, conversation or completion.
+    Of no messages it is empty, or the next turn's beginning. It is what openai-harmony renders of the same messages, for
+    training, conversation or completion.
 
     Raises:
         Refusal: content with control tokens or a lone surrogate, or a header that could not be read back. It has the
@@ -84,9 +70,7 @@ def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: E
         parts += (START, Role.ASSISTANT)
         utf8 += (START.encode(), Role.ASSISTANT.encode())
     next_role = Role.ASSISTANT if ending is Ending.COMPLETION else None
-    given = [message.channel for message in messages].count("analysis")
-    whole = ParsedText("".join(parts), tuple(parsed), next_role, b"".join(utf8))
-    return Rendering(whole, given, given - (len(messages) - len(kept)))
+    return ParsedText("".join(parts), tuple(parsed), next_role, b"".join(utf8))
 
 
 RENDERERS = {Template.HARMONY_1: render_harmony}

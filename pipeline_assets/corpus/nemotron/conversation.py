@@ -387,11 +387,14 @@ def row_text(row: Row, tools: DeclaredTools | None, settings: RowsRecipe, domain
         return _given_text(given)
     reader = _Reader(settings)
     messages = reader.read(row, tools, domain)
-    render = RENDERERS[settings.template]
-    rendering = render(messages, analysis=settings.analysis, ending=Ending.TRAINING)
-    analysis = {"analysis_given": rendering.analysis_given, "analysis_rendered": rendering.analysis_rendered}
+    parsed = RENDERERS[settings.template](messages, analysis=settings.analysis, ending=Ending.TRAINING)
+    analysis = {"analysis_given": _count_analysis(messages), "analysis_rendered": _count_analysis(parsed.conversation)}
     counts, stalled_calls = {**analysis, **reader.counts}, reader.calls.log.count_stalled()
-    return RowText(rendering.parsed, messages, settings.template, False, counts, stalled_calls=stalled_calls)
+    return RowText(parsed, messages, settings.template, False, counts, stalled_calls=stalled_calls)
+
+
+def _count_analysis(messages: Sequence[Message]) -> int:
+    return [message.channel for message in messages].count("analysis")
 
 
 def _given_text(text: str) -> RowText:
@@ -404,7 +407,7 @@ def _given_text(text: str) -> RowText:
             raise
         return RowText(ParsedText(text, (), None, text.encode("utf-8")), [], None, True, {}, refusal)
     messages = parsed.conversation
-    analysis = sum(message.channel == "analysis" for message in messages)
+    analysis = _count_analysis(messages)
     counts = {"analysis_given": analysis, "analysis_rendered": analysis, **think_tag_counts(messages)}
     stalled_calls = read_log(messages).count_stalled() if parsed.calls else 0
     return RowText(parsed, messages, parsed.template, True, counts, stalled_calls=stalled_calls)

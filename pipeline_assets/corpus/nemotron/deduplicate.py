@@ -210,7 +210,7 @@ def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
     with_tools = prompt.DeveloperContent(None, (prompt.function_namespace([prompt.FunctionTool("any", "", None)]),))
     messages = [prompt.prompt_messages(system, developer)[0] for developer in (None, with_tools)]
     render = functools.partial(render_harmony, analysis=Analysis.KEEP, ending=Ending.CONVERSATION)
-    return tuple(render([message]).parsed.text for message in messages)
+    return tuple(render([message]).text for message in messages)
 
 
 def without_system(text: str, prefixes: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ def test_a_rendered_conversation_is_read_back_with_exact_spans(messages: list[Me
     parsed = parse_harmony(text, ending="next_role" if ending is Ending.COMPLETION else "closed")
 
     assert parsed.conversation == messages
-    assert rendering.parsed == parsed
+    assert rendering == parsed
     text = text.removesuffix("<|start|>assistant") if ending is Ending.COMPLETION else text
     assert "".join(text[one.span.start : one.span.stop] for one in parsed.messages) == text
     for one in parsed.messages:
@@ -51,7 +51,7 @@ def test_plain_conversations_are_read_back_or_refused(turns: list[tuple[Role, st
         return
 
     parsed = parse_harmony(rendering.text)
-    assert rendering.parsed == parsed
+    assert rendering == parsed
     assert parsed.conversation == messages
     assert parsed.template is Template.PLAIN_1
 
