@@ -36,8 +36,8 @@ from pipeline_assets.corpus.tokens.tokenizer import ControlledIds, Tokenizer
 def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: Ending) -> ParsedText:
     """The text of a conversation, as `parse_harmony` reads it.
 
-    Of no messages it is empty, or the next turn's beginning. It is what openai-harmony renders of the same messages, for
-    training, conversation or completion.
+    Of no messages it is empty, or the next turn's beginning. It is what openai-harmony renders of the same messages,
+    for training, conversation or completion.
 
     Raises:
         Refusal: content with control tokens or a lone surrogate, or a header that could not be read back. It has the

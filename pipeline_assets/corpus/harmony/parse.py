@@ -7,7 +7,7 @@ for the recipient where there is no other). Nothing is repaired: a text is read 
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -232,27 +232,21 @@ class QualityFlags:
 
 def basic_quality_flags_from_text(text: str) -> QualityFlags:
     """The flags of a text, of either template."""
+    messages, reason = list[Message](), None
     try:
-        return conversation_flags(parse_harmony(text).conversation)
+        messages = parse_harmony(text).conversation
     except Refusal as refusal:
-        return QualityFlags(False, refusal.reason, *[False] * 5)
-
-
-def conversation_flags(messages: Sequence[Message]) -> QualityFlags:
-    """The flags of a text that was read already, from its messages."""
-    if not messages:
-        return QualityFlags(False, None, *[False] * 5)
-    last = messages[-1]
+        reason = refusal.reason
     calls = sum(message.is_call for message in messages)
     spoken = [message for message in messages if message.role is Role.ASSISTANT]
     return QualityFlags(
-        valid_harmony=True,
-        reason=None,
-        completion_nonempty=last.role is Role.ASSISTANT and bool(last.content.strip()),
+        valid_harmony=bool(messages),
+        reason=reason,
+        completion_nonempty=any(one.role is Role.ASSISTANT and one.content.strip() for one in messages[-1:]),
         has_user=any(message.role is Role.USER for message in messages),
         has_analysis=any(message.channel == "analysis" for message in spoken),
         has_calls=calls > 0,
-        calls_answered=sum(message.role is Role.TOOL for message in messages) == calls,
+        calls_answered=bool(messages) and sum(message.role is Role.TOOL for message in messages) == calls,
     )
 
 
