@@ -20,7 +20,7 @@ from pipeline_assets.corpus.document import IdsWriter
 from pipeline_assets.corpus.document_shards import IDS, REJECTS
 from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, nullable, numbers, repeated, utf8_strings
-from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
+from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, encode_harmony
 from pipeline_assets.corpus.harmony.message import Refusal
 from pipeline_assets.corpus.nemotron.conversation import RowText, row_text
 from pipeline_assets.corpus.nemotron.message_text import THINK, UNREAD
@@ -200,26 +200,27 @@ def _batch(
     drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], settings: RowsRecipe, origin: RowOrigin
 ) -> pa.RecordBatch:
     """Return the rows of a block, `SCHEMA`."""
+    loss = settings.loss_mode
     alike = {
         "dataset": origin.dataset,
         "subset": origin.subset,
         "split": origin.split,
-        "loss_mode": settings.loss_mode.name,
-        "loss_rule": settings.loss_mode.rule,
+        "loss_mode": loss.name,
+        "loss_rule": loss.rule,
         "source_file": origin.file,
         "source_revision": origin.revision,
     }
     whole = {"text": utf8_strings([draft.text.parsed.utf8 for draft in drafts])}
     for name, said in alike.items():
         whole[name] = nullable([None] * len(drafts), pa.string()) if said is None else repeated(said, len(drafts))
-    rows = [_values(draft, tokens, settings) for draft, tokens in zip(drafts, encoded, strict=True)]
+    rows = [_values(draft, tokens, loss) for draft, tokens in zip(drafts, encoded, strict=True)]
     for field in SCHEMA:
         if field.name not in whole:
             whole[field.name] = nullable([row[field.name] for row in rows], field.type)
     return pa.RecordBatch.from_arrays([whole[field.name] for field in SCHEMA], schema=SCHEMA)
 
 
-def _values(draft: _Draft, tokens: HarmonyTokens, settings: RowsRecipe) -> dict[str, object]:
+def _values(draft: _Draft, tokens: HarmonyTokens, loss: LossMode) -> dict[str, object]:
     """Return the columns that differ between rows, without the text."""
     text, tools = draft.text, draft.tools
     return {
@@ -227,8 +228,8 @@ def _values(draft: _Draft, tokens: HarmonyTokens, settings: RowsRecipe) -> dict[
         "text_sha1": hashlib.sha1(text.parsed.utf8, usedforsecurity=False).hexdigest(),
         "template": None if text.template is None else str(text.template),
         **draft.metadata,
-        **row_quality(text, tokens, tools, settings.loss_mode),
-        **row_stats(text.parsed, tokens, settings.loss_mode),
+        **row_quality(text, tokens, tools, loss),
+        **row_stats(text.parsed, tokens, loss),
         "source_row": draft.number,
         "source_tools_id": None if tools is None else tools.tools_id,
         "source_tools_count": 0 if tools is None else len(tools.namespace.tools),
