@@ -97,7 +97,7 @@ def test_a_damaged_input_is_named_and_nothing_is_built(made: HealingSet) -> None
 
 def test_what_is_made_from_something_that_came_out_different_is_not_rebuilt(made: HealingSet) -> None:
     snapshot = made.folder("snapshot")
-    forge(snapshot, "shards/00001.jsonl.zst", (snapshot / "shards" / "00000.jsonl.zst").read_bytes())
+    forge(snapshot, "shards/00001.jsonl.zst", (snapshot / "shards" / "00000.jsonl.zst").read_bytes(), rows=10)
     for target in made.recipe.targets()[1:]:
         KINDS[target.kind].build(target, made.run)
 
