@@ -277,7 +277,7 @@ def _again(sample: Iterable[tuple[str, int]], files: Mapping[str, Path], batch_r
     """Jobs that score the rows of a sample once more, a job for each file."""
     for number, (name, places) in enumerate(itertools.groupby(sample, key=itemgetter(0))):
         rows = tuple(row for _, row in places)
-        yield ScoreJob(f"by-{batch_rows}-{number:05d}", name, files[name], rows, batch_rows)
+        yield ScoreJob(f"rows-{batch_rows}-{number:05d}", name, files[name], rows, batch_rows)
 
 
 def _how_sure(sample: Mapping[tuple[str, int], float], again: Sequence[Path]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.memmap import write_npy_header
-from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns, repeated, table_of, write_table
+from pipeline_assets.corpus.formats.parquet import column_of, nullable, numbers, open_parquet, read_columns, write_table
 from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import END, START, STRUCTURE, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
@@ -43,12 +43,8 @@ NO_COMPLETION_LEFT = "no_completion_left"
 UNKNOWN_LOSS_MODE = "unknown_loss_mode"
 _CUT_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 TOKENS = "tokens"
-_TEXTS = ("id", "split", "loss_rule")
 ROWS = pa.schema(
-    [
-        (name, pa.string() if name in _TEXTS else pa.int64())
-        for name in ("id", "split", "first_token", "tokens", "loss_rule")
-    ]
+    {"id": pa.string(), "split": pa.string(), "first_token": pa.int64(), "tokens": pa.int64(), "loss_rule": pa.string()}
 )
 _ARRAYS = {"tokens.npy": "<i4", "loss_mask.npy": "|b1"}
 _COLUMNS = ["id", "text", "loss_mode", "loss_rule"]
@@ -204,11 +200,9 @@ def write_token_files(
         if files
     }
     work, warm_up = functools.partial(encode_rows, encoder=encoder, loss=loss), functools.partial(_load, encoder)
-    receipts = run_stage("tokens", work, [*itertools.chain(*shards.values())], building, settings, warm_up)
+    receipts = run_stage("token_rows", work, [*itertools.chain(*shards.values())], building, settings, warm_up)
     encoded = {name: [next(receipts).files for _ in of_subset] for name, of_subset in shards.items()}
-    return [
-        file for name in shards for file in _gathered(building, f"{TOKENS}/{name}", shards[name], encoded[name], loss)
-    ]
+    return [file for name, parts in encoded.items() for file in _gathered(building, f"{TOKENS}/{name}", parts)]
 
 
 def _load(encoder: Encoder) -> None:
@@ -220,27 +214,31 @@ def _load(encoder: Encoder) -> None:
 def encode_rows(shard: _Shard, window: Window, folder: BuildFolder, encoder: Encoder, loss: TokenLoss) -> Receipt:
     """Encode the rows of a subset's file, and decode each row to check it.
 
-    The receipt's work files, in order: token ids (int32), loss mask (bool, one byte per token), tokens per row
-    (little-endian int64). Its counts: `documents`, `tokens`.
+    The receipt's work files, in order: token ids (int32), loss mask (bool, one byte per token), `ROWS` from token 0 on.
+    Its counts: `documents`, `tokens`.
 
     Args:
         window: unused, because a file is read whole.
     """
-    names = [f"{WORK}/{TOKENS}/{shard.name}.{kind}" for kind in ("ids", "mask", "lengths")]
-    lengths: list[int] = []
+    names = [f"{WORK}/{TOKENS}/{shard.name}.{kind}" for kind in ("ids", "mask", "rows")]
+    rows: list[dict[str, Any]] = []
+    first_token = 0
     with DurableFile(folder.path(names[0])) as ids, DurableFile(folder.path(names[1])) as masks:
-        for run, mask in _encoded(shard, encoder, loss):
+        for row, run, mask in _encoded(shard, encoder, loss):
             ids.write(run.data)
             masks.write(mask.data)
-            lengths.append(len(run))
-    with DurableFile(folder.path(names[2])) as rows:
-        rows.write(np.array(lengths, "<i8").tobytes())
-    files = [OutputFile.plain(name, sum(lengths), file) for name, file in zip(names, (ids, masks, rows), strict=True)]
-    return Receipt(files, {"documents": len(lengths), "tokens": sum(lengths)})
+            rows.append({**row, "split": shard.split, "first_token": first_token, "tokens": len(run)})
+            first_token += len(run)
+    files = [OutputFile.plain(name, first_token, file) for name, file in zip(names, (ids, masks), strict=False)]
+    table = pa.table({one.name: nullable([row[one.name] for row in rows], one.type) for one in ROWS}, ROWS)
+    files.append(write_table(folder.path(names[2]), names[2], [table], ROWS))
+    return Receipt(files, {"documents": len(rows), "tokens": first_token})
 
 
-def _encoded(shard: _Shard, encoder: Encoder, loss: TokenLoss) -> Iterator[tuple[NDArray[np.int32], NDArray[np.bool_]]]:
-    """Yield the token ids and the loss mask of each row, both of shape (tokens,)."""
+def _encoded(
+    shard: _Shard, encoder: Encoder, loss: TokenLoss
+) -> Iterator[tuple[dict[str, str], NDArray[np.int32], NDArray[np.bool_]]]:
+    """Yield id and loss rule of each row, its token ids and its loss mask, both of shape (tokens,)."""
     for batch in grouped_by_size(_rows(shard.file), lambda row: len(row["text"] or ""), _BATCH_CHARACTERS):
         names = [f"{shard.split} {row['id']}" for row in batch]
         said = [_read(row, name) for row, name in zip(batch, names, strict=True)]
@@ -248,8 +246,9 @@ def _encoded(shard: _Shard, encoder: Encoder, loss: TokenLoss) -> Iterator[tuple
             encoded = encode.encode_harmony([parsed for parsed, _ in said], encoder)
         except Refusal as refusal:
             raise InputError(str(refusal), names[refusal.message or 0], _FIX) from None
-        for (parsed, mode), tokens, name in zip(said, encoded, names, strict=True):
-            yield tokens.ids, _checked_mask(parsed, tokens, mode, loss, encoder, name)
+        for row, (parsed, mode), tokens, name in zip(batch, said, encoded, names, strict=True):
+            mask = _checked_mask(parsed, tokens, mode, loss, encoder, name)
+            yield {"id": row["id"], "loss_rule": loss.rule(mode)}, tokens.ids, mask
 
 
 def _rows(file: Path) -> Iterator[dict[str, Any]]:
@@ -304,13 +303,7 @@ def _after(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder: En
     return next((place for place in range(start + 1, stop) if encoder.decode(ids[start:place]) == text), stop)
 
 
-def _gathered(
-    building: StagingDir,
-    folder: str,
-    shards: Sequence[_Shard],
-    parts: Sequence[Sequence[OutputFile]],
-    loss: TokenLoss,
-) -> Iterator[OutputFile]:
+def _gathered(building: StagingDir, folder: str, parts: Sequence[Sequence[OutputFile]]) -> Iterator[OutputFile]:
     """The files of a subset, from those of its parts."""
     total = sum(part[0].rows for part in parts)
     for place, (name, kind) in enumerate(_ARRAYS.items()):
@@ -320,16 +313,9 @@ def _gathered(
                 file.append(building.path(part[place].path), part[place].bytes)
         yield OutputFile.plain(f"{folder}/{name}", total, file)
     firsts = itertools.accumulate((part[0].rows for part in parts), initial=0)
-    lengths = [np.fromfile(building.path(part[2].path), "<i8") for part in parts]
-    rows = (_places(shard, of, first, loss) for shard, of, first in zip(shards, lengths, firsts, strict=False))
-    yield write_table(building.path(f"{folder}/rows.parquet"), f"{folder}/rows.parquet", rows, ROWS)
-
-
-def _places(shard: _Shard, lengths: NDArray[np.int64], first: int, loss: TokenLoss) -> pa.Table:
-    """`ROWS` of a part whose first token is `first`."""
-    rows = read_columns(shard.file, ["id", "loss_mode", "loss_rule"])
-    modes = zip(rows["loss_mode"].to_pylist(), rows["loss_rule"].to_pylist(), strict=True)
-    rules = pa.array([loss.rule(encode.loss_mode_of(*mode)) for mode in modes], pa.string())
-    said = {"id": rows["id"], "split": repeated(shard.split, len(lengths))}
-    first_tokens = first + np.cumsum(lengths) - lengths
-    return table_of({**said, "first_token": first_tokens, "tokens": lengths, "loss_rule": rules})
+    place = ROWS.get_field_index("first_token")
+    tables = (
+        rows.set_column(place, ROWS[place], column_of(numbers(rows[place]) + first))
+        for rows, first in zip((read_columns(building.path(part[2].path)) for part in parts), firsts, strict=False)
+    )
+    yield write_table(building.path(f"{folder}/rows.parquet"), f"{folder}/rows.parquet", tables, ROWS)
