@@ -54,26 +54,28 @@ def typed(monkeypatch: pytest.MonkeyPatch, **variables: str) -> list[str]:
     return sys.argv
 
 
-def test_modal_run_scores_what_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = typed(
-        monkeypatch, CANDIDATE_DATASET_ID="me/pools", CANDIDATE_SUBDIR="tool_use", MAX_RECORDS="5", BATCH_SIZE=""
-    )
-
-    assert " ".join(words) == (
-        "corpusmill nemotron score --launcher modal --pool me/pools --pool-subdir tool_use "
-        "--model unsloth/gpt-oss-120b --max-records 5 --out-dir out --dry-run"
-    )
+DEFAULT = "--model unsloth/gpt-oss-120b"
 
 
 @pytest.mark.parametrize(
-    ("name", "tokenizer"), [("model", "model"), ("unsloth/gpt-oss-120b", "model"), ("o200k_harmony", "o200k_harmony")]
+    ("variables", "options"),
+    [
+        (
+            {"CANDIDATE_SUBDIR": "tool_use", "MAX_RECORDS": "5", "BATCH_SIZE": ""},
+            f"--pool-subdir tool_use {DEFAULT} --max-records 5",
+        ),
+        *(({"TOKENIZER_NAME": name}, f"{DEFAULT} --tokenizer model") for name in ("model", "unsloth/gpt-oss-120b")),
+        ({"TOKENIZER_NAME": "o200k_harmony"}, f"{DEFAULT} --tokenizer o200k_harmony"),
+    ],
 )
-def test_modal_run_takes_the_tokenizer_that_the_environment_names(
-    monkeypatch: pytest.MonkeyPatch, name: str, tokenizer: str
+def test_modal_run_scores_what_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], options: str
 ) -> None:
-    words = typed(monkeypatch, CANDIDATE_DATASET_ID="me/pools", TOKENIZER_NAME=name)
+    words = typed(monkeypatch, CANDIDATE_DATASET_ID="me/pools", **variables)
 
-    assert words[words.index("--tokenizer") + 1] == tokenizer
+    assert " ".join(words) == (
+        f"corpusmill nemotron score --launcher modal --pool me/pools {options} --out-dir out --dry-run"
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,16 +103,21 @@ def test_a_small_batch_size_counts_rows(
 
 
 @pytest.mark.parametrize(
-    "variables", [{"BATCH_SIZE": "0"}, {"BATCH_SIZE": "eight"}, {"BATCH_SIZE": "-8"}, {"BATCH_SIZE": "9" * 5000}]
+    ("variables", "line"),
+    [
+        *(
+            ({"BATCH_SIZE": odd}, "BATCH_SIZE: must be an integer >= 1, got '")
+            for odd in ("0", "eight", "-8", "9" * 5000)
+        ),
+        ({"CANDIDATE_DATASET_ID": ""}, "CANDIDATE_DATASET_ID: it is not set"),
+    ],
+    ids=lambda value: str(value)[:40],
 )
-def test_a_batch_size_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
-    with pytest.raises(SystemExit, match=r"^BATCH_SIZE: must be an integer >= 1, got '"):
-        typed(monkeypatch, CANDIDATE_DATASET_ID="me/pools", **variables)
-
-
-def test_modal_run_asks_for_pools(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SystemExit, match="CANDIDATE_DATASET_ID: it is not set"):
-        typed(monkeypatch)
+def test_variables_that_modal_run_can_not_use_are_refused(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], line: str
+) -> None:
+    with pytest.raises(SystemExit, match=f"^{line}"):
+        typed(monkeypatch, **{"CANDIDATE_DATASET_ID": "me/pools", **variables})
 
 
 def test_scoring_imports_no_dependency_that_the_image_lacks() -> None:

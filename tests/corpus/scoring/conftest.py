@@ -1,8 +1,9 @@
 """What tests of scoring share: tiny models with seeded weights, saved once."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,7 +12,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "nemotron"))  # of real_rows,
 
 from tiny_models import save_model
 
+from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreWork
+from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
 from pipeline_assets.corpus.spine.staging import BuildFolder
+
+if TYPE_CHECKING:
+    from modal_loopback import ModalOnLoopback
 
 
 @pytest.fixture
@@ -32,3 +38,30 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         return folders[name]
 
     return folder
+
+
+@pytest.fixture
+def loopback() -> Iterator["ModalOnLoopback"]:
+    """Modal on loopback, whose functions do as they are told; without faults when a test begins."""
+    from told_on_modal import modal_told
+
+    loopback = modal_told()
+    with loopback.called():
+        yield loopback
+    for fault in (loopback.folder / "faults").iterdir():
+        fault.unlink()
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> ScoreWork:
+    from told_on_modal import work_told
+
+    return work_told(tmp_path)
+
+
+@pytest.fixture
+def launcher(loopback: "ModalOnLoopback", work: ScoreWork, folder: BuildFolder) -> Iterator[Launcher]:
+    from resources.modal_launcher import OnModal
+
+    with OnModal(ModalSettings(gpu="none", places=2)).at(work, folder) as launcher:
+        yield launcher

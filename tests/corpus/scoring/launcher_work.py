@@ -25,6 +25,20 @@ def tell(job: ScoreJob, what: str) -> None:
     unfinished.rename(job.file)
 
 
+def jobs_of(told: Path, **words: str | None) -> list[ScoreJob]:
+    """Jobs by name, each with what it is to do; without a word it waits for one."""
+    jobs = [job_of(name, told) for name in words]
+    for job, word in zip(jobs, words.values(), strict=True):
+        if word is not None:
+            tell(job, word)
+    return jobs
+
+
+def calls_written(folder: BuildFolder) -> list[str]:
+    """Jobs whose calls are written down."""
+    return sorted(path.stem for path in folder.folder.rglob("score.calls/*.json"))
+
+
 def do_as_told(job: ScoreJob, window: Window, folder: BuildFolder) -> Receipt:
     with open(_pids(job), "a", encoding="utf-8") as pids:
         pids.write(f"{os.getpid()}\n")

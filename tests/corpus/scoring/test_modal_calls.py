@@ -8,40 +8,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from launcher_work import job_of, pids_of, tell
+from launcher_work import calls_written, job_of, jobs_of, pids_of, tell
 from modal_loopback import SOON_S, ModalOnLoopback, wait_for
 from refusals import refusal
-from told_on_modal import modal_told, work_told
 
-from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreJob
-from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
+from pipeline_assets.corpus.scoring.launcher import Launcher
 from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
-from resources.modal_launcher import OnModal
 
 DIED = "Modal took its machine away (killed by 9)"
-
-
-@pytest.fixture
-def modal() -> Iterator[ModalOnLoopback]:
-    modal = modal_told()
-    with modal.called():
-        yield modal
-
-
-@pytest.fixture
-def launcher(modal: ModalOnLoopback, folder: BuildFolder, tmp_path: Path) -> Iterator[Launcher]:
-    with OnModal(ModalSettings(gpu="none", places=2)).at(work_told(tmp_path), folder) as launcher:
-        yield launcher
-
-
-def jobs_of(told: Path, **words: str | None) -> list[ScoreJob]:
-    """Jobs by name, each with what it is to do; without a word it waits for one."""
-    jobs = [job_of(name, told) for name in words]
-    for job, word in zip(jobs, words.values(), strict=True):
-        if word is not None:
-            tell(job, word)
-    return jobs
 
 
 def runs(pid: int) -> bool:
@@ -54,11 +29,6 @@ def runs(pid: int) -> bool:
 
 def made(folder: BuildFolder, receipts: list[Receipt]) -> list[str]:
     return [folder.path(file.path).read_text() for receipt in receipts for file in receipt.files]
-
-
-def calls(folder: BuildFolder) -> list[str]:
-    """Jobs whose calls are written down."""
-    return sorted(path.stem for path in folder.folder.rglob("score.calls/*.json"))
 
 
 @contextlib.contextmanager
@@ -88,7 +58,7 @@ def test_receipts_are_committed_and_come_in_the_order_of_the_jobs_whatever_finis
     assert [folder.receipt("score", job.name) for job in jobs] == receipts
     committed = sorted(folder.folder.rglob("score/*.json"), key=lambda path: path.stat().st_mtime_ns)
     assert [path.stem for path in committed] == ["b", "c", "a"]
-    assert calls(folder) == []
+    assert calls_written(folder) == []
     assert list(launcher.run("rescore", [], folder)) == []
 
 
@@ -115,7 +85,7 @@ def test_a_job_whose_worker_dies_three_times_is_named(launcher: Launcher, folder
     assert line.startswith(f"{jobs[1].file}: {DIED}, 3 times on shard b; ")
     assert len(pids_of(jobs[1])) == 3
     assert folder.receipt("score", "a") is not None
-    assert calls(folder) == []
+    assert calls_written(folder) == []
 
 
 def test_a_job_that_refuses_its_input_ends_the_others_and_is_no_part_of_the_next_build(
@@ -126,7 +96,7 @@ def test_a_job_that_refuses_its_input_ends_the_others_and_is_no_part_of_the_next
     line = refusal(lambda: list(launcher.run("score", jobs, folder)))
 
     assert line == "b: it was told to; tell it something else"
-    assert calls(folder) == []
+    assert calls_written(folder) == []
     for job in jobs:
         tell(job, "write")
     assert len(list(launcher.run("score", jobs, folder))) == 2
@@ -141,29 +111,29 @@ def test_who_stops_early_cancels_what_runs(launcher: Launcher, folder: BuildFold
     receipts.close()
 
     assert not runs(pids_of(jobs[1])[0])
-    assert calls(folder) == []
+    assert calls_written(folder) == []
     assert folder.receipt("score", "b") is None
 
 
 def test_a_call_of_an_earlier_build_is_waited_for_and_one_for_other_rows_is_made(
-    modal: ModalOnLoopback, launcher: Launcher, folder: BuildFolder, tmp_path: Path
+    loopback: ModalOnLoopback, launcher: Launcher, folder: BuildFolder, tmp_path: Path
 ) -> None:
     [job] = jobs_of(tmp_path, a="write")
     other = job_of("a", tmp_path, 7)
     [receipt] = launcher.run("score", [job], folder)
-    [call] = [call for call in modal.calls() if str(tmp_path) in call["asked"]]
+    [call] = [call for call in loopback.calls() if str(tmp_path) in call["asked"]]
     with pytest.raises(InterruptedError), pytest.MonkeyPatch.context() as patched:
         patched.setattr(type(launcher), "_waited", _interrupted)
         list(launcher.run("score", [job], folder))
-    written_down = calls(folder)
+    written_down = calls_written(folder)
 
     [again] = launcher.run("score", [job], folder)
-    made_before = len(modal.calls())
+    made_before = len(loopback.calls())
     [of_others] = launcher.run("score", [other], folder)
 
     assert written_down == ["a"]
-    assert (again.files, call["asked"]) == (receipt.files, modal.calls()[made_before - 1]["asked"])
-    assert len(modal.calls()) == made_before + 1
+    assert (again.files, call["asked"]) == (receipt.files, loopback.calls()[made_before - 1]["asked"])
+    assert len(loopback.calls()) == made_before + 1
     assert made(folder, [of_others]) == ["(7,)"]
 
 

@@ -6,19 +6,17 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import modal
 import pytest
-from launcher_work import job_of, pids_of, tell
+from launcher_work import calls_written, jobs_of, pids_of, tell
 from modal_loopback import ModalOnLoopback, wait_for
 from refusals import refusal
-from told_on_modal import modal_told, work_told
 
-from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreJob, ScoreWork
+from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreWork
 from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
 from pipeline_assets.corpus.spine.errors import InputError, TransientError, UsageError
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
@@ -26,45 +24,13 @@ from resources import modal_launcher
 from resources.modal_launcher import OnModal
 
 
-@pytest.fixture
-def loopback() -> Iterator[ModalOnLoopback]:
-    loopback = modal_told()
-    with loopback.called():
-        yield loopback
-    for fault in (loopback.folder / "faults").iterdir():
-        fault.unlink()
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> ScoreWork:
-    return work_told(tmp_path)
-
-
-@pytest.fixture
-def launcher(loopback: ModalOnLoopback, work: ScoreWork, folder: BuildFolder) -> Iterator[Launcher]:
-    with OnModal(ModalSettings(gpu="none", places=2)).at(work, folder) as launcher:
-        yield launcher
-
-
-def jobs(told: Path, names: str, what: str | None = "write") -> list[ScoreJob]:
-    found = [job_of(name, told) for name in names]
-    for job in found:
-        if what is not None:
-            tell(job, what)
-    return found
-
-
 def calls_of(loopback: ModalOnLoopback, told: Path) -> list[str]:
     """Names of the jobs of a test that were called, in order; the loopback is that of all tests."""
     return [Path(one["asked"]).name for one in loopback.calls() if str(told) in one["asked"]]
 
 
-def written_down(folder: BuildFolder) -> int:
-    return len(list(folder.folder.rglob("score.calls/*.json")))
-
-
-def open_launcher(work: ScoreWork, folder: BuildFolder, **settings: object) -> None:
-    with OnModal(ModalSettings.model_validate({"gpu": "none", **settings})).at(work, folder):
+def open_launcher(work: ScoreWork, folder: BuildFolder, place: OnModal | None = None, **settings: object) -> None:
+    with (place or OnModal(ModalSettings.model_validate({"gpu": "none", **settings}))).at(work, folder):
         pass
 
 
@@ -100,12 +66,21 @@ def test_an_app_of_another_name_is_not_deployed(work: ScoreWork, folder: BuildFo
     assert "Token missing" in line and "modal token new" in line
 
 
-def test_pools_and_models_of_this_machine_are_refused(work: ScoreWork, folder: BuildFolder) -> None:
-    no_pools = refusal(lambda: open_launcher(replace(work, pools=None), folder), UsageError)
-    no_model = refusal(lambda: open_launcher(replace(work, model=None), folder), UsageError)
+@pytest.mark.parametrize(
+    ("missing", "settings", "says"),
+    [
+        ({"pools": None}, {}, "mine/train: its pools lie here, and Modal reads those of a hub; publish them"),
+        ({"model": None}, {}, "scoring.model: the model lies in a folder here"),
+        ({}, {"gpu": "H100!"}, "scoring.device: it is cpu, and CORPUSMILL_MODAL_GPU is H100!; a CPU goes with 'none'"),
+        ({}, {"gpus": 2}, "CORPUSMILL_MODAL_GPUS: it is 2, and a shard has one GPU unless the model is spread; set 1"),
+    ],
+)
+def test_work_that_containers_can_not_do_is_refused(
+    work: ScoreWork, folder: BuildFolder, missing: dict[str, None], settings: dict[str, object], says: str
+) -> None:
+    asked = replace(work, **missing)
 
-    assert no_pools.startswith("mine/train: its pools lie here, and Modal reads those of a hub; publish them")
-    assert no_model.startswith("scoring.model: the model lies in a folder here")
+    assert refusal(lambda: open_launcher(asked, folder, **settings), UsageError).startswith(says)
 
 
 def test_what_costs_more_than_the_limit_is_refused_before_the_first_call(
@@ -158,27 +133,20 @@ def test_a_split_that_runs_counts_by_its_estimate_and_then_by_its_measured_cost(
         folder.mkdir()
 
     with pytest.raises(InterruptedError), modal_place.at(first, BuildFolder(folders[0])):
-        line = refusal(lambda: begin(modal_place, second, folders[1]), UsageError)
+        line = refusal(lambda: open_launcher(second, BuildFolder(folders[1]), modal_place), UsageError)
         raise InterruptedError
 
     assert line.startswith("mine/b: this split and those before it would cost about 6.00, and --cost-limit is 5.00")
-    begin(modal_place, first, folders[0])  # no shard of it was paid for
-    begin(modal_place, second, folders[1])
-
-
-def begin(modal_place: OnModal, work: ScoreWork, folder: Path) -> None:
-    with modal_place.at(work, BuildFolder(folder)):
-        pass
+    for split, folder in ((first, folders[0]), (second, folders[1])):  # no shard of the first was paid for
+        open_launcher(split, BuildFolder(folder), modal_place)
 
 
 def test_a_limit_without_a_price_is_refused_with_the_name_of_the_price(work: ScoreWork) -> None:
-    line = refusal(lambda: list(OnModal(ModalSettings(cost_limit=5)).words([gpu_work(work)])), UsageError)
+    on_gpu = replace(work, recipe=work.recipe.model_copy(update={"device": "cuda", "dtype": "bfloat16"}))
+
+    line = refusal(lambda: list(OnModal(ModalSettings(cost_limit=5)).words([on_gpu])), UsageError)
 
     assert line == "mine/train: the cost is unknown, and --cost-limit is 5.00; set CORPUSMILL_MODAL_GPU_PRICE"
-
-
-def gpu_work(work: ScoreWork) -> ScoreWork:
-    return replace(work, recipe=work.recipe.model_copy(update={"device": "cuda", "dtype": "bfloat16"}))
 
 
 @pytest.mark.parametrize(
@@ -197,19 +165,6 @@ def test_a_shard_of_more_than_five_minutes_is_refused(work: ScoreWork, timeout_s
     assert line == f"mine/train: a shard is thought to take 480 s, and may take {words}"
     fewer = replace(long, recipe=long.recipe.model_copy(update={"shard_rows": int(line.split()[-3])}))
     assert len(list(place.words([fewer]))) == 2
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"gpu": "H100!"}, "scoring.device: it is cpu, and CORPUSMILL_MODAL_GPU is H100!; a CPU goes with 'none'"),
-        ({"gpus": 2}, "CORPUSMILL_MODAL_GPUS: it is 2, and a shard has one GPU unless the model is spread; set 1"),
-    ],
-)
-def test_containers_that_a_recipe_has_no_use_for_are_refused(
-    work: ScoreWork, folder: BuildFolder, settings: dict[str, object], says: str
-) -> None:
-    assert refusal(lambda: open_launcher(work, folder, **settings), UsageError).startswith(says)
 
 
 # While calls run
@@ -259,7 +214,7 @@ def test_a_call_that_fails_or_answers_without_a_receipt_of_the_shards_scores_is_
         (tmp_path / "a.answer").write_text(json.dumps(fault))
 
     with caplog.at_level(logging.WARNING, "corpusmill"):
-        [receipt] = launcher.run("score", jobs(tmp_path, "a"), folder)
+        [receipt] = launcher.run("score", jobs_of(tmp_path, a="write"), folder)
 
     assert caplog.messages == [f"shard a of pool.parquet: {says}; it is tried again"]
     assert folder.path(receipt.files[0].path).read_text() == "(0,)"
@@ -271,7 +226,7 @@ def test_a_container_that_is_preempted_starts_again_by_itself(
     loopback: ModalOnLoopback, launcher: Launcher, folder: BuildFolder, tmp_path: Path
 ) -> None:
     loopback.fault("restarts")
-    [job] = jobs(tmp_path, "a", what=None)
+    [job] = jobs_of(tmp_path, a=None)
 
     def preempt() -> None:
         wait_for(lambda: pids_of(job))
@@ -289,7 +244,7 @@ def test_a_container_that_is_preempted_starts_again_by_itself(
 def test_a_result_that_has_expired_is_asked_for_again_and_found(
     loopback: ModalOnLoopback, launcher: Launcher, folder: BuildFolder, tmp_path: Path
 ) -> None:
-    [job] = jobs(tmp_path, "a", what=None)
+    [job] = jobs_of(tmp_path, a=None)
 
     def lose() -> None:
         wait_for(lambda: pids_of(job))
@@ -309,7 +264,7 @@ def test_polls_that_are_not_answered_lose_nothing(
 ) -> None:
     loopback.fault("silent", 12)
 
-    assert len(list(launcher.run("score", jobs(tmp_path, "abc"), folder))) == 3
+    assert len(list(launcher.run("score", jobs_of(tmp_path, a="write", b="write", c="write"), folder))) == 3
     assert len(calls_of(loopback, tmp_path)) == 3
 
 
@@ -320,7 +275,7 @@ def test_after_a_long_silence_the_build_ends_and_its_calls_go_on(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    both = jobs(tmp_path, "ab", what=None)
+    both = jobs_of(tmp_path, a=None, b=None)
     monkeypatch.setattr(modal_launcher, "_SILENT_S", -1.0)
     with OnModal(ModalSettings(gpu="none", places=2)).at(work, folder) as launcher:
         loopback.fault("silent", 10_000)
@@ -330,7 +285,7 @@ def test_after_a_long_silence_the_build_ends_and_its_calls_go_on(
         tell(job, "write")
 
     assert "Modal has not answered" in line
-    assert written_down(folder) == 2
+    assert calls_written(folder) == ["a", "b"]
     with OnModal(ModalSettings(gpu="none", places=2)).at(work, folder) as launcher:
         assert len(list(launcher.run("score", both, folder))) == 2
     assert len(calls_of(loopback, tmp_path)) == 2
@@ -339,7 +294,7 @@ def test_after_a_long_silence_the_build_ends_and_its_calls_go_on(
 def test_a_crash_between_a_call_and_its_file_makes_the_call_again_and_no_byte_changes(
     loopback: ModalOnLoopback, launcher: Launcher, folder: BuildFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [job] = jobs(tmp_path, "a")
+    [job] = jobs_of(tmp_path, a="write")
 
     def crash(*_: object) -> None:
         raise MemoryError

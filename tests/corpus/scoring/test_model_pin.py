@@ -305,19 +305,15 @@ def test_a_section_is_of_the_default_model_unless_it_says_another_or_a_folder() 
     assert [ModelSection.from_content(one.content()) for one in (default, folder)] == [default, folder]
 
 
-def test_a_model_that_nobody_pinned_is_refused_with_the_command_that_tells_its_commit(run: Run) -> None:
-    line = refusal(lambda: drive.build(pin_of(name=NAME, revision="0" * 40), run), UsageError)
+def test_a_model_that_nobody_pinned_or_that_is_not_there_is_refused(run: Run) -> None:
+    unpinned = refusal(lambda: drive.build(pin_of(name=NAME, revision="0" * 40), run), UsageError)
+    gone = refusal(lambda: drive.build(pin_of(path="models/none"), run), UsageError)
 
-    assert line == (
+    assert unpinned == (
         "maker/tiny: no revision is pinned yet; "
         "write as `revision` the commit that `corpusmill pin maker/tiny --model` prints"
     )
-
-
-def test_a_folder_that_is_not_there_is_refused(run: Run) -> None:
-    line = refusal(lambda: drive.build(pin_of(path="models/none"), run), UsageError)
-
-    assert line == f"{run.root / 'models/none'}: there is no such folder; correct the model's `path`"
+    assert gone == f"{run.root / 'models/none'}: there is no such folder; correct the model's `path`"
 
 
 def test_the_files_of_a_model_are_known_before_it_is_pinned_and_what_is_missing_before_it_is_loaded(
@@ -384,7 +380,9 @@ def test_what_a_build_that_was_cut_off_left_is_not_seen_by_the_next(
     assert list(seen) == list(PINNED)
 
 
-def test_verification_finds_the_files_of_a_model_in_the_cache_of_models(hub: FaultyHub, run: Run) -> None:
+def test_verification_finds_the_files_of_a_model_in_the_cache_of_models_and_so_does_a_rebuild(
+    hub: FaultyHub, run: Run
+) -> None:
     pin = pin_of(name=NAME, revision=published(hub))
     artifact, _ = built(pin, run)
     names = [entry["name"] for entry in artifact.manifest.identity.inputs]
@@ -394,11 +392,5 @@ def test_verification_finds_the_files_of_a_model_in_the_cache_of_models(hub: Fau
 
     assert (held.whole, held.not_here, held.not_looked_for, held.findings) == (names, [], [], [])
     assert (elsewhere.whole, elsewhere.not_here, elsewhere.not_looked_for) == ([], names, [])
-
-
-def test_a_rebuild_from_the_manifest_gives_the_same(hub: FaultyHub, run: Run) -> None:
-    built(pin_of(name=NAME, revision=published(hub)), run)
-
     again = rebuild(run.root / "lm/mine/look", run, with_upstream=True)
-
     assert [one.verdict for one in again.outcomes] == ["identical", "identical"]

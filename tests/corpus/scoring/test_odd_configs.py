@@ -105,17 +105,13 @@ def test_layers_are_compared_with_weights(folder: Path) -> None:
     assert "num_hidden_layers must be at most 21, as many as its weights have tensors" in check_refused(folder)
 
 
-def test_no_quantisation_is_no_error(folder: Path) -> None:
-    change_config(folder, quantization_config=None)
-
-    assert load_model(folder, ScoringRecipe()).facts["quantization"] is None
-
-
 @pytest.mark.parametrize("positions", [0, -1])
-def test_a_limit_that_is_none_limits_nothing(positions: int, folder: Path) -> None:
-    change_config(folder, max_position_embeddings=positions)
+def test_no_quantisation_and_no_limit_are_no_errors(positions: int, folder: Path) -> None:
+    change_config(folder, quantization_config=None, max_position_embeddings=positions)
 
-    assert load_model(folder, ScoringRecipe()).max_tokens is None
+    model = load_model(folder, ScoringRecipe())
+
+    assert (model.facts["quantization"], model.max_tokens) == (None, None)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -108,28 +108,15 @@ def test_figures_are_those_of_a_naive_computation(report: Artifact) -> None:
         for part, name_of in GROUPS.items():
             by_name = {name_of(row) for row in scored}
             assert said[part] == {name: naive([row for row in scored if name_of(row) == name]) for name in by_name}
-    total = found["total"]["scored"]
-    counts = {"documents": total["rows"], "completion_tokens": total["completion_tokens"]}
+        assert (said["rows"], said["without_score"]) == (len(rows), {"no_completion": len(rows) - len(scored)})
+        lost = sum(row["truncated"] for row in rows), sum(row["tokens_lost"] for row in rows)
+        assert (said["truncated"], said["tokens_lost"]) == lost
+    total = found["total"]
+    assert list(total["domains"]) == ["chat_if", "math", "proof", "unknown"]  # as people read them
+    assert list(total["correctness"]) == ["0", "(0, 0.25]", "(0.5, 0.75]", "(0.75, 1)", "1", "null"]
+    assert list(total["lengths"]) == ["1", "2", "512", "1024", "4096"]
+    counts = {"documents": total["scored"]["rows"], "completion_tokens": total["scored"]["completion_tokens"]}
     assert report.manifest.identity.counts == counts  # which the UI plots
-
-
-def test_rows_without_a_score_and_what_was_cut_off_are_counted(report: Artifact) -> None:
-    for name, rows in SPLITS.items():
-        said = numbers(report)["splits"][name]
-
-        assert said["rows"] == len(rows)
-        assert said["without_score"] == {"no_completion": sum(row["nll_mean"] is None for row in rows)}
-        assert said["rows"] == said["scored"]["rows"] + said["without_score"]["no_completion"]
-        assert said["truncated"] == sum(row["truncated"] for row in rows)
-        assert said["tokens_lost"] == sum(row["tokens_lost"] for row in rows)
-
-
-def test_groups_stand_in_the_order_that_people_read_them_in(report: Artifact) -> None:
-    said = numbers(report)["total"]
-
-    assert list(said["domains"]) == ["chat_if", "math", "proof", "unknown"]
-    assert list(said["correctness"]) == ["0", "(0, 0.25]", "(0.5, 0.75]", "(0.75, 1)", "1", "null"]
-    assert list(said["lengths"]) == ["1", "2", "512", "1024", "4096"]
 
 
 def test_the_first_of_equal_rows_stands_out(tmp_path: Path) -> None:

@@ -89,24 +89,6 @@ def test_a_row_is_cut_at_what_the_model_takes_where_nothing_is_said(tmp_path: Pa
     assert (found["tokens"], found["truncated"]) == (4096, True)
 
 
-def test_a_shard_of_which_no_row_can_be_scored_has_their_reasons(tmp_path: Path, model: Path) -> None:
-    receipt, found = scored(tmp_path, [row("no Harmony")] * 3, scorer_of(model))
-
-    assert [one["reason"] for one in found] == ["text_outside_messages"] * 3
-    assert receipt.counts["batches"] == 0
-
-
-def test_a_row_whose_logits_are_no_numbers_is_flagged(tmp_path: Path, model: Path) -> None:
-    rows = [*rows_of(3), row(text_of(1, question="~")), *rows_of(2, first=5)]
-
-    receipt, found = scored(tmp_path, rows, scorer_of(spoiled(model, tmp_path / "model")))
-
-    assert [one["reason"] for one in found] == [None, None, None, "not_finite", None, None]
-    assert (found[3]["nll_mean"], found[3]["ppl"]) == (None, None)
-    assert found[3]["completion_token_count"] == 19
-    assert receipt.counts["unscored/not_finite"] == 1
-
-
 def test_a_model_that_is_no_number_anywhere_is_told_by_its_rows(tmp_path: Path, model: Path) -> None:
     """And not as a model whose logits are made otherwise than this program knows."""
     nowhere = spoiled(model, tmp_path / "model", "model.norm.weight", slice(None))

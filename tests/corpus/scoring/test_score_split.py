@@ -226,6 +226,7 @@ def test_a_row_in_a_hundred_may_have_no_finite_score(model: Path, tmp_path: Path
     assert manifest.identity.counts["unscored"] == {"not_finite": 1}
     found = scored_rows(tmp_path)
     assert [row["id"] for row in found if row["nll_mean"] is None] == ["row-0"]
+    assert (found[0]["reason"], found[0]["ppl"], found[0]["completion_token_count"]) == ("not_finite", None, 19)
     assert sorted(row["percentile_within_split"] for row in found[1:])[0] > 0
 
 
@@ -251,7 +252,7 @@ def test_pools_of_which_no_row_can_be_scored_are_held_back(model: Path, tmp_path
         {"id": "x", "text": "x", "loss_mode": "assistant_all"},
     ]
     recipe = scoring_recipe(write_pool(tmp_path / "pool", rows), model)
-    score_here(tmp_path, recipe)
+    assert score_here(tmp_path, recipe).identity.counts["batches"] == 0
     [folder] = tmp_path.glob("nemotron/*/nll_scores/*/train")
 
     [asked] = [one for one in KINDS[SCORES].checks if one.name == "rows_have_scores"]
