@@ -8,7 +8,7 @@ of a machine share one copy.
 import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -173,13 +173,12 @@ class _Name(NamedTuple):
     id: bytes
 
 
-@dataclass
-class _Gathered:
-    """Different items, and all their names."""
+class _Gathered(NamedTuple):
+    """Different items, by their normalised text and by number, and all their names."""
 
-    texts: dict[bytes, int] = field(default_factory=dict)
-    hashes: list[NDArray[np.uint64]] = field(default_factory=list)
-    names: list[_Name] = field(default_factory=list)
+    texts: dict[bytes, int]
+    hashes: list[NDArray[np.uint64]]
+    names: list[_Name]
 
 
 def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe, folder: BuildFolder) -> Receipt:
@@ -194,7 +193,7 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
         InputError: a file that is not as it was, or can't be read, a set without items or whose items are all too
             short; all n-grams are common.
     """
-    gathered = _Gathered()
+    gathered = _Gathered({}, [], [])
     counts = [_gather(one, number, recipe, gathered) for number, one in enumerate(evaluation)]
     text = np.frombuffer(b" ".join([*gathered.texts, b""]), np.uint8)
     begins = np.concatenate(([0], np.flatnonzero(text == ord(" ")) + 1))

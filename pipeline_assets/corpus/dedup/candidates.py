@@ -123,7 +123,9 @@ def propose_pairs(
     compared = np.where(steps.is_seen(orders), 0, np.minimum(places - starts, max_compared))
     files: list[OutputFile] = []
     for first, stop in _chunks(compared):
-        pairs = _pairs(orders, starts[first:stop], orders[first:stop], compared[first:stop])
+        own, many = orders[first:stop], compared[first:stop]
+        others = np.repeat(starts[first:stop] - np.cumsum(many) + many, many)  # each has the first ones of its bucket
+        pairs = np.stack((np.repeat(own, many), orders[others + np.arange(len(others))]))
         files.append(_write_pairs(folder, f"{bands.name}-{len(files):05d}", pairs))
     sizes = np.diff(np.append(np.flatnonzero(is_new), len(keys)))
     capped = np.flatnonzero(sizes > max_compared + 1)
@@ -147,14 +149,6 @@ def _chunks(compared: NDArray[np.int64]) -> list[tuple[int, int]]:
     before = np.cumsum(compared)
     cuts = np.searchsorted(before, np.arange(MAX_PAIRS, before[-1:].sum(), MAX_PAIRS)) + 1
     return list(itertools.pairwise([0, *np.unique(np.append(cuts, len(compared))).tolist()]))
-
-
-def _pairs(
-    orders: NDArray[np.uint64], starts: NDArray[np.int64], later: NDArray[np.uint64], compared: NDArray[np.int64]
-) -> NDArray[np.uint64]:
-    """Pair each later one with the first `compared` of its bucket, which starts there; shape (2, pairs)."""
-    first_others = np.repeat(starts - np.cumsum(compared) + compared, compared)
-    return np.stack((np.repeat(later, compared), orders[first_others + np.arange(len(first_others))]))
 
 
 BLOCK_DOCUMENTS = 1 << 16

@@ -78,6 +78,10 @@ def filter_shard(
 
 def load_filters(recipe: FilterRecipe) -> None:
     """Loads what `filter_shard` keeps for the life of its process: tables, and compiled code, once on this machine."""
+    if recipe.windows is not None:
+        from pipeline_assets.corpus.dedup.repeated_windows import load_kernels
+
+        load_kernels()
     columns = {verdict.ColumnRule.parse(rule).column: None for rule in recipe.rules}
     verdict.judge("Some text. mail@example.com 8.8.8.8 [1]", columns, recipe)
     verdict.apply_filters([verdict.Candidate(b"Some text.", columns)], recipe)
@@ -178,24 +182,18 @@ def _receipts(
     work = functools.partial(
         filter_shard, recipe=recipe, zstd_level=settings.zstd_level, refused_licences=refused_licences
     )
+    warm_up = functools.partial(load_filters, recipe)
     if recipe.windows is None:
-        return list(run_stage("filter", work, shards, building, settings, functools.partial(load_filters, recipe)))
+        return list(run_stage("filter", work, shards, building, settings, warm_up))
     # What deduplicates is loaded only where it is asked to.
     from pipeline_assets.corpus.dedup.repeated_windows import find_repeats
     from pipeline_assets.corpus.dedup.steps import Task, do
 
-    with run_stages(do, settings, functools.partial(_load_all, recipe)) as run:
+    with run_stages(do, settings, warm_up) as run:
         found = find_repeats(run, building, shards, recipe.windows, refused_licences, settings)
         pairs = zip(shards, found, strict=True)
         tasks = [Task.of(_filter_repeating, shard, repeats, work) for shard, repeats in pairs]
         return list(run("filter", tasks, building))
-
-
-def _load_all(recipe: FilterRecipe) -> None:
-    from pipeline_assets.corpus.dedup.repeated_windows import load_kernels
-
-    load_kernels()
-    load_filters(recipe)
 
 
 def _filter_repeating(
