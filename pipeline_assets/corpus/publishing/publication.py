@@ -5,6 +5,7 @@ is there already gives way. Candidate pools and training subsets are a config ea
 what holds no rows has none. The card carries over what readers of the source agree to.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,6 +54,17 @@ except (OSError, ValueError, KeyError) as error:
     wrong.append(f"manifest.json ({error})")
 sys.exit(f"not as published: {', '.join(wrong)}" if wrong else 0)
 """
+
+
+def sign_card(text: str) -> str:
+    """Return a card with its sha256 in a last line that pages don't show, so that an edit of it is noticed."""
+    return f"{text}<!-- sha256 of this card above: {hashlib.sha256(text.encode()).hexdigest()} -->\n"
+
+
+def is_edited(card: str) -> bool:
+    """Return whether a card that `sign_card` signed was changed since; a card without a signature was not."""
+    text, mark, _ = card.rpartition("<!-- sha256 of this card above: ")
+    return bool(mark) and sign_card(text) != card
 
 
 @dataclass(frozen=True)
@@ -124,7 +136,7 @@ def publication_of(artifact: Artifact, repo: HubRepo, *, allow_unknown: bool = F
         notes=_notes(manifest.kind, splits, items),
         script=_VERIFY.replace("REPOSITORY", repo.name).replace("DIGEST", json.dumps(digest)),
     )
-    beside = (Item.of(FILE_NAME, manifest.to_bytes()), Item.of(CARD, dataset_card(card).encode()))
+    beside = (Item.of(FILE_NAME, manifest.to_bytes()), Item.of(CARD, sign_card(dataset_card(card)).encode()))
     gate = None if not gates else "manual" if "manual" in gates else "auto"
     return Publication(artifact, items | {item.path: item for item in beside}, splits, gate, agreement)
 

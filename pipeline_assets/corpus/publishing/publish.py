@@ -18,8 +18,8 @@ from pipeline_assets.corpus.nemotron.sections import PublishRecipe
 from pipeline_assets.corpus.publishing.dataset_card import card_splits
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo, Item, token_of
 from pipeline_assets.corpus.publishing.load_back import load_back
-from pipeline_assets.corpus.publishing.publication import Publication, publication_of
-from pipeline_assets.corpus.readers.hub_configs import CARD
+from pipeline_assets.corpus.publishing.publication import Publication, is_edited, publication_of
+from pipeline_assets.corpus.readers.hub_configs import CARD, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
@@ -84,7 +84,7 @@ def plan_publication(made: Publication, repo: HubRepo, *, replaces: bool = False
     Args:
         replaces: whether to replace what the repo holds of something else.
     Raises:
-        UsageError: the repo has a card or a manifest of something else.
+        UsageError: the repo has a card or a manifest of something else, or its card was edited.
     """
     if repo.settings() is None:
         return Plan(None, _parts([*made.items.values()], {}, []), [])
@@ -102,6 +102,10 @@ def plan_publication(made: Publication, repo: HubRepo, *, replaces: bool = False
         held = "a card of another origin" if before is None else f"{before.kind} {before.name}"
         what = f"it holds {held}, and {manifest.kind} {manifest.name} would take its place"
         raise UsageError(what, repo.name, "give another name, or --replace")
+    if before is not None and not replaces and is_edited(read_card(repo.hub, repo.name, head)):
+        raise UsageError(
+            f"its {CARD} was edited since it was published", repo.name, "give --replace, which drops the edit"
+        )
     return Plan(head, _parts(changed, there, gone), unchanged)
 
 

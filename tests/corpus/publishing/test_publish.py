@@ -332,6 +332,21 @@ def test_what_was_published_of_something_else_gives_way_only_if_that_is_said(
     assert check_whole(place.folder) == other.manifest.digest
 
 
+def test_a_card_that_was_edited_gives_way_only_if_that_is_said(
+    place: Place, first: Artifact, second: Artifact, unloaded: None
+) -> None:
+    send(first, place)
+    edited = (place.folder / "README.md").read_bytes().replace(b"## Configs", b"Read this first.\n\n## Configs")
+    someone_commits(place, "README.md", edited)
+
+    with pytest.raises(UsageError, match=r"its README\.md was edited since it was published"):
+        send(second, place)
+    assert (place.folder / "README.md").read_bytes() == edited
+
+    send(second, place, replaces=True)
+    assert check_whole(place.folder) == second.manifest.digest
+
+
 def test_a_card_of_another_origin_gives_way_only_if_that_is_said(place: Place, first: Artifact, unloaded: None) -> None:
     place.repo().create(private=True)
     someone_commits(place, "README.md", b"Mine.")
