@@ -43,36 +43,29 @@ class Batch:
         return [Batch(part, _tokens([lengths[row] for row in part], is_padded)) for part in parts]
 
 
-def packed(lengths: NDArray[np.int64], batch_tokens: int, batch_rows: int | None = None) -> list[Batch]:
-    """Rows in their order, one behind the other, as many as fit; a longer one is alone.
+def plan_batches(
+    lengths: NDArray[np.int64], batch_tokens: int, batch_rows: int | None = None, *, is_packed: bool
+) -> list[Batch]:
+    """Rows in batches, as many as fit; a longer one is alone.
+
+    Packed rows lie one behind the other, in their order. Others go by length, the longest first, with less than
+    `PADDING` of padding.
 
     Args:
         lengths: tokens of each row, shape (rows,).
         batch_rows: of a batch at most; None for any number.
     """
-    return _greedy(range(len(lengths)), lengths, batch_tokens, batch_rows, is_padded=False)
-
-
-def padded(lengths: NDArray[np.int64], batch_tokens: int, batch_rows: int | None = None) -> list[Batch]:
-    """Rows by length, the longest first, as many as fit with less than `PADDING` of padding; a longer one is alone."""
-    order = np.argsort(-lengths, kind="stable").tolist()
-    return _greedy(order, lengths, batch_tokens, batch_rows, is_padded=True)
-
-
-def _greedy(
-    order: Sequence[int], lengths: NDArray[np.int64], batch_tokens: int, batch_rows: int | None, is_padded: bool
-) -> list[Batch]:
     batches, of, filled = list[list[int]](), lengths.tolist(), 0
-    for row in order:
+    for row in range(len(of)) if is_packed else np.argsort(-lengths, kind="stable").tolist():
         current = batches[-1] if batches else []
-        tokens = of[current[0]] * (len(current) + 1) if current and is_padded else filled + of[row]
-        is_wasteful = tokens - (filled + of[row]) >= PADDING * tokens
-        if not current or tokens > batch_tokens or (is_padded and is_wasteful) or len(current) == batch_rows:
+        tokens = filled + of[row] if is_packed or not current else of[current[0]] * (len(current) + 1)
+        is_wasteful = not is_packed and tokens - (filled + of[row]) >= PADDING * tokens
+        if not current or tokens > batch_tokens or is_wasteful or len(current) == batch_rows:
             batches.append([])
             filled = 0
         batches[-1].append(row)
         filled += of[row]
-    return [Batch(rows, _tokens([of[row] for row in rows], is_padded)) for rows in batches]
+    return [Batch(rows, _tokens([of[row] for row in rows], not is_packed)) for rows in batches]
 
 
 def _tokens(lengths: Sequence[int], is_padded: bool) -> int:
@@ -196,8 +189,8 @@ def score_rows(
         batch_rows: of a batch at most; None for any number.
     """
     lengths = np.array([len(row.ids) for row in rows], np.int64)
-    plan, batch_rows = packed if model.is_packed else padded, 1 if model.is_alone else batch_rows
-    waiting = plan(lengths, batch_tokens, batch_rows)[::-1]
+    batch_rows = 1 if model.is_alone else batch_rows
+    waiting = plan_batches(lengths, batch_tokens, batch_rows, is_packed=model.is_packed)[::-1]
     found: list[RowNll | None] = [None] * len(rows)
     number = halved = 0
     while waiting:

@@ -228,12 +228,6 @@ def turns(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDArray[np.ui
     return np.frombuffer(bytes(heads), ">u8").astype(np.uint64)
 
 
-def in_band(percentile: NDArray[np.float64], rule: SubsetRule) -> NDArray[np.bool_]:
-    """Rows whose percentile is in the rule's band; a row without one, NaN, is not."""
-    low, high = rule.band
-    return (percentile >= low) & (percentile <= high)
-
-
 def shared_out(sizes: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
     """How many rows each domain gives, so that all give the same, or all that they have; shape (domains,).
 

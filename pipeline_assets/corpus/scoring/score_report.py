@@ -29,7 +29,7 @@ from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, correctness_range, length_range
 from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
 from pipeline_assets.corpus.plots import score_bars, text_plot
-from pipeline_assets.corpus.scoring.scores import ScoredSplit, places_by_name
+from pipeline_assets.corpus.scoring.scores import ScoredSplit
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
@@ -150,8 +150,9 @@ class _Tally:
         rows = np.stack([numbers(table[name]) for name in _NUMBERS], axis=1)
         self._scored.add(rows)
         for part, (column, _, name_of, _) in _GROUPS.items():
-            for name, places in places_by_name(map(name_of, table[column].to_pylist())).items():
-                self._groups[part][name].add(rows[places])
+            names = np.array([*map(name_of, table[column].to_pylist())], object)
+            for name in set(names):
+                self._groups[part][name].add(rows[names == name])
         told = [{"split": split, **row} for row in table.select(["id", "nll_mean", "tokens"]).to_pylist()]
         self._highest = heapq.nlargest(_STANDING_OUT, [*self._highest, *told], key=itemgetter("nll_mean"))
         self._lowest = heapq.nsmallest(_STANDING_OUT, [*self._lowest, *told], key=itemgetter("nll_mean"))

@@ -99,9 +99,10 @@ def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
     ends = np.cumsum([len(of_file) for of_file in hashes.values()])
     parts = np.split(is_chosen, ends[:-1])
     rows = {name: np.flatnonzero(part) for name, part in zip(files, parts, strict=True)}
-    counts = {"rows": len(together), dropped_key("repeated_id"): len(together) - len(first)}
-    counts[dropped_key("not_sampled")] = len(first) - int(is_chosen.sum())
-    return Selection(rows, {name: count for name, count in counts.items() if count})
+    dropped = {"repeated_id": len(together) - len(first), "not_sampled": len(first) - int(is_chosen.sum())}
+    return Selection(
+        rows, {"rows": len(together)} | {dropped_key(reason): count for reason, count in dropped.items() if count}
+    )
 
 
 def _id_hashes(path: Path) -> NDArray[np.void]:

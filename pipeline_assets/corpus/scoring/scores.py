@@ -3,7 +3,7 @@ asked of scores and said of them.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -82,10 +82,6 @@ class ScoredSplit:
     pool_files: Mapping[str, Path]
     decisions: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def dataset(self) -> str:
-        return self.name.partition("/")[0]
-
     def rows(self, columns: Sequence[str], pool_columns: Sequence[str]) -> Iterator[pa.Table]:
         """Scores beside columns of the pools, in the order of the scores, a row group of a pool at a time.
 
@@ -151,14 +147,6 @@ def percentiles(nll: NDArray[np.float64]) -> NDArray[np.float64]:
     mean_rank = ends - (count - 1) / 2
     result[is_scored] = 100 * (mean_rank[place] - 0.5) / max(int(is_scored.sum()), 1)
     return result
-
-
-def places_by_name(names: Iterable[str]) -> dict[str, list[int]]:
-    """Which places have each name, in order."""
-    places: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        places.setdefault(name, []).append(place)
-    return places
 
 
 def rows_have_scores(scores: Artifact) -> Verdict:

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput, column_of, mas
 from pipeline_assets.corpus.nemotron.pools import PUBLISHED
 from pipeline_assets.corpus.nemotron.schema import SCHEMA, rows_that_hold
 from pipeline_assets.corpus.scoring import scores
-from pipeline_assets.corpus.scoring.recipe import SubsetsRecipe, choose, in_band, near_a_boundary, turns
+from pipeline_assets.corpus.scoring.recipe import SubsetsRecipe, choose, near_a_boundary, turns
 from pipeline_assets.corpus.scoring.scores import SCORES, ScoredSplit
 from pipeline_assets.corpus.scoring.token_rows import TokenLoss, write_token_files
 from pipeline_assets.corpus.spine.durable import DurableFile
@@ -149,7 +149,8 @@ class _Asked:
         for place, (name, rule) in enumerate(zip(self.recipe.order, self.recipe.ordered, strict=True)):
             for condition in rule.where:
                 self.holds[rows, place] &= rows_that_hold(frame, condition)
-            candidates = self.holds[rows, place] & in_band(self.percentile[rows], rule)
+            low, high = rule.band  # a row without a percentile, NaN, is in none
+            candidates = self.holds[rows, place] & (self.percentile[rows] >= low) & (self.percentile[rows] <= high)
             self.candidates[rows, place] = candidates
             if rule.max_rows is not None or rule.balance:
                 places = np.flatnonzero(candidates)

@@ -16,7 +16,7 @@ from tiny_models import MODELS, PACKED, WORDS
 
 from pipeline_assets.corpus.scoring import nll
 from pipeline_assets.corpus.scoring.load_model import load_model
-from pipeline_assets.corpus.scoring.nll import PADDING, LanguageModel, LmHead, packed, padded, score_rows, token_nll
+from pipeline_assets.corpus.scoring.nll import PADDING, LanguageModel, LmHead, plan_batches, score_rows, token_nll
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
 
@@ -129,28 +129,20 @@ def test_the_buffer_of_logits_is_bounded_by_construction() -> None:
     assert positions * words * 4 <= nll.BUFFER_BYTES
 
 
-@given(lengths_of_rows, st.integers(1, 20_000), st.one_of(st.none(), st.integers(1, 20)))
-def test_padded_batches_have_next_to_no_padding(lengths: np.ndarray, tokens: int, rows: int | None) -> None:
-    batches = padded(lengths, tokens, rows)
+@given(lengths_of_rows, st.integers(1, 20_000), st.one_of(st.none(), st.integers(1, 20)), st.booleans())
+def test_batches_have_next_to_no_padding_and_packed_ones_have_none_and_keep_the_order(
+    lengths: np.ndarray, tokens: int, rows: int | None, is_packed: bool
+) -> None:
+    batches = plan_batches(lengths, tokens, rows, is_packed=is_packed)
 
-    assert sorted(row for batch in batches for row in batch.rows) == list(range(len(lengths)))
+    numbers = [row for batch in batches for row in batch.rows]
+    assert (numbers if is_packed else sorted(numbers)) == list(range(len(lengths)))
     for batch in batches:
         own = [int(lengths[row]) for row in batch.rows]
-        assert batch.tokens == max(own) * len(own)
+        assert batch.tokens == (sum(own) if is_packed else max(own) * len(own))
         assert batch.tokens - sum(own) < PADDING * batch.tokens
         assert batch.tokens <= tokens or len(own) == 1
         assert rows is None or len(own) <= rows
-
-
-@given(lengths_of_rows, st.integers(1, 20_000), st.one_of(st.none(), st.integers(1, 20)))
-def test_packed_batches_keep_the_order_and_have_none(lengths: np.ndarray, tokens: int, rows: int | None) -> None:
-    batches = packed(lengths, tokens, rows)
-
-    assert [row for batch in batches for row in batch.rows] == list(range(len(lengths)))
-    for batch in batches:
-        assert batch.tokens == sum(int(lengths[row]) for row in batch.rows)
-        assert batch.tokens <= tokens or len(batch.rows) == 1
-        assert rows is None or len(batch.rows) <= rows
 
 
 @pytest.mark.parametrize("name", ["Llama", "Gemma2"])
