@@ -2,6 +2,7 @@
 
 import math
 import random
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +72,8 @@ def drawn_rows(seed: int, rows: int) -> list[Row]:
         )
         for number in range(rows)
     ]
+
+
+def naive_percentile(value: float, there: list[float]) -> Fraction:
+    below, equal = sum(one < value for one in there), sum(one == value for one in there)
+    return Fraction(100) * (below + Fraction(equal + 1, 2) - Fraction(1, 2)) / len(there)

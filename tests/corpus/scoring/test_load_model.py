@@ -1,5 +1,6 @@
 """Models that would be another than their files say are refused; gpt-oss-120b is looked at by its config."""
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -48,16 +49,6 @@ def test_an_attention_that_is_asked_for_is_taken(saved: Saved) -> None:
     assert (model.facts["attention"], model.is_packed) == ("eager", False)
 
 
-def test_weights_that_are_missing_are_not_made_up(tmp_path: Path) -> None:
-    folder = save_model("Llama", tmp_path)
-    weights = load_file(folder / "model.safetensors")
-    del weights["model.layers.1.mlp.up_proj.weight"]
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-
-    with pytest.raises(InputError, match=r"1 of its weights are missing .* model\.layers\.1\.mlp\.up_proj\.weight"):
-        load_model(folder, CPU)
-
-
 QUANTISED = {"quantization_config": MXFP4}
 ROPE = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
 DYNAMIC = {"rope_parameters": ROPE, "max_position_embeddings": 32}
@@ -80,6 +71,38 @@ def test_a_model_that_would_not_be_what_its_files_say_is_refused(
     line = refusal(lambda: load_model(folder, CPU))
 
     assert [words for words in said if words not in line] == []
+
+
+def without_a_weight(weights: Path) -> None:
+    kept = load_file(weights)
+    del kept["model.layers.1.mlp.up_proj.weight"]
+    save_file(kept, weights, {"format": "pt"})
+
+
+def cut_short(weights: Path) -> None:
+    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (
+            without_a_weight,
+            r"1 of its weights are missing .* model\.layers\.1\.mlp\.up_proj\.weight; give all files .*",
+        ),
+        (cut_short, r"its weights are cut short or damaged \(.*; fetch or copy the model again"),
+    ],
+)
+def test_weights_that_are_missing_or_cut_short_are_one_line(
+    saved: Saved, tmp_path: Path, damage: Callable[[Path], None], said: str
+) -> None:
+    folder = Path(shutil.copytree(saved("Llama"), tmp_path / "torn"))
+    damage(folder / "model.safetensors")
+
+    with pytest.raises(InputError) as refused:
+        load_model(folder, CPU)
+
+    assert re.fullmatch(f"{folder}: {said}", str(refused.value))
 
 
 def test_a_head_that_is_more_than_a_product_is_found_out(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,15 +159,3 @@ def test_gpt_oss_120b_by_its_config(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="its weights are mxfp4"):
         check_quantisation(config, tmp_path, dequantises=False)
     check_quantisation(config, tmp_path, dequantises=True)
-
-
-def test_weights_that_are_cut_short_are_one_line(saved: Saved, tmp_path: Path) -> None:
-    folder = tmp_path / "torn"
-    shutil.copytree(saved("Llama"), folder)
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
-
-    line = refusal(lambda: load_model(folder, CPU))
-
-    assert line.startswith(f"{folder}: its weights are cut short or damaged (")
-    assert line.endswith("; fetch or copy the model again")

@@ -19,14 +19,6 @@ from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 DIED = "Modal took its machine away (killed by 9)"
 
 
-def runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def made(folder: BuildFolder, receipts: list[Receipt]) -> list[str]:
     return [folder.path(file.path).read_text() for receipt in receipts for file in receipt.files]
 
@@ -110,7 +102,8 @@ def test_who_stops_early_cancels_what_runs(launcher: Launcher, folder: BuildFold
 
     receipts.close()
 
-    assert not runs(pids_of(jobs[1])[0])
+    with pytest.raises(ProcessLookupError):
+        os.kill(pids_of(jobs[1])[0], 0)
     assert calls_written(folder) == []
     assert folder.receipt("score", "b") is None
 

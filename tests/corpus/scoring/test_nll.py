@@ -49,21 +49,14 @@ def model_and_reference(request: pytest.FixtureRequest, saved: Saved) -> tuple[s
 def test_scores_equal_the_plain_scorers_at_any_batch_size_and_in_any_order(
     model_and_reference: tuple[str, LanguageModel, list[float]], batch_rows: int
 ) -> None:
-    _, model, asked = model_and_reference
+    name, model, asked = model_and_reference
     order = np.random.default_rng(batch_rows).permutation(len(ROWS))
 
     found = score_rows(model, [ROWS[place] for place in order], 256, batch_rows).rows
 
     assert [one.nll_sum for one in found] == pytest.approx([asked[place] for place in order], rel=1e-4)
     assert max(one.batch_rows for one in found) <= batch_rows
-
-
-def test_rows_are_packed_wherever_what_a_row_sees_is_its_own_alone(
-    model_and_reference: tuple[str, LanguageModel, list[float]],
-) -> None:
-    name, model, _ = model_and_reference
-
-    assert model.is_packed == (name in PACKED)
+    assert model.is_packed == (name in PACKED)  # wherever what a row sees is its own alone
 
 
 def test_equal_rows_have_equal_bits(saved: Saved) -> None:

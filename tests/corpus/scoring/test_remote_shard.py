@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -99,35 +100,17 @@ def expected(fetched: Far, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return folder.path(receipt.files[0].path).read_bytes()
 
 
-@pytest.fixture
-def batches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[], int]]:
-    """How many batches went through the model, in this process and those that it forks."""
-    count, sums = tmp_path / "batches", nll._sums
-    count.touch()
-
-    def counted(*arguments: object) -> list[float]:
-        with open(count, "a", encoding="utf-8") as file:
-            file.write("+")
-        return sums(*arguments)
-
-    monkeypatch.setattr(nll, "_sums", counted)
-    yield lambda: len(count.read_text())
-
-
-def test_it_has_the_bytes_of_a_shard_of_this_machine(far: Far, expected: bytes) -> None:
+def test_it_has_the_bytes_of_this_machine_and_what_is_asked_again_be_it_of_another_commit_is_not_scored_again(
+    far: Far, expected: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_another = {**far.asked, "pools": {**far.asked["pools"], "revision": "1" * 40, "name": "you/pools"}}
     assert is_fetched(far.asked, far.files)
     assert far.score() == expected
+
+    monkeypatch.setattr(nll, "_sums", Mock(side_effect=AssertionError))
+
+    assert [far.score(), far.score(of_another)] == [expected] * 2
     assert far.left() == [".json", ".parquet"]
-
-
-def test_what_is_asked_again_be_it_of_another_commit_is_not_scored_again(far: Far, batches: Callable[[], int]) -> None:
-    first, scored = far.score(), batches()
-
-    again = far.score()
-    of_another = far.score({**far.asked, "pools": {**far.asked["pools"], "revision": "1" * 40, "name": "you/pools"}})
-
-    assert first == again == of_another
-    assert batches() == scored == 3
 
 
 @pytest.mark.parametrize("how", [flip_a_bit, Path.unlink])
@@ -155,7 +138,8 @@ def cut_off(act: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_a_machine_that_is_taken_away_costs_a_shard(far: Far, expected: bytes) -> None:
+def score_until_it_dies(far: Far) -> int:
+    """Score on a machine that goes after a batch; how that ended."""
     original = nll._sums
 
     def die_in_a_batch(*arguments: object) -> list[float]:
@@ -164,7 +148,11 @@ def test_a_machine_that_is_taken_away_costs_a_shard(far: Far, expected: bytes) -
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(nll, "_sums", die_in_a_batch)
-        assert cut_off(far.score) == 9
+        return cut_off(far.score)
+
+
+def test_a_machine_that_is_taken_away_costs_a_shard(far: Far, expected: bytes) -> None:
+    assert score_until_it_dies(far) == 9
 
     assert far.score() == expected
     assert far.left() == [".json", ".parquet"]
@@ -190,13 +178,7 @@ def test_scores_are_whole_or_not_there_whenever_the_machine_goes(far: Far) -> No
 
 
 def test_what_ends_again_and_again_before_it_is_done_is_given_up(far: Far) -> None:
-    def never(*_: object) -> list[float]:
-        os._exit(9)
-
-    for _ in range(3):
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(nll, "_sums", never)
-            assert cut_off(far.score) == 9
+    assert [score_until_it_dies(far) for _ in range(3)] == [9, 9, 9]
 
     line = refusal(far.score, RetryableError)
 

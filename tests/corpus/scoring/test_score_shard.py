@@ -81,12 +81,8 @@ def test_a_row_that_is_too_long_is_scored_as_far_as_it_fits_and_says_what_it_los
     assert cut["completion_token_count"] == cut["completion_bytes"] == len(LONG) - cut["tokens_lost"] + 1
     assert (receipt.counts["truncated"], receipt.counts["tokens_lost"]) == (1, cut["tokens_lost"])
     assert cut["nll_mean"] > 0
-
-
-def test_a_row_is_cut_at_what_the_model_takes_where_nothing_is_said(tmp_path: Path, model: Path) -> None:
     [found] = scored(tmp_path, [row(text_of(1, answer="a" * 5000))], scorer_of(model))[1]
-
-    assert (found["tokens"], found["truncated"]) == (4096, True)
+    assert (found["tokens"], found["truncated"]) == (4096, True)  # what the model takes where nothing is said
 
 
 def test_a_model_that_is_no_number_anywhere_is_told_by_its_rows(tmp_path: Path, model: Path) -> None:

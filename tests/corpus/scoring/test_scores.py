@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scores_made import scored_row, write_scores
+from scores_made import naive_percentile, scored_row, write_scores
 
 from pipeline_assets.corpus.scoring.scores import COLUMNS, SCORES, percentiles
 from pipeline_assets.corpus.spine.errors import InputError
@@ -15,22 +15,12 @@ from pipeline_assets.corpus.spine.errors import InputError
 scores_with_ties_and_nulls = st.lists(st.one_of(st.none(), st.integers(0, 5).map(float), st.floats(0, 20)), max_size=30)
 
 
-def naive(values: list[float | None]) -> list[float | None]:
-    there = [value for value in values if value is not None]
-
-    def of(value: float) -> float:
-        below, equal = sum(one < value for one in there), sum(one == value for one in there)
-        ranks = range(below + 1, below + equal + 1)
-        return 100 * (sum(ranks) / len(ranks) - 0.5) / len(there)
-
-    return [None if value is None else of(value) for value in values]
-
-
 @given(scores_with_ties_and_nulls)
 def test_percentiles_are_those_of_a_naive_computation(values: list[float | None]) -> None:
     found = percentiles(np.array([np.nan if value is None else value for value in values], np.float64))
 
-    expected = [np.nan if one is None else one for one in naive(values)]
+    there = [value for value in values if value is not None]
+    expected = [np.nan if value is None else float(naive_percentile(value, there)) for value in values]
     assert found.tolist() == pytest.approx(expected, nan_ok=True, rel=1e-12)
 
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scores_made import naive_percentile
 from subsets_made import Row, bare, ids_in, rows_in, scored, subsets_of
 
 from pipeline_assets.corpus.formats.parquet import content_sha256
@@ -49,11 +50,6 @@ def made_rows(count: int, seed: int = 0) -> tuple[list[Row], list[float | None]]
         for number in range(count)
     ]
     return rows, [draw.choice([None, *[round(draw.uniform(0, 5), 1)] * 9]) for _ in rows]
-
-
-def naive_percentile(value: float, there: list[float]) -> Fraction:
-    below, equal = sum(one < value for one in there), sum(one == value for one in there)
-    return Fraction(100) * (below + Fraction(equal + 1, 2) - Fraction(1, 2)) / len(there)
 
 
 def naive(splits: dict[str, tuple[list[Row], list[float | None]]], disjoint: bool = True) -> dict[str, list[str]]:

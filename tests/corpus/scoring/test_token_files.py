@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
 
+DECODE = Encoder.decode
 ALL, LAST = AssistantAll(analysis=True, calls=True), AssistantLast()
 RULES: dict[str, Any] = {
     "low": {"percentile": [0, 50]},
@@ -140,28 +142,29 @@ def test_a_row_that_cannot_be_encoded_stops_it_and_is_named(tmp_path: Path, chan
         made_of(tmp_path, **changes)
 
 
-def test_tokens_that_decode_to_something_else_stop_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    decode = Encoder.decode
-    monkeypatch.setattr(Encoder, "decode", lambda self, ids: decode(self, ids).replace("four", "five"))
+@pytest.mark.parametrize(
+    ("decode", "why"),
+    [
+        (lambda encoder, ids: DECODE(encoder, ids).replace("four", "five"), "its tokens don't decode to its text"),
+        (
+            lambda encoder, ids: DECODE(encoder, ids if len(ids) > 40 else ids[1:]),
+            "the tokens that count don't decode to the text that does",
+        ),
+    ],
+)
+def test_tokens_or_a_mask_that_decode_to_something_else_stop_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decode: Callable[[Encoder, Any], str], why: str
+) -> None:
+    monkeypatch.setattr(Encoder, "decode", decode)
 
-    with pytest.raises(InputError, match="math/high math/high-0: its tokens don't decode to its text"):
-        made_of(tmp_path)
-
-
-def test_a_mask_that_is_shifted_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    decode = Encoder.decode
-    monkeypatch.setattr(
-        Encoder, "decode", lambda self, ids: decode(self, ids) if len(ids) > 40 else decode(self, ids[1:])
-    )
-
-    with pytest.raises(InputError, match="the tokens that count don't decode to the text that does"):
+    with pytest.raises(InputError, match=f"math/high math/high-0: {why}"):
         made_of(tmp_path)
 
 
 def test_a_build_that_stopped_goes_on_and_makes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
-        decode, calls = Encoder.decode, itertools.count()
-        broken.setattr(Encoder, "decode", lambda self, ids: decode(self, ids) if next(calls) < 30 else "")
+        calls = itertools.count()
+        broken.setattr(Encoder, "decode", lambda self, ids: DECODE(self, ids) if next(calls) < 30 else "")
         with pytest.raises(InputError, match="don't decode"):
             made_of(tmp_path / "stopped")
     [folder] = (tmp_path / "stopped").glob(".subsets.building.*")
