@@ -87,7 +87,8 @@ def naive(splits: dict[str, tuple[list[Row], list[float | None]]], disjoint: boo
 
 
 def some_splits(count: int = 40) -> dict[str, tuple[list[Row], list[float | None]]]:
-    return {name: made_rows(count, seed) for seed, name in enumerate(("math-v2/high", "math-v2/low", "web/train"))}
+    names = ("math-v2/high", "math-v2/low", "web/train")
+    return {"math-v2/none": ([], [])} | {name: made_rows(count, seed) for seed, name in enumerate(names)}
 
 
 def found_in(made: Artifact) -> dict[str, list[str]]:
@@ -172,6 +173,8 @@ def test_files_are_the_pools_rows_with_their_scores_in_one_schema(tmp_path: Path
         assert (row["training_subset"], row["nll_mean"], row["nll_sum"]) == ("all", number, 4 * number)
         assert row["percentile_within_split"] == pytest.approx(10 * number + 5)
     assert list(COLUMNS) == SUBSET_SCHEMA.names[len(SCHEMA) :]
+    # Of scores without an error bar nobody knows what could flip.
+    assert made.manifest.identity.decisions["rules"]["all"]["could_flip"] is None
 
 
 def test_what_a_pool_does_not_say_is_null(tmp_path: Path) -> None:
@@ -191,14 +194,6 @@ def test_a_column_of_another_type_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match=r"math/low: its column meta_domain is list<.*>, and of rows it is string"):
         subsets_of(tmp_path, [split], {"all": {}})
-
-
-def test_a_split_without_rows_adds_none(tmp_path: Path) -> None:
-    splits = [scored(tmp_path, "math/none", [], []), scored(tmp_path, "math/one", [bare("0")], [1.0])]
-
-    made = subsets_of(tmp_path, splits, {"all": {"max_rows": 5, "balance": True}})
-
-    assert ids_in(made, "all") == ["0"]
 
 
 def test_many_rows_are_cut_into_files_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,12 +285,6 @@ def test_rows_near_a_boundary_could_flip(tmp_path: Path) -> None:
     assert (band["candidates"], band["taken"]) == (2, 2)
     assert band["splits"]["math/sure"] == {"rows": 1, "nll_mean": ["3.05", "3.05"], "percentile": ["35.0", "35.0"]}
     assert told["rules"]["all"]["could_flip"] == {"rows": 0, "share": "0.000000"}
-
-
-def test_of_scores_without_an_error_bar_nobody_knows_what_could_flip(tmp_path: Path) -> None:
-    made = subsets_of(tmp_path, [scored(tmp_path, "math/low", [bare("0")], [1.0])], {"all": {"percentile": [1, 99]}})
-
-    assert made.manifest.identity.decisions["rules"]["all"]["could_flip"] is None
 
 
 @pytest.mark.parametrize(
