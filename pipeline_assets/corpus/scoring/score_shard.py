@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.nll import LanguageModel  # which loads torch
 
 NOT_FINITE = "not_finite"
+OUT_OF_MEMORY = "out_of_memory"
 _UNLIMITED = 1 << 31
 ASKED = ("id", "text", "loss_mode")  # columns that a pool needs
 LOSS_RULE = "loss_rule"  # one that it may have
@@ -204,7 +205,7 @@ def _scored(row: token_rows.EncodedRow, found: Any) -> dict[str, Any]:
         "batch_tokens": found.batch_tokens,
     }
     if found.nll_sum is None or not math.isfinite(found.nll_sum):
-        return told | {"reason": "out_of_memory" if found.nll_sum is None else NOT_FINITE}
+        return told | {"reason": OUT_OF_MEMORY if found.nll_sum is None else NOT_FINITE}
     mean = found.nll_sum / count
     return told | {
         "nll_sum": found.nll_sum,

@@ -37,6 +37,10 @@ from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
+NO_TEXT = "no_text"
+NO_COMPLETION = "no_completion"
+NO_COMPLETION_LEFT = "no_completion_left"
+UNKNOWN_LOSS_MODE = "unknown_loss_mode"
 _CUT_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 TOKENS = "tokens"
 ROWS = pa.schema(
@@ -110,11 +114,11 @@ def encode_row(
 ) -> EncodedRow | Unscored:
     """A row's tokens, each message's body encoded by itself, and which of them count: see `encode_harmony`."""
     if not text:
-        return Unscored("no_text")
+        return Unscored(NO_TEXT)
     try:
         mode = encode.loss_mode_of(loss_mode, loss_rule)
     except ValueError:
-        return Unscored("unknown_loss_mode")
+        return Unscored(UNKNOWN_LOSS_MODE)
     try:
         parsed = parse_harmony(text)
         [encoded] = encode.encode_harmony([parsed], tokenizer)
@@ -130,10 +134,10 @@ def encode_row(
         elif start < max_length:
             size += len(tokenizer.decode(encoded.ids[start:max_length]).rstrip(_CUT_CHARACTER).encode())
     if not counts.any():
-        return Unscored("no_completion", tokens - lost, lost, encoded.losses)
+        return Unscored(NO_COMPLETION, tokens - lost, lost, encoded.losses)
     kept = TokenRow(encoded.ids[:max_length], counts[:max_length])
     if not kept.counts.any():
-        return Unscored("no_completion_left", tokens - lost, lost, encoded.losses)
+        return Unscored(NO_COMPLETION_LEFT, tokens - lost, lost, encoded.losses)
     return EncodedRow(kept, size, lost, encoded.losses)
 
 
