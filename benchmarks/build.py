@@ -25,7 +25,7 @@ PEERS = ("tiktoken", "naive", "datatrove", "preprocess_data")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Document shards → token files, against a bare flow")
-    parser.add_argument("--mb", type=int, default=400, help="megabytes of lines")
+    parser.add_argument("--mb", type=int, default=130, help="megabytes of lines")
     parser.add_argument("--shards", type=Path, help="a folder of .jsonl.zst files instead")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--peers", nargs="*", default=PEERS, choices=PEERS)

@@ -1,11 +1,11 @@
-"""The input of the benchmarks: pages of docstrings again and again under new ids, as sealed Document shards."""
+"""Document shards of installed programs and documentation, or of a folder that is given."""
 
 import hashlib
+from itertools import count, islice
 from pathlib import Path
 
 import msgspec
-import pyarrow.parquet as pq
-from pages import write_pages
+from pages import installed_pieces
 
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.compression import JsonlZstWriter, read_line_blocks
@@ -15,24 +15,25 @@ _encoder = msgspec.json.Encoder()
 
 
 def write_shards(folder: Path, text_mb: int) -> tuple[list[Path], int, str]:
-    """About `text_mb` of text as `.jsonl.zst` shards of 32 MiB: the paths, the bytes of their lines, their sha256."""
-    source = folder / "source"
-    write_pages(source)
-    rows = [
-        row for row in pq.ParquetDataset(source / "data").read().to_pylist() if row["text"] and "\0" not in row["text"]
-    ]
+    """Write about `text_mb` of text as `.jsonl.zst` shards of 32 MiB.
+
+    Returns:
+        The paths, the bytes of all lines, and the sha256 of all lines.
+    """
     paths: list[Path] = []
     digest = hashlib.sha256()
-    written = copy = 0
+    written = 0
+    texts = (f"Edition {copy}.\n{text}" if copy else text for copy in count() for text in installed_pieces())
+    documents = enumerate(texts)
     while written < text_mb * 1_000_000:
         path = folder / f"{len(paths):05d}.jsonl.zst"
         with JsonlZstWriter(path, 3) as writer:
             while writer.content_bytes < _SHARD_BYTES and written < text_mb * 1_000_000:
-                lines = b"".join(_encoder.encode(_edition(row, copy)) + b"\n" for row in rows)
+                rows = [_encoder.encode(_document(number, text)) + b"\n" for number, text in islice(documents, 100)]
+                lines = b"".join(rows)
                 writer.write_lines(lines, len(rows))
                 digest.update(lines)
                 written += len(lines)
-                copy += 1
         paths.append(path)
     return paths, written, digest.hexdigest()
 
@@ -49,7 +50,5 @@ def link_shards(source: Path, folder: Path) -> tuple[list[Path], int, str]:
     return paths, size, digest.hexdigest()
 
 
-def _edition(row: dict[str, object], copy: int) -> Document:
-    meta = Meta.of("demo.parquet", 0, {name: value for name, value in row.items() if name not in ("text", "id")})
-    text = f"Edition {copy}, number {copy * 7919}.\n{row['text']}"
-    return Document(text, "demo", "web", f"{row['id']}-{copy}", "psf-2.0", "", meta)
+def _document(number: int, text: str) -> Document:
+    return Document(text, "installed", "code", f"piece-{number}", "psf-2.0", "", Meta.of("pieces", number, {}))

@@ -148,9 +148,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Document shards → contaminated documents")
     parser.add_argument("--documents", type=int, default=15_000)
     parser.add_argument("--slow-documents", type=int, default=1_000)
-    parser.add_argument("--mb", type=int, default=64, help="megabytes of the demo corpus, where no shards are given")
+    parser.add_argument("--mb", type=int, default=64, help="megabytes of text where no shards are given")
     parser.add_argument("--runs", type=int, default=3, help="of corpusmill; peers run once")
-    parser.add_argument("--shards", type=Path, help="a folder of Document shards, instead of the demo corpus")
+    parser.add_argument("--shards", type=Path, help="a folder of Document shards instead")
     options = parser.parse_args()
     script = Path(__file__).with_name("decontamination_flows.py")
     starts: dict[str, Measured] = {}

@@ -97,8 +97,8 @@ def gone_by_rensa(result: Path) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Pairs that are alike, and those of which both stay")
     parser.add_argument("--documents", type=int, default=50_000)
-    parser.add_argument("--mb", type=int, default=16, help="megabytes of the demo corpus, where no shards are given")
-    parser.add_argument("--shards", type=Path, help="a folder of Document shards, instead of the demo corpus")
+    parser.add_argument("--mb", type=int, default=160, help="megabytes of text where no shards are given")
+    parser.add_argument("--shards", type=Path, help="a folder of Document shards instead")
     options = parser.parse_args()
     script = Path(__file__).with_name("dedup_flows.py")
     with tempfile.TemporaryDirectory() as temporary:

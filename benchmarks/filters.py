@@ -121,13 +121,13 @@ def prove_equal(folder: Path) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Document shards → kept documents and reasons")
-    parser.add_argument("--mb", type=int, default=200, help="megabytes for the fast flows")
+    parser.add_argument("--mb", type=int, default=130, help="megabytes for the fast flows")
     parser.add_argument("--slow-mb", type=float, default=8, help="megabytes for the slow ones")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument(
         "--only", nargs="+", choices=FLOWS, default=list(FLOWS), metavar="FLOW", help="these flows alone"
     )
-    parser.add_argument("--shards", type=Path, help="a folder of Document shards, instead of the demo corpus")
+    parser.add_argument("--shards", type=Path, help="a folder of Document shards instead")
     options = parser.parse_args()
     flows = {name: flow for name, flow in FLOWS.items() if name in (*options.only, "corpusmill")}
     script = Path(__file__).with_name("filter_flows.py")

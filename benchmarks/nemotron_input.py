@@ -1,11 +1,12 @@
 """The real Nemotron rows over and over in other words, as files of JSON lines and of Parquet, one of each a split.
 
 No text or id comes twice, and no list of tools where the real rows of a split have different ones: that would flatter
-the caches. What a Parquet schema can't hold, objects with
-other keys in every row, is the JSON text of itself there, as `arguments` are in half of the published splits.
+the caches. What a Parquet schema can't hold, objects with other keys in every
+row, is the JSON text of itself there, as `arguments` are in half of the published splits.
 """
 
 import json
+import os
 import random
 import re
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.nemotron.sections import DOMAINS, RowOrigin
 
-ROWS = Path(__file__).parents[2] / "shared" / "data" / "nemotron" / "rows"
+SAMPLES = "CORPUSMILL_TEST_SAMPLES"  # the folder of samples that `make test-real` takes too
 FORMATS = ("jsonl", "parquet")
 LARGE_ROW_CHARACTERS = 2_000_000
 _GROUP_ROWS, _GROUP_CHARACTERS = 1000, 64 << 20
@@ -46,7 +47,7 @@ class Split:
 def real_splits() -> list[Split]:
     """All twelve."""
     splits = []
-    for path in sorted(ROWS.glob("*/*.jsonl")):
+    for path in sorted(Path(os.environ[SAMPLES], "nemotron", "rows").glob("*/*.jsonl")):
         dataset = f"nvidia/{path.parent.name}"
         origin = RowOrigin(dataset, None, path.stem, DOMAINS[dataset], path.name, "0" * 40)
         splits.append(Split(origin, [json.loads(line) for line in path.read_text().split("\n") if line]))

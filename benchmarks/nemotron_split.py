@@ -1,6 +1,6 @@
 """Files of raw Nemotron rows → normalised rows as Parquet, with ids, tools and rejects: whole sealed builds.
 
-    python benchmarks/nemotron_split.py --rows 100000 --runs 3
+    CORPUSMILL_TEST_SAMPLES=FOLDER python benchmarks/nemotron_split.py --rows 100000 --runs 3
 
 Speed is that of one process. The ceiling decodes, encodes the words of each row and writes five columns; it renders
 nothing, checks nothing and knows no metadata. Of msgspec and orjson it has the one that is faster on the first lines.
@@ -8,13 +8,14 @@ The peer is `datasets.map` of a plain openai-harmony loop over some hundred of t
 are messages already, and what it starts with is left out. Its texts and counts are proven equal to ours.
 
 Memory is that of all processes together, with and without workers; and of a split in which every twentieth row holds
-2 MB. Input: the real rows beside the checkout, each repeated in other words, see nemotron_input.py.
+2 MB. Input: published rows below CORPUSMILL_TEST_SAMPLES, each repeated in other words, see nemotron_input.py.
 """
 
 import argparse
 import hashlib
 import itertools
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -25,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from measure import Measured, machine_line, measure
 from nemotron_flows import DECODERS
-from nemotron_input import FORMATS, ROWS, Split, real_splits, write_split
+from nemotron_input import FORMATS, SAMPLES, Split, real_splits, write_split
 
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 
@@ -126,8 +127,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--input", type=Path, help="where the rows lie, or are written and kept")
     options = parser.parse_args()
-    if not ROWS.is_dir():
-        sys.exit(f"needs the real rows in {ROWS}")
+    if SAMPLES not in os.environ:
+        sys.exit(f"set {SAMPLES} to a folder of samples that has nemotron/rows/DATASET/SPLIT.jsonl")
     splits = real_splits()
     large = [split for split in splits if split.name == _LARGE_SPLIT]
     with tempfile.TemporaryDirectory() as temporary:

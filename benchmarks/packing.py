@@ -153,8 +153,8 @@ def plan(documents: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Document shards → a packed set, against a bare flow")
-    parser.add_argument("--mb", type=int, default=230, help="megabytes of lines")
-    parser.add_argument("--shards", type=Path, help="a folder of Document shards instead of the demo corpus")
+    parser.add_argument("--mb", type=int, default=130, help="megabytes of lines")
+    parser.add_argument("--shards", type=Path, help="a folder of Document shards instead")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--plan", type=int, help="the plan alone, of so many documents")

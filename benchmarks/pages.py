@@ -1,6 +1,7 @@
-"""Natural English for benchmarks: docstrings of the running Python's library, in FineWeb-Edu's columns."""
+"""Texts for benchmarks that every machine has: installed programs with their documentation, and docstrings."""
 
 import ast
+import hashlib
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,19 +13,41 @@ from pipeline_assets.demo.corpora import web_row
 from pipeline_assets.demo.texts import Page
 
 _PAGE_CHARACTERS = 2_000
+_PIECE_CHARACTERS = 3_000
+_ENDINGS = (".py", ".pyi", ".md", ".rst", ".txt")
 _DEFINITIONS = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def write_pages(folder: Path) -> int:
-    """Write a Parquet file in `data`; return the UTF-8 bytes of its texts.
+    """Write docstrings of the standard library in FineWeb-Edu's columns, as a Parquet file in `data`.
 
-    Pages have 2,000 characters or more, no two the same text.
+    Pages have 2,000 characters or more, no two the same text. Return the UTF-8 bytes of all texts.
     """
     pages = {text: Page(f"https://pages.example/{number}", text) for number, text in enumerate(_texts())}
     rows = [web_row(page, "pages") for page in pages.values()]
     (folder / "data").mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows), folder / "data" / "pages.parquet", row_group_size=50, compression="zstd")
     return sum(len(text.encode()) for text in pages)
+
+
+def installed_pieces() -> Iterator[str]:
+    """Yield pieces of about 3,000 characters of installed programs and documentation, about 490 MB, no piece twice.
+
+    Files come in the order of their paths: site-packages, then the standard library. Pieces with `<|` or `doc>` are
+    left out: peers encode `<|endoftext|>` in text as a control token, and `</doc>` ends a page of an extraction.
+    """
+    seen: set[str] = set()
+    for folder in (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")):
+        for path in sorted(path for path in Path(folder).rglob("*") if path.suffix in _ENDINGS and path.is_file()):
+            piece = ""
+            for paragraph in path.read_text("utf-8", errors="ignore").replace("\0", "").split("\n\n"):
+                piece += paragraph + "\n\n"
+                if len(piece) >= _PIECE_CHARACTERS:
+                    digest = hashlib.md5(piece.encode(), usedforsecurity=False).hexdigest()
+                    if digest not in seen and "<|" not in piece and "doc>" not in piece:
+                        seen.add(digest)
+                        yield piece
+                    piece = ""
 
 
 def _texts() -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Sentence pairs → a sample of 120: each way to draw, beside reading the rows and doing nothing with them.
 
-    python benchmarks/parallel_text.py --pairs ../shared/data/parallel/wmt14_fr-en_validation.jsonl
+    python benchmarks/parallel_text.py --pairs newstest.fr-en.jsonl
 
 Input: the pairs of a file of JSON lines, again and again under numbers, as JSON lines and as Parquet. Ceilings read the
 same rows by the same reader; `plain` is Python's own loop over lines, `json` and `msgspec` decode each. The sample of

@@ -52,7 +52,7 @@ def write_hub(folder: Path, text_mb: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Parquet → Document shards and back, against bare loops")
-    parser.add_argument("--mb", type=int, default=200, help="megabytes of text")
+    parser.add_argument("--mb", type=int, default=130, help="megabytes of text")
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
     script = Path(__file__).with_name("flows.py")

@@ -2,8 +2,8 @@
 
     python benchmarks/stage2.py [--shards FOLDER] [--runs 3]
 
-FOLDER holds `.jsonl.zst` of Documents, such as those of manuals that `../shared/data/bigtext` makes; they are cut into
-pieces as long as web pages, 3,000 characters or a paragraph more. The mixture drops
+FOLDER holds `.jsonl.zst` of Documents, else installed programs and documentation are taken. They are cut into pieces
+as long as web pages, 3,000 characters or a paragraph more. The mixture drops
 repeated windows, texts under 200 and over 8,000 characters and other languages than English, then exact and near
 duplicates; it has one source. The bare flow reads, identifies languages, encodes and writes, and finds no duplicates.
 """
@@ -99,7 +99,8 @@ def prepare(root: Path, shards: Path, languages: bool = True) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shards", type=Path, help="default: what Python's documentation has, once")
+    parser.add_argument("--shards", type=Path, help="a folder of Document shards instead")
+    parser.add_argument("--mb", type=int, default=60, help="megabytes of text where no shards are given")
     parser.add_argument("--runs", type=int, default=3)
     given = parser.parse_args()
     script = Path(__file__).with_name("stage2_flows.py")
@@ -107,7 +108,7 @@ def main() -> None:
         root = Path(folder)
         if given.shards is None:
             (root / "made").mkdir()
-            write_shards(root / "made", 1)
+            write_shards(root / "made", given.mb)
         size = prepare(root, given.shards or root / "made")
         own, plain = (measure(script, [flow, str(root)], given.runs) for flow in ("mixture", "bare"))
     print(f"{size / 1e6:.0f} MB of text, {machine_line()}")

@@ -37,7 +37,7 @@ def test_answers_are_those_of_the_page(typed: dict[str, Typed]) -> None:
     [_, *means] = blocks_of(DOCS / "scoring.md")[1].splitlines()
 
     assert (
-        "anchor 8, anchor_unverified 24, challenge 0, challenge_unverified 8, learning 4, "
+        "anchor 5, anchor_unverified 24, challenge 1, challenge_unverified 8, learning 4, "
         in typed["nemotron smoke"].stdout
     )
     assert "out/models/other beside out/models/made, in bits a byte:" in typed["nemotron score"].stdout
@@ -47,7 +47,7 @@ def test_answers_are_those_of_the_page(typed: dict[str, Typed]) -> None:
 
 
 def test_a_row_leads_to_the_pool_on_the_hub_and_shows_what_counts(typed: dict[str, Typed]) -> None:
-    assert "source    loopback/nemotron-agentic-v1-pools@" in next(
+    assert "source    loopback/nemotron-instruction-following-chat-v1-pools@" in next(
         answer.stdout for words, answer in typed.items() if words.startswith("trace")
     )
     assert "▌ " in next(answer.stdout for words, answer in typed.items() if words.startswith("peek"))

@@ -1,0 +1,162 @@
+"""Benchmark of one whole stage A run: a folder of JSON lines in, packed rows and a report out, in one process.
+
+    python benchmarks/stage_a.py --mb 130 --runs 3
+
+Input: Python sources and their documentation as they are installed here, cut into pages of about 3,000 characters, no
+page twice. The recipe filters, removes near duplicates, decontaminates against 2,000 items, packs rows of 2,048 tokens
+and reports. The ceiling reads the same lines, encodes every page and writes ids and compressed lines; it filters,
+compares, hashes and syncs nothing. The second recipe also has a language filter.
+"""
+
+import argparse
+import json
+import os
+import resource
+import sys
+import tempfile
+from pathlib import Path
+
+from measure import machine_line, measure, table
+from pages import installed_pieces
+
+ITEMS = 2_000
+ITEM_WORDS = 40
+FLOWS = ("bare", "run", "run with languages")
+
+
+def prepare(root: Path, text_mb: int) -> tuple[int, int]:
+    """Write the source, the evaluation set and both recipes; return the pages and the UTF-8 bytes of their texts."""
+    (root / "source").mkdir()
+    (root / "quiz").mkdir()
+    count = size = 0
+    items = []
+    with open(root / "source" / "pages.jsonl", "w") as lines:
+        for text in installed_pieces():
+            lines.write(json.dumps({"doc_id": f"page-{count}", "text": text}) + "\n")
+            if count % 7 == 0 and len(items) < ITEMS:
+                items.append(" ".join(text.split()[:ITEM_WORDS]))
+            count, size = count + 1, size + len(text.encode())
+            if size >= text_mb * 1_000_000:
+                break
+    with open(root / "quiz" / "items.jsonl", "w") as lines:
+        lines.writelines(
+            json.dumps({"text": item[::-1] if number % 10 else item}) + "\n" for number, item in enumerate(items)
+        )
+    (root / "recipes").mkdir()
+    for name, filters in (("run", {}), ("languages", {"language": {}})):
+        path = root / "recipes" / f"{name}.yaml"
+        path.write_text(json.dumps(recipe(root, name, filters)))
+    return count, size
+
+
+def recipe(root: Path, name: str, filters: dict[str, object]) -> dict[str, object]:
+    source = {
+        "kind": "local",
+        "source": "pages",
+        "path": str(root / "source"),
+        "files": ["*.jsonl"],
+        "domain": "code",
+        "license_tag": "psf-2.0",
+        "filters": {
+            "length": {"min_words": 200},
+            "characters": {"min_ascii_ratio": "0.8"},
+            "gopher_quality": {"max_mean_word_length": "30"},
+            "repetition": {"max_duplicate_line_characters": "0.6"},
+            "masking": {"emails": True, "public_ips": True},
+            **filters,
+        },
+    }
+    evaluation = {"name": "quiz", "path": str(root / "quiz"), "files": ["*.jsonl"], "columns": {"text": ["text"]}}
+    return {
+        "system": "stage_a",
+        "name": name,
+        "sources": [source],
+        "dedup": {},
+        "decontamination": {"min_item_words": 8, "evaluation": [evaluation]},
+        "pack": {"seq_len": 2048},
+    }
+
+
+def run(root: Path, name: str) -> None:
+    """Build every artifact of a recipe; write the CPU seconds of each step to FOLDER/NAME.json."""
+    from pipeline_assets.corpus.recipes.drive import run_targets
+    from pipeline_assets.corpus.recipes.run import Run
+    from pipeline_assets.corpus.spine import durable
+    from pipeline_assets.systems.stage_a import StageARecipe
+
+    asked = StageARecipe.read(root / "recipes" / f"{name}.yaml")
+    durable.remove(root / "stage_a" / name)
+    before, seconds = cpu_s(), {}
+    for outcome in run_targets(asked.targets(), Run.of(root, os.environ, workers=0)):
+        seconds[outcome.target.kind.removeprefix("stage_a/")] = cpu_s() - before
+        before = cpu_s()
+        if outcome.manifest:
+            print(outcome.target.kind, outcome.manifest.digest)
+    (root / f"{name}.json").write_text(json.dumps(seconds))
+
+
+def bare(root: Path) -> None:
+    """Read, encode and write with msgspec, gigatoken, zstandard and NumPy alone."""
+    import msgspec
+    import numpy as np
+    import zstandard
+    from flows import gigatoken_once
+
+    class Row(msgspec.Struct):
+        text: str
+
+    tokenizer, decoder, tokens = gigatoken_once(), msgspec.json.Decoder(Row), 0
+    with (
+        open(root / "source" / "pages.jsonl", "rb") as lines,
+        open(root / "bare.zst", "wb") as compressed,
+        zstandard.ZstdCompressor(level=3).stream_writer(compressed) as writer,
+        open(root / "bare.bin", "wb") as ids,
+    ):
+        while block := lines.readlines(1 << 20):
+            joined = b"".join(block)
+            layout = tokenizer.encode_batch([row.text for row in decoder.decode_lines(joined)], parallel=False).layout
+            np.asarray(layout.content.data).astype(np.int32).tofile(ids)
+            tokens += len(layout.content.data)
+            writer.write(joined)
+    print(tokens)
+
+
+def cpu_s() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mb", type=int, default=130, help="megabytes of text")
+    parser.add_argument("--runs", type=int, default=3)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        count, size = prepare(root, given.mb)
+        print(f"{machine_line()}; {count:,} pages, {size / 1e6:.0f} MB of text, median of {given.runs}\n")
+        measured = {name: measure(Path(__file__), [name, str(root)], given.runs) for name in FLOWS}
+        steps = json.loads((root / "run.json").read_text())
+        print(table(measured, "bare", size / 1e6))
+        print("\n| step of the run | CPU s | share |\n|---|---|---|")
+        for step, seconds in steps.items():
+            print(f"| {step} | {seconds:.2f} | {seconds / sum(steps.values()):.0%} |")
+        kept = {}
+        for step in ("filtered", "deduplicated", "decontaminated"):
+            folder = next((root / "stage_a" / "run" / step).glob("*/manifest.json"))
+            kept[step] = json.loads(folder.read_text())["identity"]["counts"]["documents"]
+        print(f"\ndocuments: {count} read, {kept}")
+    result = {name: round(one.cpu_s / measured["bare"].cpu_s, 2) for name, one in measured.items()}
+    print(json.dumps({"benchmark": "stage_a", "mb": round(size / 1e6), "cpu_to_ceiling": result}))
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["bare", root]:
+            bare(Path(root))
+        case ["run", root]:
+            run(Path(root), "run")
+        case ["run with languages", root]:
+            run(Path(root), "languages")
+        case _:
+            main()
