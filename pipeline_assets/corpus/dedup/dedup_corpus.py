@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard, add_by_source, corpus_shards
 from pipeline_assets.corpus.dedup import resolution, sketches, steps, verify
@@ -221,6 +222,7 @@ def _counts(
 
 _DOCUMENTS_FILE, _SETS_AREA, _MEMBERS = "documents.parquet", "shingles", f"{WORK}/members.set"
 _DOCUMENTS = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("doc_id", "source")])
+_ROW_BYTES = 250  # of memory for a row: as read, as sorted, as written
 _STORED = {HASHES: "hashes", BANDS: "bands", BITS: "sketches"}
 
 
@@ -228,7 +230,7 @@ def sign_corpus(
     building: StagingDir, deduplicated: Artifact, recipe: DedupRecipe, settings: RunSettings
 ) -> BuildResult:
     """Files: `documents.parquet`, id and source of each in order; below `hashes` and, unless the mode is `exact`, below
-    `bands` or `sketches` the runs of each shard; below `shingles` its sets.
+    `bands` or `sketches` a file of all rows by key; below `shingles` the sets of each shard.
 
     Args:
         recipe: that of the deduplication.
@@ -263,14 +265,20 @@ def _documents(run: steps.DedupRun, sketched: Sequence[Receipt]) -> Iterator[pa.
 
 
 def _write_runs(run: steps.DedupRun, sketched: Sequence[Receipt]) -> Iterator[OutputFile]:
-    """The runs as they are, but equal keys in the order of their documents, so that bytes don't depend on who sorts."""
+    """Write all rows of an area into one file by key, so that a range of keys is read without the others.
+
+    Rows of one key are in the order of their documents. What memory takes at a time is a range of keys.
+    """
     for area, folder in _STORED.items():
-        for path in run.runs(sketched, area):
-            table = parquet.read_columns(path)
-            by = np.lexsort((parquet.numbers(table["order"]), parquet.numbers(table.column(0))))
-            schema = pa.schema([field.with_nullable(False) for field in table.schema])
-            sorted_table = pa.table(table.take(parquet.column_of(by)).columns, schema=schema)
-            yield _write(run, f"{folder}/{path.name}", [sorted_table], schema)
+        if runs := run.runs(sketched, area):
+            schema = pa.schema([field.with_nullable(False) for field in pq.read_schema(runs[0])])
+            parts = (part.table() for part in steps.ranges(runs, run.share_bytes // _ROW_BYTES))
+            yield _write(run, f"{folder}/all.parquet", (_by_key(part, schema) for part in parts), schema)
+
+
+def _by_key(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    by = np.lexsort((parquet.numbers(table["order"]), parquet.numbers(table.column(0))))
+    return pa.table(table.take(parquet.column_of(by)).columns, schema=schema)
 
 
 def _write_sets(run: steps.DedupRun, shingle_words: int) -> Iterator[OutputFile]:
