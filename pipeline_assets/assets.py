@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -64,10 +64,10 @@ def _asset(
     return asset_of(
         asset_key(kind.name, recipe.name),
         recipe.name,
-        recipe.system,
         kind,
         targets,
         root,
+        externals,
         deps=[*_deps(recipe, targets, recipe_of), *externals],
         code_version=events.code_version(kind, targets, externals),
         partitions=None if None in by_partition else partitions,
@@ -78,10 +78,10 @@ def _asset(
 def asset_of(
     key: dg.AssetKey,
     group: str,
-    system: str,
     kind: Kind,
     targets: Sequence[Target],
     root: Path,
+    externals: Collection[dg.AssetKey],
     *,
     deps: Sequence[dg.AssetDep | dg.AssetKey],
     code_version: str,
@@ -92,9 +92,10 @@ def asset_of(
 
     Args:
         targets: artifacts that are checked if no partition is chosen.
+        externals: keys of what the artifacts read and no step builds.
         target_of: returns the artifact of a partition, and the run that builds it.
     """
-    reads_hub = any(one.path[0] == _HUB_POOL for one in externals_of(targets, root))
+    reads_hub = any(one.path[0] == _HUB_POOL for one in externals)
     spec = dg.AssetSpec(
         key,
         deps=deps,
@@ -102,7 +103,7 @@ def asset_of(
         group_name=name_in_dagster(group),
         kinds=set(kind.formats),
         code_version=code_version,
-        metadata={"dagster/code_references": _page_of(system)},
+        metadata={"dagster/code_references": _page_of(key.path[0])},
         skippable=True,
     )
     checks = [

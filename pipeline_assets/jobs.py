@@ -5,7 +5,7 @@ Their run pages show the events.
 
 import contextlib
 import functools
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,7 +80,7 @@ def repin(
     context.log.info("%s: %s", version.path, "; ".join(version.moved) or "no head moved: nothing is written")
     before = None if version.before is None else read_recipe(version.before)
     built = yield from _build(context, replace(run, earlier=before), read_recipe(version.path))
-    if failures := [*version.unreachable.values(), *built]:
+    if failures := [*version.unreachable, *built]:
         raise together(failures)
     if store.keep_versions is not None:
         forget_versions(recipe, run.root, store.keep_versions, context.log.info)
@@ -88,22 +88,42 @@ def repin(
 
 def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generator[Event, None, list[InputError]]:
     """Build all artifacts; yield the events of those that are new to the UI, and return why others failed."""
-    places, failures = {target.role: shown for target, shown in _places(recipe, run.root)}, list[InputError]()
+    waiting = {target.role: (target, shown) for target, shown in _places(recipe, run.root)}
+    failures: list[InputError] = []
     newest = functools.cache(functools.partial(newest_shown, context.instance))
-    for outcome in run_targets(recipe.targets(), run, goes_on=True):
-        target, shown = outcome.target, places[outcome.target.role]
-        if target.is_sealed(run.root):
-            artifact = open_artifact(run.root / target.folder)
-            content = artifact.manifest.digest, shown.code
-            if not outcome.was_current or newest(shown.key).get(shown.partition) != content:
-                yield materialization(artifact, shown, context.instance, outcome.was_current)
-                results = target.results(run.root, artifact.manifest)
-                yield from evaluations(shown.key, KINDS[target.kind], {shown.partition: results})
-        if outcome.failure is not None:
-            failures.append(outcome.failure)
-        else:
-            context.log.info("%s: %s", target.role, _change(target, run.earlier, run.root))
+    try:
+        for outcome in run_targets(recipe.targets(), run, goes_on=True):
+            target, shown = waiting.pop(outcome.target.role)
+            yield from _news(context, target, shown, newest, run.root, was_built=not outcome.was_current)
+            if outcome.failure is not None:
+                context.log.error("FAILED %s: %s", target.role, outcome.failure)
+                failures.append(outcome.failure)
+            else:
+                context.log.info("%s: %s", target.role, _change(target, run.earlier, run.root))
+    except InputError:  # of the last one, which is sealed if one of its checks failed
+        for target, shown in waiting.values():
+            yield from _news(context, target, shown, newest, run.root)
+        raise
     return failures
+
+
+def _news(
+    context: dg.OpExecutionContext,
+    target: Target,
+    shown: Shown,
+    newest: Callable[[dg.AssetKey], Mapping[str | None, tuple[str, str]]],
+    root: Path,
+    was_built: bool = False,
+) -> Iterator[Event]:
+    """Yield the materialization of an artifact that is new to the UI, and its checks if it is new or one failed."""
+    if target.is_sealed(root):
+        artifact = open_artifact(root / target.folder)
+        is_new = was_built or newest(shown.key).get(shown.partition) != (artifact.manifest.digest, shown.code)
+        results = target.results(root, artifact.manifest)
+        if is_new:
+            yield materialization(artifact, shown, context.instance, was_current=not was_built)
+        if is_new or not all(result.passed for result in results):
+            yield from evaluations(shown.key, KINDS[target.kind], {shown.partition: results})
 
 
 def verify_sample(

@@ -125,16 +125,16 @@ def scheduled(root: Path, recipes: Sequence[Recipe], jobs: Mapping[str, dg.JobDe
             what = f"schedule {section.name}: a sensor or the job of a recipe has this name"
             wrong.append(UsageError(what, root / FILE, "give it another name"))
             continue
+        act, what = None, ""
         match section.action:
-            case "run":
-                job = jobs[section.recipe]
             case "repin":
                 act = partial(repin, recipe=section.recipe, timezone=section.timezone, period=section.period)
                 what = f"Builds {section.recipe} at the heads of its datasets"
             case "verify":
                 act = partial(verify_sample, recipe=section.recipe, timezone=section.timezone, sample=section.sample)
                 what = f"Reads {section.sample} of what {section.recipe} made"
-        if section.action != "run":
+        job = jobs[section.recipe]
+        if act is not None:
             job = job_of(_job_name(section), what, section.recipe, root, act)
             own.append(job)
         try:

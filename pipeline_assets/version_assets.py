@@ -20,6 +20,7 @@ from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.events import RecipeOf, by_kind
+from pipeline_assets.external import externals_of
 from pipeline_assets.systems.registry import KINDS, read_recipe
 
 
@@ -38,15 +39,13 @@ def version_assets_of(
         if (version := versions.find_version(name, recipes)) is not None:
             newest[version.recipe] = recipes[name]
     return [
-        _asset(name, recipe.system, KINDS[kind], targets, root, recipe_of)
+        _asset(name, KINDS[kind], targets, root, recipe_of)
         for name, recipe in newest.items()
         for kind, targets in by_kind(recipe).items()
     ]
 
 
-def _asset(
-    name: str, system: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_of: RecipeOf
-) -> dg.AssetsDefinition:
+def _asset(name: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_of: RecipeOf) -> dg.AssetsDefinition:
     def target_of(partition: str | None, run: Run) -> tuple[Target, Run]:
         assert partition is not None
         source, date = versions.split_partition(partition)
@@ -62,10 +61,10 @@ def _asset(
     return asset_of(
         versions.Version(name, "").key(kind.name),
         f"{name}_versions",
-        system,
         kind,
         targets,
         root,
+        externals_of(targets, root),
         deps=_deps(name, targets, recipe_of),
         code_version=str(kind.stage.version),
         partitions=versions.partitions_of(name, targets),

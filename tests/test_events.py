@@ -8,10 +8,13 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+import yaml
 from answers import Corpusmill
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
-from materialized import NOWHERE, Materialized, external_look
+from materialized import NOWHERE, Materialized, external_look, run_job
+from stage_a_build import NO_COMMIT, local_source
+from stage_a_sources import recipe_content, with_dedup
 
 from pipeline_assets import events
 from pipeline_assets.corpus.recipes.drive import run_targets
@@ -360,3 +363,18 @@ def test_after_another_materialization_checks_are_shown_as_asked_of_it(
     )
     assert materializations(instance, REPORT) == 2
     assert asked.event.timestamp >= newest.event_log_entry.timestamp
+
+
+def test_the_job_of_a_recipe_shows_what_a_check_holds_back(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    rows = [{"text": f"Some words of the same note {number % 2}.", "key": f"n-{number}"} for number in range(4)]
+    content = recipe_content(NO_COMMIT) | {"name": "held", "sources": [local_source(tmp_path, "notes", rows)]}
+    with_dedup(content)
+    content |= {"max_removed": {"every_source": "0"}}
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "held.yaml").write_text(yaml.safe_dump(content))
+    deduplicated = dg.AssetKey(["stage_a", "held", "deduplicated"])
+
+    for _ in range(2):  # the second finds it there, and asks again
+        assert not run_job(definitions_of(tmp_path).resolve_job_def("held"), instance).success
+        assert not passed(instance, deduplicated, "removals_within_caps")[0]
+    assert materializations(instance, deduplicated) == 1

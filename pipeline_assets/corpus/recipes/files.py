@@ -218,13 +218,13 @@ class Version:
         path: of its recipe; of the newest one where no head moved.
         before: the recipe of the version before it; None where there is none.
         moved: which datasets have another commit than in that, in words.
-        unreachable: of the datasets whose head nobody tells, why: these stay where they were.
+        unreachable: why the hub tells no head of some datasets: these stay where they were.
     """
 
     path: Path
     before: Path | None = None
     moved: list[str] = field(default_factory=list)
-    unreachable: dict[str, InputError] = field(default_factory=dict)
+    unreachable: list[InputError] = field(default_factory=list)
 
 
 def first_day(moment: datetime, period: Period) -> str:
@@ -246,16 +246,16 @@ def version_of(name: str, root: Path, hub: HubFiles, moment: datetime, period: P
     if path in versions:
         return Version(path, earlier_version(name, first_day(moment, period), root))
     newest = versions[-1] if versions else base
-    pinned, heads, unreachable = dict(read_recipe(newest).revisions()), dict[str, str](), dict[str, InputError]()
+    pinned, heads, unreachable = dict(read_recipe(newest).revisions()), dict[str, str](), list[InputError]()
     for dataset in dict.fromkeys(dataset for dataset, _ in read_recipe(base).revisions()):
         try:
             heads[dataset] = hub.resolve(dataset, "main")
         except TransientError:
             raise
         except InputError as error:
-            unreachable[dataset] = error
+            unreachable.append(error)
     if unreachable and not heads:
-        raise next(iter(unreachable.values()))
+        raise unreachable[0]
     moved = [f"{one}: {pinned.get(one)} → {head}" for one, head in heads.items() if pinned.get(one) != head]
     if not moved:
         return Version(newest, unreachable=unreachable)
