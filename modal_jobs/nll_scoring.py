@@ -21,6 +21,7 @@ import modal
 from pipeline_assets.corpus.scoring.modal_settings import NO_GPU, ModalSettings
 from pipeline_assets.corpus.spine.durable import explain
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.shipped import shipped_path
 
 try:
     SETTINGS = ModalSettings.of(os.environ)
@@ -55,14 +56,12 @@ def image_of(more: Sequence[str]) -> modal.Image:
     Args:
         more: packages in addition to `PACKAGES`, such as those that quantised weights take.
     """
-    from pipeline_assets.corpus.spine.shipped import shipped_path  # its files are not in the image
-
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return (
         modal.Image.debian_slim(python_version=python)
         .add_local_file(shipped_path("constraints.txt"), _CONSTRAINTS, copy=True)
         .uv_pip_install(*PACKAGES, *more, extra_options=f"--constraint {_CONSTRAINTS}")
-        .add_local_python_source("pipeline_assets", ignore=["**/*.pyc"])  # and not data files
+        .add_local_python_source("pipeline_assets", ignore=["**/*.pyc"])  # with data files, such as the vocabulary
     )
 
 

@@ -160,6 +160,7 @@ class _ModalLauncher:
         Raises:
             InputError: from the hub, as Modal sees it.
         """
+        logger.info("%s on Modal: a call fetches what isn't there of pools and model", self.work.split)
         ref, outcome = self._outcome("fetch", fetch_asked(self.work), folder, "fetch", "fetch")
         if isinstance(outcome, Exception):
             folder.forget("fetch.calls", "fetch")
@@ -244,10 +245,7 @@ class _ModalLauncher:
             ref = str(found.spawn(json.dumps(salted, sort_keys=True)).object_id)
         except Exception as error:
             raise _told(error, f"{app}.{function}") from None
-        if function == "score":
-            self._calls += 1
-        else:
-            logger.info("%s on Modal: call %s fetches what isn't there of pools and model", self.work.split, ref)
+        self._calls += function == "score"
         return ref
 
     def _waited(self, ref: str) -> object:

@@ -17,6 +17,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import has_files, list_files
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.rows.trace import preview
 from pipeline_assets.corpus.scoring.model_pin import ModelFolder, ScoringSection
 from pipeline_assets.corpus.scoring.recipe import FEWEST_BATCH_TOKENS, ScoringRecipe, SubsetsRecipe, device_here
 from pipeline_assets.corpus.scoring.scores import scored_words
@@ -27,7 +28,6 @@ from pipeline_assets.corpus.spine.recipe import read_yaml, upstream_first
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, NemotronRecipe
-from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, made_of_scores, scored_splits, work_of
 
 Model = Annotated[str, typer.Option("--model", help="A folder here, or a name on the hub.")]
@@ -152,12 +152,13 @@ def _scoring_recipe(
     sealed = {} if folder is None or subdir else sealed_below(folder, CANDIDATE_POOLS)
     if sealed and all(root_of(one.folder) == run.root for one in sealed.values()):
         pools: Content = {"sealed_pools": [_sealed_section(one, run.root) for one in sealed.values()]}
-        names = [str(one.partition) if len(sealed) == 1 else one.name.partition("/")[0] for one in sealed.values()]
+        names = sorted({one.name.partition("/")[0] for one in sealed.values()})
+        names = [str(one.partition) for one in sealed.values()] if len(sealed) == 1 else names
     else:
         places = [str(one.folder) for one in sealed.values()] or [pool]
         pools = {"datasets": [pools_section(place, revision, run.hub_for("pools"), subdir) for place in places]}
         names = [Path(pool).absolute().name, *([subdir] if subdir else [])]
-    name = "-".join(["score", *map(name_of, [*sorted(set(names)), model])])
+    name = "-".join(["score", *map(name_of, [*names, model])])
     recipe, _ = build.write(NemotronRecipe, {"system": "nemotron", "name": name, "scoring": scoring, **pools})
     tell(recipe.remarks(), err=True)
     return recipe
@@ -187,9 +188,7 @@ def _lines(made: Artifact) -> Iterator[str]:
     if made.manifest.kind == NLL_SCORES.name:
         yield f"{made.folder}  {scored_words(made.manifest.identity.counts)}"
     elif made.manifest.kind == SCORE_REPORT.name:
-        shown = KINDS[SCORE_REPORT.name].preview
-        assert shown is not None
-        rows = shown(made)
+        rows = preview(made)
         yield from aligned([tuple(rows[0]), *(tuple(row.values()) for row in rows)]) if rows else []
         yield f"{made.folder / 'report.html'}"
 

@@ -29,7 +29,7 @@ from pipeline_assets.corpus.scoring.scores import (
 )
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import adopting
-from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.losses import LossLimit, read_lost_text, unknown_tokens_within_limit
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
@@ -90,7 +90,8 @@ def _score(job: Job) -> BuildResult:
         selection = select_rows(files, recipe.max_rows)
         if run.elsewhere is None:
             folder = opened.enter_context(model_pin.model_folder(model, run, job.building))
-            scorer = Scorer(digest, recipe, folder, run.settings.vocabulary)
+            locks = job.building.path(f"{WORK}/gpus")
+            scorer = Scorer(digest, recipe, folder, run.settings.vocabulary, locks)
             run_stage = opened.enter_context(scoring_here(scorer, run.settings))
             return score_split(job.building, files, selection, name, folder, recipe, run_stage)
         work = _work_of(job.target, run, digest, files, selection)

@@ -15,7 +15,8 @@ from nemotron_build import row, run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "corpus" / "scoring"))  # of tiny_scoring
 
-from tiny_scoring import copy_of, flip_a_bit, half_written, rows_of, save_whole_model, scoring_recipe, write_pool
+from forged import flip
+from tiny_scoring import copy_of, half_written, rows_of, save_whole_model, scoring_recipe, write_pool
 
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.systems.registry import read_recipe
@@ -178,7 +179,7 @@ def test_sealed_pools_that_were_edited_are_refused(corpusmill: Corpusmill, model
     pools = run(corpusmill, tmp_path / "out", {"maths": {"high": rows}}, pools={}) / "candidate_pools" / "maths"
     path = sorted(pools.rglob("*.parquet"))[0]
     path.chmod(0o644)
-    flip_a_bit(path)
+    flip(path)
 
     result = score(corpusmill, pools, models / "first", tmp_path / "out")
 

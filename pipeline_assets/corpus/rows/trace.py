@@ -18,6 +18,7 @@ from pipeline_assets.corpus.rows import source_row
 from pipeline_assets.corpus.rows.store import Fate, Line, Part, Row, RowStore, Source, ids_of, reason_of
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.files import REBUILD
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.lineage import Lineage, root_of
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
@@ -118,10 +119,17 @@ def peek(store: RowStore, row: int | None = None, token: int | None = None) -> R
 
 
 def preview(artifact: Artifact) -> list[dict[str, str]]:
-    """What its kind shows of it; else its first rows: whose they are, how long, how they begin."""
+    """What its kind shows of it; else its first rows: whose they are, how long, how they begin.
+
+    Raises:
+        InputError: a file of it is damaged.
+    """
     kind = KINDS[artifact.manifest.kind]
     if kind.preview is not None:
-        return kind.preview(artifact)
+        try:
+            return kind.preview(artifact)
+        except (LookupError, TypeError, AttributeError) as error:  # of JSON in which a key is another one
+            raise InputError(f"it can't be read ({type(error).__name__}: {error})", artifact.folder, REBUILD) from None
     store = rows_of(artifact)
     return [] if store is None else [_short(store, number) for number in range(min(_SHOWN_ROWS, len(store)))]
 

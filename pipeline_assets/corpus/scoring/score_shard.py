@@ -5,7 +5,6 @@ import fcntl
 import functools
 import math
 import os
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,12 +46,14 @@ class Scorer:
         model: the digest of its files, by which it is known: what one build loaded, the next one finds.
         folder: where these lie.
         vocabulary: file of the o200k tokenizer; None for the file of this program.
+        gpu_locks: folder of the build in which its processes claim a GPU each; None for the first GPU.
     """
 
     model: str
     recipe: ScoringRecipe
     folder: Path = field(compare=False)
     vocabulary: Path | None = None
+    gpu_locks: Path | None = field(default=None, compare=False)
 
     def warm_up(self) -> None:
         """Loads what every shard needs, once, before workers are forked; a GPU is no part of it: none survives a fork.
@@ -66,17 +67,19 @@ class Scorer:
 
 
 @functools.cache
-def own_gpu() -> int:
+def own_gpu(folder: Path) -> int:
     """Claim a GPU for the life of this process; return the number of the first that no other process has claimed.
 
-    It is 0 if all are claimed: two builds at a time share them.
+    Claims are those of one build: another one has the same GPUs, evenly too. The number is 0 if all are claimed.
+
+    Args:
+        folder: of the build, for its locks.
     """
     import torch
 
-    folder = Path(tempfile.gettempdir(), f"corpusmill-gpus-{os.getuid()}")
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for number in range(torch.cuda.device_count()):
-        lock = os.open(folder / str(number), os.O_CREAT | os.O_RDWR)
+        lock = os.open(folder / f"gpu-{number}", os.O_CREAT | os.O_RDWR)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return number  # the file stays open: its lock ends with the process
@@ -98,9 +101,9 @@ def model_of(scorer: Scorer) -> "LanguageModel":
         from pipeline_assets.corpus.scoring.load_model import load_model
     except ImportError as error:
         raise not_installed(error, "scoring") from None
-    recipe = scorer.recipe
+    recipe, locks = scorer.recipe, scorer.gpu_locks
     if recipe.device == "cuda" and torch.cuda.is_available():
-        torch.cuda.set_device(0 if recipe.spreads else own_gpu())
+        torch.cuda.set_device(0 if recipe.spreads or locks is None else own_gpu(locks))
     model, tokens = load_model(scorer.folder, recipe), tokenizer_of(scorer).vocabulary_size
     words = model.network.get_input_embeddings().weight.shape[0]
     if tokens > words:

@@ -1,4 +1,4 @@
-"""Scores of a split: its score shards by a launcher, how sure scores are, and one file of all with percentiles."""
+"""Scores of a split: its score shards, how sure scores are, and one file of all with percentiles."""
 
 import contextlib
 import functools

@@ -13,8 +13,9 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from crash_points import killed_at
+from forged import flip
 from refusals import refusal
-from tiny_scoring import flip_a_bit, rows_of, save_whole_model, scorer_of, write_pool
+from tiny_scoring import rows_of, save_whole_model, scorer_of, write_pool
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.scoring import nll
@@ -113,7 +114,7 @@ def test_it_has_the_bytes_of_this_machine_and_what_is_asked_again_be_it_of_anoth
     assert far.left() == [".json", ".parquet"]
 
 
-@pytest.mark.parametrize("how", [flip_a_bit, Path.unlink])
+@pytest.mark.parametrize("how", [flip, Path.unlink])
 @pytest.mark.parametrize("suffix", [".parquet", ".json"])
 def test_what_is_damaged_there_is_scored_again(
     far: Far, expected: bytes, suffix: str, how: Callable[[Path], None]

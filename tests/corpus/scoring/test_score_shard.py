@@ -188,7 +188,6 @@ def test_each_process_claims_a_gpu_of_its_own_while_there_are_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    claims = [own_gpu.__wrapped__() for _ in range(3)]  # a lock is of an open file, so of each claim
+    claims = [own_gpu.__wrapped__(tmp_path) for _ in range(3)]  # a lock is of an open file, so of each claim
 
     assert claims == [0, 1, 0]

@@ -13,13 +13,13 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
+from forged import flip
 from forked_here import forked_here
 from launcher_work import score_first_rows_last
 from refusals import refusal
 from tiny_scoring import (
     SCORES,
     copy_of,
-    flip_a_bit,
     half_written,
     rows_of,
     save_whole_model,
@@ -170,7 +170,7 @@ def cut_off(root: Path, recipe: dict[str, Any], monkeypatch: pytest.MonkeyPatch)
     return building
 
 
-@pytest.mark.parametrize("damage", [truncate, flip_a_bit, Path.unlink], ids=["truncated", "flipped", "gone"])
+@pytest.mark.parametrize("damage", [truncate, flip, Path.unlink], ids=["truncated", "flipped", "gone"])
 @pytest.mark.parametrize("what", [".work/scored/00000-000000010.parquet", ".receipts/score/00000-000000010.json"])
 def test_a_torn_score_shard_is_scored_again(
     recipe: dict[str, Any],

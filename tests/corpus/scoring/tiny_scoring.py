@@ -106,12 +106,6 @@ def spoiled(model: Path, folder: Path, weight: str = "model.embed_tokens.weight"
     return copied
 
 
-def flip_a_bit(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
 def half_written(root: Path) -> list[str]:
     """What builds left below a data root that is no artifact: building folders, and what they hold."""
     return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if ".building." in path.name)
