@@ -71,7 +71,7 @@ def functions() -> dict[str, Callable[..., Any]]:
         "LOWER": lambda text: text.str.to_lowercase(),
         "OCTET_LENGTH": lambda text: text.str.len_bytes(),
         "STARTS_WITH": lambda text, start: text.str.starts_with(start),
-        "TRIM": lambda text: text.str.strip_chars(" "),
+        "TRIM": lambda text: text.str.strip_chars(),
         "UPPER": lambda text: text.str.to_uppercase(),
     }
 
@@ -140,9 +140,7 @@ def _limit_depth(tokens: Iterable[str]) -> None:
     depth = prefixes = 0
     for token in tokens:
         prefixes = prefixes + 1 if token in ("NOT", "DASH", "PLUS", "RLIKE", "INTERVAL") else 0
-        depth += (token in ("L_PAREN", "L_BRACKET", "L_BRACE", "CASE")) - (
-            token in ("R_PAREN", "R_BRACKET", "R_BRACE", "END")
-        )
+        depth += (token in ("L_PAREN", "L_BRACKET", "L_BRACE")) - (token in ("R_PAREN", "R_BRACKET", "R_BRACE"))
         if depth + prefixes > _MAX_DEPTH:
             raise ValueError(_TOO_DEEP)
 
@@ -204,7 +202,9 @@ def _expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> Any:
             return pl.any_horizontal(*(value == read(item) for item in node.expressions))
         case exp.Anonymous():
             return _call(node, [read(argument) for argument in node.expressions])
-        case _ if kind in _PATTERNS and node.expression.is_string:
+        case _ if kind in _PATTERNS:
+            if not node.expression.is_string:
+                raise ValueError("it can't be asked (a pattern of LIKE, ILIKE, ~ or ~* must be a text in quotes)")
             found = read(node.this).str.contains(_PATTERNS[kind](_text(node.expression)))
         case _ if kind in _OPERATORS:
             return _OPERATORS[kind](read(node.this), read(node.expression))
@@ -215,6 +215,10 @@ def _expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> Any:
 
 def _check_form(node: "exp.Expr") -> None:
     """Raise ValueError for parts that are not supported, and for operands that need parentheses."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.Alias):
+        raise ValueError("it can't be asked (CAST and AS are not supported; see docs/nemotron.md)")
     if unsupported := {part for part, value in node.args.items() if value not in (None, False, [])} - _PARTS:
         raise _not_supported(node, min(unsupported))
     kind, operands = type(node).__name__, {type(operand).__name__ for operand in node.iter_expressions()}

@@ -22,7 +22,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, column_of, mask, open_parquet, read_columns
+from pipeline_assets.corpus.formats.parquet import (
+    ParquetOutput,
+    column_of,
+    mask,
+    open_parquet,
+    read_columns,
+    utf8_strings,
+)
 from pipeline_assets.corpus.licences import stated_tag
 from pipeline_assets.corpus.nemotron.pool_coverage import CorrectnessGap
 from pipeline_assets.corpus.nemotron.schema import (
@@ -37,6 +44,7 @@ from pipeline_assets.corpus.nemotron.schema import (
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.corpus.spine.errors import InputError, one_line
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
 
 POOLS = "candidates_"
 _CHOSEN = "chosen"  # in which pools a row is, U+0001 or U+0000 for each
+_FIX = "remove the folder that it lies in and run the command again"
 _BUCKET_BYTES = 64 << 20  # of a split's rows, uncompressed, that become a file of a pool: at most as many
 _SPILL_BYTES = 16 << 20  # of rows that are held at once, to be written bucket by bucket
 # Columns of few values alone are written by a dictionary, which lies before all pages and changes with every new value.
@@ -249,7 +258,7 @@ def _chosen_rows(shard: _Shard) -> Iterator[pa.Table]:
             rows = chosen[first : first + table.num_rows]
             first += table.num_rows
             if rows.any():
-                column = pa.array([row.tobytes().decode() for row in rows], pa.string())
+                column = utf8_strings([row.tobytes() for row in rows])
                 yield table.append_column(_CHOSEN, column).filter(mask(rows.any(axis=1)))
 
 
@@ -292,5 +301,12 @@ def write_pools(bucket: _Bucket, window: Window, folder: BuildFolder, pools: Seq
 
 
 def _read_row_group(path: Path, number: int) -> pa.Table:
-    with open_parquet(path) as file:
-        return file.read_row_group(number, use_threads=False)
+    """
+    Raises:
+        InputError: the file is damaged.
+    """
+    try:
+        with open_parquet(path) as file:
+            return file.read_row_group(number, use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(one_line(error), path, _FIX) from None

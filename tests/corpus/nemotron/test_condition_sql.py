@@ -112,7 +112,9 @@ def test_status_lists_other_recipes_next_to_one_whose_condition_names_a_pipe(tmp
         ("text ~ '('", "unclosed group"),
         ("text || text = 'a'", "PIPE is not supported"),
         ("stats_tokens::float > 1", "CAST with to is not supported"),
-        ("text ~ id", "REGEXP LIKE is not supported"),
+        ("text ~ id", "a pattern of LIKE, ILIKE, ~ or ~* must be a text in quotes"),
+        ("text LIKE UPPER('a')", "a pattern of LIKE, ILIKE, ~ or ~* must be a text in quotes"),
+        ("CAST(stats_tokens AS text) = '1'", "CAST and AS are not supported"),
         ("NOT stats_tokens", "is no condition, but a value of type Int64"),
         ("quality_is_duplicate OR stats_tokens", "is no condition, but a value of type Int64"),
         ("LOWER(text, id) = 'a'", "LOWER has another number of arguments"),
@@ -214,6 +216,15 @@ def test_an_accepted_condition_means_what_polars_reads_in_its_text() -> None:
                 compared += 1
 
     assert compared > 300
+
+
+def test_trim_takes_all_blanks_as_polars_does() -> None:
+    rows = sample_rows().with_columns(text=pl.lit("\t a \n"))
+
+    held = rows.select(read_condition("TRIM(text) = 'a'", rows).alias("holds"))["holds"]
+
+    assert held.to_list() == rows.select(pl.sql_expr("TRIM(text) = 'a'").alias("holds"))["holds"].to_list()
+    assert held.all()
 
 
 def test_every_function_is_one_of_polars_and_documented() -> None:
