@@ -300,3 +300,21 @@ def test_a_recipe_that_was_written_from_options_is_not_what_to_correct(corpusmil
         2,
         "corpusmill: --text-unit: it is 'page': Input should be 'file', 'paragraph' or 'line'; correct the value\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("pack: {}\ninput: [a]\n", "it has `input` beside `pack`; give it as --input"),
+        ("pack: {}\nnum_seqs: 4\n", "it has `num_seqs` beside `pack`; move it into `pack`, or remove it"),
+        ("pack: {}\n", "nothing to pack is given; give --input, or a recipe"),
+    ],
+)
+def test_a_file_of_a_packed_set_has_its_section_alone(
+    corpusmill: Corpusmill, tmp_path: Path, text: str, line: str
+) -> None:
+    (tmp_path / "pack.yaml").write_text(text)
+
+    said = corpusmill("stage-a", "pack", "--manifest", tmp_path / "pack.yaml", "--out-dir", tmp_path / "out")
+
+    assert (said.returncode, only_line(said).endswith(line)) == (2, True), said.stderr

@@ -164,7 +164,7 @@ def decontaminate(input: SealedInputs, manifest: Manifest, build: BuildInFolder)
     --out-dir out/stage_a/decontaminated/all
     """
     file = recipe_path(manifest, build.root)
-    section = DecontaminationSection.of(_section(file, "decontamination"), file)
+    section = DecontaminationSection.of(_section(read_yaml(file, "manifest"), file, "decontamination"), file)
     build.make(decontaminated_target(given_corpora(input, DEDUPLICATED), build.place, section))
 
 
@@ -183,27 +183,38 @@ def pack(
     said = {key: value for key, value in said.items() if value is not None}
     file, typed = recipe_path(manifest, build.root), {key: f"--{key.replace('_', '-')}" for key in said}
     with naming(file, option_finder(typed, {"name": "--out-dir", "data": "--out-dir", "": "manifest"})):
-        section = PackSection.of(_section(file, "pack") | said, file)
-        corpora = given_corpora(input, *_OF_SEVERAL) if input else _own_corpora(file, section, build.root)
+        content = read_yaml(file, "manifest")
+        section = PackSection.of(_section(content, file, "pack") | said, file)
+        corpora = given_corpora(input, *_OF_SEVERAL) if input else _own_corpora(content, file, section, build.root)
         build.make(packed_target(section, build.folder.name, build.place, corpora), _packed_lines)
 
 
-def _section(file: Path, name: str) -> Content:
+def _section(content: Content, file: Path, name: str) -> Content:
     """Return a section of a recipe, empty where it has none; or that of a file with nothing else.
 
     Raises:
-        UsageError: It is not there, or no section.
+        UsageError: It is not there, or no section; or a file that is no recipe has other keys beside it.
     """
-    content = read_yaml(file, "manifest")
-    section = content.get(name) or ({} if "system" in content else None)
+    section = content.get(name)
+    if section is None and "system" in content:
+        section = {}
     if not isinstance(section, dict):
         raise UsageError(f"it has no section `{name}`", file, f"write `key: value` lines below `{name}:`")
+    if "system" not in content and (beside := sorted(content.keys() - {name})):
+        fix = "give it as --input" if beside[0] == "input" else f"move it into `{name}`, or remove it"
+        raise UsageError(f"it has `{beside[0]}` beside `{name}`", file, fix)
     return section
 
 
-def _own_corpora(file: Path, section: PackSection, root: Path) -> Sequence[Target]:
-    """Return what a recipe's own packed set would derive from: its last corpus, or its sources."""
-    recipe = StageARecipe.in_file(read_yaml(file), file, root).model_copy(update={"pack": section})
+def _own_corpora(content: Content, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
+    """Return what a recipe's own packed set would derive from: its last corpus, or its sources.
+
+    Raises:
+        UsageError: It is no recipe.
+    """
+    if "system" not in content:
+        raise UsageError("nothing to pack is given", file, "give --input, or a recipe")
+    recipe = StageARecipe.in_file(content, file, root).model_copy(update={"pack": section})
     packed = [target for target in recipe.targets() if target.kind == PACKED.name]
     return packed[0].upstream if packed else recipe.goals()
 

@@ -44,8 +44,15 @@ def folder_named(given: str, option: str) -> Path | None:
     return path if path.is_dir() else None
 
 
+def resolved(hub: HubFiles, name: str, revision: str | None) -> str:
+    """Return the commit that a name on a hub has now at a branch or a tag, `main` by default; tell it."""
+    commit = hub.resolve(name, revision or "main")
+    echo(f"{name} at {commit}", err=True)
+    return commit
+
+
 def commit_of(hub: HubFiles, name: str, revision: str | None) -> str:
-    """The commit that a name on a hub has now at a branch or a tag, `main` by default; tells it.
+    """As `resolved`, of what could have been a folder here.
 
     Raises:
         UsageError: it is no name, or nothing has it, or not at this revision.
@@ -54,14 +61,12 @@ def commit_of(hub: HubFiles, name: str, revision: str | None) -> str:
     if not is_name(name, hub.repo_type):
         raise UsageError("there is no such folder, and it is no owner/name", name, "give a folder, or owner/name")
     try:
-        commit = hub.resolve(name, revision or "main")
+        return resolved(hub, name, revision)
     except InputError as error:
         if f"no such {hub.repo_type}" not in error.what:
             raise
         what = f"there is no such folder here, and on the hub: {error.what}"
         raise type(error)(what, error.where, error.fix) from None
-    echo(f"{name} at {commit}", err=True)
-    return commit
 
 
 def folder_or_commit(
@@ -206,7 +211,7 @@ def sealed_target(folder: Path, *kinds: Kind) -> Target:
         raise UsageError(f"this is a {manifest.kind}", folder, f"give a {' or '.join(one.name for one in kinds)}")
     upstream = upstream_targets(artifact, *KINDS.values()) if kind.name in _READ_WITH_UPSTREAM else []
     target = kind.target(manifest.name, manifest.identity.recipe, upstream, is_given=True)
-    outside = None if kind.outside is None else kind.outside(manifest, data_root_of(folder))
+    outside = kind.outside(manifest, data_root_of(folder))
     partition = manifest.name.partition("/")[2] or None
     return replace(target, partition=partition, folder=folder.absolute(), export_as=None, outside=outside)
 
@@ -228,14 +233,15 @@ def data_root_of(folder: Path) -> Path:
 
 
 def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
-    """Return what is sealed in a folder and below it, of these kinds, each by its partition.
+    """Return what is sealed in a folder and below it, of these kinds, each by its role.
 
     Raises:
         UsageError: Two of a kind have one partition.
     """
     found: dict[str, Target] = {}
+    names = {kind.name for kind in kinds}
     for place in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)):
-        if open_artifact(place).manifest.kind not in {kind.name for kind in kinds}:
+        if open_artifact(place).manifest.kind not in names:
             continue
         target = sealed_target(place, *kinds)
         earlier = found.setdefault(target.role, target)

@@ -35,7 +35,9 @@ def publish(
     allow_unknown_licences: Annotated[
         bool, typer.Option("--allow-unknown-licences", help="Send rows of which nobody knows the licence, too.")
     ] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace what was published of something else.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace what was published of something else, or a card of another hand.")
+    ] = False,
     data: OptionalRoot = None,
 ) -> None:
     """Example: corpusmill nemotron publish me/pools data/nemotron/nemotron_v1/candidate_pools/nemotron-math-v2"""

@@ -11,7 +11,7 @@ import typer
 
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import Build, build_recipe, build_targets
-from pipeline_assets.commands.inputs import commit_of, hub_source, name_of
+from pipeline_assets.commands.inputs import hub_source, name_of, resolved
 from pipeline_assets.commands.options import Content, Section, Sets
 from pipeline_assets.commands.terminal import Root, counted, log_to_stderr, naming, tell
 from pipeline_assets.corpus.formats.compression import plain_stem
@@ -48,7 +48,7 @@ def _hub_section(dataset: str, said: Content, run: Run, output: Path | None) -> 
     """Return the section of a source, named by the file that its rows are written to, else by the dataset."""
     hub, tag, config = run.hub_for("a dataset"), said.get("license_tag"), said.get("config", "default")
     tag = None if tag is None else licence_table().tag_named(tag, "--license")
-    commit, column = commit_of(hub, dataset, said["revision"]), said["columns"]["text"]
+    commit, column = resolved(hub, dataset, said["revision"]), said["columns"]["text"]
     section = hub_source(hub, dataset, config, commit, said["amount"], (), "1", said["split"], column)
     if tag is not None:
         section["license_tag"] = tag

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pipeline_assets.commands.build import Build, OutDir, build_recipe
-from pipeline_assets.commands.inputs import Inputs, commit_of, folder_and_patterns, hub_source, name_of
+from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source, name_of, resolved
 from pipeline_assets.commands.lines import lines_of
 from pipeline_assets.commands.options import Content, Section, Sets
 from pipeline_assets.commands.terminal import AsJson, answer, echo, first_of, log_to_stderr, tell
@@ -85,7 +85,7 @@ def hf_stream(
     sections = []
     for name in source:
         repo, default = _known(name, "--source")
-        commit = commit_of(hub, repo, said["revision"])
+        commit = resolved(hub, repo, said["revision"])
         section = hub_source(hub, repo, config or default, commit, said["amount"], said["rules"], said["seed"])
         sections.append(section | {key: said[key] for key in said if key == _LIMIT})
     name = "-".join([*(one.rpartition("/")[2] for one in source), *([config] if config else [])])

@@ -45,9 +45,11 @@ def verify(
     terminal.log_to_stderr()
     found = look_at_chain(folder, Scope(root, drawn, content, workers, log_every))
     hold(found)
-    provenance = Stopwatch().provenance({})
-    kept = {name: provenance[name] for name in ("host", "platform", "python", "libraries", "git_sha")}
-    report = report_of(found, {"corpusmill": version("corpusmill"), **kept}) if as_json else None
+    report = None
+    if as_json:
+        provenance = Stopwatch().provenance({})
+        kept = {name: provenance[name] for name in ("host", "platform", "python", "libraries", "git_sha")}
+        report = report_of(found, {"corpusmill": version("corpusmill"), **kept})
     terminal.answer(as_json, report, (line.translate(IN_ONE_LINE) for line in _lines(found)))
     return not found.findings
 
