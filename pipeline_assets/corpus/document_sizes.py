@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.readers.source_folder import format_of
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
 
 SIZES = "document_sizes"
@@ -71,5 +72,8 @@ def no_document_is_outsized(corpus: Artifact) -> Verdict:
     if of is None:
         return Verdict(True, "no document above 1 MB is 100 times the median")
     why = f"{of['doc_id']} ({of['file']}, {of['bytes']:,} bytes) is above 1 MB and 100 times the median of about "
-    why += f"{of['median_bytes']:,} bytes; if the file holds several documents, set `text_unit`"
+    why += f"{of['median_bytes']:,} bytes"
+    recipe = corpus.manifest.identity.recipe
+    if recipe.get("kind") == "local" and format_of(of["file"], recipe.get("text_endings", ())) == "text":
+        why += "; if the file holds several documents, set `text_unit`"
     return Verdict(False, why, {"median_bytes": of["median_bytes"], "largest_bytes": of["bytes"]})

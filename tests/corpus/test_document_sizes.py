@@ -40,6 +40,7 @@ def test_a_document_above_1_mb_that_is_100_times_the_median_fails_the_check(
     assert verdict.holds == holds
     if not holds:
         assert f"n-9 (rows.jsonl, {large:,} bytes)" in verdict.because
+        assert "text_unit" not in verdict.because  # rows of JSON are documents already
 
 
 def test_shards_of_an_earlier_version_have_no_sizes() -> None:

@@ -12,6 +12,7 @@ from refusals import refusal
 
 from pipeline_assets.corpus.readers import hub_files as hub_files_module
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
+from pipeline_assets.corpus.readers.hub_http import Garbled
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.demo.loopback_http import Answer, Ask, Origin, json_answer
 
@@ -202,6 +203,21 @@ def test_a_body_that_comes_compressed_though_nobody_asked_for_that_is_refused(
 
     with pytest.raises(InputError, match="the answer is compressed, which was not requested"):
         proxied_files.resolve(DATASET)
+
+
+def test_a_refusal_that_comes_compressed_is_told_by_its_status(proxied: ProxiedHub, proxied_files: HubFiles) -> None:
+    proxied.first = [Answer(404, {"Content-Encoding": "gzip"}, b"no gzip", 0, 7)]
+
+    with pytest.raises(InputError, match="there is no such dataset, or it is private"):
+        proxied_files.resolve(DATASET)
+
+
+def test_a_file_that_is_always_elsewhere_is_one_line(proxied: ProxiedHub) -> None:
+    client = HubFiles(Path("unused"), proxied.endpoint).client()
+    proxied.first = [Answer(302, {"Location": "/there", "ETag": '"0"', "Content-Length": "0"})] * 20
+
+    with pytest.raises(Garbled, match="it redirects more than 5 times"):
+        client.locate(f"{proxied.endpoint}/there")
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, total_coun
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import Shard, Work
 
-NO_SUCH_COLUMN = "no such column; there are "  # and those that there are: the detail of a row without text
+_NO_SUCH_COLUMN = "no such column; there are "  # and those that there are: the detail of a row without text
 _DATES = (str, int, float, datetime.datetime, datetime.date, type(None))
 _FITS: dict[str, tuple[type, ...]] = {"id": (str, int), "created_at": _DATES[:-1], "license": (str,)}
 NORMALIZE_STAGE = StageVersion("normalize", 3)
@@ -78,14 +78,15 @@ class RowMap:
         found = {field: self._found(row, field, name) for field, name in self._columns}
         values = {field: at.value for field, at in found.items() if at is not None}
         if "text" not in values:
-            detail = f"{NO_SUCH_COLUMN}{', '.join(list(row)[:8]) or 'none'}"
+            detail = f"{_NO_SUCH_COLUMN}{', '.join(list(row)[:8]) or 'none'}"
             return Reject(self._file_name, place, "no_text", detail)
         text, doc_id, created_at = values["text"], values.get("id"), values.get("created_at")
         if self._is_licensed and type(doc_id) is int:
             doc_id = str(doc_id)
         if fault := self._fault(text, doc_id, created_at):
             return fault.rejected(self._file_name, place)
-        self._found_fields.update(field for field, value in values.items() if value not in (None, ""))
+        if len(self._found_fields) < len(self._columns):
+            self._found_fields.update(field for field, value in values.items() if value not in (None, ""))
         for field, at in found.items():
             if at is not None and field in ("text", "id"):
                 at.holder.pop(at.key, None)
@@ -188,7 +189,7 @@ def _as_written(
 
 
 def _advice(first: Reject | None) -> str:
-    if first is None or not first.detail.startswith(NO_SUCH_COLUMN):
+    if first is None or not first.detail.startswith(_NO_SUCH_COLUMN):
         return "look at those rows"
     return f"{another_column('text')}, for files of other columns in a source of their own"
 

@@ -8,7 +8,7 @@ import glob
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -66,8 +66,12 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[Draft], Mapping
             found[kind].append(file)
         else:
             not_read[PurePosixPath(file.name).suffix or base] += 1
-    rows = [*_local(folder, found["local"], name, not_read)]  # what rows can't be read is told first
-    sections = [*_sites(found["stackexchange"], not_read), *_wikipedia(folder, found["wikipedia"]), *rows]
+    drafted: dict[str, Iterable[Draft]] = {
+        "local": [*_local(folder, found["local"], name, not_read)],  # what rows can't be read is told first
+        "stackexchange": _sites(found["stackexchange"], not_read),
+        "wikipedia": _wikipedia(folder, found["wikipedia"]),
+    }
+    sections = [draft for kind in KINDS for draft in drafted[kind]]
     if not sections:
         listed = ", ".join(list(not_read)[:_MOST_NAMED])
         reasons = f" (not read: {listed})" if not_read else ""

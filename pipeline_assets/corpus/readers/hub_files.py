@@ -153,7 +153,7 @@ class HubFiles:
         token: for gated and private datasets; None means the client's own (HF_TOKEN, or the saved login).
         tries: how often a call is tried in all.
         wait_s: first wait between tries, doubled each time up to 60 s, unless the hub says how long.
-        progress_s: a body that brings less than `hub_http.LEAST_BYTES` in so many seconds is cut off.
+        progress_s: a body that brings less than `hub_session.LEAST_BYTES` in so many seconds is cut off.
         traffic: counts what comes over the wire.
         repo_type: what repos are read; those of models have a cache beside that of datasets.
     """

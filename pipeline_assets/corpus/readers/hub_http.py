@@ -101,6 +101,8 @@ class HubClient:
             if response.next_request is None or "X-Linked-Etag" in response.headers:
                 break
             response = session.send(response.next_request, follow_redirects=False)
+        else:
+            raise Garbled(f"it redirects more than {session.max_redirects} times")
         self.check(response)
         headers = response.headers
         with reading_answer():

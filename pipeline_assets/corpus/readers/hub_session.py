@@ -52,6 +52,8 @@ class LimitedClient(httpx2.Client):
             silent connection, up to TIMEOUT_S.
     """
 
+    _decodes_refusals = False
+
     def __init__(self, address: str, progress_s: float) -> None:
         self._origin = httpx2.URL(address).origin
         self._progress_s = progress_s
@@ -74,8 +76,9 @@ class LimitedClient(httpx2.Client):
         request.headers["Accept-Encoding"] = "identity"
 
     def _limit(self, response: httpx2.Response) -> None:
-        """Limit the size of a body; refuse compression."""
-        if response.headers.get("Content-Encoding", "identity") != "identity":
+        """Limit the size of a body; refuse compression, but for a refusal by its status, whose body nobody decodes."""
+        is_compressed = response.headers.get("Content-Encoding", "identity") != "identity"
+        if is_compressed and (self._decodes_refusals or not response.is_error):
             raise Garbled("the answer is compressed, which was not requested")
         request = response.request
         span = _RANGE.fullmatch(request.headers.get("Range", "")) if response.is_success else None
@@ -107,6 +110,8 @@ class LibraryClient(LimitedClient):
         token: token for requests to the hub; None keeps the one that `huggingface_hub` sets.
         retries: whether `huggingface_hub` retries all requests, each after at most _MAX_RETRY_WAIT_S.
     """
+
+    _decodes_refusals = True
 
     def __init__(
         self, address: str, progress_s: float = PROGRESS_S, *, token: str | None = None, retries: bool = False

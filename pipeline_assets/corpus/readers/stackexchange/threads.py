@@ -71,10 +71,10 @@ def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window =
     The accepted answer comes first, then the others by score from high to low, then by id. A Document's posts are its
     question, at `source_row`, and those that `answers` lists, in `extra` of its `meta`.
 
-    Reject reasons: `invalid_character`, `invalid_utf8`, `missing_attribute`, `wrong_type`; `duplicate_post`, an id that
-    came before in the thread; `no_question`, an answer to a question that isn't there; `killed_worker`, which come
-    first. Dropped: `low_question_score`, `low_answer_score`, `few_answers`, each for every post it takes;
-    `empty_answer`, one without text.
+    Reject reasons: `invalid_character`, `invalid_utf8`, `malformed_row`, `missing_attribute`, `wrong_type`;
+    `duplicate_post`, an id that came before in the thread; `no_question`, an answer to a question that isn't there;
+    `killed_worker`, which come first. Dropped: `low_question_score`, `low_answer_score`, `few_answers`, each for every
+    post it takes; `empty_answer`, one without text.
 
     Args:
         file: the dump's, as the manifest lists it.
