@@ -1,7 +1,7 @@
 """Which language a text is in, by one of two packages: which one, its version and the threshold are one choice.
 
-A score means something else in each, so neither takes the other's threshold: benchmarks/languages.py finds both. Their
-tables lie in their wheels: neither asks the network.
+A score means something else in each, so neither takes the other's threshold. Their tables lie in their wheels: neither
+asks the network.
 """
 
 import functools

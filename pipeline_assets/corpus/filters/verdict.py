@@ -281,7 +281,11 @@ class ColumnRule:
             raise UsageError(f"there is no column `{self.column}`", f"rule `{self.text}`", fix)
         try:
             name, _ = _COMPARE[self.operator]
-            constant = strings([self.value]) if isinstance(self.value, str) else column_of(np.array([self.value]))
+            if isinstance(self.value, str):
+                constant = strings([self.value])
+            else:
+                is_int64 = isinstance(self.value, int) and -(2**63) <= self.value < 2**63
+                constant = column_of(np.array([self.value], np.int64 if is_int64 else np.float64))
             verdict = pc.call_function(name, [batch.column(self.column), constant[0]])
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
             kind = batch.schema.field(self.column).type

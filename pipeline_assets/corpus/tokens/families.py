@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 _HF_FIX = "give the path of a tokenizer.json"
 _SENTENCEPIECE_FIX = "give the path of a SentencePiece .model file"
 _MAX_IDS = 2**31
-# Steps of a normaliser or a pre-tokenizer that can remove characters that are not blank.
-_REMOVES_TEXT = re.compile('"(Removed|Replace|StripAccents|BertNormalizer|CharDelimiterSplit)"')
+# Steps of a normaliser or a pre-tokenizer that can remove characters that aren't blank: not one that replaces blanks.
+_REMOVES_TEXT = re.compile(
+    r'"(Removed|StripAccents|BertNormalizer|CharDelimiterSplit)"|"Replace", "pattern": (?!\{"String": " "\})'
+)
 
 
 class FileTokenizerRecipe(RecipePart):

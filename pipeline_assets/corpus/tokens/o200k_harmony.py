@@ -176,14 +176,13 @@ class Encoder(Tokenizer):
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
         """Ids of each text as ordinary text; each must be encodable (`can_encode`)."""
-        raw = [text if text.isascii() else text.encode("utf-8") for text in texts]
+        raw = [text.encode("utf-8") for text in texts]
         text_bytes = sum(map(len, raw))
         if self.driver == "tiktoken" or not texts:
             return TokenRuns.of([self.oracle_ids(text) for text in texts], text_bytes)
-        apart = [number for number, one in enumerate(raw) if isinstance(one, bytes) and _is_classed_apart(one)]
+        apart = [number for number, one in enumerate(raw) if not one.isascii() and _is_classed_apart(one)]
         fast, before = self._fast_encoder(), resident_bytes()
-        batch = [text.encode() if isinstance(text, str) else text for text in raw]
-        layout = fast.encode_batch(batch, parallel=False).layout
+        layout = fast.encode_batch(raw, parallel=False).layout
         offsets = np.asarray(layout.offsets.data)
         ids = np.asarray(layout.content.data)[offsets[0] : offsets[-1]].view(np.int32)
         lengths = np.diff(offsets).astype(np.int32)

@@ -33,7 +33,6 @@ from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 _UNKNOWN = 0  # the id that the trainer gives what has no piece
 _MEASURED_BYTES = 2_000_000  # of each corpus
-_BLOCK_BYTES = 1 << 20
 _SAMPLE, _HELD_OUT = "sample", "held_out"
 _decoder = msgspec.json.Decoder(DocumentText)
 _texts = msgspec.json.Decoder(str)
@@ -76,7 +75,7 @@ def draw_shard(
         JsonlZstWriter(folder.path(names[0]), zstd_level) as sample,
         JsonlZstWriter(folder.path(names[1]), zstd_level) as held_out,
     ):
-        for documents, fatal in read_documents(shard, window, _decoder, _BLOCK_BYTES):
+        for documents, fatal in read_documents(shard, window, _decoder):
             counts["rows"] += len(documents) + len(fatal)
             rejects += [Reject(shard.path, row, KILLED_WORKER) for row in fatal]
             for _, document in documents:

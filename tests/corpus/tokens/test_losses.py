@@ -59,6 +59,11 @@ CASES: Mapping[str, tuple[Tokenizer, str, Losses]] = {
     "no unknown token": (bpe(), "ab的一 是", Losses(2, 0, 5, 3)),
     "an unknown word": (word_pieces(), "abcd abx", Losses(3, 1, 7, 3)),
     "all bytes": (bpe([*ALPHABET, *BYTES], byte_fallback=True), "a的", Losses()),
+    "all bytes, and blanks are replaced": (
+        bpe([*ALPHABET, "▁", *BYTES], normalizer=normalizers.Replace(" ", "▁"), byte_fallback=True),
+        "a 的",
+        Losses(),
+    ),
     "some bytes": (bpe([*ALPHABET, *BYTES[:99]], byte_fallback=True), "a的", Losses(1, 0, 2, 1)),
     "byte level": (bpe(BYTE_LEVEL, splitter=pre_tokenizers.ByteLevel()), "a的", Losses()),
     "byte level without most bytes": (
