@@ -337,19 +337,24 @@ class Contamination:
 
 def contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe | None) -> list[Contamination]:
     """The contaminated documents of a batch, in order."""
-    proposed = propose(batch.word_hashes, batch.first_words, index.table).words
-    if not len(proposed):
+    proposed = propose(batch.word_hashes, batch.first_words, index.table)
+    if not len(proposed.words):
         return []
-    words, bounds = words_of(batch), batch.first_words.tolist()
-    documents = np.unique(np.searchsorted(batch.first_words, proposed, side="right") - 1).tolist()
-    of_each = (
-        _contamination(number, between(words, bounds[number], bounds[number + 1]), index, cut) for number in documents
-    )
-    return [one for one in of_each if one is not None]
+    words, bounds = words_of(batch), batch.first_words
+    found = verify(proposed, words, index.table)
+    contaminated = list[Contamination]()
+    for number in np.unique(np.searchsorted(bounds, found.words, side="right") - 1).tolist():
+        first, stop = bounds[number : number + 2].tolist()
+        own = slice(*np.searchsorted(found.words, (first, stop)).tolist())
+        in_document = Found(found.words[own] - first, found.ngrams[own])
+        if one := _contamination(number, between(words, first, stop), in_document, index, cut):
+            contaminated.append(one)
+    return contaminated
 
 
-def _contamination(number: int, words: Words, index: ItemIndex, cut: CutRecipe | None) -> Contamination | None:
-    found = _search(words, index)
+def _contamination(
+    number: int, words: Words, found: Found, index: ItemIndex, cut: CutRecipe | None
+) -> Contamination | None:
     own = _held(found, index.items)
     if not len(own.items):
         return None

@@ -29,7 +29,7 @@ from typing import Any
 
 from pipeline_assets.corpus.spine import worker
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
-from pipeline_assets.corpus.spine.usage import count_forked
+from pipeline_assets.corpus.spine.usage import count_forked, forget_forked_cpu
 
 NAME = "corpusmill-fork-server"
 _POLL_S = 0.005
@@ -153,7 +153,11 @@ def _fork_worker(stage: _Load) -> worker.Started:
 def _stop() -> str:
     global _server
     server, _server = _server, None
-    return "gone" if server is None else server.stop()
+    if server is None:
+        return "gone"
+    end = server.stop()
+    forget_forked_cpu()
+    return end
 
 
 def _surroundings() -> tuple[object, ...]:

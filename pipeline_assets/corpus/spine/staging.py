@@ -37,7 +37,7 @@ from pipeline_assets.corpus.spine.manifest import FILE_NAME, FileContent, Identi
 
 PLAN, RECEIPTS, WORK = ".plan.json", ".receipts", ".work"
 BUILDER = "builder"
-PLAN_FILE: OwnFile[dict[str, Any]] = OwnFile("plan", 256 << 20, "run its recipe again", dict[str, Any])
+_PLAN_FILE: OwnFile[dict[str, Any]] = OwnFile("plan", 256 << 20, "run its recipe again", dict[str, Any])
 RECEIPT_FILE: OwnFile[dict[str, Any]] = OwnFile("receipt", 256 << 20, "run its recipe again", dict[str, Any])
 Role = Literal["building", "old"]
 _LEFTOVER = re.compile(r"\.(.+)\.(building|old)\.([0-9]+)", re.DOTALL)
@@ -201,8 +201,8 @@ def open_building(target: Path, plan: Mapping[str, Any]) -> Iterator[StagingDir]
     folder with another plan is thrown away. Raises InputError: another process builds the same target, or something
     that was never sealed lies there.
     """
-    with locked(target, highest_number(target)) as lock:
-        recover_locked(target)
+    with locked(target, _highest_number(target)) as lock:
+        _recover_locked(target)
         was_begun = bool(building_folders(target))
         folder = _adopt(target, plan, lock.fence)
         try:
@@ -225,7 +225,7 @@ def seal_in_place(
     read already.
     """
     durable.make_folder(target)
-    with locked(target, highest_number(target)) as lock:
+    with locked(target, _highest_number(target)) as lock:
         durable.remove_leftovers(target)
         if is_sealed():
             return artifact.open_artifact(target)
@@ -243,7 +243,7 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
     folder = leftover(target, "building", fence)
     plan_bytes = json.dumps(plan, sort_keys=True).encode()
     for other in reversed(building_folders(target)):
-        if not folder.exists() and PLAN_FILE.holds(other / PLAN, plan_bytes):
+        if not folder.exists() and _PLAN_FILE.holds(other / PLAN, plan_bytes):
             durable.rename(other, folder)
         else:
             durable.remove(other)
@@ -314,8 +314,8 @@ def _sweep(folder: Path, named: set[str], keep: Sequence[str]) -> None:
 def recover(target: Path) -> None:
     """A seal that a crash interrupted is finished or undone; one that a live builder has in hand is left to it."""
     if numbered(target, "old") or any(_is_past_building(folder) for folder in building_folders(target)):
-        with contextlib.suppress(InputError), locked(target, highest_number(target)):
-            recover_locked(target)
+        with contextlib.suppress(InputError), locked(target, _highest_number(target)):
+            _recover_locked(target)
 
 
 def building_folders(target: Path) -> list[Path]:
@@ -351,7 +351,7 @@ def _number(folder: Path) -> int:
     return int(folder.name.rpartition(".")[2])
 
 
-def highest_number(target: Path) -> int:
+def _highest_number(target: Path) -> int:
     """The highest fence that left a trace beside a target; 0 if none did."""
     sealed = artifact.readable_manifest(target)
     return max([*map(_number, _beside(target)), 0 if sealed is None else sealed.provenance.get(BUILDER, 0)])
@@ -362,7 +362,7 @@ def _is_past_building(folder: Path) -> bool:
     return (folder / FILE_NAME).exists() or not (folder / PLAN).exists()
 
 
-def recover_locked(target: Path) -> None:
+def _recover_locked(target: Path) -> None:
     """Recover like `recover`, in a builder that has the lock.
 
     Raises:
@@ -409,11 +409,6 @@ def finish(folder: Path, target: Path, fence: int) -> None:
         durable.remove(folder / name)
     protect(folder, sorted(folder.rglob("*")))
     durable.fsync_folder(folder)
-    put_in_place(folder, target, fence)
-
-
-def put_in_place(folder: Path, target: Path, fence: int) -> None:
-    """Replace the target by a folder: steps 3 and 4 of the seal."""
     if not target.exists():
         durable.rename(folder, target)
     elif durable.exchange(folder, target):

@@ -232,14 +232,14 @@ class Target:
         root: Path,
         content: "BuildResult",
         run_settings: Mapping[str, Any],
-        since: Stopwatch | None = None,
-        replace: bool = True,
+        since: Stopwatch,
+        replace: bool,
     ) -> Artifact:
         """The artifact whose content is its upstream artifacts, folders inside it, or files from elsewhere: only its
-        manifest is written. `since` is when the work on it began; None where looking at its members was all.
+        manifest is written.
 
-        Members are followed unasked; what was made from files that changed would lose what it names, so there `replace`
-        says whether one of another content gives way. Raises UsageError, InputError: it doesn't; or a check holds back
+        What was made from files that changed would lose what it names, so `replace` says whether an artifact of another
+        content gives way. Raises UsageError, InputError: it doesn't; or a check holds back
         what it is made from.
         """
         inputs = [
@@ -253,7 +253,7 @@ class Target:
         sealed = readable_manifest(root / self.folder)
         if sealed is None or sealed.digest != identity.digest:
             self.refuse_to_overwrite(root, replace)
-        provenance = {**(since or Stopwatch()).provenance(run_settings), **content.provenance}
+        provenance = {**since.provenance(run_settings), **content.provenance}
         is_sealed = functools.partial(self.is_sealed, root)
         return seal_in_place(root / self.folder, self.kind, self.name, identity, provenance, is_sealed)
 

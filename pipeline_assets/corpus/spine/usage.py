@@ -172,6 +172,12 @@ def count_forked(maxrss: int, cpu_s: float) -> None:
     _forked_maxrss, _forked_cpu_s = max(maxrss, _forked_maxrss), _forked_cpu_s + cpu_s
 
 
+def forget_forked_cpu() -> None:
+    """Leave out what workers of the fork server took: the server has ended, so that `getrusage` here has it."""
+    global _forked_cpu_s
+    _forked_cpu_s = 0.0
+
+
 def peak_memory_bytes() -> int:
     """Return the largest resident set that this process, or one of its children that ended, has had since its start.
 

@@ -246,11 +246,11 @@ def rebuild(folder: Path, run: Run, with_upstream: bool = False, keep: bool = Fa
                 raise chain.explained(error) from None
             is_asked = step.place is not None and step.place.absolute().is_relative_to(folder.absolute())
             outcomes.append(judge(step, artifact.manifest, holds_sealed=is_asked))
-        if keep or any(outcome.verdict != "identical" for outcome in outcomes):
-            scratch.keep()
-            return Rebuild(outcomes, scratch.kept)
-        scratch.remove()
-        return Rebuild(outcomes, None)
+        if not keep and Rebuild(outcomes, None).is_identical:
+            scratch.remove()
+            return Rebuild(outcomes, None)
+        scratch.keep()
+        return Rebuild(outcomes, scratch.kept)
 
 
 def _name(manifest: Manifest) -> str:

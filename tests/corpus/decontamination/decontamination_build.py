@@ -23,6 +23,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.spine.usage import Stopwatch
 
 COLUMNS: Mapping[str, Any] = {"text": ["text"], "item": "row", "id": "id"}
 
@@ -60,7 +61,7 @@ def listed(section: Mapping[str, Any], folder: Path) -> EvaluationSet:
     source = SourceFolder(folder, own.files)
     place = Path("listed", own.name)
     target = Target("made/listed", own.name, place, EVALUATION_STAGE, {"files": list(own.files)}, outside=source)
-    listing = target.seal_members(folder, pin_of_folder(source, folder, RunSettings()), {})
+    listing = target.seal_members(folder, pin_of_folder(source, folder, RunSettings()), {}, Stopwatch(), replace=True)
     return EvaluationSet(own, listing.manifest, source)
 
 

@@ -14,6 +14,7 @@ from pipeline_assets.corpus.spine.artifact import CheckResult, Verdict, keep_res
 from pipeline_assets.corpus.spine.inventory import artifact_statuses
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.spine.usage import Stopwatch
 
 PASSED = CheckResult("ledger_adds_up", True, True, "2 in = 2 out")
 WARNED = CheckResult("shares_reached", False, False, "b: asked 50.00%, reached 9.00%")
@@ -111,7 +112,7 @@ def test_a_failed_one_is_not_built_again(tmp_path: Path, digest: str, is_replaci
     say(tmp_path, digest, FAILED)
 
     there = build(ENGLISH_WORDS, tmp_path, never, is_replacing)
-    members = ENGLISH_WORDS.seal_members(tmp_path, BuildResult([], {}, {}), {})
+    members = ENGLISH_WORDS.seal_members(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True)
 
     assert there.manifest.digest == members.manifest.digest == digest
 
@@ -121,7 +122,7 @@ def test_nothing_is_made_of_a_failed_one_and_the_line_names_the_check(tmp_path: 
 
     told = {
         refusal(lambda: build(COUNT, tmp_path, never)),
-        refusal(lambda: COUNT.seal_members(tmp_path, BuildResult([], {}, {}), {})),
+        refusal(lambda: COUNT.seal_members(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True)),
     }
 
     why = "words_are_english failed: 3 of 4 are not; it stays, and nothing is made of it until that passes"

@@ -18,6 +18,7 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, building_folders, open_building
 from pipeline_assets.corpus.spine.target import BuildResult, Target, changed_keys
+from pipeline_assets.corpus.spine.usage import Stopwatch
 from pipeline_assets.corpus.spine.worker import WHOLE
 
 
@@ -177,8 +178,10 @@ def test_members_are_sealed_together_under_one_digest_and_verified_together(tmp_
     dataset = Target("words/all", "all", Path("all"), StageVersion("join", 1), {}, upstream=tuple(members))
     sealed = [build(member, tmp_path, one_file) for member in members]
 
-    artifact = dataset.seal_members(tmp_path, BuildResult([], {"documents": 4}, {}), {})
-    steps_of_again = steps_of(lambda: dataset.seal_members(tmp_path, BuildResult([], {"documents": 4}, {}), {}))
+    artifact = dataset.seal_members(tmp_path, BuildResult([], {"documents": 4}, {}), {}, Stopwatch(), replace=True)
+    steps_of_again = steps_of(
+        lambda: dataset.seal_members(tmp_path, BuildResult([], {"documents": 4}, {}), {}, Stopwatch(), replace=True)
+    )
 
     assert artifact.manifest.identity.inputs == [
         {"name": "words/parts/en", "digest": sealed[0].manifest.digest, "member": "en"},
@@ -193,11 +196,15 @@ def test_members_that_changed_are_sealed_anew_without_being_asked(tmp_path: Path
     member = replace(ENGLISH_WORDS, folder=Path("all", "en"), name="en")
     dataset = Target("words/all", "all", Path("all"), StageVersion("join", 1), {}, upstream=(member,))
     build(member, tmp_path, one_file)
-    before = dataset.seal_members(tmp_path, BuildResult([], {}, {}), {}).manifest.digest
+    before = dataset.seal_members(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True).manifest.digest
 
     changed = replace(member, recipe={"language": "french"})
     build(changed, tmp_path, nothing, replace=True)
-    after = replace(dataset, upstream=(changed,)).seal_members(tmp_path, BuildResult([], {}, {}), {}).manifest.digest
+    after = (
+        replace(dataset, upstream=(changed,))
+        .seal_members(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True)
+        .manifest.digest
+    )
 
     assert after != before
     assert open_artifact(tmp_path / "all").manifest.digest == after
