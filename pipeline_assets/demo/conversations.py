@@ -61,7 +61,7 @@ def _row(dataset: str, split: str, number: int) -> Row:
             if split.startswith("high"):
                 del row["uuid"]
             if split == "high_part01":
-                _use_the_calculator(row, a, b)
+                _use_the_calculator(row, a, b, a * b)
         case "Nemotron-Math-Proofs-v1":
             statement = f"theorem made_{number} (n : Nat) (h : n = {number}) : n + {number} = {2 * number} := by"
             proof = f"{statement}\n  subst h\n  norm_num\n  -- which is what was to be shown"
@@ -72,7 +72,7 @@ def _row(dataset: str, split: str, number: int) -> Row:
             row["messages"] = said if number % 2 else []
         case "Nemotron-Agentic-v1":
             row["messages"].insert(0, {"role": "system", "content": "You may use a calculator."})
-            _use_the_calculator(row, a, "three" if number == 2 else b)  # which doesn't fit the tool
+            _use_the_calculator(row, a, "three" if number == 2 else b, a * b)  # a text doesn't fit the tool
             row |= {"reasoning": "on"} if split == "interactive_agent" else {}
         case "nemotron-math-v2-harmony-tools":
             end = "" if number == 6 else "<|return|>"  # without it, it is no Harmony
@@ -87,10 +87,10 @@ def _row(dataset: str, split: str, number: int) -> Row:
     return row
 
 
-def _use_the_calculator(row: Row, a: int, b: int | str) -> None:
+def _use_the_calculator(row: Row, a: int, b: int | str, product: int) -> None:
     """Add a tool, and before the last message a call of it and its result."""
     call = {"id": f"call_{a}", "type": "function", "function": {"name": "multiply", "arguments": {"a": a, "b": b}}}
     asked = {"role": "assistant", "content": "", "reasoning_content": "It asks for a product.", "tool_calls": [call]}
-    answered = {"role": "tool", "content": str(a * 5), "tool_call_id": f"call_{a}"}
+    answered = {"role": "tool", "content": str(product), "tool_call_id": f"call_{a}"}
     row["messages"][-1:-1] = [asked, answered]
     row["tools"] = [{"type": "function", "function": _CALCULATOR}]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, check_name
 from pipeline_assets.corpus.readers.hub_http import RETRIED_STATUS, Garbled, reading_answer
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import httpx2
     from huggingface_hub import HfApi
 
-T = TypeVar("T")
 TOKEN = "HF_TOKEN"
 _UNFIT = re.compile(r"--|\.\.|(^|/)[-.]|[-.](/|$)|\.git$")  # as huggingface_hub refuses names
 _NAME_CHARACTERS = 96
@@ -190,14 +189,14 @@ class HubRepo:
 
         self._written(make)
 
-    def _written(self, call: Callable[[], T]) -> T:
+    def _written(self, call: Callable[[], object]) -> None:
         from huggingface_hub.errors import HfHubHTTPError
 
-        def unwrapped() -> T:
+        def unwrapped() -> None:
             try:
                 with reading_answer():
                     try:
-                        return call()
+                        call()
                     except RuntimeError as error:  # what the client says of a large file, around what was wrong
                         if isinstance(error, RecursionError) or error.__cause__ is None:
                             raise Garbled(str(error)) from None
@@ -211,7 +210,7 @@ class HubRepo:
                 raise
 
         with self.limits():
-            return self.hub.call(self.name, "main", unwrapped, writes=True)
+            self.hub.call(self.name, "main", unwrapped, writes=True)
 
     def _check_storage(self, refusal: "httpx2.Response") -> None:
         """Raise RetryableError if content was refused for good, and not a call of the hub's API."""

@@ -133,17 +133,17 @@ def publish(made: Publication, repo: HubRepo, *, private: bool = True, replaces:
         if made.gate is not None and (settings or {}).get("gated") not in (made.gate, "manual"):  # which is stricter
             repo.gate(made.gate)
         plan = planned = plan_publication(made, repo, replaces=replaces)
-        title, commits = f"{made.artifact.manifest.kind} {made.artifact.manifest.name}", 0
+        title, tries = f"{made.artifact.manifest.kind} {made.artifact.manifest.name}", 0
         while plan.parts:
             [part, *rest] = plan.parts
-            commits += 1
-            if commits > len(planned.parts) + _MAX_MOVES:
-                what = f"after {commits - 1} commits {len(part.items):,} files are missing or have other bytes"
+            tries += 1
+            if tries > len(planned.parts) + _MAX_MOVES:
+                what = f"after {tries - 1} commits {len(part.items):,} files are missing or have other bytes"
                 raise RetryableError(what, repo.name, "publish again when nobody else commits to it")
             verb = "Files of" if rest else "Publish"
             repo.commit(str(plan.parent), f"{verb} {title}", part.items, part.deletions)
-            logger.info("%s: commit %d of %d, %s bytes", repo.name, commits, len(planned.parts), f"{part.bytes:,}")
             plan = plan_publication(made, repo, replaces=replaces)
+            logger.info("%s: sent %s bytes; commits left: %d", repo.name, f"{part.bytes:,}", len(plan.parts))
         head = str(plan.parent)
         if made.configs:
             names = made.split_names
