@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -67,7 +67,6 @@ def _asset(
         kind,
         targets,
         root,
-        externals,
         deps=[*_deps(recipe, targets, recipe_of), *externals],
         code_version=events.code_version(kind, targets, externals),
         partitions=None if None in by_partition else partitions,
@@ -81,7 +80,6 @@ def asset_of(
     kind: Kind,
     targets: Sequence[Target],
     root: Path,
-    externals: Collection[dg.AssetKey],
     *,
     deps: Sequence[dg.AssetDep | dg.AssetKey],
     code_version: str,
@@ -92,10 +90,9 @@ def asset_of(
 
     Args:
         targets: artifacts that are checked if no partition is chosen.
-        externals: keys of what the artifacts read and no step builds.
         target_of: returns the artifact of a partition, and the run that builds it.
     """
-    reads_hub = any(one.path[0] == _HUB_POOL for one in externals)
+    reads_hub = any(external.path[0] == _HUB_POOL for external in externals_of(targets, root))
     spec = dg.AssetSpec(
         key,
         deps=deps,
@@ -138,13 +135,7 @@ def asset_of(
 def _build(
     context: dg.AssetExecutionContext, key: dg.AssetKey, target: Target, run: Run
 ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-    """Build an artifact; yield its materialization and the results of its checks.
-
-    Yield nothing if inputs of other partitions are missing or stale: the artifact waits for them.
-
-    Raises:
-        InputError: a blocking check of an input failed.
-    """
+    """Yield the materialization and check results of an artifact; nothing if it waits for inputs."""
     if _waits(context, target, run.root):
         return
     context.log.info("%s: %s (%s)", target.name, *target.state(run.root))
@@ -158,7 +149,6 @@ def _build(
 
 
 def _page_of(system: str) -> dg.CodeReferencesMetadataValue:
-    """Return a reference to the page that describes the kinds of a system."""
     page = importlib.util.find_spec(SYSTEMS[system])
     assert page is not None and page.origin is not None
     with warnings.catch_warnings():
@@ -168,7 +158,6 @@ def _page_of(system: str) -> dg.CodeReferencesMetadataValue:
 
 
 def _deps(recipe: Recipe, targets: Sequence[Target], recipe_of: events.RecipeOf) -> list[dg.AssetDep]:
-    """Return the inputs of the artifacts, partition by partition."""
     names = frozenset(recipe_of.values())
     pairs: dict[dg.AssetKey, list[tuple[str | None, str | None]]] = {}
     for target in targets:
@@ -193,11 +182,7 @@ def mapping_of(pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMa
 
 
 def _waits(context: dg.AssetExecutionContext, target: Target, root: Path) -> bool:
-    """Check whether an artifact waits for inputs of other partitions, and log them.
-
-    Raises:
-        InputError: a blocking check of an input failed.
-    """
+    """Check whether an artifact waits for inputs of other partitions, and log them."""
     for one in target.upstream:
         one.refuse_failed(root)
     missing = [one.partition or one.kind for one in target.upstream if one.state(root)[0] in ("missing", "stale")]
@@ -208,7 +193,7 @@ def _waits(context: dg.AssetExecutionContext, target: Target, root: Path) -> boo
 
 
 def _partitions_beside(partition: str | None, target: Target) -> bool:
-    """Whether a target, or what it is made from, is of another partition."""
+    """Check whether a target, or what it is made from, is of another partition."""
     is_beside = target.partition not in (None, partition)
     return is_beside or any(_partitions_beside(partition, one) for one in target.upstream)
 
@@ -216,7 +201,6 @@ def _partitions_beside(partition: str | None, target: Target) -> bool:
 def _check_results(
     kind: Kind, key: dg.AssetKey, results: Mapping[str | None, Sequence[CheckResult]]
 ) -> Iterator[dg.AssetCheckResult]:
-    """What each check said of the artifacts of an asset, by their partitions."""
     for check in kind.checks:
         failed = functools.partial(CheckResult, check.name, False, check.is_blocking)
         asked: dict[str | None, CheckResult] = {None: failed("nothing is built")} if not results else {}

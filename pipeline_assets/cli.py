@@ -235,8 +235,6 @@ def _print_version(wanted: bool) -> None:
 
 @dataclass(frozen=True)
 class _Leading(Settings):
-    """Options before the command."""
-
     data: Annotated[str | None, typer.Option(metavar="FOLDER", help="Data root of the command.")] = None
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")

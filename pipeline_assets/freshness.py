@@ -51,11 +51,6 @@ class Freshness:
 
         return ask
 
-    def evaluations(self, instance: dg.DagsterInstance, now: datetime) -> Iterator[dg.AssetCheckEvaluation]:
-        """The same, as what a sensor reports."""
-        for spec, results in self.results(instance, now):
-            yield dg.AssetCheckEvaluation(asset_key=spec.asset_key, check_name=spec.name, **said(results))
-
     def results(
         self, instance: dg.DagsterInstance, now: datetime
     ) -> Iterator[tuple[dg.AssetCheckSpec, dict[str | None, CheckResult]]]:
@@ -85,7 +80,7 @@ class Freshness:
 
 
 def _written(path: Path) -> datetime:
-    """When a file was written; long ago where there is none."""
+    """Return when a file was written; long ago where there is none."""
     try:
         return datetime.fromtimestamp(path.stat().st_mtime, UTC)
     except (FileNotFoundError, NotADirectoryError):
@@ -105,7 +100,8 @@ def watch(fresh: Sequence[Freshness]) -> dg.SensorDefinition:
         known: dict[str, str] = json.loads(context.cursor or "{}")
         found, events = dict[str, str](), []
         for one in fresh:
-            for event in one.evaluations(context.instance, datetime.now(UTC)):
+            for spec, results in one.results(context.instance, datetime.now(UTC)):
+                event = dg.AssetCheckEvaluation(asset_key=spec.asset_key, check_name=spec.name, **said(results))
                 name = event.asset_check_key.to_user_string()
                 newest = context.instance.fetch_materializations(event.asset_key, limit=1).records
                 of = newest[0].storage_id if newest else None  # what was said before it counts as said of another one

@@ -159,10 +159,7 @@ def verify_sample(
 
 
 def _places(recipe: Recipe, root: Path) -> list[tuple[Target, Shown]]:
-    """List the artifacts of a recipe with their assets.
-
-    Recipes are reread, since one may be new.
-    """
+    """List the artifacts of a recipe with their assets; recipes are reread, since one may be new."""
     return shown_targets(recipe, root, recipe_of_folders(recipes_of(root)[0], root))
 
 

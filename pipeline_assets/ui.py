@@ -107,9 +107,7 @@ def _answers(port: int) -> bool:
 
 @contextlib.contextmanager
 def _hub_of(root: Path) -> Iterator[dict[str, str]]:
-    """A demo's data root holds the hub that its recipe reads from: it is served as long as the UI runs, which finds it
-    by these variables.
-    """
+    """Serve the hub that a demo's recipes read from, and yield the variables that name it."""
     from pipeline_assets.demo.corpora import HUB_FOLDER
     from pipeline_assets.demo.loopback_hub import LoopbackHub
 

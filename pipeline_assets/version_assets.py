@@ -20,7 +20,6 @@ from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.events import RecipeOf, by_kind
-from pipeline_assets.external import externals_of
 from pipeline_assets.systems.registry import KINDS, read_recipe
 
 
@@ -64,7 +63,6 @@ def _asset(name: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_
         kind,
         targets,
         root,
-        externals_of(targets, root),
         deps=_deps(name, targets, recipe_of),
         code_version=str(kind.stage.version),
         partitions=versions.partitions_of(name, targets),
@@ -73,10 +71,7 @@ def _asset(name: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_
 
 
 def _deps(name: str, targets: Sequence[Target], recipe_of: RecipeOf) -> list[dg.AssetDep]:
-    """Return the inputs: artifacts of the same version and of other recipes.
-
-    Every partition depends on all partitions of an input of another recipe.
-    """
+    """Return the inputs: of the same version by partition, of other recipes all partitions."""
     names = frozenset(recipe_of.values())
     own, deps = dict[dg.AssetKey, list[tuple[str | None, str | None]]](), dict[dg.AssetKey, dg.AssetDep]()
     for target in targets:

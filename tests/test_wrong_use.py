@@ -216,10 +216,10 @@ def test_the_same_command_is_told_only_where_it_could_end_otherwise(error: Excep
 
 
 @pytest.mark.parametrize(
-    ("command", "fix"), [("run", "set a whole number of 0 or more"), ("rebuild", "give a whole number")]
+    ("words", "fix"), [("run x", "set a whole number of 0 or more"), ("smoke", "give a whole number")]
 )
-def test_a_value_of_the_environment_is_told_by_its_variable(corpusmill: Corpusmill, command: str, fix: str) -> None:
-    result = corpusmill(command, "x", env={"CORPUSMILL_WORKERS": "few"})
+def test_a_value_of_the_environment_is_told_by_its_variable(corpusmill: Corpusmill, words: str, fix: str) -> None:
+    result = corpusmill(*words.split(), env={"CORPUSMILL_WORKERS": "few"})
 
     assert (result.returncode, result.stderr) == (2, f"corpusmill: CORPUSMILL_WORKERS: it is 'few'; {fix}\n")
 

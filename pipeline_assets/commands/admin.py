@@ -95,7 +95,6 @@ def export(
 
 
 def _export_mixture(inventory: Path, to: Path, data: Path) -> None:
-    """Recipe, figures and inventory of a version of a mixture, in a folder of its name."""
     of_recipe = inventory.parents[1]
     version = to / of_recipe.name
     recipe = recipe_path(of_recipe.name, data)

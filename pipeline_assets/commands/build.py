@@ -181,12 +181,7 @@ def build_recipe(
 
 
 def _build(recipe: Recipe, asked: Sequence[Target], path: Path, settings: Run, lines: Lines | None = None) -> set[str]:
-    """Runs what is missing and says what its checks found; the roles of what was built.
-
-    Raises:
-        InputError: which of several artifacts failed, after all that isn't made from them was built; else as
-            `drive.run_targets`.
-    """
+    """Build what is missing, print what its checks found, and return the roles of what was built."""
     terminal.log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}
@@ -266,7 +261,6 @@ def build_targets(targets: Sequence[Target], run: Run, strict: bool = False, lin
 
 
 def _check_line(target: Target, result: CheckResult) -> str:
-    """What a check said of an artifact."""
     return f"check {target.name}: {result.name}: {result.word}: {result.because}"
 
 
@@ -280,20 +274,17 @@ def warning_last(targets: Sequence[Target], root: Path, strict: bool) -> Iterato
     try:
         yield
     except InputError:
-        _tell_warnings(targets, root)
+        terminal.tell(_warnings(targets, root), err=True)
         raise
-    if _tell_warnings(targets, root) and strict:
+    warnings = list(_warnings(targets, root))
+    terminal.tell(warnings, err=True)
+    if warnings and strict:
         raise typer.Exit(1)
 
 
-def _tell_warnings(targets: Iterable[Target], root: Path) -> bool:
-    """Whether any check warned."""
-    has_warned = False
+def _warnings(targets: Iterable[Target], root: Path) -> Iterator[str]:
     for target in targets:
         with contextlib.suppress(InputError):  # of a damaged one there is more to say
-            manifest = read_manifest(root / target.folder)
-            for one in target.results(root, manifest) if manifest is not None else ():
-                if not (one.passed or one.holds_back):
-                    terminal.echo(_check_line(target, one), err=True)
-                    has_warned = True
-    return has_warned
+            if (manifest := read_manifest(root / target.folder)) is not None:
+                warned = (one for one in target.results(root, manifest) if not (one.passed or one.holds_back))
+                yield from (_check_line(target, one) for one in warned)

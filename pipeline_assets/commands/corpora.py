@@ -190,11 +190,7 @@ def pack(
 
 
 def _section(content: Content, file: Path, name: str) -> Content:
-    """Return a section of a recipe, empty where it has none; or that of a file with nothing else.
-
-    Raises:
-        UsageError: It is not there, or no section; or a file that is no recipe has other keys beside it.
-    """
+    """Return a section of a recipe, empty where it has none; or that of a file with nothing else."""
     section = content.get(name)
     if section is None and "system" in content:
         section = {}
@@ -207,11 +203,7 @@ def _section(content: Content, file: Path, name: str) -> Content:
 
 
 def _own_corpora(content: Content, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
-    """Return what a recipe's own packed set would derive from: its last corpus, or its sources.
-
-    Raises:
-        UsageError: It is no recipe.
-    """
+    """Return what a recipe's own packed set would derive from: its last corpus, or its sources."""
     if "system" not in content:
         raise UsageError("nothing to pack is given", file, "give --input, or a recipe")
     recipe = StageARecipe.in_file(content, file, root).model_copy(update={"pack": section})

@@ -51,38 +51,29 @@ def resolved(hub: HubFiles, name: str, revision: str | None) -> str:
     return commit
 
 
-def commit_of(hub: HubFiles, name: str, revision: str | None) -> str:
-    """As `resolved`, of what could have been a folder here.
-
-    Raises:
-        UsageError: it is no name, or nothing has it, or not at this revision.
-        InputError: from the hub.
-    """
-    if not is_name(name, hub.repo_type):
-        raise UsageError("there is no such folder, and it is no owner/name", name, "give a folder, or owner/name")
-    try:
-        return resolved(hub, name, revision)
-    except InputError as error:
-        if f"no such {hub.repo_type}" not in error.what:
-            raise
-        what = f"there is no such folder here, and on the hub: {error.what}"
-        raise type(error)(what, error.where, error.fix) from None
-
-
 def folder_or_commit(
     hub: HubFiles, given: str, option: str, revision: str | None, option_of_revision: str = "--revision"
 ) -> Content:
     """What is named as a recipe has it: the `path` of a folder, or the `revision` of what a hub has, its commit.
 
     Raises:
-        UsageError: a revision of a folder is asked for; else as `folder_named`, `commit_of`.
+        UsageError: it is no name, nothing has it, or a revision of a folder is asked for; or as `folder_named`.
+        InputError: from the hub.
     """
     path = folder_named(given, option)
-    if path is None:
-        return {"revision": commit_of(hub, given, revision)}
-    if revision is not None:
-        raise UsageError(f"{option_of_revision} is given", given, "leave it out: a folder has no commits")
-    return {"path": str(path)}
+    if path is not None:
+        if revision is not None:
+            raise UsageError(f"{option_of_revision} is given", given, "leave it out: a folder has no commits")
+        return {"path": str(path)}
+    if not is_name(given, hub.repo_type):
+        raise UsageError("there is no such folder, and it is no owner/name", given, "give a folder, or owner/name")
+    try:
+        return {"revision": resolved(hub, given, revision)}
+    except InputError as error:
+        if f"no such {hub.repo_type}" not in error.what:
+            raise
+        what = f"there is no such folder here, and on the hub: {error.what}"
+        raise type(error)(what, error.where, error.fix) from None
 
 
 def hub_source(

@@ -181,18 +181,10 @@ def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
 
 
 def _build(verb: str, dataset: str, said: Content, sections: Mapping[str, Any], build: Build) -> None:
-    """Writes the recipe of the dataset, and builds it.
-
-    Args:
-        said: of the dataset, beside what is found.
-        sections: of the recipe.
-    Raises:
-        UsageError, InputError: from `_dataset_section`, `build_recipe`.
-    """
-    build, folder = build.at_place(), folder_named(dataset, "--dataset")
-    if folder is not None and build.out_dir.resolve().is_relative_to(folder.resolve()):
-        raise UsageError(f"it lies in the dataset {dataset}", build.out_dir, "give --out-dir a folder outside of it")
+    build = build.at_place()
     section = _dataset_section(dataset, said["revision"], said["splits"], build.run.hub_for("a dataset"))
+    if "path" in section and build.out_dir.resolve().is_relative_to(Path(section["path"]).resolve()):
+        raise UsageError(f"it lies in the dataset {dataset}", build.out_dir, "give --out-dir a folder outside of it")
     section |= {"domain": said["domain"]} if said.get("domain") is not None else {}
     if "rows" in sections and not (said.get("domain") or known_domain(section["dataset"])):
         domains = ", ".join(get_args(Domain))
@@ -207,12 +199,7 @@ def _build(verb: str, dataset: str, said: Content, sections: Mapping[str, Any], 
 
 
 def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], hub: HubFiles) -> dict[str, Any]:
-    """The dataset as a recipe has it, with the commit that it has now and the splits that are there.
-
-    Raises:
-        UsageError: there is no such dataset, commit, folder or split, or it holds no rows.
-        InputError: from the hub; or its card can't be read.
-    """
+    """Return the dataset as a recipe has it, with its commit of now and the splits that are there."""
     known = {dataset_key(name): name for name in DOMAINS}  # of these the owner can be left out
     repo = known.get(dataset.lower(), dataset) if folder_named(dataset, "--dataset") is None else dataset
     section = folder_or_commit(hub, repo, "--dataset", revision)

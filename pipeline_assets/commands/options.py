@@ -67,12 +67,11 @@ def made(function: Callable[..., bool | None]) -> TyperCommand:
         elif dataclasses.is_dataclass(hints[name]):
             flat |= {one.name: one for one in parameters_of(hints[name])}
             parts[name] = functools.partial(_filled, hints[name])
-            for parameter in parameters_of(hints[name]):
-                names |= _names_set(parameter.name, parameter.annotation)
         else:
-            names |= _names_set(name, hints[name])
             flat[name] = _parameter(name, hints[name], parameter.default)
             parts[name] = operator.itemgetter(name)
+    for one in flat.values():
+        names |= _names_set(one)
     option_of = option_finder(options, names)
     settings = {one.name: one for one in parameters_of(Settings) if one.name not in flat}
     flat |= settings
@@ -102,10 +101,10 @@ def _root(given: Mapping[str, object]) -> Path:
     return found or Path(os.environ.get("CORPUSMILL_DATA") or "data")
 
 
-def _names_set(name: str, annotation: Any) -> dict[str, str]:
+def _names_set(parameter: inspect.Parameter) -> dict[str, str]:
     """Return the option by each recipe key that a parameter `Sets`."""
-    keys = [key for mark in get_args(annotation) if isinstance(mark, Sets) for key in mark.keys]
-    return dict.fromkeys(keys, _option(name)) | ({"": "options"} if keys else {})
+    keys = [key for mark in get_args(parameter.annotation) if isinstance(mark, Sets) for key in mark.keys]
+    return dict.fromkeys(keys, _option(parameter.name)) | ({"": "options"} if keys else {})
 
 
 def option_finder(options: Mapping[str, str], names: Mapping[str, str]) -> OptionOf:
@@ -140,7 +139,6 @@ class _Key:
 
 
 def _option(name: str) -> str:
-    """The option of a parameter."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -200,7 +198,6 @@ def _bounds(field: FieldInfo) -> tuple[int | None, int | None]:
 
 
 def _content(keys: list[_Key], given: Mapping[str, Any]) -> Content:
-    """What was typed, as the section has it."""
     content: Content = {}
     for key in keys:
         value = key.empty if given[key.parameter.name] is None else given[key.parameter.name]

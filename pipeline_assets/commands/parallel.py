@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline_assets.commands.build import Build
-from pipeline_assets.commands.inputs import commit_of, folder_named, name_of
+from pipeline_assets.commands.inputs import folder_or_commit, name_of
 from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe
@@ -29,7 +29,7 @@ def sample(
     dataset: Annotated[str, typer.Option(help="owner/name on the hub, or a folder of the same layout.")] = "wmt/wmt14",
     files: Annotated[list[str], typer.Option(help="Pattern of its files; {split} stands for each split.")] = _FILES,
     split: Annotated[list[str], typer.Option(help="Split that is read; repeatable, in order.")] = _SPLITS,
-    revision: Annotated[str, typer.Option(help="Branch, tag or commit; its commit is written down.")] = "main",
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit; default: main.")] = None,
     *,
     build: Build,
 ) -> None:
@@ -38,14 +38,8 @@ def sample(
     Example: corpusmill parallel sample --dataset my/pairs --src de --tgt en --split train --files '{split}-*'
     """
     run = build.run
-    folder = folder_named(dataset, "--dataset")
-    source: Content = {"splits": split, "files": files}
-    if folder is not None and revision != "main":
-        raise UsageError("a folder here has no revisions", "--revision", "leave it out")
-    if folder is not None:
-        source["path"] = str(folder)
-    else:
-        source |= {"dataset": dataset, "revision": commit_of(run.hub_for("pairs"), dataset, revision)}
+    found = folder_or_commit(run.hub_for("pairs"), dataset, "--dataset", revision)
+    source: Content = {"splits": split, "files": files, **({} if "path" in found else {"dataset": dataset}), **found}
     languages = said["languages"]
     name = name_of(f"{dataset.rstrip('/').rpartition('/')[2]}-{languages['src']}-{languages['tgt']}")
     content: Content = {"system": "parallel_text", "name": name, "source": source, "sample": said}

@@ -88,7 +88,6 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
 
 
 def _warnings(plan: RecipePlan) -> list[str]:
-    """What speaks against building it, and what helps."""
     return [
         f"{room.where}: needs {terminal.as_bytes(room.needed)} more, {terminal.as_bytes(room.free)} are free: "
         "it does not fit; free some, or give another --data"

@@ -62,11 +62,7 @@ def publish(
 
 
 def _publishable(folder: Path) -> Path:
-    """Return the folder itself if it is sealed, else the only one below it whose rows are derived into no others.
-
-    Raises:
-        UsageError: There are none, or several.
-    """
+    """Return the folder if it is sealed, else the only one below it whose rows nothing else there has."""
     if (folder / FILE_NAME).exists():
         return folder
     places = sorted(path.parent for path in folder.absolute().rglob(FILE_NAME))
@@ -83,7 +79,6 @@ def _publishable(folder: Path) -> Path:
 
 
 def _state(place: "HubRepo", parent: str | None, owners: Collection[str], public: bool) -> Iterator[str]:
-    """Whether the repo is there, and what may be wrong with that."""
     if parent is not None:
         yield f"{place.url} is there, at {parent}"
         if public and (place.settings() or {}).get("private"):

@@ -32,7 +32,6 @@ def rebuild(
         bool, typer.Option("--upstream", help="Build all that it is made from again too, from the hub on.")
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the rebuilt copy; one that differs always is.")] = False,
-    workers: terminal.Workers = 2,
     data: terminal.OptionalRoot = None,
     as_json: terminal.AsJson = False,
 ) -> bool:
@@ -41,7 +40,7 @@ def rebuild(
 
     root = terminal.data_root(folder, data)
     terminal.log_to_stderr()
-    run = Run.of(root, os.environ, workers=workers, elsewhere=elsewhere_of(os.environ, salt=uuid.uuid4().hex))
+    run = Run.of(root, os.environ, elsewhere=elsewhere_of(os.environ, salt=uuid.uuid4().hex))
     done = build_again(folder, run, upstream, keep)
     terminal.answer(as_json, _rebuild_json(done), (line.translate(IN_ONE_LINE) for line in _rebuild_lines(done)))
     return done.is_identical
@@ -111,7 +110,6 @@ def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
 
 
 def _identical_words(outcome: "StepOutcome") -> str:
-    """What was held against what."""
     files = len(outcome.step.manifest.identity.files)
     if not files:
         return "no files: what its manifest says came out the same"
@@ -192,7 +190,6 @@ def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def _figure(value: int | str, sign: str = "") -> str:
-    """A count, or a decimal as the manifest has it."""
     return format(value if isinstance(value, int) else Decimal(value), f"{sign},")
 
 

@@ -95,7 +95,6 @@ def trace(
 
 
 def _traced_lines(found: "Traced") -> Iterator[str]:
-    """A document of an artifact and where it came from, or a token of it."""
     text, labels, token = found.text, found.text.store.labels, found.token
     if token is not None:
         place = f"number {token.number:,} of its document"
@@ -137,7 +136,6 @@ def _licence(source: "Source") -> str:
 
 
 def _place_lines(found: "Traced", row: "Row", part: "Part") -> Iterator[str]:
-    """Where a part lies, of an artifact that holds tokens."""
     if row.ids is None or row.first_token is None or part.tokens is None:
         return
     first, last = row.first_token + part.column, row.first_token + part.column + part.tokens - 1
@@ -198,7 +196,6 @@ def _trace_source(wanted: "AnyRow", root: Path, as_json: bool) -> None:
 
 
 def _followed_lines(found: "Followed") -> Iterator[str]:
-    """What became of a row of a source in what read it, and in all that was made of that."""
     labels, fate, part = found.store.labels, found.fate, found.part
     yield f"{labels.artifact:10}{fate.artifact.folder}"
     if part is None:
@@ -214,7 +211,6 @@ def _followed_lines(found: "Followed") -> Iterator[str]:
 
 
 def _followed_json(found: "Followed") -> dict[str, Any]:
-    """What became of a document or of a row: what was made of it by kind."""
     groups: dict[str, Any] = {}
     for store, fate in found.below:
         groups.setdefault(store.labels.group, []).append(_fate_json(fate))
@@ -398,7 +394,6 @@ def _beginning(text: str) -> str:
 
 
 def _decided(lineage: Lineage, member: "Member", document: "Document") -> str:
-    """A document, and where in which file it was read."""
     from pipeline_assets.corpus.rows.source_row import listing_of, place_told
 
     one, meta = member.decision, document.meta

@@ -127,7 +127,6 @@ def given_scores(folder: Path) -> list[Target]:
 
 
 def _recipe_of(scores: Sequence[Target]) -> str:
-    """What made them, beside which what is made of them lies."""
     return "-".join(sorted({one.name.partition("/")[0] for one in scores}))
 
 
@@ -140,13 +139,7 @@ def _model(model: str, option: str, revision: str | None, run: Run) -> dict[str,
 def _scoring_recipe(
     pool: str, revision: str | None, subdir: str | None, scoring: Content, model: str, build: Build
 ) -> NemotronRecipe:
-    """Return the recipe that scores all splits of pools, written.
-
-    Sealed pools of the data root are upstream; other pools are pinned file by file, like those of a hub.
-
-    Args:
-        model: The model's part of the recipe's name.
-    """
+    """Write the recipe that scores pools: sealed ones of the data root are upstream, others are pinned by file."""
     ScoringSection.of(scoring, "the command")  # refuses an option before anything is read
     folder, run = folder_named(pool, "--pool"), build.run
     sealed = {} if folder is None or subdir else sealed_below(folder, CANDIDATE_POOLS)
@@ -165,11 +158,7 @@ def _scoring_recipe(
 
 
 def _tell_work(scores: Sequence[Target], run: Run) -> None:
-    """Build the inputs of scores, and print what the scores that are not sealed would take.
-
-    Raises:
-        UsageError: A limit on costs is too low, or `--max-length` is above the model's limit.
-    """
+    """Build the inputs of scores, and print what the scores that are not sealed would take."""
     for target in upstream_first([above for one in scores for above in one.upstream]):
         drive.build(target, run)
         target.refuse_failed(run.root)
@@ -184,7 +173,6 @@ def _tell_work(scores: Sequence[Target], run: Run) -> None:
 
 
 def _lines(made: Artifact) -> Iterator[str]:
-    """What each split's scores are, and where the report is."""
     if made.manifest.kind == NLL_SCORES.name:
         yield f"{made.folder}  {scored_words(made.manifest.identity.counts)}"
     elif made.manifest.kind == SCORE_REPORT.name:
@@ -228,7 +216,6 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
 
 
 def _gap(first: Sequence[Target], second: Sequence[Target], run: Run) -> list[str]:
-    """What two models' scores of the same rows say of them."""
     from pipeline_assets.corpus.scoring.score_gap import score_gap
 
     with tempfile.TemporaryDirectory() as scratch:

@@ -112,7 +112,6 @@ def filter(
 
 
 def _build_source(build: Build, step: str, section: Content, kind: str) -> Artifact:
-    """What a recipe of one source, which is written, makes of it."""
     name = f"{step}-{section['source']}"
     content = {"system": "stage2", "name": name, "shard_text_bytes": SHARD_TEXT_BYTES, "sources": [section]}
     recipe, path = build.write(Stage2Recipe, content)
@@ -192,11 +191,6 @@ def process(
 
 
 def _sha256_expected(recipe: Stage2Recipe, file: Path) -> str:
-    """The hash of a tokenizer's file.
-
-    Raises:
-        UsageError: there is no such file, or the recipe expects another one.
-    """
     if not file.is_file():
         raise UsageError("there is no such file", file, "give a SentencePiece .model")
     found = file_sha256(file)
@@ -213,13 +207,7 @@ def _read(manifest: str, root: Path) -> tuple[Stage2Recipe, Path]:
 
 
 def _pinned(manifest: str, run: Run) -> tuple[Stage2Recipe, Path]:
-    """The recipe, among those of the data root: of the project, or from elsewhere, it is copied there; where it names
-    no commits yet, the heads are written into it.
-
-    Raises:
-        UsageError: another recipe of its name is there.
-        InputError: from the hub. A dataset that may not be read stays without a commit.
-    """
+    """Copy a recipe to those of the data root, and write the heads into it where it names no commits yet."""
     recipe, found = _read(manifest, run.root)
     path = keep_recipe(found, recipe.name, run.root, run.replace)
     for dataset in dict.fromkeys(name for name, revision in recipe.revisions() if revision == UNPINNED):
@@ -233,7 +221,7 @@ def _pinned(manifest: str, run: Run) -> tuple[Stage2Recipe, Path]:
 
 
 def _derived(path: Path, name: str, changes: Content, build: Build) -> tuple[Stage2Recipe, Path]:
-    """A recipe like another with another tokenizer, or keys of its own changed; written."""
+    """Write a recipe like another with another tokenizer, or keys of its own changed."""
     content: Content = read_yaml(path)
     tokenizer = content["tokenizer"] if changes.get("kind", "trained") == "trained" else {}
     content |= {"name": name_of(name), "tokenizer": tokenizer | changes}
@@ -280,10 +268,6 @@ def verify(manifest: RecipeOf, data: Root = Path("data")) -> bool:
 
 
 def _shards(recipe: Stage2Recipe, path: Path) -> list[Target]:
-    """
-    Raises:
-        UsageError: the recipe asks for none.
-    """
     found = [target for target in recipe.targets() if target.kind == TOKEN_SHARDS.name]
     if not found:
         raise UsageError("it asks for no token shards", path, "give a recipe with `shards`")

@@ -152,11 +152,7 @@ def normalize(input: Inputs, said: Annotated[Content, Section(LocalSource)], bui
 
 
 def _tell_normalized(source: Artifact, section: Content) -> None:
-    """Print a source whose own documents are the input, as after `hf-stream`: nothing is to be built.
-
-    Raises:
-        UsageError: Its documents have another domain or licence than the options.
-    """
+    """Print a source whose own documents are the input, as after `hf-stream`: nothing is to be built."""
     recipe = source.manifest.identity.recipe
     for key, option in (("domain", "--domain"), ("license_tag", "--license")):
         if section[key] not in (recipe.get(key), UNKNOWN):
@@ -187,7 +183,6 @@ def filter(
 def _build_sources(
     build: Build, name: str, sections: Sequence[Content], up_to: Step = "normalized", refused: Sequence[str] = ()
 ) -> None:
-    """Builds sources up to a step, by a recipe that is written."""
     build.recipe(StageARecipe, recipe_of_sources(name_of(name), sections, up_to, refused), _lines)
 
 
@@ -198,7 +193,6 @@ def _lines(made: Artifact) -> Iterator[str]:
 
 
 def _files_section(kind: str, inputs: Sequence[str], in_folder: str) -> Content:
-    """What a source of files begins with; arguments and errors as `folder_and_patterns`."""
     folder, patterns = folder_and_patterns(inputs, in_folder)
     return {"kind": kind, "path": str(folder), "files": patterns}
 

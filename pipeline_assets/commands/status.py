@@ -62,15 +62,11 @@ class KnownRecipe:
         is_own = self.path.parent == self.root / "recipes"
         return is_own or self.error is not None or any(one.sealed != "missing" or one.unfinished for one in self.held)
 
-    def going_on(self, holding: inventory.ArtifactStatus) -> str:
-        """The command that goes on; a sealed artifact of another recipe is only replaced when asked to."""
+    def again(self, holding: inventory.ArtifactStatus) -> str:
+        """The command that goes on with it or mends it; what another recipe sealed is only replaced when asked to."""
         is_sealing = holding.unfinished is not None and holding.unfinished.is_sealing
         replace = ["--replace"] if holding.sealed in ("stale", "damaged") and not is_sealing else []
         return terminal.as_command("run", self.name, *replace, "--data", self.root)
-
-    def mending(self) -> str:
-        """The command that builds what is damaged again."""
-        return terminal.as_command("run", self.name, "--replace", "--data", self.root)
 
 
 def status(
@@ -144,13 +140,12 @@ def _cells(state: str, folder: Path, one: inventory.ArtifactStatus | inventory.O
 
 
 def _reason(holding: inventory.ArtifactStatus, known: KnownRecipe) -> str | None:
-    """Why the artifact is in its state, in words; None where there is nothing to say."""
+    """Say why the artifact is in its state; None where there is nothing to say."""
     unfinished, reason = holding.unfinished, holding.reason
     if holding.condition == "damaged":
-        reason = f"{reason}; to mend it: {known.mending()}"
+        reason = f"{reason}; to mend it: {known.again(holding)}"
     elif holding.condition == "failed":
-        again = terminal.as_command("run", known.name, "--data", known.root)
-        reason = f"{reason}; nothing is made of it until that passes; to ask again: {again}"
+        reason = f"{reason}; nothing is made of it until that passes; to ask again: {known.again(holding)}"
     if unfinished is None:
         return reason
     if holding.condition not in ("building", "interrupted"):
@@ -162,7 +157,7 @@ def _reason(holding: inventory.ArtifactStatus, known: KnownRecipe) -> str | None
     left = _finished(unfinished)
     if unfinished.builder is None and unfinished.is_sealing:
         left = "all shards are finished, its seal was cut short"
-    going_on = "" if unfinished.builder is not None else f"; to go on: {known.going_on(holding)}"
+    going_on = "" if unfinished.builder is not None else f"; to go on: {known.again(holding)}"
     return f"{_builder_words(unfinished)}; {left}{beside}{going_on}"
 
 
@@ -172,7 +167,6 @@ def _finished(unfinished: inventory.Unfinished) -> str:
 
 
 def _builder_words(unfinished: inventory.Unfinished) -> str:
-    """Who is at work on it, or when somebody last was."""
     builder = unfinished.builder
     if builder is None:
         return f"left {terminal.ago(unfinished.last_write)} ago"
@@ -196,6 +190,6 @@ def _holding_json(holding: inventory.ArtifactStatus, known: KnownRecipe) -> dict
         **asdict(holding.size),
         "sealed_at_utc": holding.sealed_at,
         "unfinished": holding.unfinished,
-        "go_on": known.going_on(holding) if holding.condition == "interrupted" else None,
-        "mend": known.mending() if holding.condition == "damaged" else None,
+        "go_on": known.again(holding) if holding.condition == "interrupted" else None,
+        "mend": known.again(holding) if holding.condition == "damaged" else None,
     }

@@ -1,5 +1,6 @@
 """verify: holds an artifact, or all that it was made from too, against the manifests."""
 
+import os
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_assets.commands import terminal
+from pipeline_assets.corpus.recipes.run import LOG_EVERY, WORKERS
 from pipeline_assets.corpus.spine.artifact import Artifact, mending
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.rehash import HashTask
@@ -28,9 +30,7 @@ def verify(
     content: Annotated[bool, typer.Option("--content", help="Work out what compressed files say, too.")] = False,
     sample: Annotated[str | None, typer.Option(help="Read a share of the bytes: 5% or 0.05.")] = None,
     seed: Annotated[str, typer.Option(help="Another one draws another sample.")] = "0",
-    workers: terminal.Workers = 2,
     data: terminal.OptionalRoot = None,
-    log_every: Annotated[int, typer.Option(min=1, envvar="CORPUSMILL_LOG_EVERY", help="Seconds between lines.")] = 10,
     as_json: terminal.AsJson = False,
 ) -> bool:
     """Example: corpusmill verify data/megatron/healing_text_v1 --upstream"""
@@ -43,7 +43,7 @@ def verify(
     drawn = None if sample is None else Sample.parse(sample, seed)
     root = terminal.data_root(folder, data) if upstream else None
     terminal.log_to_stderr()
-    found = look_at_chain(folder, Scope(root, drawn, content, workers, log_every))
+    found = look_at_chain(folder, Scope(root, drawn, content, WORKERS.of(os.environ), LOG_EVERY.of(os.environ)))
     hold(found)
     report = None
     if as_json:
@@ -136,7 +136,6 @@ def _summary(found: "Verification") -> str:
 
 
 def _left_out_lines(found: "Verification") -> Iterator[str]:
-    """What the sample left out."""
     words = []
     for part, name in zip(found.parts, _PARTS, strict=True):
         left_out = [task for task in part if found.state_of(task) == "not_read"]

@@ -83,9 +83,7 @@ def _pin(target: Target, run: Run) -> BuildResult:
 
 
 def _meant(target: Target, run: Run) -> list[HubFile]:
-    """The files of a hub that the patterns match, those of each split by their paths. Raises UsageError: no revision is
-    pinned yet, or a split has no file; InputError: from the hub.
-    """
+    """Return the files of a hub that the patterns match; refuse a pattern without a file."""
     recipe, hub = target.recipe, run.hub_for("this translation set")
     raw_pin.refuse_unpinned(recipe["dataset"], recipe["revision"], target.name.partition("/")[0], hub)
     listed = hub.list_files(recipe["dataset"], recipe["revision"])

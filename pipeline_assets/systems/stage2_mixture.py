@@ -221,17 +221,10 @@ RAW_CORPUS = Kind(
 FILTERED = replace(stage_a.FILTERED, name="stage2/filtered")
 
 
-def _deduplicate(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
-
-    recipe = DedupRecipe.from_content(job.recipe["dedup"])
-    return dedup_corpus(job.building, job.upstream_by_name(), recipe, job.run.settings)
-
-
 DEDUPLICATED = replace(
     stage_a.DEDUPLICATED,
     name="stage2/deduplicated",
-    build=seals_files(_deduplicate),
+    build=seals_files(lambda job: stage_a.deduplicate(job, RAW_CORPUS, FILTERED)),
     description="""Documents of all sources that are nobody's duplicate; a decision for each other one, all near pairs.
 
     Waits until every source that is sharded is filtered.""",

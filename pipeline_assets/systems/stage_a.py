@@ -262,11 +262,12 @@ FILTERED = Kind(
 )
 
 
-def _deduplicate(job: Job) -> BuildResult:
+def deduplicate(job: Job, *kinds: Kind) -> BuildResult:
+    """Documents of upstream corpora of these kinds without duplicates, among them and of upstream signature stores."""
     from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
 
     recipe = DedupRecipe.from_content(job.recipe["dedup"])
-    sources, seen = job.upstream_by_name(NORMALIZED, FILTERED), job.upstream_by_name(SIGNATURES)
+    sources, seen = job.upstream_by_name(*kinds), job.upstream_by_name(SIGNATURES)
     return dedup_corpus(job.building, sources, recipe, job.run.settings, seen)
 
 
@@ -280,7 +281,7 @@ def removals_within_caps(deduplicated: Artifact, target: Target, root: Path) -> 
 DEDUPLICATED = Kind(
     "stage_a/deduplicated",
     DEDUP_STAGE,
-    seals_files(_deduplicate),
+    seals_files(lambda job: deduplicate(job, NORMALIZED, FILTERED)),
     """Documents of all sources that are nobody's duplicate; a decision for each other one, and all pairs that are near.
 
     Waits until every source of the recipe is filtered.""",
@@ -388,7 +389,6 @@ def _report(job: Job) -> BuildResult:
 
 
 def _steps(source: Target, root: Path) -> SourceSteps:
-    """A source of a report: filtered, or as it was normalised."""
     name, artifact = source.partition or source.name, open_artifact(root / source.folder)
     if source.kind == NORMALIZED.name:
         return SourceSteps(name, artifact, None)
