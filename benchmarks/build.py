@@ -17,7 +17,7 @@ from pathlib import Path
 from corpus import link_shards, write_shards
 from measure import machine_line, measure, ratios, table
 
-from pipeline_assets.corpus.formats.compression import read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 
 FLOWS = ("bare", "corpusmill")
 PEERS = ("tiktoken", "naive", "datatrove", "preprocess_data")

@@ -8,7 +8,7 @@ import msgspec
 from pages import installed_pieces
 
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.formats.compression import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 
 _SHARD_BYTES = 32 << 20
 _encoder = msgspec.json.Encoder()

@@ -27,7 +27,7 @@ from corpus import link_shards, write_shards
 from measure import Measured, machine_line, measure
 
 from pipeline_assets.corpus.document import RAW_DOCUMENTS, with_text
-from pipeline_assets.corpus.formats.compression import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, Target

@@ -31,7 +31,7 @@ from corpus import link_shards, write_shards
 from dedup_flows import THRESHOLD, load, shingles
 from measure import Measured, machine_line, measure
 
-from pipeline_assets.corpus.formats.compression import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 
 FAST, SLOW = ("corpusmill", "corpusmill, 2 workers", "datasketch", "rensa"), ("datatrove",)
 IN_MEMORY = ("datasketch", "rensa")

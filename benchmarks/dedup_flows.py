@@ -61,6 +61,7 @@ def shingles(text: str) -> set[str]:
 
 def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
     """Shards → verified edges and decisions on disk, exact copies too: all but writing the documents that stay."""
+    from pipeline_assets.corpus.converted_shards import gather_lines
     from pipeline_assets.corpus.corpus_shard import CorpusShard
     from pipeline_assets.corpus.dedup.candidates import find_exact
     from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE
@@ -68,7 +69,6 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
     from pipeline_assets.corpus.dedup.recipe import DedupRecipe
     from pipeline_assets.corpus.dedup.resolution import write_decisions
     from pipeline_assets.corpus.dedup.sketches import sketch_corpus
-    from pipeline_assets.corpus.document_shards import gather_lines
     from pipeline_assets.corpus.spine.engine import RunSettings
     from pipeline_assets.corpus.spine.staging import open_building
 

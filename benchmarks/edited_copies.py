@@ -24,7 +24,7 @@ from measure import machine_line, measure
 
 from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.formats.compression import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 
 _CHARACTERS, _LEAST_CHARACTERS, _MOST_PIECES = 2_000, 500, 10
 _EDITED = 0.05  # of the words, at most: such a pair is about 0.6 alike

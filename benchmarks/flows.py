@@ -85,7 +85,7 @@ def snapshot(folder: Path, workers: int) -> None:
     """The real snapshot, its bytes in the cache: rules, text checks, ids, hashes, receipts, rejects, fsync."""
     from pipeline_assets.corpus.readers.hub_files import HubFiles
     from pipeline_assets.corpus.snapshot.convert import take_snapshot
-    from pipeline_assets.corpus.snapshot.draw import SnapshotRecipe
+    from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
     from pipeline_assets.corpus.spine.engine import RunSettings
     from pipeline_assets.corpus.spine.staging import open_building
 
@@ -110,7 +110,7 @@ def corpusmill_read(folder: Path) -> None:
     import msgspec
 
     from pipeline_assets.corpus.document import Document
-    from pipeline_assets.corpus.formats.compression import read_line_blocks
+    from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 
     decoder = msgspec.json.Decoder(Document)
     print(sum(len(decoder.decode_lines(block)) for path in shards(folder) for block in read_line_blocks(path)))

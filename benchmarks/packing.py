@@ -27,7 +27,7 @@ from measure import Measured, machine_line, measure
 from packing_flows import SEQ_LEN
 
 from pipeline_assets.corpus.document import DocumentText
-from pipeline_assets.corpus.formats.compression import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.formats.memmap import open_packed
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.formats.parquet import column_of, repeated
+from pipeline_assets.corpus.formats.arrow_columns import column_of, repeated
 from pipeline_assets.corpus.packing.plan_files import EncodedShard, PlannedCorpus
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.spine.staging import BuildFolder

@@ -56,7 +56,7 @@ def bare_doc(path: Path) -> Iterator[str]:
 
 def local(path: Path) -> Iterator[str]:
     from pipeline_assets.corpus.normalize.files import read_piece
-    from pipeline_assets.corpus.readers.columns import LicensedColumns
+    from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
     from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
     from pipeline_assets.corpus.readers.source_folder import list_files
 
@@ -105,7 +105,7 @@ def write_inputs(folder: Path, text_mb: int) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from pipeline_assets.corpus.formats.compression import read_line_blocks
+    from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 
     paths, _, _ = write_shards(folder, text_mb)
     decoder = msgspec.json.Decoder(Document)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import zstandard
 
-from pipeline_assets.corpus.formats.compression import SUFFIX
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.corpus.formats.parquet import content_sha256
 from pipeline_assets.corpus.spine.artifact import sealed_manifest
 from pipeline_assets.corpus.spine.manifest import Manifest

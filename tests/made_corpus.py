@@ -7,7 +7,7 @@ import msgspec
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import shard_rows
-from pipeline_assets.corpus.formats.compression import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import StagingDir

@@ -20,7 +20,7 @@ from samples import some
 
 from pipeline_assets import assets
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.formats.compression import read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.artifact import read_manifest, sealed_manifest
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
 from pipeline_assets.definitions import definitions_of

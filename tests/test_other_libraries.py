@@ -16,7 +16,7 @@ from stage_a_build import build, local_source, recipe_of
 
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import shard_rows
-from pipeline_assets.corpus.formats.compression import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact

@@ -10,7 +10,7 @@ from answers import Corpusmill, only_line, refused
 from stage_a_build import step
 from stage_a_sources import SOURCES
 
-from pipeline_assets.corpus.formats.compression import read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.artifact import open_artifact
 
 

@@ -16,7 +16,7 @@ from demo_variants import snapshot_of
 from pipeline_assets.commands.options import option_finder
 from pipeline_assets.commands.terminal import resume_hint
 from pipeline_assets.corpus.normalize.sources import LocalSource
-from pipeline_assets.corpus.readers.columns import another_column
+from pipeline_assets.corpus.readers.column_recipe import another_column
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, THE_RECIPE, InputError, RetryableError, UsageError, bare, key
 from pipeline_assets.corpus.spine.lock import BuilderBusy
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from pipeline_assets.corpus.formats.compression import SUFFIX, write_rows
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.normalize.sources import pin_inputs
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of, folder_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, seals_files, seals_inputs

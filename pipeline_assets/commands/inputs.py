@@ -95,8 +95,8 @@ def hub_source(
         UsageError: no such config (names the nearest), or it has no files of the split, or no such column.
         InputError: from the hub.
     """
-    from pipeline_assets.corpus.readers.parquet import read_footer
-    from pipeline_assets.corpus.snapshot.draw import head_columns
+    from pipeline_assets.corpus.readers.hub_parquet import read_footer
+    from pipeline_assets.corpus.snapshot.line_prefixes import head_columns
     from pipeline_assets.corpus.snapshot.plan import is_lines
 
     where = f"{dataset}@{commit}"

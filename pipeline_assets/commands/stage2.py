@@ -14,7 +14,7 @@ from pipeline_assets.commands.build import Build, build_recipe, build_targets
 from pipeline_assets.commands.inputs import hub_source, name_of, resolved
 from pipeline_assets.commands.options import Content, Section, Sets
 from pipeline_assets.commands.terminal import Root, counted, log_to_stderr, naming, tell
-from pipeline_assets.corpus.formats.compression import plain_stem
+from pipeline_assets.corpus.formats.compressors import plain_stem
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.publishing.export import refuse_folder, write_ndjsonl, write_txt

@@ -14,10 +14,11 @@ import msgspec
 
 from pipeline_assets.corpus.decontamination.recipe import summary_of
 from pipeline_assets.corpus.dedup.decision import read_groups
-from pipeline_assets.corpus.document import Document, first_repeat
+from pipeline_assets.corpus.doc_ids import first_repeat
+from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, shard_rows, shards_of
 from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
-from pipeline_assets.corpus.formats.compression import read_structs
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.licences import LicenceTable, attribution_text
 from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline_assets.corpus.document_shards import DocumentShard, shard_rows
-from pipeline_assets.corpus.formats.compression import SUFFIX
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.corpus.spine.artifact import Artifact
 
 

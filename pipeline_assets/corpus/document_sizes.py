@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.source_folder import format_of
+from pipeline_assets.corpus.readers.source_formats import format_of
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
 
 SIZES = "document_sizes"

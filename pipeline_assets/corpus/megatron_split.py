@@ -17,10 +17,12 @@ import pyarrow as pa
 import pydantic
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.document_shards import DocumentShard, gather_lines
-from pipeline_assets.corpus.formats.compression import SUFFIX
-from pipeline_assets.corpus.formats.memmap import IndexedDataset, index_bytes, read_indexed_dataset
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, column_of, numbers, read_columns, repeated
+from pipeline_assets.corpus.converted_shards import gather_lines
+from pipeline_assets.corpus.document_shards import DocumentShard
+from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, repeated
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
+from pipeline_assets.corpus.formats.megatron import IndexedDataset, index_bytes, read_indexed_dataset
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, read_columns
 from pipeline_assets.corpus.sampling import RULE, SPLITS, Split, describe_split, documents_that_fit, split_budget
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.durable import DurableFile, write_durably

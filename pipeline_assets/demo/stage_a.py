@@ -21,7 +21,7 @@ import typer
 
 from pipeline_assets.commands.terminal import Workers, aligned, as_bytes, as_command, log_to_stderr, tell
 from pipeline_assets.corpus.document_shards import shard_rows
-from pipeline_assets.corpus.formats.compression import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.formats.memmap import INPUT_IDS, META, open_packed
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run

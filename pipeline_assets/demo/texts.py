@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
-from pipeline_assets.corpus.sampling import Dice
+from pipeline_assets.corpus.reservoir import Dice
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from pipeline_assets.corpus.parallel_text.sample import (
 )
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_STAGE, EncodeRecipe, EncodeSection, open_cache
 from pipeline_assets.corpus.readers import raw_pin
-from pipeline_assets.corpus.readers.hub_files import HubFile
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_while_read, folder_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run

@@ -28,7 +28,6 @@ from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath,
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files
 from pipeline_assets.corpus.rows.documents import SourceRows
 from pipeline_assets.corpus.rows.token_rows import TokenShardRows
-from pipeline_assets.corpus.sampling import weight_misfits
 from pipeline_assets.corpus.shards import mixture_views
 from pipeline_assets.corpus.shards.shard_corpus import (
     INVENTORY_STAGE,
@@ -49,6 +48,7 @@ from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens import trained_tokenizer
 from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import LossLimit, unknown_tokens_within_limit
+from pipeline_assets.corpus.weights import weight_misfits
 from pipeline_assets.systems import stage_a
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus import document
+from pipeline_assets.corpus import doc_ids
 from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.staging import BuildFolder
 
@@ -21,14 +21,14 @@ def nothing_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 def written(folder: Path, shards: list[list[str]]) -> list[Path]:
     paths = [folder / f"{number:05d}" for number in range(len(shards))]
     for path, ids in zip(paths, shards, strict=True):
-        document.write_ids(path, path.name, ids)
+        doc_ids.write_ids(path, path.name, ids)
     return paths
 
 
 def repeats_of(folder: Path, shards: list[list[str]]) -> dict[int, dict[int, int]]:
     """Shard → row → which document of its id it is, of those whose id came before."""
-    files = document.write_repeats(written(folder, shards), BuildFolder(folder))
-    times = [list(document.read_repeats(path, len(ids))) for path, ids in zip(files, shards, strict=True)]
+    files = doc_ids.write_repeats(written(folder, shards), BuildFolder(folder))
+    times = [list(doc_ids.read_repeats(path, len(ids))) for path, ids in zip(files, shards, strict=True)]
     assert [path is not None for path in files] == [any(of_shard) for of_shard in times]
     return {
         shard: {row: nth for row, nth in enumerate(of_shard) if nth}
@@ -58,7 +58,7 @@ def test_the_first_of_an_id_in_shard_and_row_order_is_no_repeat(tmp_path: Path) 
 def test_rows_that_are_looked_up_one_after_the_other_find_what_all_at_once_would(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(document, "_WINDOW_ROWS", 3)
+    monkeypatch.setattr(doc_ids, "_WINDOW_ROWS", 3)
     shards = [list("abacbada"), list("aaaaaaa"), list("xyz"), list("xaz")]
 
     assert repeats_of(tmp_path, shards) == slow_repeats(shards)
@@ -67,18 +67,18 @@ def test_rows_that_are_looked_up_one_after_the_other_find_what_all_at_once_would
 def test_the_first_repeat_is_that_of_the_first_shard_and_row(tmp_path: Path) -> None:
     paths = written(tmp_path, [["a", "b"], ["c", "b", "a"], ["b", "a", "d"]])
 
-    assert document.first_repeat(paths) == (1, 1, 4)
-    assert document.first_repeat(paths[:1]) is None
+    assert doc_ids.first_repeat(paths) == (1, 1, 4)
+    assert doc_ids.first_repeat(paths[:1]) is None
 
 
 def test_shards_without_documents_and_a_corpus_without_shards_have_no_repeats(tmp_path: Path) -> None:
     assert repeats_of(tmp_path, [[], ["a"], []]) == {}
     assert repeats_of(tmp_path, [[]]) == {}
-    assert list(document.repeated_ids([])) == []
+    assert list(doc_ids.repeated_ids([])) == []
 
 
 def test_an_id_takes_24_bytes_and_the_file_has_the_sha256_that_is_told(tmp_path: Path) -> None:
-    file = document.write_ids(tmp_path / "ids", "ids", ["a", "b"])
+    file = doc_ids.write_ids(tmp_path / "ids", "ids", ["a", "b"])
 
     # sha256("a") is ca978112…, sha256("b") is 3e23e816…: b comes first, each half little-endian, then its row.
     assert (file.path, file.rows, file.bytes) == ("ids", 2, 48)
@@ -93,10 +93,10 @@ def test_ids_that_differ_only_in_unicode_form_are_two(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_cut_while_it_is_merged_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document, "_BLOCK_IDS", 1)
-    monkeypatch.setattr(document, "_LEAST_IDS", 1)
+    monkeypatch.setattr(doc_ids, "_BLOCK_IDS", 1)
+    monkeypatch.setattr(doc_ids, "_LEAST_IDS", 1)
     paths = written(tmp_path, [["a", "b", "c", "d"]])
-    blocks = document._merged(paths)
+    blocks = doc_ids._merged(paths)
     next(blocks)
 
     paths[0].write_bytes(b"")
@@ -115,12 +115,12 @@ def test_repeats_are_those_that_a_dictionary_finds_however_long_runs_and_blocks_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: list[list[str]], run_ids: int, block_ids: int
 ) -> None:
     for name, size in (("RUN_IDS", run_ids), ("_BLOCK_IDS", block_ids), ("_LEAST_IDS", 1)):
-        monkeypatch.setattr(document, name, size)
+        monkeypatch.setattr(doc_ids, name, size)
 
     repeats = repeats_of(tmp_path, shards)
 
     assert repeats == slow_repeats(shards)
-    found = document.first_repeat(written(tmp_path, shards))
+    found = doc_ids.first_repeat(written(tmp_path, shards))
     first = min(((shard, min(rows)) for shard, rows in repeats.items()), default=None)
     assert found == (None if first is None else (*first, sum(map(len, repeats.values()))))
 
@@ -131,7 +131,7 @@ def test_merging_holds_no_more_memory_for_eight_times_the_ids(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, distinct: int
 ) -> None:
     for name, size in (("RUN_IDS", 1 << 9), ("_BLOCK_IDS", 1 << 9), ("_LEAST_IDS", 1 << 3)):
-        monkeypatch.setattr(document, name, size)
+        monkeypatch.setattr(doc_ids, name, size)
 
     def peak(ids: int, folder: Path) -> int:
         folder.mkdir()
@@ -140,8 +140,8 @@ def test_merging_holds_no_more_memory_for_eight_times_the_ids(
         shards = (f"{number * 7919 % distinct}" for number in range(half)), (f"{number}" for number in range(half))
         paths = [folder / f"{number}" for number in range(2)]
         for path, of_shard in zip(paths, shards, strict=True):
-            document.write_ids(path, path.name, of_shard)
-        document.write_repeats(paths, BuildFolder(folder))
+            doc_ids.write_ids(path, path.name, of_shard)
+        doc_ids.write_repeats(paths, BuildFolder(folder))
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pydantic
 import pytest
 
-from pipeline_assets.corpus.formats.memmap import read_indexed_dataset
+from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
 from pipeline_assets.corpus.megatron_split import describe_dataset, token_budget_met
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings

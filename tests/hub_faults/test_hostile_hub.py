@@ -11,8 +11,9 @@ from healing_build import DATASET, FILE
 from refusals import refusal
 
 from pipeline_assets.corpus.readers import hub_files as hub_files_module
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
+from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_http import Garbled
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.demo.loopback_http import Answer, Ask, Origin, json_answer
 

@@ -10,7 +10,8 @@ from faulty_hub import Fault, FaultKind, FaultyHub
 from healing_build import DATASET, FILE, write_pages
 from refusals import refusal
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles, keep_listing, read_listing
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_listing import keep_listing, read_listing
 from pipeline_assets.demo.loopback_http import Answer, json_answer
 
 

@@ -15,7 +15,7 @@ from huggingface_hub import constants
 from stage_a_build import normalize, only, recipe_with
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.snapshot import draw
+from pipeline_assets.corpus.snapshot import line_prefixes
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.systems.stage_a import StageARecipe
 
@@ -32,7 +32,7 @@ SECTION = {
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyHub]:
     """Two files of compressed lines, each in several blocks."""
-    monkeypatch.setattr(draw, "_FIRST_BLOCK_BYTES", 4000)
+    monkeypatch.setattr(line_prefixes, "_FIRST_BLOCK_BYTES", 4000)
     folder = tmp_path / "hub" / "datasets" / DATASET / "data"
     folder.mkdir(parents=True)
     for name, rows in (("a", ROWS[:1500]), ("b", ROWS[1500:])):

@@ -12,7 +12,7 @@ from answers import Corpusmill, refused
 from materialized import Materialized
 from nemotron_build import ANSWER, quiz_of, row, run
 
-from pipeline_assets.corpus.formats.compression import read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 
 ITEM = "Which river of the north carries neither boats nor barges in the winter of its own choosing?"
 PROBLEM = " ".join(f"word{number}" for number in range(60))

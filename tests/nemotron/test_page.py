@@ -10,7 +10,7 @@ from answers import Corpusmill, Typed
 from huggingface_hub import DatasetCard
 from nemotron_hub import SPLITS
 
-from pipeline_assets.corpus.formats.compression import read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 

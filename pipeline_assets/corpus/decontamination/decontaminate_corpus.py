@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from pipeline_assets.corpus.converted_shards import REJECTS, gather_lines
 from pipeline_assets.corpus.corpus_shard import CorpusShard, add_by_source, corpus_shards
 from pipeline_assets.corpus.decontamination import item_index
 from pipeline_assets.corpus.decontamination.recipe import (
@@ -26,16 +27,8 @@ from pipeline_assets.corpus.decontamination.recipe import (
 )
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.document import RAW_DOCUMENTS, RawDocument, with_text
-from pipeline_assets.corpus.document_shards import (
-    REJECTS,
-    REJECTS_FILE,
-    SHARDS,
-    Line,
-    decode,
-    gather_lines,
-    read_lines,
-)
-from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, write_rows
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, Line, decode, read_lines
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError

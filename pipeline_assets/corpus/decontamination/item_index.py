@@ -37,7 +37,8 @@ from pipeline_assets.corpus.decontamination.recipe import (
 )
 from pipeline_assets.corpus.dedup.steps import is_first
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, normalize
-from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, another_column, find_column
+from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, another_column
+from pipeline_assets.corpus.readers.columns import Fault, find_column
 from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local
 from pipeline_assets.corpus.readers.source_folder import SourceFile

@@ -14,7 +14,7 @@ import msgspec
 import pydantic
 
 from pipeline_assets.corpus.dedup.recipe import above_zero
-from pipeline_assets.corpus.formats.compression import SUFFIX, read_structs
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.corpus.readers.local import TextUnit
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of
 from pipeline_assets.corpus.spine.artifact import Artifact

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.dedup import steps
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, NearRecipe
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES
-from pipeline_assets.corpus.formats.parquet import column_of, numbers, table_of
+from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, table_of
 from pipeline_assets.corpus.spine.errors import UsageError, bare, install_hint
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import Window, grouped_by_size

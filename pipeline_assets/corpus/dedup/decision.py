@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.formats.compression import SUFFIX, read_structs
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import REBUILD, OwnFile

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline_assets.corpus.converted_shards import gather_lines
 from pipeline_assets.corpus.corpus_shard import CorpusShard, add_by_source, corpus_shards
 from pipeline_assets.corpus.dedup import resolution, sketches, steps, verify
 from pipeline_assets.corpus.dedup.candidates import ExactCopies, find_exact, load_faiss, propose
@@ -35,9 +36,10 @@ from pipeline_assets.corpus.dedup.decision import (
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, IDS, sketch_corpus, sketch_shard
 from pipeline_assets.corpus.dedup.verify import find_edges, write_sets
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, fatal_row, gather_lines
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, fatal_row
 from pipeline_assets.corpus.formats import parquet
-from pipeline_assets.corpus.formats.compression import write_rows
+from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, repeated
+from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stages, settings_for
@@ -146,10 +148,10 @@ def publish_edges(building: StagingDir, runs: steps.Runs, seen: Sequence[steps.S
 
 def _published(run: Path, seen: Sequence[steps.SeenStore]) -> pa.Table:
     edges = parquet.read_columns(run)
-    shared, own, other = (parquet.numbers(edges[name]) for name in ("shared", "shingles", "other_shingles"))
-    ids = (edges["doc_id"], edges["other_doc_id"], steps.stores_of(parquet.numbers(edges["earlier"]), seen))
+    shared, own, other = (numbers(edges[name]) for name in ("shared", "shingles", "other_shingles"))
+    ids = (edges["doc_id"], edges["other_doc_id"], steps.stores_of(numbers(edges["earlier"]), seen))
     as_they_are = (edges[name] for name in ("later", "earlier", "shared", "shingles", "other_shingles"))
-    alike = (parquet.column_of(shared / (own + other - shared)), parquet.column_of(shared / own))
+    alike = (column_of(shared / (own + other - shared)), column_of(shared / own))
     return pa.table([*ids, *as_they_are, *alike], schema=EDGE_SCHEMA)
 
 
@@ -158,7 +160,7 @@ def _seen_samples(store: steps.SeenStore, wanted: Collection[int]) -> Iterator[t
     own = [number for number in wanted if 0 <= number - store.first_number < store.documents]
     if own:
         rows = parquet.read_columns(store.listed, ["doc_id", "source"]).take(
-            parquet.column_of(np.array(own) - store.first_number)
+            column_of(np.array(own) - store.first_number)
         )
         for number, row in zip(own, rows.to_pylist(), strict=True):
             yield number, Sample(row["doc_id"], row["source"], "", store.name)
@@ -261,7 +263,7 @@ def _write(run: steps.DedupRun, name: str, tables: Iterable[pa.Table], schema: p
 def _documents(run: steps.DedupRun, sketched: Sequence[Receipt]) -> Iterator[pa.Table]:
     for shard, sketch in zip(run.shards, sketched, strict=True):
         for ids in map(parquet.read_columns, run.runs([sketch], IDS)):
-            yield pa.table([ids["doc_id"], parquet.repeated(shard.source, ids.num_rows)], schema=_DOCUMENTS)
+            yield pa.table([ids["doc_id"], repeated(shard.source, ids.num_rows)], schema=_DOCUMENTS)
 
 
 def _write_runs(run: steps.DedupRun, sketched: Sequence[Receipt]) -> Iterator[OutputFile]:
@@ -277,8 +279,8 @@ def _write_runs(run: steps.DedupRun, sketched: Sequence[Receipt]) -> Iterator[Ou
 
 
 def _by_key(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    by = np.lexsort((parquet.numbers(table["order"]), parquet.numbers(table.column(0))))
-    return pa.table(table.take(parquet.column_of(by)).columns, schema=schema)
+    by = np.lexsort((numbers(table["order"]), numbers(table.column(0))))
+    return pa.table(table.take(column_of(by)).columns, schema=schema)
 
 
 def _write_sets(run: steps.DedupRun, shingle_words: int) -> Iterator[OutputFile]:

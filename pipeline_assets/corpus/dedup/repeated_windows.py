@@ -32,7 +32,7 @@ from pipeline_assets.corpus.dedup.words import POLYNOMIAL
 from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
-from pipeline_assets.corpus.formats.parquet import numbers, table_of
+from pipeline_assets.corpus.formats.arrow_columns import numbers, table_of
 from pipeline_assets.corpus.packing.mixture import split_mix
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage
 from pipeline_assets.corpus.spine.errors import InputError

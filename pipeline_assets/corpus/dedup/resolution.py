@@ -26,8 +26,9 @@ from pipeline_assets.corpus.dedup.decision import RULE, Decision, Outcome
 from pipeline_assets.corpus.dedup.sketches import FATAL, IDS
 from pipeline_assets.corpus.document import RAW_DOCUMENTS
 from pipeline_assets.corpus.document_shards import SHARDS, decode, read_lines
-from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter
-from pipeline_assets.corpus.formats.parquet import column_of, mask, numbers, read_columns, table_of
+from pipeline_assets.corpus.formats.arrow_columns import column_of, mask, numbers, table_of
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
+from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import Window

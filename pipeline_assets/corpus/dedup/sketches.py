@@ -23,9 +23,11 @@ from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe
 from pipeline_assets.corpus.dedup.steps import DedupRun, Task, document_numbers, orders, write_run
 from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, lowered, mixed, normalize
-from pipeline_assets.corpus.document import RAW_DOCUMENTS, RawDocument, columns_of, first_repeat, write_ids
+from pipeline_assets.corpus.doc_ids import first_repeat, write_ids
+from pipeline_assets.corpus.document import RAW_DOCUMENTS, RawDocument, columns_of
 from pipeline_assets.corpus.document_shards import read_documents
-from pipeline_assets.corpus.formats.parquet import column_of, numbers, read_columns, strings, table_of, truths
+from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, strings, table_of, truths
+from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, key
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.worker import Window

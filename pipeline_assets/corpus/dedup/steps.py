@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, Selection
-from pipeline_assets.corpus.formats.parquet import column_of, mask, numbers, open_parquet, read_columns, strings
+from pipeline_assets.corpus.formats.arrow_columns import column_of, mask, numbers, strings
+from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir

@@ -41,7 +41,7 @@ from pipeline_assets.corpus.dedup.steps import (
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.document import RAW_DOCUMENTS
 from pipeline_assets.corpus.document_shards import decode, read_lines
-from pipeline_assets.corpus.formats.parquet import column_of, numbers, strings, table_of
+from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, strings, table_of
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import Window

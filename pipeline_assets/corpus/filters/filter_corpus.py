@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pipeline_assets.corpus import document_shards
+from pipeline_assets.corpus.converted_shards import gather_lines
 from pipeline_assets.corpus.document import RAW_DOCUMENTS, columns_of, with_text
 from pipeline_assets.corpus.filters import verdict
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, write_rows
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
@@ -152,10 +153,10 @@ def filter_corpus(
     counts = total_counts(receipts)
     if not counts.get("documents"):
         raise InputError(_nothing_left(counts), corpus.manifest.name, "loosen its filters, or leave the source out")
-    dropped = document_shards.gather_lines(
+    dropped = gather_lines(
         building, [receipt.files[1] for receipt in receipts], verdict.DROPPED_FILE, settings.zstd_level
     )
-    rejects = document_shards.gather_lines(
+    rejects = gather_lines(
         building, [receipt.files[2] for receipt in receipts], document_shards.REJECTS_FILE, settings.zstd_level
     )
     return BuildResult(

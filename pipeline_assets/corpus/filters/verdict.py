@@ -17,8 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.filters.language import LOOKED_AT, LanguageRecipe, detector
-from pipeline_assets.corpus.formats.compression import SUFFIX, read_structs
-from pipeline_assets.corpus.formats.parquet import column_of, strings, truths
+from pipeline_assets.corpus.formats.arrow_columns import column_of, strings, truths
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import StageVersion

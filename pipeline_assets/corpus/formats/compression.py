@@ -9,22 +9,13 @@ bzip2 can hold gigabytes.
 """
 
 import bz2
-import hashlib
 import lzma
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self, TypeVar
 
-import msgspec
-import zstandard
-
-from pipeline_assets.corpus.spine.durable import DurableFile, naming_file
+from pipeline_assets.corpus.spine.durable import naming_file
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.files import Readable, hashed
-from pipeline_assets.corpus.spine.staging import OutputFile
+from pipeline_assets.corpus.spine.files import Readable
 
 _READ_BYTES = 1 << 16
 _STEP_BYTES = 1 << 18
@@ -171,119 +162,3 @@ def whole_lines(
             raise InputError(f"a line is longer than {max_line_bytes >> 20} MiB", where, fix)
     if pending:
         yield b"".join(pending)
-
-
-SUFFIX = ".jsonl.zst"
-_BLOCK_BYTES = 1 << 20
-T = TypeVar("T")
-_FIX = "restore the file or rebuild the artifact"
-
-
-class JsonlZstWriter:
-    """Lines into one `.jsonl.zst`; the file is there, durable, when the block ends without error.
-
-    The content hash is sha256 of the uncompressed bytes, so it survives another zstd version or level.
-    """
-
-    def __init__(self, path: Path, level: int) -> None:
-        self._file = DurableFile(path)
-        self._compressor = zstandard.ZstdCompressor(level=level, write_checksum=True)
-        self._content = hashlib.sha256()
-        self.rows = 0
-        self.content_bytes = 0
-
-    def __enter__(self) -> Self:
-        self._file.__enter__()
-        self._stream = self._compressor.compressobj()
-        return self
-
-    def write_lines(self, lines: bytes | bytearray, rows: int) -> None:
-        """`rows` whole lines, each with its newline."""
-        self._content.update(lines)
-        self.content_bytes += len(lines)
-        self.rows += rows
-        compressed = self._stream.compress(lines)
-        if compressed:
-            self._file.write(compressed)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            if error is None:
-                self._file.write(self._stream.flush())
-        except BaseException as failed:
-            self._file.__exit__(type(failed), failed, failed.__traceback__)
-            raise
-        self._file.__exit__(kind, error, traceback)
-
-    def output(self, name: str) -> OutputFile:
-        """The finished file under its name in the building folder."""
-        return OutputFile(name, self.rows, self._file.bytes_written, self._file.sha256, self._content.hexdigest())
-
-
-class Compressor(Protocol):
-    """Compressing stream with the methods of the standard library's."""
-
-    def compress(self, data: bytes, /) -> bytes: ...
-
-    def flush(self) -> bytes: ...
-
-
-class _Plain:
-    """Stream that does not compress."""
-
-    def compress(self, data: bytes, /) -> bytes:
-        return data
-
-    def flush(self) -> bytes:
-        return b""
-
-
-_COMPRESSORS: dict[str, Callable[[], Compressor]] = {
-    ".gz": lambda: zlib.compressobj(wbits=31),  # 31: with the header of gzip
-    ".bz2": bz2.BZ2Compressor,
-    ".xz": lzma.LZMACompressor,
-    ".zst": lambda: zstandard.ZstdCompressor().compressobj(),
-}
-
-
-def compressor_for(name: str) -> Compressor:
-    """Return the compressor for a file name's ending; other endings do not compress."""
-    return _COMPRESSORS.get(Path(name).suffix.lower(), _Plain)()
-
-
-def plain_stem(name: str) -> str:
-    """Return a file name without folder, format ending and compression ending."""
-    path = Path(name)
-    return path.with_suffix("").stem if path.suffix.lower() in _COMPRESSORS else path.stem
-
-
-def write_rows(path: Path, name: str, rows: list[dict[str, object]], level: int) -> OutputFile:
-    """Write a few rows as `.jsonl.zst`, in input order."""
-    with JsonlZstWriter(path, level) as writer:
-        writer.write_lines(b"".join(msgspec.json.encode(row) + b"\n" for row in rows), len(rows))
-    return writer.output(name)
-
-
-def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
-    """Uncompressed bytes in blocks of at least `block_bytes` that end at a line's end; no lines give no block.
-
-    Raises:
-        InputError: the file is cut off or damaged. Blocks may have been yielded before that shows (a frame's checksum
-            comes last): keep nothing that was made of them. A file of 0 bytes is cut off, since a zstd file of no lines
-            has a frame too.
-    """
-    with open(path, "rb", buffering=0) as file:
-        yield from whole_lines(decompressed(hashed(file, path), ZSTD, path, _FIX, 1), path, block_bytes=block_bytes)
-
-
-def read_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
-    """What each line says, in order; a block of them is in memory at a time.
-
-    Raises:
-        InputError: as `read_line_blocks`.
-        msgspec.DecodeError: a line is not of the decoder's type.
-    """
-    for block in read_line_blocks(path):
-        yield from decoder.decode_lines(block)

@@ -1,13 +1,7 @@
-"""Arrow columns, Parquet files, and the hash of what these say: schema, row order and values, free of how they are
-stored.
+"""Parquet files, and the hash of their content: schema, row order and values, free of how they are stored."""
 
-Columns come from NumPy and Python, and go there, by their buffers: pyarrow's own ways import pandas first, which takes
-a quarter of a second of every process.
-"""
-
-import functools
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,98 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.compression import read_line_blocks
+from pipeline_assets.corpus.formats.arrow_columns import numbers, truths, widened
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.staging import OutputFile
-
-
-def numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
-    """A column of whole numbers or floats without nulls, shape (rows,), viewed where it is in one piece."""
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    dtype = np.dtype(column.type.to_pandas_dtype())
-    views = [np.frombuffer(chunk.buffers()[1], dtype, len(chunk), chunk.offset * dtype.itemsize) for chunk in chunks]
-    return views[0] if len(views) == 1 else np.concatenate([np.empty(0, dtype), *views])
-
-
-def truths(column: pa.BooleanArray) -> NDArray[np.bool_]:
-    """Which rows are true, shape (rows,); null is not."""
-    import pyarrow.compute as pc
-
-    is_true = pc.and_(column, column.is_valid()) if column.null_count else column
-    bits = is_true.cast(pa.uint8())
-    return np.frombuffer(bits.buffers()[1], np.uint8, len(bits), bits.offset).astype(bool)
-
-
-def mask(rows: NDArray[np.bool_]) -> pa.BooleanArray:
-    """What `filter` takes."""
-    bits = pa.py_buffer(np.packbits(rows, bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), len(rows), [None, bits])
-
-
-def strings(values: Sequence[str]) -> pa.StringArray:
-    """Texts as a column; they have 2 GiB together at most."""
-    return utf8_strings([value.encode() for value in values])
-
-
-def utf8_strings(encoded: Sequence[bytes]) -> pa.StringArray:
-    """The same of texts that are UTF-8 already."""
-    offsets = np.zeros(len(encoded) + 1, np.int32)
-    np.cumsum(np.fromiter(map(len, encoded), np.int32, len(encoded)), out=offsets[1:])
-    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
-
-
-def widened(array: pa.Array) -> pa.Array:
-    """Texts or bytes as such with offsets of 64 bits, their characters viewed: what `cast` does once it has made all
-    functions of `pyarrow.compute`, which takes as long as importing pyarrow.
-    """
-    kind = pa.large_string() if pa.types.is_string(array.type) else pa.large_binary()
-    valid, narrow, characters = array.buffers()
-    stop = array.offset + len(array) + 1
-    offsets = np.frombuffer(narrow, np.int32, stop) if narrow is not None and narrow.size else np.zeros(stop, np.int32)
-    buffers = [valid, pa.py_buffer(offsets.astype(np.int64)), characters]
-    return pa.Array.from_buffers(kind, len(array), buffers, offset=array.offset)
-
-
-def repeated(text: str, rows: int) -> pa.StringArray:
-    """A column of one text."""
-    value = text.encode()
-    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(len(value))
-    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(value * rows))
-
-
-def column_of(values: NDArray[Any]) -> pa.Array:
-    """Whole numbers or floats, shape (rows,), as a column that views them: what `numbers` takes back."""
-    kind = pa.from_numpy_dtype(values.dtype)
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
-
-
-def table_of(columns: Mapping[str, NDArray[Any] | pa.Array | pa.ChunkedArray]) -> pa.Table:
-    """Columns of one length by their names; those of NumPy are viewed."""
-    arrays = [column_of(one) if isinstance(one, np.ndarray) else one for one in columns.values()]
-    return pa.Table.from_arrays(arrays, names=list(columns))
-
-
-def nullable(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Values as a column of texts, of lists of texts, of truths or of numbers, some of them None."""
-    valid = None
-    if None in values:
-        is_valid = np.array([value is not None for value in values], bool)
-        valid = pa.py_buffer(np.packbits(is_valid, bitorder="little"))
-    if pa.types.is_list(kind):
-        offsets = np.zeros(len(values) + 1, np.int32)
-        np.cumsum([len(value or ()) for value in values], out=offsets[1:])
-        texts = nullable([text for value in values for text in value or ()], kind.value_type)
-        return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(offsets)], children=[texts])
-    if pa.types.is_string(kind):
-        buffers = strings([value or "" for value in values]).buffers()[1:]
-    elif pa.types.is_boolean(kind):
-        buffers = mask(np.array([bool(value) for value in values], bool)).buffers()[1:]
-    else:
-        numbers = np.array([0 if value is None else value for value in values], kind.to_pandas_dtype())
-        buffers = column_of(numbers).buffers()[1:]
-    return pa.Array.from_buffers(kind, len(values), [valid, *buffers])
-
 
 HASH_BLOCK_ROWS = 65_536
 _BUFFER_BYTES = 1 << 20
@@ -251,50 +157,6 @@ def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
     """Columns of a file, all by default. Not `read_table`: by its dataset module it has pyarrow import pandas."""
     with open_parquet(path) as file:
         return file.read(columns)
-
-
-def row_of_file(path: Path, row: int, columns: Sequence[str] | None = None) -> dict[str, Any]:
-    """A row of a Parquet file, or some of its columns, read from its row group alone. Raises InputError where it has
-    fewer.
-    """
-    first_row = 0
-    with open_parquet(path) as file:
-        for group in range(file.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            if row < first_row + rows:
-                table = file.read_row_group(group, columns=columns, use_threads=False)
-                [found] = table.slice(row - first_row, 1).to_pylist()
-                return dict(found)
-            first_row += rows
-    raise InputError(f"it has {first_row:,} rows, none is row {row:,}", path, "run `corpusmill verify` on its folder")
-
-
-def rows_with(path: Path, column: str, texts: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Rows that have one of some texts in a column, in order; a row group is in memory at a time."""
-    import pyarrow.compute as pc
-
-    wanted = strings(sorted(texts))
-    with open_parquet(path) as file:
-        for group in range(file.num_row_groups):
-            is_wanted = pc.is_in(file.read_row_group(group, columns=[column])[column], value_set=wanted)
-            if pc.any(is_wanted).as_py():
-                found: pa.Table = file.read_row_group(group).filter(is_wanted)
-                yield from found.to_pylist()
-
-
-def find_in_file(path: Path, values: Mapping[str, Any]) -> int | None:
-    """The first row of a Parquet file that has these values, by column; no other column is read."""
-    import pyarrow.compute as pc
-
-    first_row = 0
-    with open_parquet(path) as file:
-        for batch in file.iter_batches(columns=[*values], use_threads=False):
-            matches = [pc.equal(batch.column(name), value) for name, value in values.items()]
-            found: int = pc.index(functools.reduce(pc.and_, matches), True).as_py()
-            if found >= 0:
-                return first_row + found
-            first_row += batch.num_rows
-    return None
 
 
 def _type_name(kind: pa.DataType) -> str:

@@ -33,12 +33,15 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from pipeline_assets.corpus.converted_shards import gather_lines
 from pipeline_assets.corpus.decontamination.recipe import read_contaminated
 from pipeline_assets.corpus.dedup.decision import Decision, read_decisions
-from pipeline_assets.corpus.document import Document, IdsWriter, Meta, read_repeats, write_repeats
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, gather_lines
-from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, read_structs
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, mask, nullable, numbers, open_parquet
+from pipeline_assets.corpus.doc_ids import IdsWriter, read_repeats, write_repeats
+from pipeline_assets.corpus.document import Document, Meta
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS
+from pipeline_assets.corpus.formats.arrow_columns import mask, nullable, numbers
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
 from pipeline_assets.corpus.harmony import prompt
 from pipeline_assets.corpus.harmony.encode import render_harmony
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Role

@@ -16,10 +16,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from pipeline_assets.corpus.document import IdsWriter
-from pipeline_assets.corpus.document_shards import IDS, REJECTS
-from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, write_rows
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, nullable, numbers, repeated, utf8_strings
+from pipeline_assets.corpus.converted_shards import IDS, REJECTS
+from pipeline_assets.corpus.doc_ids import IdsWriter
+from pipeline_assets.corpus.formats.arrow_columns import nullable, numbers, repeated, utf8_strings
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
+from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, encode_harmony
 from pipeline_assets.corpus.harmony.message import Refusal
 from pipeline_assets.corpus.nemotron.conversation import RowText, row_text

@@ -28,10 +28,12 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from pipeline_assets.corpus.document import read_repeats, write_repeats
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines, read_rejects
-from pipeline_assets.corpus.formats.compression import read_structs
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, strings
+from pipeline_assets.corpus.converted_shards import gather_lines, read_rejects
+from pipeline_assets.corpus.doc_ids import read_repeats, write_repeats
+from pipeline_assets.corpus.document_shards import REJECTS_FILE
+from pipeline_assets.corpus.formats.arrow_columns import strings
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
 from pipeline_assets.corpus.harmony.message import STRUCTURE
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.normalise_rows import BY_NAME, bounded, normalise_shard

@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.formats.parquet import mask, read_columns
+from pipeline_assets.corpus.formats.arrow_columns import mask
+from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.nemotron.pools import purpose_of
 from pipeline_assets.corpus.nemotron.row_census import add

@@ -22,14 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.parquet import (
-    ParquetOutput,
-    column_of,
-    mask,
-    open_parquet,
-    read_columns,
-    utf8_strings,
-)
+from pipeline_assets.corpus.formats.arrow_columns import column_of, mask, utf8_strings
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, read_columns
 from pipeline_assets.corpus.licences import stated_tag
 from pipeline_assets.corpus.nemotron.pool_coverage import CorrectnessGap
 from pipeline_assets.corpus.nemotron.schema import (

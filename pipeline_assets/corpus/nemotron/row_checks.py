@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.formats.parquet import column_of, open_parquet
+from pipeline_assets.corpus.formats.arrow_columns import column_of
+from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import CALL, END, MESSAGE, RETURN, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pydantic
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.compression import SUFFIX
-from pipeline_assets.corpus.formats.parquet import nullable
+from pipeline_assets.corpus.formats.arrow_columns import nullable
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.corpus.licences import known_tag
 from pipeline_assets.corpus.nemotron.condition_sql import NOT_OF_ONE_ROW, read_condition
 from pipeline_assets.corpus.spine.artifact import Artifact

@@ -35,7 +35,7 @@ from pipeline_assets.corpus.harmony.message import JsonValue, Refusal, finite
 from pipeline_assets.corpus.nemotron.splits import format_of
 from pipeline_assets.corpus.readers.columns import MAX_NESTING, Fault
 from pipeline_assets.corpus.readers.lines import NOT_FROM_A_CUT, lines, read_row
-from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, row_group_runs
+from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, open_source
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, key
 from pipeline_assets.corpus.spine.ledger import Reject

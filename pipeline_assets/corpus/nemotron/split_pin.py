@@ -19,9 +19,10 @@ from pipeline_assets.corpus.nemotron.source_rows import is_blank, plan_sample, r
 from pipeline_assets.corpus.nemotron.splits import SplitFiles, files_of_split, find_splits, format_of
 from pipeline_assets.corpus.readers import raw_pin
 from pipeline_assets.corpus.readers.hub_configs import CARD, read_card
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.lines import lines_of, placed_lines
-from pipeline_assets.corpus.readers.parquet import RowGroupRun
+from pipeline_assets.corpus.readers.local_parquet import RowGroupRun
 from pipeline_assets.corpus.readers.source_folder import (
     HEAD_BYTES,
     ByteRange,

@@ -13,21 +13,21 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pipeline_assets.corpus import document_shards
+from pipeline_assets.corpus.converted_shards import (
+    ShardWriter,
+    check_documents,
+    document_counts,
+    gather_rejects,
+    publish,
+    read_rejects,
+)
 from pipeline_assets.corpus.document import DeriveId, Document, Meta, derived_doc_id, moment_of
 from pipeline_assets.corpus.document_sizes import SIZES, outsized_document
 from pipeline_assets.corpus.licences import LicenceTable, Licensed
-from pipeline_assets.corpus.readers.columns import (
-    Column,
-    ColumnMap,
-    Fault,
-    LicensedColumns,
-    SourceLabels,
-    another_column,
-    find_column,
-)
+from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, SourceLabels, another_column
+from pipeline_assets.corpus.readers.columns import Column, Fault, find_column
 from pipeline_assets.corpus.readers.lines import numbered_words
-from pipeline_assets.corpus.snapshot.draw import HubRows
+from pipeline_assets.corpus.snapshot.recipe import HubRows
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, copy_manifest
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import THE_RECIPE
@@ -139,7 +139,7 @@ def local_doc_id(source: str, text: str) -> str:
 
 def write_outcomes(
     outcomes: Iterable[Row | str],
-    writer: document_shards.ShardWriter,
+    writer: ShardWriter,
     derive_id: DeriveId,
     licences: LicenceTable | None,
 ) -> int:
@@ -171,9 +171,7 @@ def write_outcomes(
     return number
 
 
-def _as_written(
-    document: Document, writer: document_shards.ShardWriter, derive_id: DeriveId, licences: LicenceTable | None
-) -> Row:
+def _as_written(document: Document, writer: ShardWriter, derive_id: DeriveId, licences: LicenceTable | None) -> Row:
     changes: dict[str, object] = {}
     if "\0" in document.text:
         text = writer.without_nul(document.text)
@@ -199,7 +197,7 @@ def no_derived_id(text: str) -> str:
     return ""
 
 
-def count_found(found: Iterable[str], writer: document_shards.ShardWriter) -> None:
+def count_found(found: Iterable[str], writer: ShardWriter) -> None:
     """Count `found/<field>` for the fields that some row of a shard has a value for."""
     for field in sorted(found):
         writer.count(f"{_FOUND}{field}")
@@ -270,18 +268,18 @@ def finish(
     counts = total_counts([*receipts, Receipt([], converted.uncounted)])
 
     def bad_rows() -> Iterator[Reject]:
-        return itertools.filterfalse(converted.is_expected, document_shards.read_rejects(building, receipts))
+        return itertools.filterfalse(converted.is_expected, read_rejects(building, receipts))
 
     bad, limit = sum(1 for _ in bad_rows()), max_reject_fraction
     check_rejects(bad, counts.get("rows", 0), limit, bad_rows(), building.target, converted.words, _advice)
-    published = document_shards.publish(building, converted.shards, converted.derive_id, settings)
+    published = publish(building, converted.shards, converted.derive_id, settings)
     counts = total_counts([*published, Receipt([], converted.uncounted)])
-    document_shards.check_documents(counts, where or building.target, fix)
+    check_documents(counts, where or building.target, fix)
     pages = {"pages": counts["pages"]} if "pages" in counts else {}
-    rejects = document_shards.gather_rejects(building, receipts, published, settings.zstd_level)
+    rejects = gather_rejects(building, receipts, published, settings.zstd_level)
     return BuildResult(
         files=[*(receipt.files[0] for receipt in published), rejects],
-        counts=document_shards.document_counts(counts) | pages,
+        counts=document_counts(counts) | pages,
         decisions=converted.decisions,
         provenance=outsized_document(receipt.notes.get(SIZES, {}) for receipt in receipts),
     )

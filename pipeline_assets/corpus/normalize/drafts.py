@@ -15,7 +15,8 @@ from typing import Any
 
 from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.local import LOOKED_AT, first_rows
-from pipeline_assets.corpus.readers.source_folder import FORMATS, ByteRange, SourceFile, SourceFolder, format_of
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, SourceFolder
+from pipeline_assets.corpus.readers.source_formats import FORMATS, format_of
 from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, site_of
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME

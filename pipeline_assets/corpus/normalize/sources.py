@@ -9,7 +9,7 @@ import pydantic
 
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import known_tag, licence_table, licence_texts_fingerprint
-from pipeline_assets.corpus.readers.columns import ColumnMap, LicensedColumns, Patterns
+from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, Patterns
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows, is_named
 from pipeline_assets.corpus.readers.raw_pin import pin_of_folder, refuse_unpinned
@@ -18,8 +18,8 @@ from pipeline_assets.corpus.readers.stackexchange.archive import check_readable
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.snapshot.draw import HubRows, SnapshotRecipe
 from pipeline_assets.corpus.snapshot.plan import list_snapshot, raw_of_hub
+from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Misfit, Name, Option, RecipePart, RejectShare, section_at, sections_at

@@ -15,8 +15,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from pipeline_assets.corpus.converted_shards import gather_frames
 from pipeline_assets.corpus.corpus_shard import CorpusShard
-from pipeline_assets.corpus.document_shards import DocumentShard, gather_frames
+from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
 from pipeline_assets.corpus.packing import plan_files

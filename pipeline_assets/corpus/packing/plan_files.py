@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.converted_shards import gather_lines
 from pipeline_assets.corpus.corpus_shard import CorpusShard
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, DocumentShard, gather_lines
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, DocumentShard
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS
-from pipeline_assets.corpus.formats.parquet import rows_with
+from pipeline_assets.corpus.formats.parquet_rows import rows_with
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, sealed_manifest
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError

@@ -19,8 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats import memmap
-from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter
-from pipeline_assets.corpus.formats.parquet import column_of, mask, numbers, repeated
+from pipeline_assets.corpus.formats.arrow_columns import column_of, mask, numbers, repeated
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.spine.durable import DurableFile, write_range
 from pipeline_assets.corpus.spine.errors import RetryableError

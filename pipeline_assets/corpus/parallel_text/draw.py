@@ -11,12 +11,12 @@ from types import MappingProxyType
 import msgspec
 
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
-from pipeline_assets.corpus.formats.compression import write_rows
+from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.parallel_text import sample
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Pair, TranslationFile, canonical, pair_uid, read_pairs
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import row_words
-from pipeline_assets.corpus.sampling import Reservoir, new_reservoir
+from pipeline_assets.corpus.reservoir import Reservoir, new_reservoir
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare

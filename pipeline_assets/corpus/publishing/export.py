@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.document_shards import shard_rows
-from pipeline_assets.corpus.formats.compression import SUFFIX, JsonlZstWriter, compressor_for, read_line_blocks
+from pipeline_assets.corpus.formats.compressors import compressor_for
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
 from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, CardSplit, dataset_card

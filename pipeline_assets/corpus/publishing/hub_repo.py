@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, check_name
+from pipeline_assets.corpus.readers.hub_files import HubFiles, check_name
 from pipeline_assets.corpus.readers.hub_http import RETRIED_STATUS, Garbled, reading_answer
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class HubRepo:
 
     def limits(self) -> AbstractContextManager[None]:
         """Limit the time, size and recipients of all requests that `huggingface_hub` makes for this hub."""
-        from pipeline_assets.corpus.readers.hub_session import limited_session
+        from pipeline_assets.corpus.readers.hub_library import limited_session
 
         return limited_session(self.hub.client().address, self.hub.progress_s)
 

@@ -62,7 +62,7 @@ def _restrict(address: str, token: str) -> None:
     import fsspec
     from huggingface_hub import set_client_factory
 
-    from pipeline_assets.corpus.readers.hub_session import LibraryClient
+    from pipeline_assets.corpus.readers.hub_library import LibraryClient
 
     set_client_factory(lambda: LibraryClient(address, token=token or None, retries=True))
     datasets.config.STREAMING_READ_MAX_RETRIES = 1  # each of which is retried five times below

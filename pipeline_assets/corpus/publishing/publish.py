@@ -20,7 +20,8 @@ from pipeline_assets.corpus.publishing.hub_repo import HubRepo, Item, token_of
 from pipeline_assets.corpus.publishing.load_back import load_back
 from pipeline_assets.corpus.publishing.publication import Publication, is_edited, publication_of
 from pipeline_assets.corpus.readers.hub_configs import CARD, read_card
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest

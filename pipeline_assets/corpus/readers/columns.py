@@ -5,79 +5,17 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pydantic
 
-from pipeline_assets.corpus.spine.errors import IN_RECIPE, UsageError, key
+from pipeline_assets.corpus.readers.column_recipe import another_column
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.ledger import Reject
-from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 
 # Objects and lists inside one another in a value of a row. Far below where Python's stack ends, which depends on who
 # calls: a row's fate must not.
 MAX_NESTING = 64
-
-
-def another_column(field: str) -> str:
-    """What to do about a field's column that isn't there."""
-    name = f"columns.{field}"
-    if field == "text":
-        return f"set {key(name, IN_RECIPE)} to the column that holds the text"
-    return f"set {key(name, IN_RECIPE)} to one that is there{key(name, ', or to null', ', or leave it out')}"
-
-
-class ColumnMap(RecipePart):
-    """Which source column is which field of a Document; None where the source has none.
-
-    A name is that of a column, else a path into nested ones: `metadata.url` is `url` of the object `metadata`. The
-    columns of text and id leave the row; all others stay in its `meta`, that of the date as it came too.
-    """
-
-    text: str = "text"
-    id: str | None = None
-    created_at: str | None = None
-
-
-Patterns = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
-"""Of files, relative to their folder, see `list_files`; those of a hub as fnmatch reads them."""
-Columns = str | Annotated[tuple[str, ...], pydantic.Field(strict=False)] | None
-
-
-class LicensedColumns(RecipePart):
-    """The same for sources whose rows may say their own licence.
-
-    A column that is named alone is there. Of several the first is taken that a row has a fitting value in; it may have
-    none.
-
-    Attributes:
-        id: text or whole numbers; a row without one gets a derived id.
-        license: the row's licence, lower-cased; a row without one has the recipe's, and one that is no text (a list,
-            say) is `unknown`. The column stays in `meta` as it came.
-    """
-
-    text: Annotated[str, Option("Column, or path such as body.text.", "text-column")] = "text"
-    id: Annotated[
-        Columns, Option("Default: doc_id or id, else ids are derived from texts.", "id-column", default=None)
-    ] = ("doc_id", "id")
-    created_at: Annotated[
-        Columns, Option("Date of a row. Default: created_at, where it is there.", "created-at-column", default=None)
-    ] = ("created_at",)
-    license: Annotated[
-        Columns, Option("Licence of a row. Default: license, where it is there.", "license-column", default=None)
-    ] = ("license",)
-
-
-class SourceLabels(RecipePart):
-    """What holds for every document of a local source.
-
-    Attributes:
-        license_tag: of rows that don't say their own.
-    """
-
-    source: str
-    domain: Annotated[str, Option("What kind of text.")] = "unknown"
-    license_tag: Annotated[str, Option("Of rows that don't say theirs.", "license")] = "unknown"
 
 
 @dataclass(frozen=True)
@@ -214,3 +152,12 @@ def _without_pandas(value: Any) -> Any:
         case "Timedelta":
             return str(value) if value.nanoseconds else value.to_pytimedelta()
     return value
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
+    """Each row, its values as `column_values` has them; a row with one that can't be used is its first fault."""
+    names = batch.schema.names
+    columns = [column_values(column) for column in batch.columns]
+    faults = faulty_rows(columns)
+    for number, values in enumerate(zip(*columns, strict=True)):
+        yield faults.get(number) or dict(zip(names, values, strict=True))

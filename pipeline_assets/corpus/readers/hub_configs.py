@@ -19,7 +19,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.source_folder import FORMATS, format_of
+from pipeline_assets.corpus.readers.source_formats import FORMATS, format_of
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.corpus.spine.recipe import parse_yaml
 

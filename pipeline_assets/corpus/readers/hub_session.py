@@ -16,10 +16,9 @@ from typing import Any
 
 import httpcore2
 import httpx2
-from huggingface_hub import constants, hf_raise_for_status, set_client_factory
 from huggingface_hub.utils import _http
 
-from pipeline_assets.corpus.readers.hub_http import PROGRESS_S, RETRIED_STATUS, Garbled, requested_wait_s
+from pipeline_assets.corpus.readers.hub_http import Garbled
 from pipeline_assets.corpus.spine.errors import RetryableError
 
 TIMEOUT_S = 30.0  # between two bytes: alone, it would let a file of a gigabyte drip for a thousand years
@@ -27,12 +26,6 @@ LEAST_BYTES = 1 << 18  # per `progress_s`: what each of eight fetches gets of a 
 MAX_JSON_BYTES = 1 << 26  # a page of a listing has 1,000 entries, each far below a kilobyte
 _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
 _WRITE_BYTES = 1 << 13  # progress is checked after each: a receiver that drips takes minutes for so many
-_MAX_RETRY_WAIT_S = 60.0  # of `huggingface_hub`, which waits five times per call
-_LEAST_CHUNK_BYTES = 1 << 20  # storages of this kind refuse parts below 5 MiB
-
-
-class UnansweredError(httpx2.RequestError):
-    """A request without an answer. `huggingface_hub` does not retry this class."""
 
 
 @functools.cache
@@ -101,92 +94,6 @@ class LimitedClient(httpx2.Client):
 limited_client = functools.lru_cache(maxsize=8)(LimitedClient)
 """The client of a hub, whose connections all readers of a process share."""
 os.register_at_fork(after_in_child=limited_client.cache_clear)
-
-
-class LibraryClient(LimitedClient):
-    """The same for `huggingface_hub`, whose own retries and waits are limited too. Streams may have any size.
-
-    Args:
-        token: token for requests to the hub; None keeps the one that `huggingface_hub` sets.
-        retries: whether `huggingface_hub` retries all requests, each after at most _MAX_RETRY_WAIT_S.
-    """
-
-    _decodes_refusals = True
-
-    def __init__(
-        self, address: str, progress_s: float = PROGRESS_S, *, token: str | None = None, retries: bool = False
-    ) -> None:
-        self._token = token
-        self._retries = retries
-        super().__init__(address, progress_s)
-
-    def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        """Send a request; raise for a temporary status unless `huggingface_hub` retries.
-
-        A streamed response is returned whatever its status.
-        """
-        request.extensions = {**request.extensions, "is_streamed": stream}
-        try:
-            response = super().send(request, stream=stream, **options)
-        except (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError) as error:
-            if self._retries_itself(request):
-                raise
-            raise UnansweredError(f"{type(error).__name__}: {error}", request=request) from error
-        if not stream:
-            if response.status_code in RETRIED_STATUS and not self._retries_itself(request):
-                hf_raise_for_status(response)
-            _check_offer(response)
-        return response
-
-    def _retries_itself(self, request: httpx2.Request) -> bool:
-        """Check whether `huggingface_hub` retries a request.
-
-        It always retries a PUT, so that one refused file does not fail an upload of a hundred.
-        """
-        return self._retries or request.method == "PUT"
-
-    def _restrict(self, request: httpx2.Request) -> None:
-        if self._token is not None:
-            request.headers["Authorization"] = f"Bearer {self._token}"
-        super()._restrict(request)
-
-    def _limit(self, response: httpx2.Response) -> None:
-        unlimited = response.stream
-        super()._limit(response)
-        if response.request.extensions["is_streamed"] and not response.has_redirect_location:
-            response.stream = unlimited
-        wait_s = requested_wait_s(response.headers)
-        for name in ("RateLimit", "Retry-After"):
-            response.headers.pop(name, None)
-        if wait_s is not None:
-            is_limited = self._retries_itself(response.request)
-            response.headers["Retry-After"] = str(int(min(wait_s, _MAX_RETRY_WAIT_S) if is_limited else wait_s))
-
-
-@contextmanager
-def limited_session(address: str, progress_s: float) -> Iterator[None]:
-    """Make `huggingface_hub` use a LibraryClient of a hub inside the context.
-
-    A hub on loopback is used without Xet, because it has no such store. The earlier settings are restored at the end.
-    A context inside another one with the same arguments changes nothing.
-    """
-    before, is_xet_off = _http._GLOBAL_CLIENT_FACTORY, constants.HF_HUB_DISABLE_XET
-    if isinstance(before, functools.partial) and before.args == (address, progress_s):
-        yield
-        return
-    set_client_factory(functools.partial(LibraryClient, address, progress_s))
-    constants.HF_HUB_DISABLE_XET = is_xet_off or is_loopback(address)
-    try:
-        yield
-    finally:
-        constants.HF_HUB_DISABLE_XET = is_xet_off
-        set_client_factory(before)
-
-
-def is_loopback(address: str) -> bool:
-    """Check whether a hub is on this machine."""
-    host = httpx2.URL(address).host
-    return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
 
 
 class _BoundedStream(httpx2.SyncByteStream):
@@ -284,17 +191,3 @@ class _TimedBackend(httpcore2.NetworkBackend):
 
     def sleep(self, seconds: float) -> None:
         self._backend.sleep(seconds)
-
-
-def _check_offer(response: httpx2.Response) -> None:
-    """Raise Garbled if a git-lfs offer has a part size that no storage takes.
-
-    Uploads are split into parts of this size; for a size of 0, the client divides by zero.
-    """
-    if not response.is_success or not response.url.path.endswith("/info/lfs/objects/batch"):
-        return
-    offer = response.json()
-    for stored in offer["objects"]:
-        header = ((stored.get("actions") or {}).get("upload") or {}).get("header") or {}
-        if "chunk_size" in header and int(header["chunk_size"]) < _LEAST_CHUNK_BYTES:
-            raise Garbled(f"chunk_size must be at least {_LEAST_CHUNK_BYTES:,} bytes, got {header['chunk_size']!r:.40}")

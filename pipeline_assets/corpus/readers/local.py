@@ -21,17 +21,11 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from pipeline_assets.corpus.readers import source_folder
-from pipeline_assets.corpus.readers.columns import (
-    Fault,
-    LicensedColumns,
-    Patterns,
-    SourceLabels,
-    another_column,
-    find_column,
-    utf8_fault,
-)
+from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, Patterns, SourceLabels, another_column
+from pipeline_assets.corpus.readers.columns import Fault, find_column, utf8_fault
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line_before, line_blocks, lines
-from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, row_group_runs
+from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
+from pipeline_assets.corpus.readers.source_formats import COMPRESSED, FORMATS, Format, format_of
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
 from pipeline_assets.corpus.spine.recipe import Option
 
@@ -48,7 +42,7 @@ _LATER_KEYS = frozenset({"text_endings", "license_files"})
 def _is_text_ending(ending: str) -> str:
     if not re.fullmatch(r"(\.[a-z0-9_+-]+)+", ending):
         raise ValueError("the ending of a name is a dot and lower-case letters, such as .py; it fits in either case")
-    if ending.endswith((*source_folder.FORMATS, *source_folder.COMPRESSED)):
+    if ending.endswith((*FORMATS, *COMPRESSED)):
         raise ValueError(f"files that end with {ending} are read already, each as what it is: leave it out")
     return ending
 
@@ -82,9 +76,9 @@ class LocalRecipe(SourceLabels):
         """As `RecipePart.content`, without keys that came later and aren't used: what is made is what was made."""
         return {key: value for key, value in super().content().items() if value or key not in _LATER_KEYS}
 
-    def format_of(self, name: str) -> source_folder.Format | None:
+    def format_of(self, name: str) -> Format | None:
         """Return the format of a file, by its name; None if unknown."""
-        return source_folder.format_of(name, self.text_endings)
+        return format_of(name, self.text_endings)
 
     def is_whole_text(self, name: str) -> bool:
         """Check by a file's name whether the whole file becomes one document."""
@@ -128,7 +122,7 @@ def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[st
 def first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
     """The first rows of a file of JSON lines or Parquet, without those that can't be read."""
     rows: Iterator[tuple[int, dict[str, Any] | Fault]]
-    if source_folder.format_of(file.name) == "parquet":
+    if format_of(file.name) == "parquet":
         rows = (row for run in row_group_runs(file, None, 1) for row in parquet_rows(run, LOOKED_AT))
     else:
         [piece, *_] = source_folder.byte_ranges(file, file.bytes)
@@ -144,7 +138,7 @@ def check_first_rows(files: Sequence[source_folder.SourceFile], columns: License
     """
     lines_of: list[tuple[source_folder.SourceFile, dict[str, Any]]] = []
     for file in files[:LOOKED_AT]:
-        match source_folder.format_of(file.name):
+        match format_of(file.name):
             case "parquet":
                 row_group_runs(file, columns, 1)
             case "lines":
@@ -158,9 +152,7 @@ def check_first_rows(files: Sequence[source_folder.SourceFile], columns: License
 def _pieces(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence[Piece]:
     kind = recipe.format_of(file.name)
     if kind is None:
-        what = (
-            f"its name ends with none of {', '.join([*source_folder.FORMATS, *recipe.text_endings])}, compressed or not"
-        )
+        what = f"its name ends with none of {', '.join([*FORMATS, *recipe.text_endings])}, compressed or not"
         fix = f"rename it, narrow the pattern, or add its ending to {key('text_endings', IN_RECIPE)}"
         raise UsageError(what, file.path, fix)
     if kind == "text":

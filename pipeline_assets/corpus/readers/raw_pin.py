@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pipeline_assets.corpus.readers import hub_files, source_folder
+from pipeline_assets.corpus.readers.hub_listing import HubFile, hub_entry, is_digest, read_listing
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import DeniedError, InputError, RetryableError, UsageError
@@ -48,12 +49,12 @@ def as_model(name: str) -> str:
     return f"models/{name}"
 
 
-def listed_files(entries: Iterable[Mapping[str, Any]]) -> list[hub_files.HubFile]:
+def listed_files(entries: Iterable[Mapping[str, Any]]) -> list[HubFile]:
     """Files of a hub, of entries as `hub_entry` makes them."""
-    return [hub_files.HubFile(entry["name"].partition(":")[2], entry["bytes"], entry["digest"]) for entry in entries]
+    return [HubFile(entry["name"].partition(":")[2], entry["bytes"], entry["digest"]) for entry in entries]
 
 
-def pinned_files(pin: Manifest) -> tuple[str, str, list[hub_files.HubFile]]:
+def pinned_files(pin: Manifest) -> tuple[str, str, list[HubFile]]:
     """Dataset or model, commit and files of a pin of a hub, in order."""
     recipe = pin.identity.recipe
     name = recipe["dataset"] if "dataset" in recipe else recipe["name"]
@@ -68,7 +69,7 @@ def fetch_pinned(
     progress = Progress(f"fetch {pin.name}", sum(file.size for file in listed), "bytes", log_every_s, quiet_s=1.0)
     files = []
 
-    def fetch(file: hub_files.HubFile) -> source_folder.SourceFile:
+    def fetch(file: HubFile) -> source_folder.SourceFile:
         return source_folder.SourceFile(hub.fetch(dataset, commit, file).local, file.path, file.size)
 
     for file in hub_files.in_order(fetch, listed, threads):
@@ -77,12 +78,10 @@ def fetch_pinned(
     return files
 
 
-def pin_of_hub(
-    dataset: str, commit: str, files: Sequence[hub_files.HubFile], decisions: Mapping[str, Any]
-) -> BuildResult:
+def pin_of_hub(dataset: str, commit: str, files: Sequence[HubFile], decisions: Mapping[str, Any]) -> BuildResult:
     """Files of a hub dataset, whole, as the listing at the commit has them; nothing is fetched."""
     counts = {"files": len(files), "bytes": sum(file.size for file in files)}
-    return BuildResult([], counts, decisions, outside=[hub_files.hub_entry(dataset, commit, file) for file in files])
+    return BuildResult([], counts, decisions, outside=[hub_entry(dataset, commit, file) for file in files])
 
 
 def pin_of_folder(
@@ -180,7 +179,7 @@ def held_of_hub(cache: Path, outside: Mapping[str, Sequence[Entry]]) -> HeldOfHu
         reads_in_part = any("row_groups" in entry for entry in entries)
         for entry in entries:
             match = _HUB_FILE.fullmatch(entry["name"])
-            if match is None or not hub_files.is_digest(entry["digest"]):
+            if match is None or not is_digest(entry["digest"]):
                 held.not_looked_for.append(entry["name"])
                 continue
             hub = hub_files.HubFiles(cache, repo_type="dataset" if match["dataset"] else "model")
@@ -240,7 +239,7 @@ def _covers(spans: Sequence[hub_files.Span], start: int, stop: int) -> bool:
 def _contradictions(path: Path, listed: Sequence[tuple[str, Entry]]) -> Iterator[str]:
     """Yield the differences of a cached listing, if it exists, from a manifest."""
     try:
-        cached = {file.path: (file.digest, file.size) for file in hub_files.read_listing(path)}
+        cached = {file.path: (file.digest, file.size) for file in read_listing(path)}
     except FileNotFoundError:
         return
     except InputError as error:

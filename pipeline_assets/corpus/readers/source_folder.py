@@ -6,23 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from pipeline_assets.corpus.formats.compression import codec_of
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.files import Promise, promise_file
 from pipeline_assets.corpus.spine.manifest import Manifest
 
-Format = Literal["lines", "parquet", "text"]
-FORMATS: dict[str, Format] = {
-    ".jsonl": "lines",
-    ".ndjson": "lines",
-    ".json": "lines",
-    ".parquet": "parquet",
-    ".txt": "text",
-    ".md": "text",
-}
-COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 HEAD_BYTES = 16
 UTF8_MARK_BYTES = 3
 _FOLDER, _MODIFIED, _SHA256 = "folder", "modified_ns", "sha256:"
@@ -107,19 +97,6 @@ def _refuse_unreadable(folder: Path) -> None:
 
     for _, folders, _ in os.walk(folder, onerror=fail):
         folders[:] = [name for name in folders if not name.startswith(".")]
-
-
-def format_of(name: str, text_endings: Sequence[str] = ()) -> Format | None:
-    """By the name, compressed or not: nothing in a text file says that its lines are not meant to be JSON.
-
-    Args:
-        text_endings: further endings of names of texts, in lower case.
-    """
-    name = name.lower()
-    for suffix in COMPRESSED:
-        name = name.removesuffix(suffix)
-    known = next((kind for suffix, kind in FORMATS.items() if name.endswith(suffix)), None)
-    return "text" if known is None and name.endswith(tuple(text_endings)) else known
 
 
 def byte_ranges(file: SourceFile, range_bytes: int) -> list[ByteRange]:

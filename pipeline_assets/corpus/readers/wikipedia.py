@@ -45,7 +45,8 @@ import msgspec
 import pydantic
 
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.readers.columns import Fault, Patterns, utf8_fault
+from pipeline_assets.corpus.readers.column_recipe import Patterns
+from pipeline_assets.corpus.readers.columns import Fault, utf8_fault
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line_blocks, lines_of, row_words
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, key

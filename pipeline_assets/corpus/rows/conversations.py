@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
-from pipeline_assets.corpus.formats.parquet import find_in_file, row_of_file
+from pipeline_assets.corpus.formats.parquet_rows import find_in_file, row_of_file
 from pipeline_assets.corpus.harmony.encode import LOSS_MODES, loss_messages
 from pipeline_assets.corpus.harmony.message import MESSAGE, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, parse_harmony

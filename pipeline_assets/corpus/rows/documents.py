@@ -7,8 +7,8 @@ import msgspec
 
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import SHARDS
-from pipeline_assets.corpus.formats.compression import read_structs
-from pipeline_assets.corpus.readers.source_folder import format_of
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
+from pipeline_assets.corpus.readers.source_formats import format_of
 from pipeline_assets.corpus.rows.file_rows import FileRows, RowSchema
 from pipeline_assets.corpus.rows.store import DOCUMENT_DECODER, Labels, Line, Part, Source, source_in
 from pipeline_assets.corpus.spine.artifact import Artifact

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from pipeline_assets.corpus.formats.compression import read_line_blocks, read_structs
-from pipeline_assets.corpus.formats.parquet import find_in_file, open_parquet, row_of_file
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks, read_structs
+from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.parquet_rows import find_in_file, row_of_file
 from pipeline_assets.corpus.rows.store import Content, Fate, Line, Part, Row, RowStore, Source, TableShard, source_in
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError

@@ -11,10 +11,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
-from pipeline_assets.corpus.formats.parquet import row_of_file
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
+from pipeline_assets.corpus.formats.parquet_rows import row_of_file
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.lines import file_at, line_blocks, lines_of, place_of_line, row_words
-from pipeline_assets.corpus.readers.source_folder import SourceFile, folder_path, format_of, has_changed
+from pipeline_assets.corpus.readers.source_folder import SourceFile, folder_path, has_changed
+from pipeline_assets.corpus.readers.source_formats import format_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline_assets.corpus.formats.memmap import IndexedDataset, read_indexed_dataset
-from pipeline_assets.corpus.formats.parquet import find_in_file, open_parquet, row_of_file
+from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
+from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.parquet_rows import find_in_file, row_of_file
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
 from pipeline_assets.corpus.rows.documents import DocumentRows
 from pipeline_assets.corpus.rows.store import Content, Fate, Labels, Line, Part, Row, RowStore, reason_of

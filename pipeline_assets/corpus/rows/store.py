@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
-from pipeline_assets.corpus.formats.compression import SUFFIX, read_line_blocks, read_structs
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks, read_structs
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony.parse import ParsedMessage
 from pipeline_assets.corpus.rows.source_row import AnyRow, SourceListing, listing_of

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline_assets.corpus.readers.hub_files import HubFile
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 

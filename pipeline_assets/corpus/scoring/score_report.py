@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.parquet import mask, numbers, truths
+from pipeline_assets.corpus.formats.arrow_columns import mask, numbers, truths
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, correctness_range, length_range
 from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report

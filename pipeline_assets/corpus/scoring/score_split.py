@@ -15,15 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.parquet import (
-    column_of,
-    in_row_groups,
-    nullable,
-    numbers,
-    open_parquet,
-    read_columns,
-    write_table,
-)
+from pipeline_assets.corpus.formats.arrow_columns import column_of, nullable, numbers
+from pipeline_assets.corpus.formats.parquet import in_row_groups, open_parquet, read_columns, write_table
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, device_here
 from pipeline_assets.corpus.scoring.score_shard import (

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.parquet import column_of, numbers, open_parquet
+from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers
+from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
 from pipeline_assets.corpus.spine.errors import InputError

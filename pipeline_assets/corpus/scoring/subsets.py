@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, column_of, mask, numbers, repeated
+from pipeline_assets.corpus.formats.arrow_columns import column_of, mask, numbers, repeated
+from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.pools import PUBLISHED
 from pipeline_assets.corpus.nemotron.schema import SCHEMA, rows_that_hold
 from pipeline_assets.corpus.scoring import scores

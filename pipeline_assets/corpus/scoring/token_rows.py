@@ -20,8 +20,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.formats.arrow_columns import column_of, nullable, numbers
 from pipeline_assets.corpus.formats.memmap import write_npy_header
-from pipeline_assets.corpus.formats.parquet import column_of, nullable, numbers, open_parquet, read_columns, write_table
+from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns, write_table
 from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import END, START, STRUCTURE, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony

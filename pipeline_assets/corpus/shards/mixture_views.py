@@ -23,7 +23,7 @@ import yaml
 
 from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import SHARDS
-from pipeline_assets.corpus.formats.compression import read_structs
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.licences import UNKNOWN, LicenceTable
 from pipeline_assets.corpus.normalize.sources import FileSource, HubSource
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pipeline_assets.corpus.sampling import largest_remainders
 from pipeline_assets.corpus.shards.mixture_views import SEGMENTS_JSON
 from pipeline_assets.corpus.shards.reader import MixtureReader, refuse_unlike
 from pipeline_assets.corpus.shards.shard_corpus import SegmentSection, SegmentsRecipe
@@ -23,6 +22,7 @@ from pipeline_assets.corpus.spine.lineage import Lineage, root_of
 from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.weights import largest_remainders
 
 logger = logging.getLogger("corpusmill")
 _WHERE = bare("segments")

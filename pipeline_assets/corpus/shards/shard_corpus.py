@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document_shards import DocumentShard
+from pipeline_assets.corpus.formats.arrow_columns import column_of, repeated
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, write_npy_header
 from pipeline_assets.corpus.formats.memmap import DTYPE as RUN_DTYPE
-from pipeline_assets.corpus.formats.parquet import column_of, in_row_groups, repeated, write_table
+from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.normalize.sources import FileSource, HubSource
 from pipeline_assets.corpus.packing.plan_files import EncodedCorpus, EncodedShard, encoded_corpus
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, SeqLen
 from pipeline_assets.corpus.packing.rows import license_tokens
-from pipeline_assets.corpus.sampling import Weights
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, bare, key
@@ -44,6 +44,7 @@ from pipeline_assets.corpus.tokens.encode import encode_shard, or_by_oracle
 from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
 from pipeline_assets.corpus.tokens.trained_tokenizer import TrainRecipe
+from pipeline_assets.corpus.weights import Weights
 
 SHARDS_STAGE = StageVersion("token_shards", 1)
 INVENTORY_STAGE = StageVersion("token_inventory", 2)

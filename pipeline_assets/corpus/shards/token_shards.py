@@ -201,7 +201,7 @@ def _mapped(folder: Path, file: ShardFile, dtype: np.dtype[Any], seq_len: int) -
 
 def _lines_in(documents: "pa.Table", begin: int, end: int) -> list[dict[str, Any]]:
     """The lines of documents that have tokens from `begin` to before `end` of the stream."""
-    from pipeline_assets.corpus.formats.parquet import numbers
+    from pipeline_assets.corpus.formats.arrow_columns import numbers
 
     starts = numbers(documents["start"])
     low, high = max(0, int(np.searchsorted(starts, begin, "right")) - 1), int(np.searchsorted(starts, end))

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.converted_shards import NORMALISATION, ShardWriter, read_rejects
 from pipeline_assets.corpus.document import DeriveId, derived_doc_id
-from pipeline_assets.corpus.document_shards import NORMALISATION, ShardWriter, read_rejects
 from pipeline_assets.corpus.filters.verdict import ColumnRule, first_failed
-from pipeline_assets.corpus.formats.parquet import mask
+from pipeline_assets.corpus.formats.arrow_columns import mask
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import (
     WITHOUT_VALUES,
@@ -26,11 +26,12 @@ from pipeline_assets.corpus.normalize.converted import (
     finish,
     write_outcomes,
 )
-from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, check_columns
+from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
+from pipeline_assets.corpus.readers.columns import Fault, check_columns, rows_of
 from pipeline_assets.corpus.readers.hub_files import HubFiles, forget
+from pipeline_assets.corpus.readers.hub_parquet import open_row_groups
 from pipeline_assets.corpus.readers.lines import read_row
-from pipeline_assets.corpus.readers.parquet import open_row_groups, rows_of
-from pipeline_assets.corpus.snapshot.draw import SnapshotRecipe, SpanStream, row_lines
+from pipeline_assets.corpus.snapshot.line_prefixes import SpanStream, row_lines
 from pipeline_assets.corpus.snapshot.plan import (
     LocalPiece,
     SnapshotShard,
@@ -41,6 +42,7 @@ from pipeline_assets.corpus.snapshot.plan import (
     plan_snapshot,
     shards_of,
 )
+from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import TIMES_PACKED, RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key, one_line

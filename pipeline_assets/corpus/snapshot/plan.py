@@ -10,10 +10,13 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from pipeline_assets.corpus.readers.columns import check_columns
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span, check_whole, hub_entry, in_order
-from pipeline_assets.corpus.readers.parquet import RowGroup, read_footer, row_groups
-from pipeline_assets.corpus.readers.source_folder import format_of
-from pipeline_assets.corpus.snapshot import draw
+from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, check_whole, in_order
+from pipeline_assets.corpus.readers.hub_listing import HubFile, hub_entry
+from pipeline_assets.corpus.readers.hub_parquet import RowGroup, read_footer, row_groups
+from pipeline_assets.corpus.readers.source_formats import format_of
+from pipeline_assets.corpus.snapshot.draw import Piece, choose_pieces
+from pipeline_assets.corpus.snapshot.line_prefixes import block_ranges, draw_prefixes, known_prefix, read_prefix
+from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.usage import Progress, StepTimer
@@ -39,7 +42,7 @@ class Tail:
     columns: tuple[str, ...]
 
 
-def _read_footer(hub: HubFiles, recipe: draw.SnapshotRecipe, file: HubFile) -> tuple[Tail, list[RowGroup]]:
+def _read_footer(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile) -> tuple[Tail, list[RowGroup]]:
     """
     Raises:
         UsageError: there is no column that the recipe names.
@@ -66,7 +69,7 @@ class SnapshotPlan:
     """
 
     listing: Sequence[HubFile]
-    pieces: Sequence[draw.Piece]
+    pieces: Sequence[Piece]
     tails: Mapping[str, Tail]
 
     @property
@@ -96,7 +99,7 @@ class SnapshotPlan:
 
 def plan_snapshot(
     hub: HubFiles,
-    recipe: draw.SnapshotRecipe,
+    recipe: SnapshotRecipe,
     threads: int,
     log_every_s: float,
     pinned: Sequence[Mapping[str, Any]] = (),
@@ -123,10 +126,10 @@ def plan_snapshot(
             yield groups
 
     read = functools.partial(_read_footer, hub, recipe)
-    return SnapshotPlan(listing, draw.choose_pieces(listing, row_groups_of, recipe.seed, recipe.amount.limit), tails)
+    return SnapshotPlan(listing, choose_pieces(listing, row_groups_of, recipe.seed, recipe.amount.limit), tails)
 
 
-def list_rows(hub: HubFiles, recipe: draw.SnapshotRecipe) -> list[HubFile]:
+def list_rows(hub: HubFiles, recipe: SnapshotRecipe) -> list[HubFile]:
     """The files that the recipe's patterns match, sorted by path: all are JSON lines, or none is.
 
     Raises:
@@ -152,7 +155,7 @@ def is_lines(file: HubFile) -> bool:
 
 def _plan_lines(
     hub: HubFiles,
-    recipe: draw.SnapshotRecipe,
+    recipe: SnapshotRecipe,
     listing: Sequence[HubFile],
     threads: int,
     log_every_s: float,
@@ -162,17 +165,17 @@ def _plan_lines(
     if pinned:
         entries = {entry["name"]: entry for entry in pinned if "row_groups" in entry}
         listed = [(file, entries.get(recipe.where(file.path))) for file in listing]
-        drawn = {file.path: draw.known_prefix(hub, recipe, file, entry) for file, entry in listed if entry is not None}
+        drawn = {file.path: known_prefix(hub, recipe, file, entry) for file, entry in listed if entry is not None}
     else:
         progress = Progress(f"draw {recipe.source}", len(listing), "files", log_every_s)
-        read = functools.partial(draw.read_prefix, hub, recipe, limit[0])
-        drawn = draw.draw_prefixes(listing, read, recipe.seed, limit, threads, progress)
+        read = functools.partial(read_prefix, hub, recipe, limit[0])
+        drawn = draw_prefixes(listing, read, recipe.seed, limit, threads, progress)
     groups = [drawn[file.path].row_group(file) for file in listing if file.path in drawn]
     tails = {path: Tail((), 2 - prefix.is_whole, prefix.columns) for path, prefix in drawn.items()}
-    return SnapshotPlan(listing, [draw.Piece(group, group.rows) for group in groups], tails)
+    return SnapshotPlan(listing, [Piece(group, group.rows) for group in groups], tails)
 
 
-def hub_inputs(recipe: draw.SnapshotRecipe, plan: SnapshotPlan) -> list[dict[str, Any]]:
+def hub_inputs(recipe: SnapshotRecipe, plan: SnapshotPlan) -> list[dict[str, Any]]:
     """The listing as manifest inputs; of files that were read, which row groups, where they lie and how many rows."""
     read: dict[str, list[dict[str, int]]] = {}
     for piece in plan.pieces:
@@ -195,7 +198,7 @@ class FileRequest:
     """
 
     file: HubFile
-    pieces: tuple[draw.Piece, ...]
+    pieces: tuple[Piece, ...]
     ranges: tuple[tuple[int, int], ...]
     is_whole: bool
 
@@ -204,7 +207,7 @@ class FileRequest:
 class LocalPiece:
     """A piece whose bytes are here: the spans of its footer and of its row group."""
 
-    piece: draw.Piece
+    piece: Piece
     spans: tuple[Span, ...]
 
 
@@ -227,15 +230,15 @@ class SnapshotShard:
 
 def file_requests(plan: SnapshotPlan) -> list[FileRequest]:
     """One a file that has a piece, in the plan's order."""
-    wanted: dict[HubFile, list[draw.Piece]] = {}
+    wanted: dict[HubFile, list[Piece]] = {}
     for piece in plan.pieces:
         wanted.setdefault(piece.group.file, []).append(piece)
     return [_request(file, tuple(pieces), plan.tails[file.path]) for file, pieces in wanted.items()]
 
 
-def _request(file: HubFile, pieces: tuple[draw.Piece, ...], tail: Tail) -> FileRequest:
+def _request(file: HubFile, pieces: tuple[Piece, ...], tail: Tail) -> FileRequest:
     if is_lines(file):
-        return FileRequest(file, pieces, tuple(draw.block_ranges(file.size, pieces[0].group.stop)), is_whole=False)
+        return FileRequest(file, pieces, tuple(block_ranges(file.size, pieces[0].group.stop)), is_whole=False)
     here = tail.spans[0].start  # and all behind it
     if len(pieces) == tail.row_groups and here > 0:
         return FileRequest(file, pieces, ((0, here),), is_whole=True)
@@ -243,18 +246,18 @@ def _request(file: HubFile, pieces: tuple[draw.Piece, ...], tail: Tail) -> FileR
     return FileRequest(file, pieces, ranges, is_whole=False)
 
 
-def bytes_to_fetch(hub: HubFiles, recipe: draw.SnapshotRecipe, plan: SnapshotPlan) -> int:
+def bytes_to_fetch(hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan) -> int:
     """What `fetch_pieces` would ask of the hub: the ranges, less what the cache has of them."""
     return sum(_bytes_missing(hub, recipe, request) for request in file_requests(plan))
 
 
-def _bytes_missing(hub: HubFiles, recipe: draw.SnapshotRecipe, request: FileRequest) -> int:
+def _bytes_missing(hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest) -> int:
     asked = (bounds for bounds in request.ranges if bounds[0] < bounds[1])
     return sum(hub.bytes_missing(recipe.dataset, request.file, *bounds) for bounds in asked)
 
 
 def fetch_pieces(
-    hub: HubFiles, recipe: draw.SnapshotRecipe, plan: SnapshotPlan, threads: int, log_every_s: float
+    hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan, threads: int, log_every_s: float
 ) -> list[LocalPiece]:
     """Every piece with its bytes in the cache, in the plan's order; files of which every row group is wanted are
     hashed.
@@ -265,7 +268,7 @@ def fetch_pieces(
         missing = _bytes_missing(hub, recipe, request)
         return _fetched(hub, recipe, request, plan.tails[request.file.path].spans), missing
 
-    local: dict[draw.Piece, LocalPiece] = {}
+    local: dict[Piece, LocalPiece] = {}
     for fetched, missing in in_order(fetch, file_requests(plan), threads):
         local |= {item.piece: item for item in fetched}
         if missing:
@@ -275,9 +278,7 @@ def fetch_pieces(
     return [local[piece] for piece in plan.pieces]
 
 
-def _fetched(
-    hub: HubFiles, recipe: draw.SnapshotRecipe, request: FileRequest, tail: tuple[Span, ...]
-) -> list[LocalPiece]:
+def _fetched(hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest, tail: tuple[Span, ...]) -> list[LocalPiece]:
     """The request's pieces with their bytes, those of `tail` among them."""
     fetch = functools.partial(hub.fetch, recipe.dataset, recipe.revision, request.file)
     if request.is_whole:
@@ -298,19 +299,19 @@ def shards_of(pieces: Sequence[LocalPiece], shard_text_bytes: int) -> list[Snaps
     return [SnapshotShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
 
 
-def raw_of_hub(hub: HubFiles, recipe: draw.SnapshotRecipe, threads: int, log_every_s: float) -> BuildResult:
+def raw_of_hub(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> BuildResult:
     """The raw pin of a sample: the listing at the commit, and what is drawn of it, fetched into the cache."""
     plan, _, fetched = fetch_snapshot(hub, recipe, threads, log_every_s)
     counts = {"files": plan.files, "row_groups": len(plan.pieces), "rows": plan.rows}
     return BuildResult([], counts, {"dumps": plan.dumps()}, outside=hub_inputs(recipe, plan), provenance=fetched)
 
 
-def list_snapshot(hub: HubFiles, recipe: draw.SnapshotRecipe, threads: int, log_every_s: float) -> Listing:
+def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Listing:
     """What a snapshot will read, by the listing and footers; of JSON lines, which have none, the most that it may."""
     listing = list_rows(hub, recipe)
     source = f"{recipe.source}: {recipe.dataset}@{recipe.revision}"
     if is_lines(listing[0]):
-        blocks = ((file, block) for file in listing for block in draw.block_ranges(file.size))
+        blocks = ((file, block) for file in listing for block in block_ranges(file.size))
         missing = sum(hub.bytes_missing(recipe.dataset, file, *block) for file, block in blocks)
         return Listing(tuple(hub_entry(recipe.dataset, recipe.revision, file) for file in listing), {source: missing})
     plan = plan_snapshot(hub, recipe, threads, log_every_s)
@@ -318,7 +319,7 @@ def list_snapshot(hub: HubFiles, recipe: draw.SnapshotRecipe, threads: int, log_
 
 
 def fetch_snapshot(
-    hub: HubFiles, recipe: draw.SnapshotRecipe, threads: int, log_every_s: float
+    hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float
 ) -> tuple[SnapshotPlan, list[LocalPiece], dict[str, Any]]:
     """The plan, its pieces in the cache, and what provenance tells of that: what was fetched, and was to be."""
     laps = StepTimer(lambda: hub.traffic.bytes)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
-from pipeline_assets.corpus.formats.compression import SUFFIX, write_rows
-from pipeline_assets.corpus.formats.parquet import column_of, numbers, strings
+from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, strings
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.sampling import Split, split_rule
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.ledger import Reject, count_rejects, dropped_key

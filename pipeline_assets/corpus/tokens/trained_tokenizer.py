@@ -20,7 +20,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pydantic
 
-from pipeline_assets.corpus.sampling import Weights
 from pipeline_assets.corpus.shards.mixture_views import MIXTURES
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
 from pipeline_assets.corpus.spine.durable import make_folder, write_durably
@@ -29,6 +28,7 @@ from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart, Share
 from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile
 from pipeline_assets.corpus.tokens.tokenizer import Sha256
+from pipeline_assets.corpus.weights import Weights
 
 TOKENIZER_STAGE = StageVersion("tokenizer", 1)
 END_OF_DOCUMENT = "</s>"

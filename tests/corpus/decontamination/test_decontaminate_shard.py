@@ -15,7 +15,7 @@ from pipeline_assets.corpus.decontamination.decontaminate_corpus import Decontam
 from pipeline_assets.corpus.decontamination.item_index import write_index
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import read_lines
-from pipeline_assets.corpus.formats.compression import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import WHOLE, Window

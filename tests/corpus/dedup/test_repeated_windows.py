@@ -24,7 +24,7 @@ from pipeline_assets.corpus.dedup.steps import do
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
-from pipeline_assets.corpus.formats.compression import JsonlZstWriter
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stages
 from pipeline_assets.corpus.spine.staging import BuildFolder
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline_assets.corpus.document_shards import check_documents, document_counts
+from pipeline_assets.corpus.converted_shards import check_documents, document_counts
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger
 

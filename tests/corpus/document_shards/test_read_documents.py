@@ -8,7 +8,7 @@ import pytest
 
 from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents, read_lines
-from pipeline_assets.corpus.formats.compression import JsonlZstWriter
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.worker import WHOLE, Window
 

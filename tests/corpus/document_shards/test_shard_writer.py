@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_assets.corpus.converted_shards import ShardWriter
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.document_shards import ShardWriter
-from pipeline_assets.corpus.formats.compression import read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.filters.filter_corpus import filter_shard
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.formats.compression import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import WHOLE, Window

@@ -13,12 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import refusal
 
-from pipeline_assets.corpus.formats.compression import (
-    JsonlZstWriter,
-    read_line_blocks,
-    whole_lines,
-    write_rows,
-)
+from pipeline_assets.corpus.formats.compression import whole_lines
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks, write_rows
 from pipeline_assets.corpus.spine.errors import InputError
 
 LINES = b"".join(b'{"doc_id": %d, "text": "word %d"}\n' % (row, row * 7919) for row in range(12))

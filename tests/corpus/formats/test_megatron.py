@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import refusal
 
-from pipeline_assets.corpus.formats.memmap import index_bytes, read_indexed_dataset
+from pipeline_assets.corpus.formats.megatron import index_bytes, read_indexed_dataset
 
 MADE = ["one_seq_per_doc_int32", "multi_seq_int32", "edge_int32", "multi_seq_uint16", "merged_int32"]
 IDS = st.integers(-(2**31), 2**31 - 1)

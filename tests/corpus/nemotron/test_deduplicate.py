@@ -17,7 +17,7 @@ from nemotron_build import quiz_of
 from rows_made import ANSWER, LOOKUP, QUESTION, called
 
 from pipeline_assets.corpus.decontamination import decontaminate_corpus
-from pipeline_assets.corpus.formats.compression import read_structs
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.nemotron.deduplicate import DroppedRow, without_system
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.recipes.run import Run

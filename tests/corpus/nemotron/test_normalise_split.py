@@ -18,7 +18,7 @@ from refusals import refusal
 from rows_made import ANSWER, INLINE, LOOKUP, QUESTION, SETTINGS, called, settings_of
 from rows_made import split_of as build
 
-from pipeline_assets.corpus.formats.compression import read_line_blocks, read_structs
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks, read_structs
 from pipeline_assets.corpus.nemotron import normalise_rows
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.sections import RowsRecipe

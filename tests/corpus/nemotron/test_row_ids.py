@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows_made import ANSWER, QUESTION
 
-from pipeline_assets.corpus.document import read_repeats, write_ids, write_repeats
+from pipeline_assets.corpus.doc_ids import read_repeats, write_ids, write_repeats
 from pipeline_assets.corpus.nemotron.row_columns import numbered, row_id
 from pipeline_assets.corpus.spine.staging import BuildFolder
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pipeline_assets.corpus.converted_shards import ShardWriter
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.document_shards import ShardWriter
-from pipeline_assets.corpus.formats.compression import read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize import converted
 from pipeline_assets.corpus.normalize.converted import local_doc_id, no_derived_id, write_outcomes

@@ -11,7 +11,7 @@ from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.formats.compression import JsonlZstWriter
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.formats.memmap import PackedSet
 from pipeline_assets.corpus.packing.pack_corpus import pack_corpus
 from pipeline_assets.corpus.packing.recipe import PACK_STAGE, PackRecipe

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.sampling import Algorithm, Dice, Reservoir, new_reservoir
+from pipeline_assets.corpus.reservoir import Algorithm, Dice, Reservoir, new_reservoir
 
 RUNS = 20_000
 ALGORITHMS: tuple[Algorithm, ...] = ("classic", "es_weighted")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, keep_listing, read_listing
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_listing import HubFile, keep_listing, read_listing
 from pipeline_assets.corpus.readers.raw_pin import CURE, HeldOfHub, held_of_hub
 from pipeline_assets.corpus.spine.rehash import rehash
 from pipeline_assets.corpus.spine.usage import Progress

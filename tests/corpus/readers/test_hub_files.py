@@ -16,7 +16,8 @@ from faulty_hub import FaultyHub
 from hub_dataset import BIG, CARD, DATASET, LARGE, NOWHERE, Published
 from refusals import refusal
 
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, check_whole
+from pipeline_assets.corpus.readers.hub_files import HubFiles, check_whole
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import UsageError
 

@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 from numbered_pages import large_pages
 from refusals import refusal
 
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
-from pipeline_assets.corpus.readers.parquet import Footer, RowGroup, SpanFile, open_row_groups, read_footer, row_groups
+from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
+from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_parquet import (
+    Footer,
+    RowGroup,
+    SpanFile,
+    open_row_groups,
+    read_footer,
+    row_groups,
+)
 
 DATASET = "maker/pages"
 DAMAGED = "the file is damaged: pin another commit"

@@ -11,14 +11,8 @@ import httpcore2
 import httpx2
 import pytest
 
-from pipeline_assets.corpus.readers.hub_session import (
-    LEAST_BYTES,
-    LibraryClient,
-    UnansweredError,
-    _TimedStream,
-    is_loopback,
-    limited_client,
-)
+from pipeline_assets.corpus.readers.hub_library import LibraryClient, UnansweredError, is_loopback
+from pipeline_assets.corpus.readers.hub_session import LEAST_BYTES, _TimedStream, limited_client
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from refusals import refusal
 
-from pipeline_assets.corpus.readers.columns import LicensedColumns
-from pipeline_assets.corpus.readers.parquet import parquet_rows, row_group_runs
+from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
+from pipeline_assets.corpus.readers.local_parquet import parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.errors import InputError
 

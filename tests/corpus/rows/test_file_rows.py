@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from refusals import refusal
 
-from pipeline_assets.corpus.formats.compression import SUFFIX, write_rows
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.rows.file_rows import RowSchema
 from pipeline_assets.corpus.spine.errors import InputError
 

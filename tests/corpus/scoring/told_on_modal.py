@@ -8,7 +8,7 @@ from pathlib import Path
 
 from modal_loopback import ModalOnLoopback
 
-from pipeline_assets.corpus.readers.hub_files import HubFile
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.scoring.launcher import FilesOfHub, ScoreWork
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 

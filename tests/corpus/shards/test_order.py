@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.packing.mixture import hashed_order
-from pipeline_assets.corpus.sampling import largest_remainders
 from pipeline_assets.corpus.shards.reader import fractions_of, mixture_order
+from pipeline_assets.corpus.weights import largest_remainders
 
 PARTS = st.lists(st.integers(1, 60) | st.integers(1, 10**12), min_size=1, max_size=12)
 # By the largest deficit, the third of these would lag by 1.2 rows.

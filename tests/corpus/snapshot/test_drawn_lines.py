@@ -16,10 +16,11 @@ from samples import some
 from stage_a_build import ledger, normalize, only, recipe_with
 
 from pipeline_assets.corpus.normalize.sources import HubSource
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
-from pipeline_assets.corpus.snapshot import draw
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.snapshot import line_prefixes
 from pipeline_assets.corpus.snapshot.convert import convert_shard
-from pipeline_assets.corpus.snapshot.draw import Prefix, block_ranges, draw_prefixes
+from pipeline_assets.corpus.snapshot.line_prefixes import Prefix, block_ranges, draw_prefixes
 from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot, raw_of_hub, shards_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
@@ -65,7 +66,7 @@ def hub_source(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path)
 @pytest.fixture
 def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file gives its share, however small."""
-    monkeypatch.setattr(draw, "LEAST", {"documents": 1, "text_bytes": 1})
+    monkeypatch.setattr(line_prefixes, "LEAST", {"documents": 1, "text_bytes": 1})
 
 
 @pytest.mark.parametrize("ending", PACKED)
@@ -148,7 +149,7 @@ def test_what_short_files_leave_of_an_amount_the_others_give() -> None:
         return {path: prefix.rows for path, prefix in found.items()}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(draw, "LEAST", {"documents": 1})
+        patch.setattr(line_prefixes, "LEAST", {"documents": 1})
         assert drawn(300) == {"short": 10, "long": 290, "empty": 0}
         assert drawn(5000) == held
     asked.clear()
@@ -308,11 +309,11 @@ def test_large_files_are_fetched_in_growing_blocks_and_no_further_than_rows_are_
 def test_a_file_in_several_blocks_is_held_against_its_hash(
     hub_source: Normalized, hub_files: HubFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draw, "_FIRST_BLOCK_BYTES", 1000)
+    monkeypatch.setattr(line_prefixes, "_FIRST_BLOCK_BYTES", 1000)
     held: list[int] = []
-    check = draw.check_whole
+    check = line_prefixes.check_whole
     monkeypatch.setattr(
-        draw, "check_whole", lambda file, spans, where: (held.append(len(spans)), check(file, spans, where))
+        line_prefixes, "check_whole", lambda file, spans, where: (held.append(len(spans)), check(file, spans, where))
     )
 
     found = hub_source({"data/a.json.gz": PACKED["json.gz"](lines(pages(0, 1000)))})

@@ -10,7 +10,6 @@ from faulty_hub import FaultyHub
 from numbered_pages import large_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.snapshot.draw import SnapshotRecipe
 from pipeline_assets.corpus.snapshot.plan import (
     LocalPiece,
     SnapshotPlan,
@@ -20,6 +19,7 @@ from pipeline_assets.corpus.snapshot.plan import (
     plan_snapshot,
     shards_of,
 )
+from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.systems.healing import HealingRecipe
 

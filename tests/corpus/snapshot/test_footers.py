@@ -9,8 +9,8 @@ from faulty_hub import FaultyHub
 from refusals import refusal
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.snapshot.draw import SnapshotRecipe
 from pipeline_assets.corpus.snapshot.plan import plan_snapshot
+from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.systems.healing import HealingRecipe
 
 Recipe = Callable[..., SnapshotRecipe]

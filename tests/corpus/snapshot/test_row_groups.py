@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.readers.hub_files import HubFile
-from pipeline_assets.corpus.readers.parquet import RowGroup
-from pipeline_assets.corpus.snapshot.draw import Amount, choose_pieces
+from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.hub_parquet import RowGroup
+from pipeline_assets.corpus.snapshot.draw import choose_pieces
+from pipeline_assets.corpus.snapshot.recipe import Amount
 from pipeline_assets.corpus.spine.files import rank
 
 ROWS, TEXT_BYTES = 10, 1000

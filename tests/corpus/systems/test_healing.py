@@ -16,7 +16,7 @@ from refusals import refusal
 from pipeline_assets.corpus.megatron_split import MegatronRecipe
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.sampling import TextRecipe, describe_split
-from pipeline_assets.corpus.snapshot.draw import SnapshotRecipe
+from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError

@@ -13,7 +13,7 @@ from refusals import refusal
 from stage2_build import CODE, INLINE, Change, build, recipe_with, write_datasets
 
 from pipeline_assets.corpus.document_shards import shard_rows
-from pipeline_assets.corpus.formats.compression import read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run

@@ -11,7 +11,7 @@ import pytest
 from wrong_tokenizer import wrong_gigatoken
 
 from pipeline_assets.corpus.document_shards import DocumentShard
-from pipeline_assets.corpus.formats.compression import JsonlZstWriter
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import WHOLE, Window

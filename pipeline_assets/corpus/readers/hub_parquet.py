@@ -1,24 +1,20 @@
-"""Parquet of a hub and of this machine, by footer and row group: memory and traffic are those of what is read."""
+"""Parquet of a hub, by footer and row group: memory and traffic are those of what is read."""
 
 import bisect
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, check_columns, column_values, faulty_rows
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span, forget
-from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
-from pipeline_assets.corpus.spine.errors import InputError, one_line
-from pipeline_assets.corpus.spine.worker import grouped_by_size
+from pipeline_assets.corpus.readers.columns import check_columns
+from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, forget
+from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.spine.errors import InputError
 
 _TAIL_BYTES = 1 << 16  # most footers fit, and a second request fetches the rest of those that don't
 _MAGIC = b"PAR1"
-_BATCH_ROWS = 1024
-_FIX = "fetch or write the file again, or leave it out"
 
 
 class SpanFile(io.RawIOBase):
@@ -150,91 +146,3 @@ def open_row_groups(file: HubFile, spans: Sequence[Span]) -> pq.ParquetFile:
         pyarrow.ArrowException, OSError: the bytes are not those of a Parquet file.
     """
     return pq.ParquetFile(SpanFile(file.size, spans), pre_buffer=False, page_checksum_verification=True)
-
-
-@dataclass(frozen=True)
-class RowGroupRun:
-    """Consecutive row groups of a file.
-
-    Attributes:
-        first, stop: numbers of the row groups.
-        first_row, rows: which rows of the file they hold.
-        bytes: uncompressed, as the footer says.
-    """
-
-    file: SourceFile
-    first: int
-    stop: int
-    first_row: int
-    rows: int
-    bytes: int
-
-
-def row_group_runs(file: SourceFile, columns: LicensedColumns | None, run_bytes: int) -> list[RowGroupRun]:
-    """The file's row groups in runs, each closed by the group that brings it to `run_bytes`.
-
-    Args:
-        columns: must be there; None where any will do.
-    Raises:
-        InputError: it is no Parquet file.
-        UsageError: it has no column of such a name (names those it has).
-    """
-    metadata = read_local_footer(file)
-    if columns is not None:
-        check_columns(metadata.schema.to_arrow_schema(), columns, file.path)
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    runs: list[RowGroupRun] = []
-    first = first_row = 0
-    for run in grouped_by_size(groups, lambda group: group.total_byte_size, run_bytes):
-        rows = sum(group.num_rows for group in run)
-        size = sum(group.total_byte_size for group in run)
-        runs.append(RowGroupRun(file, first, first + len(run), first_row, rows, size))
-        first, first_row = first + len(run), first_row + rows
-    return runs
-
-
-def read_local_footer(file: SourceFile) -> pq.FileMetaData:
-    """What the footer says.
-
-    Raises:
-        InputError: it is no Parquet file.
-    """
-    with open_source(file) as opened:
-        try:
-            return pq.read_metadata(opened)
-        except (pa.ArrowException, OSError) as error:
-            what = f"its Parquet footer can't be read ({one_line(error)})"
-            raise InputError(what, file.path, _FIX) from None
-
-
-def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    """(number in the file, row or fault) of every row; a row with bytes that are no UTF-8 in any column is a fault.
-
-    Args:
-        batch_rows: that are in memory at a time.
-    Raises:
-        InputError: the bytes can't be read.
-    """
-    try:
-        # Without pre_buffer=False, and group by group, memory would grow with the run.
-        with (
-            open_source(run.file) as opened,
-            pq.ParquetFile(opened, pre_buffer=False, page_checksum_verification=True) as parquet,
-        ):
-            number = run.first_row
-            for group in range(run.first, run.stop):
-                for batch in parquet.iter_batches(batch_rows, row_groups=[group], use_threads=False):
-                    yield from enumerate(rows_of(batch), number)
-                    number += batch.num_rows
-    except (pa.ArrowException, OSError, OverflowError, ValueError) as error:  # a time beyond Python's
-        what = f"row groups {run.first} to {run.stop - 1} can't be read ({one_line(error)})"
-        raise InputError(what, run.file.path, _FIX) from None
-
-
-def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
-    """Each row, its values as `column_values` has them; a row with one that can't be used is its first fault."""
-    names = batch.schema.names
-    columns = [column_values(column) for column in batch.columns]
-    faults = faulty_rows(columns)
-    for number, values in enumerate(zip(*columns, strict=True)):
-        yield faults.get(number) or dict(zip(names, values, strict=True))

@@ -1,0 +1,250 @@
+"""Repeated document ids of a whole corpus.
+
+A shard's ids lie in a file as hashes of 128 bits with their rows, in runs of `RUN_IDS`, the last one shorter, each
+sorted. All runs of all shards are merged in blocks: memory stays the same however many documents there are, and however
+many repeat one id.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.errors import RetryableError
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile
+
+RUN_IDS = 1 << 17
+_ID_DTYPE = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])
+_REPEAT_DTYPE = np.dtype([("shard", "<i4"), ("row", "<i8"), ("times", "<u4")])
+_REPEATS = f"{WORK}/repeats"
+_HASH_BYTES = 16
+_BLOCK_IDS = 1 << 15  # merged at once: about 5 MB with the sort's copies
+_WINDOW_ROWS = 1 << 16  # of a shard, for which repeats are looked up at once
+_LEAST_IDS = 1 << 8  # read at once of a run, 6 kB: with fewer, opening files takes longer than merging
+
+
+class IdsWriter:
+    """Writes the ids of a shard's documents, in row order; the file is there, durable, when the block ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = DurableFile(path)
+        self._hashes = bytearray()
+        self._rows = 0
+
+    def __enter__(self) -> Self:
+        self._file.__enter__()
+        return self
+
+    def add(self, doc_ids: Iterable[str]) -> None:
+        """The ids of the next rows."""
+        for doc_id in doc_ids:
+            self._hashes += hashlib.sha256(doc_id.encode("utf-8")).digest()[:_HASH_BYTES]
+            if len(self._hashes) == RUN_IDS * _HASH_BYTES:
+                self._write_run()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None and self._hashes:
+                self._write_run()
+        except BaseException as failed:
+            self._file.__exit__(type(failed), failed, failed.__traceback__)
+            raise
+        self._file.__exit__(kind, error, traceback)
+
+    def output(self, name: str) -> OutputFile:
+        """The finished file under its name in the building folder; its rows are ids."""
+        return OutputFile.plain(name, self._rows, self._file)
+
+    def _write_run(self) -> None:
+        halves = np.frombuffer(bytes(self._hashes), ">u8").reshape(-1, 2)
+        order = np.lexsort((halves[:, 1], halves[:, 0]))  # of equal ids, the first row comes first
+        ids = np.empty(len(halves), _ID_DTYPE)
+        ids["high"], ids["low"], ids["row"] = halves[order, 0], halves[order, 1], order + self._rows
+        self._file.write(ids.tobytes())
+        self._rows += len(ids)
+        self._hashes.clear()
+
+
+def write_ids(path: Path, name: str, doc_ids: Iterable[str]) -> OutputFile:
+    """The ids of a shard's documents as a file of this name in the building folder."""
+    with IdsWriter(path) as writer:
+        writer.add(doc_ids)
+    return writer.output(name)
+
+
+def repeated_ids(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
+    """Every document whose id came before, in shard order and row order, in blocks; their order is that of hashes.
+
+    Args:
+        paths: what `IdsWriter` wrote, one path a shard, in manifest order.
+    Returns:
+        shape (repeats,), of `shard`, its number; `row` in the shard; `times`, which document of its id it is: 2 for the
+        second, and so on.
+    """
+    last, times_of_last = None, 0
+    for ids, shards in _merged(paths):
+        high, low = ids["high"], ids["low"]
+        is_repeat = np.empty(len(ids), bool)
+        is_repeat[0] = (high[0], low[0]) == last
+        is_repeat[1:] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+        places = np.arange(len(ids))
+        firsts = np.maximum.accumulate(np.where(is_repeat, 0, places))
+        times = places - firsts + 1
+        if is_repeat[0]:
+            times[firsts == 0] += times_of_last
+        last, times_of_last = (high[-1], low[-1]), int(times[-1])
+        repeats = np.empty(int(is_repeat.sum()), _REPEAT_DTYPE)
+        repeats["shard"], repeats["row"], repeats["times"] = shards[is_repeat], ids["row"][is_repeat], times[is_repeat]
+        if len(repeats):
+            yield repeats
+
+
+class FirstRepeat(NamedTuple):
+    """The first document, in shard order and row order, whose id came before; `repeats` counts all such documents."""
+
+    shard: int
+    row: int
+    repeats: int
+
+
+def first_repeat(paths: Sequence[Path]) -> FirstRepeat | None:
+    """None where every id is there once. Arguments as of `repeated_ids`."""
+    first, repeats = None, 0
+    for block in repeated_ids(paths):
+        at = block[np.lexsort((block["row"], block["shard"]))[0]]
+        place = int(at["shard"]), int(at["row"])
+        first, repeats = min(first or place, place), repeats + len(block)
+    return None if first is None else FirstRepeat(*first, repeats)
+
+
+def write_repeats(paths: Sequence[Path], folder: BuildFolder) -> list[Path | None]:
+    """The repeats of each shard as a work file, for `read_repeats`; None for a shard without any. A file that is there
+    is written anew: it needn't outlive this process. Arguments as of `repeated_ids`.
+    """
+    written: list[Path | None] = [None] * len(paths)
+    for block in repeated_ids(paths):
+        block = block[np.argsort(block["shard"], kind="stable")]
+        shards, firsts = np.unique(block["shard"], return_index=True)
+        for shard, repeats in zip(shards.tolist(), np.split(block, firsts[1:]), strict=True):
+            path = folder.path(f"{_REPEATS}/{shard:05d}")
+            durable.step("append", path)
+            with durable.naming_file(path), open(path, "wb" if written[shard] is None else "ab") as file:
+                file.write(repeats.tobytes())
+            written[shard] = path
+    return written
+
+
+def read_repeats(path: Path | None, rows: int) -> Iterator[int]:
+    """Which document of its id each row of a shard is, row after row: 2 for the second; 0 where the id did not come
+    before. Repeats lie in the order of their hashes: so the file is read once for every so many rows.
+
+    Args:
+        path: what `write_repeats` says of the shard.
+        rows: of the shard.
+    """
+    for first in range(0, rows, _WINDOW_ROWS):
+        times = np.zeros(min(_WINDOW_ROWS, rows - first), np.uint32)
+        for block in _blocks_of(path):
+            inside = block[(block["row"] >= first) & (block["row"] < first + len(times))]
+            times[inside["row"] - first] = inside["times"]
+        yield from times.tolist()
+
+
+def _blocks_of(path: Path | None) -> Iterator[NDArray[np.void]]:
+    if path is None:
+        return
+    with open(path, "rb", buffering=0) as file:
+        while len(block := np.fromfile(file, _REPEAT_DTYPE, _BLOCK_IDS)):
+            yield block
+
+
+_Place = tuple[int, int, int]  # of an id in the merge: both halves of its hash, its run
+
+
+@dataclass
+class _Run:
+    """A sorted run: what of it is read but not merged yet, and the part of its file that is not read yet.
+
+    Attributes:
+        number: among all runs, in the order of shards and rows.
+        start, stop: in ids.
+    """
+
+    number: int
+    shard: int
+    path: Path
+    start: int
+    stop: int
+    ids: NDArray[np.void] = field(default_factory=lambda: np.empty(0, _ID_DTYPE))
+
+    @property
+    def has_more(self) -> bool:
+        return self.start < self.stop
+
+    def read(self, most: int) -> None:
+        """The next ids, once those that were read are merged."""
+        if len(self.ids) or not self.has_more:
+            return
+        with open(self.path, "rb", buffering=0) as file:
+            file.seek(self.start * _ID_DTYPE.itemsize)
+            self.ids = np.fromfile(file, _ID_DTYPE, min(most, self.stop - self.start))
+        if not len(self.ids):
+            raise RetryableError(f"the file ends before its {self.stop:,} ids", self.path, "run the command again")
+        self.start += len(self.ids)
+
+    @property
+    def end(self) -> _Place:
+        """Of the last id that was read."""
+        high, low, _ = self.ids[-1].tolist()
+        return high, low, self.number
+
+    def take(self, bound: _Place | None) -> NDArray[np.void]:
+        """What was read and doesn't come after the bound, or all."""
+        count = len(self.ids)
+        if bound is not None and self.end > bound:
+            high, low, number = bound
+            start = np.searchsorted(self.ids["high"], np.uint64(high), "left")
+            stop = np.searchsorted(self.ids["high"], np.uint64(high), "right")
+            of_equal = self.ids["low"][start:stop]
+            count = int(start + np.searchsorted(of_equal, np.uint64(low), "right" if self.number < number else "left"))
+        taken, self.ids = self.ids[:count], self.ids[count:]
+        return taken
+
+
+def _merged(paths: Sequence[Path]) -> Iterator[tuple[NDArray[np.void], NDArray[np.int32]]]:
+    """All ids in order, in blocks, with their shards; of equal ids, in shard order and row order.
+
+    A block ends at the first place behind which a run has to be read on.
+    """
+    runs = _runs(paths)
+    most = max(_BLOCK_IDS // max(len(runs), 1), _LEAST_IDS)
+    while runs:
+        for run in runs:
+            run.read(most)
+        bound = min((run.end for run in runs if run.has_more), default=None)
+        parts = [run.take(bound) for run in runs]
+        ids = np.concatenate(parts)
+        owners = np.repeat(np.array([run.shard for run in runs], np.int32), list(map(len, parts)))
+        runs = [run for run in runs if len(run.ids) or run.has_more]
+        order = np.lexsort((ids["row"], owners, ids["low"], ids["high"]))
+        yield ids[order], owners[order]
+
+
+def _runs(paths: Sequence[Path]) -> list[_Run]:
+    runs: list[_Run] = []
+    for shard, path in enumerate(paths):
+        ids = path.stat().st_size // _ID_DTYPE.itemsize
+        runs += [
+            _Run(number, shard, path, start, min(start + RUN_IDS, ids))
+            for number, start in enumerate(range(0, ids, RUN_IDS), len(runs))
+        ]
+    return runs

@@ -1,0 +1,47 @@
+"""Compressed files as they are written, by the ending of their names."""
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import zstandard
+
+
+class Compressor(Protocol):
+    """Compressing stream with the methods of the standard library's."""
+
+    def compress(self, data: bytes, /) -> bytes: ...
+
+    def flush(self) -> bytes: ...
+
+
+class _Plain:
+    """Stream that does not compress."""
+
+    def compress(self, data: bytes, /) -> bytes:
+        return data
+
+    def flush(self) -> bytes:
+        return b""
+
+
+_COMPRESSORS: dict[str, Callable[[], Compressor]] = {
+    ".gz": lambda: zlib.compressobj(wbits=31),  # 31: with the header of gzip
+    ".bz2": bz2.BZ2Compressor,
+    ".xz": lzma.LZMACompressor,
+    ".zst": lambda: zstandard.ZstdCompressor().compressobj(),
+}
+
+
+def compressor_for(name: str) -> Compressor:
+    """Return the compressor for a file name's ending; other endings do not compress."""
+    return _COMPRESSORS.get(Path(name).suffix.lower(), _Plain)()
+
+
+def plain_stem(name: str) -> str:
+    """Return a file name without folder, format ending and compression ending."""
+    path = Path(name)
+    return path.with_suffix("").stem if path.suffix.lower() in _COMPRESSORS else path.stem

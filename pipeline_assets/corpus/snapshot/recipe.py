@@ -1,0 +1,138 @@
+"""Recipe of a snapshot: one dataset at one commit, and which of its rows become Documents."""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Literal, Self
+
+import pydantic
+
+from pipeline_assets.corpus.filters.verdict import ColumnRule
+from pipeline_assets.corpus.readers.column_recipe import ColumnMap, Patterns
+from pipeline_assets.corpus.spine.errors import key
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, SHARD_TEXT_BYTES, Name, Option, RecipePart, RejectShare
+
+Unit = Literal["files", "documents", "text_bytes"]
+_UNITS: tuple[Unit, ...] = ("files", "documents", "text_bytes")
+
+
+class Amount(RecipePart):
+    """How much is read; exactly one key.
+
+    Attributes:
+        files: whole files, the first in rank.
+        documents: source rows, before any filter; the last row group is cut.
+        text_bytes: uncompressed bytes of the text column, as the footers say; the last row group is taken whole.
+    """
+
+    files: int | None = pydantic.Field(default=None, gt=0)
+    documents: Annotated[
+        int | None, Option("Rows to read, drawn over all files.", "max-documents", 100_000, ("--limit",))
+    ] = pydantic.Field(default=None, gt=0)
+    text_bytes: int | None = pydantic.Field(default=None, gt=0)
+
+    @pydantic.model_validator(mode="after")
+    def _has_one_unit(self) -> Self:
+        if sum(getattr(self, unit) is not None for unit in _UNITS) != 1:
+            raise ValueError(f"give exactly one of {', '.join(_UNITS)}")
+        return self
+
+    @property
+    def limit(self) -> tuple[Unit, int]:
+        """The unit that is counted and how many of it."""
+        return next((unit, getattr(self, unit)) for unit in _UNITS if getattr(self, unit) is not None)
+
+
+class HubRows(RecipePart):
+    """One dataset, split and commit, and which of its rows become Documents.
+
+    Attributes:
+        files: patterns of paths in the dataset, as fnmatch reads them.
+        rules: comparisons that a row must pass, `int_score >= 3`.
+        language: value of the column `language` that is kept where that column exists; None keeps every language.
+        seed: of the draw of row groups.
+        max_reject_fraction: more bad rows than this stop the build.
+    """
+
+    dataset: str
+    config: Annotated[
+        str, Option("Config. Default: fineweb-2 eng_Latn, others default.", "config-name", None, ("--subset",))
+    ] = "default"
+    revision: Annotated[str, Option("Branch, tag or commit; its commit is written down.", default="main")]
+    split: Annotated[str, Option("Split of the dataset.")] = "train"
+    files: Patterns
+    source: str
+    domain: str = "web"
+    license_tag: Annotated[
+        str, Option("Licence, such as mit or unknown. Default: the card's or each row's.", "license", default=None)
+    ] = "unknown"
+    rules: Annotated[
+        tuple[str, ...], pydantic.Field(strict=False), Option("A row must pass 'int_score >= 3'; repeatable.", "rule")
+    ] = ()
+    language: str | None = None
+    amount: Amount
+    seed: Annotated[str, Option("Of a sample's draw; nothing else is random.")] = "0"
+    max_reject_fraction: RejectShare = "0.001"
+
+    @pydantic.field_validator("dataset")
+    @classmethod
+    def _has_an_owner(cls, dataset: str) -> str:
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", dataset):
+            raise ValueError("write owner/name, such as HuggingFaceFW/fineweb-edu")
+        return dataset
+
+    @pydantic.field_validator("revision")
+    @classmethod
+    def _is_a_commit(cls, revision: str) -> str:
+        if not re.fullmatch(COMMIT_PATTERN, revision):
+            what = "a revision is a commit of 40 hex digits, since a branch moves"
+            raise ValueError(f"{what}; `corpusmill pin` gives the commit")
+        return revision
+
+    @pydantic.field_validator("rules")
+    @classmethod
+    def _can_be_read(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
+        for rule in rules:
+            ColumnRule.parse(rule)
+        return rules
+
+    def row_rules(self, columns: Collection[str]) -> list[ColumnRule]:
+        """What a row of these columns must pass: the rules, then the language where there is a column of it."""
+        rules = [ColumnRule.parse(rule) for rule in self.rules]
+        if self.language is None or "language" not in columns:
+            return rules
+        return [*rules, ColumnRule("language", "language", "==", self.language)]
+
+    def rule_columns(self) -> dict[str, str]:
+        """Columns that the rules ask for, each with what to do where there is no such column."""
+        rules = key("rules", "in the recipe", "of {}")
+        return {rule.column: f"correct the rule `{rule.text}` {rules}" for rule in self.row_rules(())}
+
+    def where(self, path: str) -> str:
+        """A file of the dataset, in an error."""
+        return f"{self.dataset}@{self.revision}:{path}"
+
+
+class SnapshotRecipe(HubRows):
+    """Rows of a hub dataset as Document shards.
+
+    Attributes:
+        name: of the folder, `corpora/<name>/<commit>`: two samples of one commit need two names. Changes no byte.
+        shard_text_bytes: a shard is closed by the row group that brings it to this size.
+    """
+
+    name: Name
+    columns: ColumnMap = ColumnMap()
+    shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
+
+    def rows_content(self) -> Mapping[str, Any]:
+        """What the snapshot's bytes depend on: nothing of what is made from it, so that several sets can share it."""
+        return {key: value for key, value in self.content().items() if key != "name"}
+
+    @classmethod
+    def of_rows(cls, content: Mapping[str, Any]) -> Self:
+        """The recipe that `rows_content` wrote down; the name, which it leaves out, is made up.
+
+        Raises:
+            UsageError: this program reads no such recipe.
+        """
+        return cls.from_content({**content, "name": "unnamed"})
