@@ -130,7 +130,7 @@ _OF_SETS = (
     *("min-item-overlap", "max-items-per-ngram", "action", "margin-words", "min-kept-words"),
 )
 # What is typed of a command or an option that there was, and what to do instead.
-_REMOVED = {
+REMOVED = {
     "parallel overfit": "train on batches of PairLoader, see docs/parallel_text.md",
     "plan --mbit": "no time is planned: divide the bytes to fetch by the network's rate",
     "nemotron publish --onto": "leave it out: publishing continues from the head; --replace replaces another's card",
@@ -147,14 +147,14 @@ _REMOVED = {
 
 
 def _removed(typed: str) -> UsageError:
-    return UsageError(f"this {'option' if '--' in typed else 'command'} was removed", typed, _REMOVED[typed])
+    return UsageError(f"this {'option' if '--' in typed else 'command'} was removed", typed, REMOVED[typed])
 
 
 class Program(TyperGroup):
     """The commands, each also by its own name without its group's."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if (typed := " ".join(args[:2])) in _REMOVED:
+        if (typed := " ".join(args[:2])) in REMOVED:
             raise _removed(typed)
         commands = [words for helps in COMMANDS.values() for words in helps]
         return super().resolve_command(ctx, in_full(args, _GROUPS, commands))
@@ -317,7 +317,7 @@ def _refused(error: TyperException) -> UsageError:
     what = error.format_message().rstrip(".")
     where = command.partition(" ")[2] or "command line"
     option = f"{where} {getattr(error, 'option_name', '')}"
-    if option in _REMOVED:
+    if option in REMOVED:
         return _removed(option)
     return UsageError(what[:1].lower() + what[1:], where, f"see {command} --help")
 

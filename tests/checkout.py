@@ -8,10 +8,7 @@ PROJECT = Path(__file__).parents[1]
 
 
 def copy_checkout(folder: Path) -> None:
-    """Copy the files that git tracks or would add, as a clone has them.
-
-    Links are copied as links.
-    """
+    """Copy the files that git tracks or would add, as a clone has them; links as links."""
     command = ["git", "ls-files", "-co", "--exclude-standard"]
     listed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout.splitlines()
     for path in (PROJECT / name for name in listed):

@@ -162,7 +162,6 @@ def notes_root(built_notes: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def instance() -> "Iterator[dg.DagsterInstance]":
-    """A Dagster instance in memory."""
     import dagster as dg
 
     with dg.DagsterInstance.ephemeral() as instance:
@@ -171,7 +170,6 @@ def instance() -> "Iterator[dg.DagsterInstance]":
 
 @pytest.fixture
 def hub(demo_root: Path) -> Iterator[FaultyHub]:
-    """The demo's hub, running."""
     with FaultyHub(demo_root / demo.HUB_FOLDER) as running:
         yield running
 

@@ -28,10 +28,7 @@ _POLL_S = 0.1
 def daemon_of(
     root: Path, instance: dg.DagsterInstance, variables: Mapping[str, str]
 ) -> Iterator[WorkspaceProcessContext]:
-    """Load the definitions of a data root as `dagster dev` does.
-
-    They are loaded in a code server with these variables.
-    """
+    """Load the definitions of a data root as `dagster dev` does, in a code server with these variables."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"CORPUSMILL_DATA": str(root), "PYTHONPATH": str(PROJECT), **variables}.items():
             patch.setenv(name, value)
@@ -46,10 +43,7 @@ def daemon_of(
 
 
 def run_between(workspace: WorkspaceProcessContext, name: str, start: datetime, end: datetime) -> list[dg.DagsterRun]:
-    """Evaluate a schedule at `end`, and wait for the runs that it launches.
-
-    The schedule is switched on at `start`. The daemon evaluates it.
-    """
+    """Switch a schedule on at `start`, have the daemon evaluate it at `end`, and wait for the runs."""
     [entry] = workspace.create_request_context().get_code_location_entries().values()
     assert entry.code_location is not None, entry.load_error
     [repository] = entry.code_location.get_repositories().values()

@@ -26,7 +26,6 @@ def write_recipe(root: Path, changes: Mapping[str, Mapping[str, object]], name: 
 
 
 def build(path: Path, root: Path, cache: Path) -> None:
-    """The healing set of a recipe, without Dagster; the hub's bytes are in the demo's cache."""
     run = Run(root, INLINE, HubFiles(cache, endpoint="http://127.0.0.1:9"))
     for target in read_recipe(path).targets():
         KINDS[target.kind].build(target, run)

@@ -74,12 +74,10 @@ def recipe_of(
 
 
 def build_snapshot(recipe: HealingRecipe, root: Path, hub: HubFiles, engine: RunSettings = INLINE) -> Artifact:
-    """The sealed snapshot of a recipe, below a data root."""
     return _build(recipe.fineweb_edu_snapshot(), Run(root, engine, hub))
 
 
 def build_selection(recipe: HealingRecipe, root: Path) -> Artifact:
-    """The sealed selection of a recipe whose snapshot is there."""
     return _build(recipe.healing_text_manifest(), Run(root, INLINE))
 
 
@@ -91,7 +89,6 @@ def build_megatron(
     driver: Driver = "gigatoken",
     replace: bool = False,
 ) -> Artifact:
-    """The sealed split of a recipe whose snapshot is there; the selection is built on the way."""
     selection = build_selection(recipe, root)
     corpus = open_artifact(root / recipe.fineweb_edu_snapshot().folder)
     shards = selected_shards(selection.manifest)
@@ -109,7 +106,6 @@ def build_dataset(recipe: HealingRecipe, root: Path) -> Artifact:
 
 
 def build_all(recipe: HealingRecipe, root: Path, hub: HubFiles, engine: RunSettings = INLINE) -> list[Artifact]:
-    """Every artifact of a recipe, upstream first."""
     return [_build(target, Run(root, engine, hub)) for target in recipe.targets()]
 
 

@@ -39,6 +39,5 @@ def seal_corpus(folder: Path, source: str, documents: Sequence[Document], shard_
 
 
 def lines_of(corpus: Artifact) -> list[bytes]:
-    """All lines of its shards."""
     blocks = (block for name in shard_rows(corpus) for block in read_line_blocks(corpus.path(name)))
     return [line for block in blocks for line in block.splitlines()]

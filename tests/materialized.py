@@ -20,11 +20,7 @@ def resources(endpoint: str = NOWHERE, **store: object) -> dict[str, dg.Configur
 
 
 class Materialized:
-    """The definitions of a data root, as its code location has them.
-
-    Args:
-        endpoint: address of the hub.
-    """
+    """The definitions of a data root, as its code location has them, with a hub at an endpoint."""
 
     def __init__(self, root: Path, endpoint: str) -> None:
         self.definitions = definitions_of(root)
@@ -66,7 +62,6 @@ def run_job(
 
 
 def materialization(result: dg.ExecuteInProcessResult, artifact: str) -> dg.AssetMaterialization:
-    """The only one of an artifact in a run."""
     [event] = [
         event.step_materialization_data.materialization
         for event in result.get_asset_materialization_events()

@@ -52,7 +52,6 @@ def write_set(folder: Path, parquet: bool = True) -> None:
 
 
 def write_hub(folder: Path) -> None:
-    """The set as a dataset of a hub's folder."""
     place = folder / "datasets" / DATASET
     write_set(place / "fr-en")
     (place / "README.md").write_text(_CARD)
@@ -85,6 +84,5 @@ def write_pairs(folder: Path) -> ParallelRecipe:
 
 
 def build(recipe: ParallelRecipe, root: Path, hub: HubFiles | None = None) -> dict[str, Artifact]:
-    """Every artifact by its role, upstream first."""
     run = Run(root, INLINE, hub)
     return {one.target.role: open_artifact(root / one.target.folder) for one in run_targets(recipe.targets(), run)}

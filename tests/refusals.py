@@ -8,7 +8,6 @@ from pipeline_assets.corpus.spine.errors import InputError
 
 
 def refusal(act: Callable[[], object], kind: type[InputError] = InputError) -> str:
-    """The line that an act is refused with."""
     with pytest.raises(kind) as refused:
         act()
     return str(refused.value)

@@ -63,7 +63,6 @@ def _dataset(folder: Path, name: str, licence: str, files: Mapping[str, bytes]) 
 
 
 def recipe_content(commits: Mapping[str, str], name: str = "small") -> dict[str, Any]:
-    """Three sources, filtered, deduplicated, a tokenizer and shards."""
     prose = {"length": {"min_characters": 100, "max_characters": 8000}, "language": {}, "windows": {}}
     filters = {"web": prose, "pages": prose, "code": {"length": {"min_characters": 50}}}
     columns = {"text": "text", "id": "id", "created_at": None, "license": None}
@@ -108,7 +107,6 @@ def recipe_content(commits: Mapping[str, str], name: str = "small") -> dict[str,
 def recipe_with(
     root: Path, commits: Mapping[str, str], change: Change = lambda content: None, name: str = "small"
 ) -> Stage2Recipe:
-    """The recipe, changed, written below a data root and read."""
     content = recipe_content(commits, name)
     change(content)
     path = root / "recipes" / f"{name}.yaml"
@@ -120,7 +118,6 @@ def recipe_with(
 def build(
     recipe: Stage2Recipe, root: Path, hub: HubFiles | None = None, engine: RunSettings = INLINE, **settings: Any
 ) -> dict[str, Artifact]:
-    """Every artifact by its role, upstream first."""
     run = Run(root, engine, hub, **settings)
     return {one.target.role: open_artifact(root / one.target.folder) for one in run_targets(recipe.targets(), run)}
 

@@ -46,7 +46,6 @@ def recipe_with(
 
 
 def recipe_of(*sources: Mapping[str, Any], **changes: object) -> StageARecipe:
-    """A recipe over other sources than the made ones."""
     return StageARecipe.model_validate(recipe_content(NO_COMMIT) | {"sources": list(sources)} | changes)
 
 
@@ -75,13 +74,11 @@ def build(
     engine: RunSettings = INLINE,
     replace: bool = False,
 ) -> dict[str, Artifact]:
-    """Every artifact of a recipe by its role, upstream first."""
     run = Run(root, engine, hub, replace=replace)
     return {target.role: KINDS[target.kind].build(target, run) for target in recipe.targets()}
 
 
 def normalize(recipe: StageARecipe, root: Path, hub: HubFiles | None = None, engine: RunSettings = INLINE) -> Artifact:
-    """The Documents of the recipe's first source, which is not filtered."""
     run, source = Run(root, engine, hub), recipe.sources[0]
     raw, normalized = (recipe.target(f"stage_a/{step}", source.source) for step in ("raw", "normalized"))
     KINDS[raw.kind].build(raw, run)
@@ -103,7 +100,6 @@ def notes_recipe(root: Path, name: str = "mixed", **changes: object) -> StageARe
 
 
 def step(root: Path, name: str, source: str, recipe: str = "mixed") -> Path:
-    """The folder of `raw`, `normalized`, `filtered` of a source."""
     return root / "stage_a" / recipe / name / source
 
 

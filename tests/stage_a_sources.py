@@ -19,7 +19,6 @@ _WORDS = _SENTENCE.split()
 
 
 def sentence(number: int, words: int = 40) -> str:
-    """Text that differs by its number."""
     return " ".join(_WORDS[(number * 7 + place * 3) % len(_WORDS)] for place in range(words)) + f" {number}."
 
 
@@ -181,7 +180,6 @@ SOURCES = tuple(str(one["source"]) for one in recipe_content("0" * 40)["sources"
 
 
 def with_dedup(content: dict[str, Any]) -> None:
-    """Has the recipe deduplicate its sources, together."""
     minhash = {"shingle_words": 3, "permutations": 16, "bands": 8, "rows": 2, "seed": 1}
     near = {"threshold": "0.7", "max_compared": 10, "minhash": minhash}
     content["dedup"] = {"mode": "both", "scope": "global", "selection": "first", "near": near}
@@ -190,7 +188,6 @@ def with_dedup(content: dict[str, Any]) -> None:
 
 
 def with_decontamination(content: dict[str, Any], path: str = "sources/quiz") -> None:
-    """Has the recipe cut what its sources hold of the quiz."""
     columns = {"text": ["question"], "item": "row", "id": "id"}
     content["decontamination"] = {
         "ngram_words": 13,
@@ -223,7 +220,6 @@ def with_pack(content: dict[str, Any]) -> None:
 
 
 def with_all_steps(content: dict[str, Any]) -> None:
-    """Has the recipe deduplicate its sources, decontaminate what is left of them, and pack that."""
     with_dedup(content)
     content["dedup"]["scope"] = "per-source"  # of the second site nothing would be left to pack: it repeats the first
     with_decontamination(content)
@@ -243,6 +239,5 @@ def write_recipe(
 
 
 def source_named(content: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The section of one source."""
     section: dict[str, Any] = next(source for source in content["sources"] if source["source"] == name)
     return section

@@ -38,8 +38,6 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(corpusmill: Corpusmill, root: Path) -> Corpusmill:
-    """Types `run`."""
-
     def typed(*options: str) -> Typed:
         return corpusmill("run", NAME, "--data", root, "--workers", 0, *options)
 
@@ -47,7 +45,6 @@ def run(corpusmill: Corpusmill, root: Path) -> Corpusmill:
 
 
 def warnings_of(result: Typed) -> list[str]:
-    """The lines of warnings with which stderr ends."""
     lines = result.stderr.splitlines()
     first = next((n for n in range(len(lines)) if all(": WARNING: " in line for line in lines[n:])), len(lines))
     return lines[first:]
@@ -119,7 +116,6 @@ def write_capped(root: Path, cap: str) -> None:
 
 
 def deduplicated(path: Path) -> Target:
-    """What a recipe asks for."""
     return StageARecipe.read(path).target("stage_a/deduplicated")
 
 

@@ -18,16 +18,12 @@ LOAD_S = 300  # minutes on a loaded machine; ten seconds on an idle one
 
 
 def documented_commands() -> list[list[str]]:
-    """Return the words of each command in the block about Dagster's tools."""
     [block] = [block for block in blocks_of(DOCS / "operations.md") if "dg check defs" in block]
     return [shlex.split(line, comments=True) for line in block.splitlines()]
 
 
 def environment_for(root: Path) -> dict[str, str]:
-    """Return variables under which `~` is the data root's folder.
-
-    No Dagster instance is kept under these variables.
-    """
+    """Return variables under which `~` is the data root's folder, and no Dagster instance is kept."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER_", "CORPUSMILL_"))}
     return {**kept, "HOME": str(root.parent), "CORPUSMILL_DATA": str(root)}
 
@@ -88,7 +84,6 @@ def test_dagster_dev_serves_the_ui_as_documented(root: Path) -> None:
 
 
 def wait_for(address: str) -> str:
-    """Return the first answer of a server that starts."""
     deadline = time.monotonic() + LOAD_S
     while True:
         try:

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two filtered sources below `out`, of which one holds an item of a quiz."""
     folder = tmp_path_factory.mktemp("work")
     notes = [{"text": numbered(100 * number, 40), "key": f"note-{number}"} for number in range(10)]
     pages = [{"text": f"See: {numbered(9000, 19).upper()}! {numbered(5000, 60)}", "key": "leak"}]
@@ -46,8 +45,6 @@ def typed(corpusmill: Corpusmill, work: Path) -> dict[str, Typed]:
 
 @pytest.fixture
 def wrong(corpusmill: Corpusmill, work: Path) -> Wrong:
-    """Exit status and the one line of a `stage-a decontaminate` by a section that can't be, or of other inputs."""
-
     def answer(given: str = "filtered/*", **keys: str) -> tuple[int, str]:
         write_section(work / "wrong.yaml", work / "evaluation" / "quiz", **keys)
         arguments = ("--input", f"out/stage_a/{given}", "--out-dir", "out/stage_a/decontaminated/wrong")
@@ -128,9 +125,3 @@ def test_what_cannot_be_exits_with_2_and_one_line(wrong: Wrong, work: Path, aske
 
     assert (status, line in said) == (2, True), said
     assert not (work / "out" / "stage_a" / "decontaminated" / "wrong").exists()
-
-
-def test_a_removed_option_names_the_section(corpusmill: Corpusmill) -> None:
-    assert "this option was removed; write it as a key of the section `decontamination`" in only_line(
-        corpusmill("stage-a", "decontaminate", "--evaluation", "quiz=evaluation")
-    )

@@ -34,8 +34,6 @@ def typed(corpusmill: Corpusmill, work: Path) -> dict[str, Typed]:
 
 @pytest.fixture
 def wrong(corpusmill: Corpusmill, work: Path) -> Wrong:
-    """Exit status and the one line of a `stage-a dedup` that can't do what it is told."""
-
     def answer(*options: str) -> tuple[int, str]:
         arguments = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/deduplicated/wrong", *options)
         result = corpusmill("stage-a", "dedup", *arguments, cwd=work)

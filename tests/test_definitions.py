@@ -7,10 +7,8 @@ import dagster as dg
 import pytest
 
 from pipeline_assets.definitions import definitions_of
-from pipeline_assets.events import code_version
-from pipeline_assets.external import externals_of
 from pipeline_assets.owners import OWNERS, TAGS
-from pipeline_assets.systems.registry import KINDS, SYSTEMS, read_recipe
+from pipeline_assets.systems.registry import SYSTEMS
 
 PROJECT = Path(__file__).parents[1]
 GOLDEN = PROJECT / "tests" / "golden" / "definitions.json"
@@ -61,34 +59,6 @@ def test_the_definitions_are_those_of_the_snapshot(defs: dg.Definitions) -> None
     assert found == json.loads(GOLDEN.read_text(encoding="utf-8")), (
         f"the definitions changed; if that is meant, write this to {GOLDEN.name}:\n{json.dumps(found, indent=1)}"
     )
-
-
-@pytest.mark.parametrize("name", ["healing_text_v1", "stage_a_v1", "nemotron_v1"])
-def test_the_assets_of_a_recipe_are_its_artifacts_with_their_partitions_and_edges(
-    name: str, defs: dg.Definitions
-) -> None:
-    recipe = read_recipe(PROJECT / "manifests" / "recipes" / f"{name}.yaml")
-    graph = defs.resolve_asset_graph()
-
-    targets = recipe.targets()
-
-    assets = {key.path[2]: graph.get(key) for key in graph.get_all_asset_keys() if key.path[1:-1] == [name]}
-    found = {(f"{recipe.system}/{artifact}", partition) for artifact, asset in assets.items()
-             for partition in partitions_of(asset.partitions_def) or [None]}  # fmt: skip
-    assert found == {(target.kind, target.partition) for target in targets}
-    for target in targets:
-        asset = assets[target.kind.partition("/")[2]]
-        of_kind = [one for one in targets if one.kind == target.kind]
-        assert asset.code_version == code_version(KINDS[target.kind], of_kind, externals_of(of_kind, PROJECT))
-        assert asset.code_version.partition("-")[0] == str(target.stage.version)
-    parents = [(parent, artifact) for artifact, asset in assets.items() for parent in asset.parent_keys]
-    read = {parent for parent, _ in parents if graph.get(parent).is_external}
-    assert read == set(externals_of(targets, PROJECT))
-    assert {"hub", "tokenizers"} - {"tokenizers" * (name == "nemotron_v1")} <= {key.path[0] for key in read}
-    edges = {(parent.path[2], artifact) for parent, artifact in parents if parent not in read}
-    assert edges == {
-        (one.kind.partition("/")[2], target.kind.partition("/")[2]) for target in targets for one in target.upstream
-    }
 
 
 def test_every_asset_leads_to_the_page_that_describes_it(defs: dg.Definitions) -> None:

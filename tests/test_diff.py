@@ -73,8 +73,6 @@ def test_artifacts_of_different_kinds_are_wrong_use(corpusmill: Corpusmill, demo
 
 @pytest.fixture
 def other(notes_root: Path) -> Callable[..., None]:
-    """Builds the notes a second time, as recipe `other`, with some keys of the source changed."""
-
     def build_other(**changes: object) -> None:
         build(notes_recipe(notes_root, "other", **changes), notes_root)
 
@@ -82,7 +80,6 @@ def other(notes_root: Path) -> Callable[..., None]:
 
 
 def lines_between(result: Typed, title: str) -> list[str]:
-    """The lines of a section."""
     lines = result.stdout.splitlines()
     first = lines.index(title) + 1
     rest = [number for number, line in enumerate(lines[first:]) if not line.startswith(" ")]

@@ -35,14 +35,12 @@ RAW, FILTERED, REPORT = (dg.AssetKey(["stage_a", "mixed", artifact]) for artifac
 
 @pytest.fixture
 def root(notes_root: Path) -> Path:
-    """The data root with the notes, their checks asked."""
     run_kinds(notes_root)
     return notes_root
 
 
 @pytest.fixture
 def look(root: Path, instance: dg.DagsterInstance) -> Look:
-    """A tick of the data root's sensor, as its daemon has it; what it says."""
     cursor: list[str | None] = [None]
 
     def tick() -> str:
@@ -60,7 +58,6 @@ def sensor_of(root: Path) -> dg.SensorDefinition:
 
 
 def staleness(root: Path, instance: dg.DagsterInstance, recipe: str = "mixed") -> dict[str, str]:
-    """What the UI says of each artifact of a recipe: FRESH, STALE or MISSING."""
     graph = definitions_of(root).resolve_asset_graph()
     resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
     said = {}
@@ -74,7 +71,6 @@ def staleness(root: Path, instance: dg.DagsterInstance, recipe: str = "mixed") -
 
 
 def states(root: Path, recipe: str = "mixed") -> dict[str, str]:
-    """What `status` says of them."""
     return {one.target.role: one.sealed for one in artifact_statuses(root, targets(root, recipe))}
 
 
@@ -93,7 +89,6 @@ def materializations(instance: dg.DagsterInstance, key: dg.AssetKey) -> int:
 
 
 def passed(instance: dg.DagsterInstance, key: dg.AssetKey, check: str) -> list[bool]:
-    """Whether a check passed, newest first."""
     records = instance.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(key, check), limit=9)
     return [record.evaluation.passed for record in records]
 
@@ -158,7 +153,6 @@ def test_a_look_at_what_is_known_reports_nothing(look: Look, instance: dg.Dagste
 
 
 def both(root: Path, instance: dg.DagsterInstance) -> tuple[set[str], set[str]]:
-    """What isn't as asked: to `status`, and to the UI."""
     return (
         {role for role, state in states(root).items() if state != "current"},
         {role for role, state in staleness(root, instance).items() if state != "FRESH"},

@@ -20,7 +20,6 @@ TOKENIZER = f"tokenizers/{VOCABULARY_SHA256[:12]}/o200k_harmony"
 
 
 def looker(root: Path) -> Callable[..., Seen]:
-    """A tick of the sensor, as its daemon has it: what it observed, by node. Without a hub none can be reached."""
     cursor: list[str | None] = [None]
 
     def tick(endpoint: str = NOWHERE) -> Seen:

@@ -35,7 +35,6 @@ def age(root: Path) -> None:
 
 
 def edit(root: Path) -> None:
-    """Asks for other filters than the notes were made by."""
     path = root / "recipes" / "mixed.yaml"
     recipe = yaml.safe_load(path.read_text())
     recipe["sources"][0]["filters"] = {"length": {"min_characters": 1}}
@@ -43,7 +42,6 @@ def edit(root: Path) -> None:
 
 
 def said(root: Path, instance: dg.DagsterInstance, days: int = 0) -> dict[str | None, CheckResult]:
-    """What is said of the filtered notes, so many days from now."""
     [section] = [one for one in read_schedules(root)[0] if one.name == "nightly"]
     fresh = Freshness(section, read_recipe(root / "recipes" / "mixed.yaml"), root)
     by_asset = {spec.asset_key: results for spec, results in fresh.results(instance, NOW + timedelta(days=days))}

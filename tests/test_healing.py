@@ -35,8 +35,6 @@ NAME = "healing_text_v1"
 
 @dataclass(frozen=True)
 class Made:
-    """A data root whose healing assets were materialised, one after the other, and what came of each."""
-
     root: Path
     run: Materialized
     results: dict[str, dg.ExecuteInProcessResult]
@@ -59,7 +57,6 @@ def made(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture
 def run(root: Path, hub: FaultyHub) -> Materialized:
-    """The assets of a copy of the demo's data root."""
     return Materialized(root, hub.endpoint)
 
 
@@ -192,7 +189,6 @@ def split(request: pytest.FixtureRequest, demo_root: Path) -> Path:
 
 @pytest.fixture
 def texts(demo_root: Path) -> dict[tuple[str, int], Document]:
-    """Every document of the snapshot by shard and row."""
     folder = next(path for path in (demo_root / "corpora" / "fineweb_edu").iterdir() if path.is_dir())
     return {
         (path.relative_to(folder).as_posix(), row): msgspec.json.decode(line, type=Document)

@@ -40,7 +40,6 @@ def make_by_dagster(root: Path) -> None:
 
 
 def killed_at_statement(at: int, make: Callable[[Path], None], root: Path) -> bool:
-    """Whether a forked process was killed before its `at`-th SQL statement; else it came to its end."""
     pid = os.fork()
     if pid == 0:
         statements = iter(range(1, at))
@@ -60,7 +59,6 @@ def killed_at_statement(at: int, make: Callable[[Path], None], root: Path) -> bo
 
 
 def noted_sources(root: Path, name: str = "notes") -> list[str]:
-    """What one process noted in the instance and another reads."""
     with open_instance(root) as instance:
         assert instance.get_runs_count() == 0
         instance.add_dynamic_partitions("sources", [name])

@@ -33,7 +33,6 @@ def text(number: int) -> str:
 
 @pytest.fixture(scope="module")
 def work(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a manifest, and two sources below `out`, filtered and deduplicated."""
     folder = tmp_path_factory.mktemp("work")
     notes = [{"text": text(number), "key": f"note-{number}"} for number in range(10)]
     pages = [{"text": text(number), "key": f"page-{number}"} for number in range(8, 16)]
@@ -52,15 +51,12 @@ def write_manifest(folder: Path, **changes: Any) -> None:
 
 @pytest.fixture(scope="module")
 def typed(corpusmill: Corpusmill, work: Path) -> list[Typed]:
-    """What every command of the page answered."""
     answers = type_page("packing.md", corpusmill, cwd=work, env={"CORPUSMILL_WORKERS": "0"})
     return [result for _, result in answers]
 
 
 @pytest.fixture
 def wrong(corpusmill: Corpusmill, work: Path, tmp_path: Path) -> Wrong:
-    """Exit status and the one line of a `stage-a pack` by a manifest with some keys changed."""
-
     def answer(*options: str, **changes: Any) -> tuple[int, str]:
         write_manifest(tmp_path, **changes)
         given = ("--manifest", str(tmp_path / "pack.yaml"), "--input", "out/stage_a/deduplicated/all")
@@ -111,7 +107,7 @@ def test_a_token_is_traced_to_its_line_and_a_row_shows_its_texts(typed: list[Typ
 
 
 @pytest.mark.parametrize(
-    ("changes", "what"),
+    ("given", "what"),
     [
         ({"weights": {"notes": "0.75", "pages": "0.35"}}, "the weights sum to 1.10, not to 1; correct the manifest"),
         ({"weights": {"notes": "0.5", "pagse": "0.5"}}, "there is no source pagse; did you mean pages?"),
@@ -120,17 +116,6 @@ def test_a_token_is_traced_to_its_line_and_a_row_shows_its_texts(typed: list[Typ
             {"tokenizer": {"family": "sentencepiece", "sha256": "0" * 64, "end_of_document": "</s>"}},
             "set `tokenizer_path` to it",
         ),
-    ],
-)
-def test_a_wrong_manifest_exits_with_2_and_one_line(wrong: Wrong, changes: dict[str, Any], what: str) -> None:
-    status, line = wrong(**changes)
-
-    assert (status, what in line) == (2, True), line
-
-
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
         (("--num-seqs", "40"), "--num-seqs: 40 rows take 960 tokens of notes, which has "),
         (("--input", "out/stage_a/deduplicated/all"), "out/stage_a/deduplicated/all: it is given twice"),
         (("--input", "out/stage_a/filtered/notes"), "deduplicated, and it is not the only corpus given"),
@@ -140,10 +125,10 @@ def test_a_wrong_manifest_exits_with_2_and_one_line(wrong: Wrong, changes: dict[
         (("--out-dir", "out/stage_a/packed/all"), "(pack.seed: 1 → 2); give it another --out-dir, or run"),
     ],
 )
-def test_wrong_options_exit_with_2_and_one_line(
-    wrong: Wrong, typed: object, options: tuple[str, ...], what: str
+def test_a_wrong_manifest_or_option_exits_with_2_and_one_line(
+    wrong: Wrong, typed: object, given: dict[str, Any] | tuple[str, ...], what: str
 ) -> None:
-    status, line = wrong(*options, seed=2)
+    status, line = wrong(**given) if isinstance(given, dict) else wrong(*given, seed=2)
 
     assert (status, what in line) == (2, True), line
 
@@ -181,7 +166,6 @@ ROWS = {"seq_len": 32, "num_seqs": 10, "strategy": "sequential", "max_epochs": {
 
 
 def write_pack_recipe(root: Path, **pack: object) -> Path:
-    """A recipe of the data root that packs ten notes, which it doesn't deduplicate."""
     notes = [{"text": text(number), "key": f"note-{number}"} for number in range(10)]
     content = recipe_content(NO_COMMIT) | {"sources": [local_source(root, "notes", notes)], "name": "notes"}
     with_pack(content)

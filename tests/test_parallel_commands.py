@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from answers import Corpusmill, refused
+from answers import Corpusmill
 from parallel_build import write_set
 
 from pipeline_assets.demo.corpora import PAIRS_DATASET, write_inputs
@@ -21,7 +21,6 @@ FILES = ("--split", "train", "validation", "--files", "{split}-0.jsonl")
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory, corpusmill: Corpusmill) -> Path:
-    """A data root with a sample of pairs of a folder, and its tokens, by two commands."""
     root = tmp_path_factory.mktemp("out")
     write_set(root / "set", parquet=False)
     drawn = corpusmill("parallel", "sample", "--dataset", root / "set", *SIDES, *FILES, "--out-dir", root)
@@ -63,12 +62,6 @@ def test_inspect_shows_pairs_tokens_and_padding(out: Path, corpusmill: Corpusmil
     assert "40 pairs of 120 rows" in shown.stdout and "in buckets" in shown.stdout
     assert told["sample"]["split_sizes"] == {"train": 32, "val": 4, "test": 4}
     assert told["cache"]["seq_len"] == 64
-
-
-def test_overfit_is_refused_with_what_replaces_it(out: Path, corpusmill: Corpusmill) -> None:
-    assert refused(corpusmill("parallel", "overfit", "set-fr-en", "--data", out)) == (
-        "parallel overfit: this command was removed; train on batches of PairLoader, see docs/parallel_text.md"
-    )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from answers import Corpusmill, refused
+from answers import Corpusmill
 from faulty_hub import FaultyHub
 
 from pipeline_assets.demo.corpora import EDU_DATASET
@@ -15,7 +15,6 @@ NOWHERE = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
 
 @pytest.fixture
 def fresh(demo_root: Path, tmp_path: Path) -> Path:
-    """A data root that holds the demo's recipe and nothing else."""
     shutil.copytree(demo_root / "recipes", tmp_path / "data" / "recipes")
     return tmp_path / "data"
 
@@ -92,19 +91,3 @@ def test_a_changed_recipe_needs_replace_and_says_so(corpusmill: Corpusmill, root
     [stale] = [number for number, line in enumerate(lines) if line.startswith("stale  corpora/")]
     assert lines[stale].endswith("(the recipe changed (rules: ['int_score >= 3'] → ['int_score >= 2']))")
     assert lines[stale + 1].startswith("`run` needs --replace, or a new name in the recipe;")
-
-
-@pytest.mark.parametrize(
-    ("option", "instead"),
-    [
-        ("--mbit", "no time is planned: divide the bytes to fetch by the network's rate"),
-        (
-            "--gpu-price",
-            "set CORPUSMILL_MODAL_GPU_PRICE: `nemotron score --launcher modal` tells the cost",
-        ),
-    ],
-)
-def test_a_removed_option_is_refused_with_what_to_do_instead(corpusmill: Corpusmill, option: str, instead: str) -> None:
-    result = corpusmill("plan", "healing_text_v1", option, 8)
-
-    assert refused(result) == f"plan {option}: this option was removed; {instead}"

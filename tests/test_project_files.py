@@ -21,10 +21,7 @@ def test_the_licence_is_the_standard_text() -> None:
 
 
 def test_the_changelog_names_every_change_of_a_stage_version() -> None:
-    """Replay the changelog from its oldest version.
-
-    The result is the version of every kind.
-    """
+    """Replay the changelog from its oldest version to the version of every kind."""
     sections = (PROJECT / "CHANGELOG.md").read_text().split("\n## ")[1:]
     versions: dict[str, str] = {}
 
@@ -39,10 +36,7 @@ def test_the_changelog_names_every_change_of_a_stage_version() -> None:
 
 
 def test_every_package_with_a_copyleft_licence_is_listed_in_the_readme() -> None:
-    """All extras but `peers` are installed where this test runs.
-
-    A package without metadata about its licence is not seen.
-    """
+    """All extras but `peers` are installed here; a package without metadata about its licence is not seen."""
     rows = re.findall(r"^\| ([\w, -]+) \| A?L?GPL", (PROJECT / "README.md").read_text(), re.MULTILINE)
     listed = {name for row in rows for name in row.split(", ")}
 

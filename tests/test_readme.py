@@ -30,7 +30,6 @@ PAGES = [PROJECT / "README.md", *sorted(DOCS.glob("*.md"))]
 
 
 def commands_of_the_readme() -> tuple[list[list[str]], list[list[str]]]:
-    """What is typed for a folder of one's own, and for a hub dataset."""
     commands = [words for words in commands_of(PROJECT / "README.md") if words[0] != "ui"]
     first = [words[0] for words in commands].index("pin")
     return commands[:first], commands[first:]

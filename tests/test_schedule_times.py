@@ -52,7 +52,6 @@ def schedule_of(recipe: str, zone: str, cron: str, period: str) -> dict[str, str
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Create a data root with a hub of three small datasets."""
     root = tmp_path / "data"
     write_datasets(tmp_path / "hub", documents=4)
     return root
@@ -65,8 +64,6 @@ def hub(root: Path, tmp_path: Path) -> Iterator[LoopbackHub]:
 
 
 def add_recipe(root: Path, name: str) -> None:
-    """Add a recipe of one unpinned source, so that a tick writes a version of it."""
-
     def only_web(content: dict[str, object]) -> None:
         sources = content.pop("sources")
         assert isinstance(sources, list)

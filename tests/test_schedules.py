@@ -190,7 +190,6 @@ def test_a_recipe_without_datasets_of_a_hub_has_no_head_that_moves(notes_root: P
 
 @pytest.fixture
 def told() -> Iterator[tuple[str, list[bytes]]]:
-    """An address on loopback, and what is posted to it."""
     bodies: list[bytes] = []
 
     class Told(http.server.BaseHTTPRequestHandler):

@@ -19,7 +19,6 @@ SCAN = Section(Scan)
 
 
 def typed(section: Section, *words: str) -> tuple[str, Any]:
-    """What a command prints, and the content that it is given."""
     app, given = typer.Typer(rich_markup_mode=None), []
     app.callback()(lambda: None)
 

@@ -32,7 +32,6 @@ TIMEOUT_S = 240
 
 
 def imports_of(code: str) -> set[str]:
-    """List the modules that a snippet imports."""
     statements = [*ast.walk(ast.parse(code))]
     plain = {alias.name for node in statements if isinstance(node, ast.Import) for alias in node.names}
     return plain | {str(node.module) for node in statements if isinstance(node, ast.ImportFrom)}
@@ -52,10 +51,7 @@ def snippets() -> list[object]:
 
 @pytest.fixture(scope="module")
 def user_folder(tmp_path_factory: pytest.TempPathFactory, demo_root: Path) -> Path:
-    """Create a folder with the data roots and files that the snippets name.
-
-    Snippets only add to it.
-    """
+    """Create a folder with what the snippets name; they only add to it."""
     folder = tmp_path_factory.mktemp("user")
     data, out = folder / "data", folder / "out"
     build_notes(folder, data)

@@ -25,8 +25,6 @@ PAGES_SHARDS = "stage2/token_shards/pages"
 
 
 class Versions:
-    """A data root, and a hub whose datasets change."""
-
     def __init__(self, folder: Path) -> None:
         self.root, self.hub, self.folder = folder / "data", folder / "hub", folder
         write_datasets(self.hub)
@@ -54,7 +52,6 @@ class Versions:
             return recipe, build(recipe, root, files, earlier=earlier)
 
     def fresh(self, name: str, change: Callable[[dict[str, Any]], None] = lambda content: None) -> dict[str, Artifact]:
-        """Build the version alone, with nothing to adopt."""
         return self.build(name, None, change, self.folder / "fresh")[1]
 
     def add_rows(self, dataset: str, path: str, count: int) -> None:
@@ -69,7 +66,6 @@ def versions(tmp_path: Path) -> Versions:
 
 
 def given_tokenizer(model: Path) -> Callable[[dict[str, Any]], None]:
-    """Return a change of a recipe that keeps one tokenizer over all versions."""
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
 
     def change(content: dict[str, Any]) -> None:
@@ -84,10 +80,7 @@ def inodes(artifact: Artifact) -> dict[str, int]:
 
 
 def assert_adopted(artifact: Artifact, earlier: Artifact, fresh: Artifact) -> None:
-    """Assert that an artifact has the token files of an earlier version.
-
-    It has the digest of a fresh build, and its provenance names the earlier version.
-    """
+    """Assert the token files of an earlier version, its name in the provenance, and a fresh build's digest."""
     assert inodes(artifact) == inodes(earlier) != {}
     assert artifact.manifest.digest == fresh.manifest.digest
     provenance = artifact.manifest.provenance

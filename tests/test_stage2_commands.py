@@ -38,8 +38,6 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
 
 @pytest.fixture(scope="module")
 def typed(hub: LoopbackHub, corpusmill: Corpusmill) -> Corpusmill:
-    """Types a command whose hub is that one, and which ends with this status."""
-
     def answer(*words: object, env: dict[str, str] | None = None, status: int = 0) -> Typed:
         result = corpusmill(*words, env=hub.variables() | (env or {}))
         assert result.returncode == status, result.stderr
@@ -50,7 +48,6 @@ def typed(hub: LoopbackHub, corpusmill: Corpusmill) -> Corpusmill:
 
 @pytest.fixture(scope="module")
 def out(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory, typed: Corpusmill) -> Path:
-    """A data root in which the recipe `small` is built by one command."""
     root = tmp_path_factory.mktemp("out")
     recipe_with(root, hub.commits())
     done = typed("stage2", "process", "small", "--out-dir", root, "--log-file", root / "logs" / "process.log")

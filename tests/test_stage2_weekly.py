@@ -22,8 +22,6 @@ MONDAYS = ("2026-11-02", "2026-11-09", "2026-11-16", "2026-11-23")
 
 
 class Weeks:
-    """A data root with the schedule, and a hub whose datasets change."""
-
     def __init__(self, root: Path, instance: dg.DagsterInstance) -> None:
         self.root, self.hub, self.instance = root, root / "hub", instance
         write_datasets(self.hub)

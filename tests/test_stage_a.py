@@ -37,20 +37,17 @@ def sources_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def built(sources_root: Path) -> dict[str, Artifact]:
-    """Every artifact by its role. Tests only read them."""
     return build(recipe_in(sources_root), sources_root)
 
 
 @pytest.fixture
 def root(sources_root: Path, tmp_path: Path) -> Path:
-    """A copy of the root with nothing built."""
     ignored = shutil.ignore_patterns("stage_a", "rebuilds")
     return Path(shutil.copytree(sources_root, tmp_path / "data", ignore=ignored))
 
 
 @pytest.fixture
 def built_root(sources_root: Path, built: dict[str, Artifact], tmp_path: Path) -> Path:
-    """A copy of the root with everything built."""
     return Path(shutil.copytree(sources_root, tmp_path / "data"))
 
 

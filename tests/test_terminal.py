@@ -18,7 +18,6 @@ class Terminal(io.StringIO):
 
 
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Standard output is one, from now on."""
     found = Terminal()
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr(sys, "stdout", found)

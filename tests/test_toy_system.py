@@ -23,7 +23,6 @@ LOUD = Path("toy", "words", "loud")
 
 @pytest.fixture(scope="module", autouse=True)
 def toy() -> Iterator[None]:
-    """The system is known while these tests run."""
     add_system("toy", "toy_system")
     yield
     AREAS.remove("toy")
@@ -45,7 +44,6 @@ def root(tmp_path: Path) -> Path:
 
 
 def command(root: Path, *words: object) -> Told:
-    """A command that is typed in this process, and comes to a clean end."""
     told = typed([*map(str, words)], root / "cache")
     assert told.failure is None, told.failure
     return told

@@ -20,7 +20,6 @@ NAMES = [words for module in COMMANDS.values() for words in module]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two compressed files of rows, as a source is fetched."""
     raw = tmp_path / "data" / "raw" / "my_source"
     raw.mkdir(parents=True)
     for number in range(2):
@@ -30,7 +29,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def in_shell(folder: Path, line: str) -> Typed:
-    """A line in a shell, which reads the patterns, by `python -m pipeline_assets`."""
     program = f"{sys.executable} -m pipeline_assets"
     return subprocess.run(
         ["sh", "-c", line.replace("corpusmill", program)],

@@ -66,7 +66,6 @@ def test_a_ui_that_was_killed_leaves_no_process(tmp_path: Path) -> None:
 
 
 def processes_of(root: Path) -> list[int]:
-    """Return the processes whose environment names the data root."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

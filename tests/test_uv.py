@@ -72,7 +72,6 @@ def test_the_commands_of_the_readme_install_and_run(tmp_path: Path) -> None:
 
 
 def uv(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command of uv in a folder, with its own environment in `.venv` there."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("VIRTUAL_ENV", "CORPUSMILL_"))}
     environment = kept | {"UV_PYTHON": sys.executable}
     return subprocess.run([UV, *words[1:]], cwd=folder, env=environment, capture_output=True, text=True)

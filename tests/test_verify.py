@@ -34,7 +34,6 @@ main()
 
 @pytest.fixture
 def chain(demo_root: Path, tmp_path: Path) -> Path:
-    """A copy of the demo's data root, hub cache and all, that a test may change."""
     root = tmp_path / "data"
     shutil.copytree(demo_root, root, ignore=shutil.ignore_patterns("dagster", "hub"))
     for path in root.rglob("*"):
@@ -149,17 +148,6 @@ def test_ctrl_c_says_how_to_go_on(demo_root: Path) -> None:
     assert result.stderr == (
         f"stopped\nto go on: corpusmill verify {demo_root / SET} --upstream --sample 60% --seed 'in spring'\n"
     )
-
-
-def test_wrong_use_is_one_line(corpusmill: Corpusmill, demo_root: Path) -> None:
-    cases = [
-        (["--sample", "5"], "--sample: '5' is no share; write one above 0 and up to 100 %: 5% or 0.05"),
-        (["--fresh"], "verify --fresh: this option was removed; leave it out: every verification reads all files"),
-        (["--seed", "spring"], "--seed: a seed alone draws nothing; give --sample too"),
-    ]
-
-    for words, line in cases:
-        assert refused(corpusmill("verify", demo_root / SET, *words), 2) == line
 
 
 # What was made from files of this machine: these are hashed again too, where they still are.

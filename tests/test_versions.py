@@ -35,10 +35,7 @@ SHARDS, TOKENIZER, INVENTORY = (
 
 @dataclass(frozen=True)
 class Weeks:
-    """A data root after three weeks, and the runs of its schedule.
-
-    The definitions are as they were before the first week.
-    """
+    """A data root after three weeks, its runs, and definitions as they were before the first week."""
 
     root: Path
     definitions: dg.Definitions
@@ -71,10 +68,7 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weeks]:
 
 
 def partitions_with_events(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str | None]:
-    """Return the partition of each materialization, oldest first.
-
-    A partition that occurs twice was reported twice.
-    """
+    """Return the partition of each materialization, oldest first; twice if it was reported twice."""
     return [record.partition_key for record in reversed(instance.fetch_materializations(key, limit=1000).records)]
 
 

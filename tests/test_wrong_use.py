@@ -13,6 +13,7 @@ import pytest
 from answers import Corpusmill, RecipeIn, only_line, refused
 from demo_variants import snapshot_of
 
+from pipeline_assets.cli import REMOVED
 from pipeline_assets.commands.options import option_finder
 from pipeline_assets.commands.terminal import resume_hint
 from pipeline_assets.corpus.normalize.sources import LocalSource
@@ -31,7 +32,6 @@ NO_RECIPE = "there is no such recipe"
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an empty folder, a table, and lines of which one is cut off."""
     folder = tmp_path_factory.mktemp("here")
     (folder / "empty").mkdir()
     pq.write_table(pa.table({"body": ["a text"]}), folder / "table.parquet")
@@ -59,7 +59,6 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("manifests export --data empty --to out", 2, "no manifest was built here"),
         ("tokenizer check none", 2, "there is no such file"),
         ("pin any/thing", 1, "can't be reached"),
-        ("nemotron publish any/thing empty --onto main", 2, "this option was removed; leave it out"),
         ("stage-a hf-stream --source any/thing --out-dir d", 1, "can't be reached"),
         (
             "stage-a ingest-wikipedia --input cut.jsonl --dump-date 2026-11-01 --license mit --out-dir d",
@@ -97,12 +96,8 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
         ("run --cost-limit --launcher modal", "--cost-limit: it is '--launcher'; give a number"),
         ("--log-every often run x", "--log-every: it is 'often'; give a whole number"),
         ("ui --port 70000", "--port: it is '70000'; give 65535 at most"),
-        (
-            "dedup explain --recall 1",
-            "dedup explain --recall: this option was removed; leave it out: what is recommended "
-            "finds 95 % of pairs at the threshold",
-        ),
-        ("verify --report x", "verify --report: this option was removed; write what --json prints to a file"),
+        ("verify x --sample 5", "--sample: '5' is no share; write one above 0 and up to 100 %: 5% or 0.05"),
+        ("verify x --seed spring", "--seed: a seed alone draws nothing; give --sample too"),
         (
             "demo --only heeling",
             "--only: it is 'heeling'; 'heeling' is not one of 'healing', 'stage-a', 'nemotron', 'stage2', "
@@ -161,6 +156,13 @@ def test_what_is_typed_wrong_is_one_line_and_makes_nothing(
 
     assert refused(result) == line.format(here=here)
     assert not (here / "none").exists()
+
+
+@pytest.mark.parametrize("typed", REMOVED)
+def test_what_was_removed_is_refused_with_what_to_do_instead(corpusmill: Corpusmill, typed: str) -> None:
+    what = "option" if "--" in typed else "command"
+
+    assert refused(corpusmill(*typed.split(), "x")) == f"{typed}: this {what} was removed; {REMOVED[typed]}"
 
 
 def test_what_a_hub_does_not_give_is_told_and_how_to_go_on(

@@ -81,15 +81,12 @@ def work(tmp_path_factory: pytest.TempPathFactory, hub: LoopbackHub) -> Path:
 
 @pytest.fixture(scope="session")
 def typed(corpusmill: Corpusmill, hub: LoopbackHub, work: Path) -> dict[str, Typed]:
-    """What every command of the page answered, by its name."""
     answers = type_page("stage_a.md", corpusmill, cwd=work, env={"HF_ENDPOINT": hub.endpoint})
     return {words[1]: result for words, result in answers}
 
 
 @pytest.fixture
 def wrong(corpusmill: Corpusmill, hub: LoopbackHub, work: Path) -> Wrong:
-    """Exit status and the one line of a command that can't do what it is told."""
-
     def answer(*words: object) -> tuple[int, str]:
         result = corpusmill("stage-a", *words, cwd=work, env={"HF_ENDPOINT": hub.endpoint})
         return result.returncode, only_line(result)

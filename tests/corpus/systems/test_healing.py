@@ -45,31 +45,20 @@ def test_the_shipped_recipe_pins_commit_tokenizer_and_budget() -> None:
     assert recipe.snapshot.amount.limit == ("text_bytes", 1_104_000_000)
 
 
-def test_a_recipe_names_five_artifacts_upstream_first_each_with_a_manifest_of_its_own_in_git() -> None:
-    targets = HealingRecipe.read(RECIPE).targets()
-
-    assert [(target.kind, str(target.folder), target.export_as) for target in targets] == [
-        ("healing/fineweb_edu_snapshot", f"corpora/fineweb_edu/{REVISION}", f"fineweb_edu_{REVISION}.json"),
-        ("healing/healing_text_manifest", "selections/healing_text_v1", "healing_text_v1.json"),
-        ("healing/megatron_split", "megatron/healing_text_v1/train", "healing_text_v1_train.json"),
-        ("healing/megatron_split", "megatron/healing_text_v1/valid", "healing_text_v1_valid.json"),
-        ("healing/megatron_dataset", "megatron/healing_text_v1", "healing_text_v1_megatron.json"),
-    ]
-
-
-def test_the_snapshot_has_its_folder_by_its_own_name_and_the_rest_by_the_recipes(
+def test_the_snapshot_is_called_by_its_own_name_and_the_rest_by_the_recipes_upstream_first(
     healing_recipe: RecipeOf,
 ) -> None:
     targets = healing_recipe(REVISION, {"name": "pages_small"}).targets()
 
-    assert [(str(target.folder), target.named_by) for target in targets] == [
-        (f"corpora/pages_small/{REVISION}", "snapshot.name"),
-        ("selections/pages_v1", "name"),
-        ("megatron/pages_v1/train", "name"),
-        ("megatron/pages_v1/valid", "name"),
-        ("megatron/pages_v1", "name"),
+    snapshot = f"pages_small_{REVISION}"
+    assert targets[0].name == snapshot
+    assert [(one.kind.partition("/")[2], str(one.folder), one.export_as, one.named_by) for one in targets] == [
+        ("fineweb_edu_snapshot", f"corpora/pages_small/{REVISION}", f"{snapshot}.json", "snapshot.name"),
+        ("healing_text_manifest", "selections/pages_v1", "pages_v1.json", "name"),
+        ("megatron_split", "megatron/pages_v1/train", "pages_v1_train.json", "name"),
+        ("megatron_split", "megatron/pages_v1/valid", "pages_v1_valid.json", "name"),
+        ("megatron_dataset", "megatron/pages_v1", "pages_v1_megatron.json", "name"),
     ]
-    assert (targets[0].name, targets[0].export_as) == (f"pages_small_{REVISION}", f"pages_small_{REVISION}.json")
 
 
 def test_what_is_kept_for_git_says_how_text_was_normalised_and_split_and_which_tokenizer_file_it_is_for(

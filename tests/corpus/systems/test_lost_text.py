@@ -37,7 +37,6 @@ LOST = "above `max_unknown_fraction`"
 
 
 def tokens_of(recipe: Recipe, root: Path, kind: str, *partitions: str) -> list[Artifact]:
-    """Build a recipe, and open its artifacts of a kind."""
     list(run_targets(recipe.targets(), Run(root, INLINE)))
     folders = [recipe.target(kind, partition).folder for partition in partitions or (None,)]
     return [open_artifact(root / folder) for folder in folders]
@@ -50,10 +49,7 @@ def sources(root: Path) -> list[dict[str, Any]]:
 
 
 def write_letters(folder: Path) -> dict[str, Any]:
-    """Write a tokenizer.json of letters, and return the section that names it.
-
-    The tokenizer has no unknown token.
-    """
+    """Write a tokenizer.json of letters, without an unknown token; return the section that names it."""
     letters = sorted(set("".join(ENGLISH)) - {" "})
     library = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(letters)}, merges=[]))
     library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -78,10 +74,7 @@ def mixture(root: Path, **limits: str) -> Recipe:
 
 
 def write_pairs(folder: Path, french: Sequence[str]) -> ParallelRecipe:
-    """Write numbered pairs, and return a recipe that trains a model on their text.
-
-    The model has no byte fallback.
-    """
+    """Write numbered pairs; the recipe trains a model on their text, without byte fallback."""
     folder.mkdir()
     for split, count in (("train", 60), ("validation", 20)):
         texts = ((f"{french[row % 5]} {row}", f"{ENGLISH[row % 5]} {split} {row}") for row in range(count))

@@ -35,7 +35,6 @@ ROWS = [{"text": f"Text number {number}.", "key": str(number)} for number in ran
 
 
 def of(name: str, **keys: object) -> Change:
-    """Changes keys of one source."""
     return lambda content: source_named(content, name).update(keys)
 
 
@@ -104,7 +103,6 @@ def test_a_recipe_that_says_something_wrong_is_refused_in_one_line(
 
 
 def refused(read: Callable[[], object]) -> list[InputError]:
-    """All that is wrong with a recipe."""
     with pytest.raises(UsageError) as error:
         read()
     return [error.value, *error.value.others]
@@ -120,7 +118,6 @@ def refused_lines(root: Path, content: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def line_of(error: InputError, tmp_path: Path) -> str:
-    """The line of the recipe that an error names."""
     path = tmp_path / "recipes" / "mixed.yaml"
     return path.read_text().splitlines()[int(error.where.removeprefix(f"{path}:")) - 1].strip()
 
@@ -388,12 +385,10 @@ class TestStaleness:
         self.built = build(recipe_of(*self.content), tmp_path)
 
     def states(self) -> dict[str, str]:
-        """What is not current, and why."""
         states = {target.role: target.state(self.root) for target in recipe_of(*self.content).targets()}
         return {role: f"{state}: {words}" for role, (state, words) in states.items() if state != "current"}
 
     def again(self) -> list[str]:
-        """Roles whose digests are new once all is built again."""
         new = digests(build(recipe_of(*self.content), self.root, replace=True))
         return [role for role, digest in new.items() if digest != self.built[role].manifest.digest]
 

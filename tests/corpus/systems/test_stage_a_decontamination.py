@@ -111,7 +111,6 @@ class TestStaleness:
         self.root, self.built = tmp_path, build(recipe(), tmp_path)
 
     def again(self, recipe: StageARecipe) -> list[str]:
-        """Roles whose digests are new once all is built again."""
         new = digests(build(recipe, self.root, replace=True))
         return [role for role, digest in new.items() if digest != self.built[role].manifest.digest]
 
@@ -151,8 +150,6 @@ def test_a_build_that_was_killed_starts_again_where_evaluation_files_changed(
 
 
 class TestGiven:
-    """Folders on a command line instead of a recipe."""
-
     def target(self, folders: list[Path], tmp_path: Path) -> Target:
         content: dict[str, Any] = {}
         with_decontamination(content, str(tmp_path / "quiz"))

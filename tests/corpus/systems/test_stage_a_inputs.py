@@ -32,7 +32,6 @@ NOTES = {
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that commands are typed in, with a few files."""
     for name in ("a/x.jsonl", "a/b/y.jsonl", "a/b/z.txt", "c/w.jsonl"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
