@@ -228,38 +228,23 @@ def turns(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDArray[np.ui
     return np.frombuffer(bytes(heads), ">u8").astype(np.uint64)
 
 
-def shared_out(sizes: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
-    """How many rows each domain gives, so that all give the same, or all that they have; shape (domains,).
-
-    What can't be shared out equally is given by the first that have more. So for one row more, one domain gives one
-    more, and none fewer.
-
-    Args:
-        sizes: rows of each domain, shape (domains,).
-        rows: in total; fewer come where there are fewer.
-    """
-    total = min(rows, int(sizes.sum()))
-    low, high = 0, int(sizes.max(initial=0))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if np.minimum(sizes, middle).sum() <= total else (low, middle - 1)
-    quotas = np.minimum(sizes, low)
-    quotas[np.flatnonzero(sizes > low)[: total - int(quotas.sum())]] += 1
-    return quotas
-
-
 def taken_by(rule: SubsetRule, turn: NDArray[np.uint64], domains: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Which of the rows that it can take a rule takes; all of shape (rows,), `turn` as `turns` has it."""
+    """Which of the rows that it can take a rule takes; all of shape (rows,), `turn` as `turns` has it.
+
+    Balanced domains give a row each, one after the other, as long as they have some: for one row more of the rule, one
+    domain gives one more, and none fewer.
+    """
     if rule.max_rows is None and not rule.balance:
         return np.ones(len(turn), bool)
     groups = domains if rule.balance else np.zeros_like(domains)
-    sizes = np.bincount(groups).astype(np.int64)
+    sizes = np.bincount(groups)
     there = sizes[sizes > 0]
     rows = rule.max_rows if rule.max_rows is not None else int(there.min(initial=len(turn))) * len(there)
-    order = np.lexsort((turn, groups))
     place = np.empty(len(turn), np.int64)  # in its domain
-    place[order] = np.arange(len(turn)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.less(place, shared_out(sizes, rows)[groups])
+    place[np.lexsort((turn, groups))] = np.arange(len(turn)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    taken = np.zeros(len(turn), bool)
+    taken[np.lexsort((groups, place))[:rows]] = True
+    return taken
 
 
 def choose(

@@ -24,7 +24,6 @@ from pipeline_assets.corpus.scoring.recipe import (
     SubsetsRecipe,
     choose,
     near_a_boundary,
-    shared_out,
     taken_by,
     turns,
 )
@@ -234,17 +233,6 @@ def test_a_larger_max_rows_only_adds_rows(seed: int, fewer: int, more: int, bala
 
     assert not (small & ~large).any()
     assert (small.sum(), large.sum()) == tuple(min(rows, 20) for rows in sorted([fewer, more]))
-
-
-@given(st.lists(st.integers(0, 9), max_size=6), st.integers(0, 40))
-def test_shares_are_those_of_one_row_a_domain_in_turn(sizes: list[int], rows: int) -> None:
-    given_by, left = [0] * len(sizes), min(rows, sum(sizes))
-    while left:
-        for domain, size in enumerate(sizes):
-            if left and given_by[domain] < size:
-                given_by[domain], left = given_by[domain] + 1, left - 1
-
-    assert shared_out(np.array(sizes, np.int64), rows).tolist() == given_by
 
 
 def test_balanced_without_max_rows_each_domain_has_as_many_as_that_with_the_fewest(tmp_path: Path) -> None:
