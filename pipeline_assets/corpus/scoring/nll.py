@@ -23,33 +23,13 @@ _ON_CPU = 256, 2048  # positions and words of a block: 2 MiB of logits
 _GPU_POSITIONS = 4096
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Rows that go through the model together: planned from their lengths alone, so that equal rows make equal batches.
-
-    Attributes:
-        rows: their numbers.
-        tokens: with padding.
-    """
-
-    rows: Sequence[int]
-    tokens: int
-
-    def halves(self, lengths: Sequence[int]) -> "list[Batch]":
-        """Its rows in two, padded or packed as it was; of one row there are none."""
-        middle = len(self.rows) // 2
-        is_padded = self.tokens != sum(lengths[row] for row in self.rows)
-        parts = [part for part in (self.rows[:middle], self.rows[middle:]) if len(part) < len(self.rows)]
-        return [Batch(part, _tokens([lengths[row] for row in part], is_padded)) for part in parts]
-
-
 def plan_batches(
     lengths: NDArray[np.int64], batch_tokens: int, batch_rows: int | None = None, *, is_packed: bool
-) -> list[Batch]:
-    """Rows in batches, as many as fit; a longer one is alone.
+) -> list[list[int]]:
+    """Rows in batches, by their numbers, as many as fit; a longer one is alone.
 
-    Packed rows lie one behind the other, in their order. Others go by length, the longest first, with less than
-    `PADDING` of padding.
+    Batches are planned from lengths alone, so that equal rows make equal ones. Packed rows lie one behind the other, in
+    their order. Others go by length, the longest first, with less than `PADDING` of padding.
 
     Args:
         lengths: tokens of each row, shape (rows,).
@@ -65,11 +45,7 @@ def plan_batches(
             filled = 0
         batches[-1].append(row)
         filled += of[row]
-    return [Batch(rows, _tokens([of[row] for row in rows], not is_packed)) for rows in batches]
-
-
-def _tokens(lengths: Sequence[int], is_padded: bool) -> int:
-    return max(lengths) * len(lengths) if is_padded else sum(lengths)
+    return batches
 
 
 @dataclass(frozen=True)
@@ -120,16 +96,16 @@ class LanguageModel:
     max_tokens: int | None
     facts: Mapping[str, Any]
 
-    def hidden_states(self, rows: Sequence[NDArray[np.int32]], batch_tokens: int) -> torch.Tensor:
-        """The last hidden states of all tokens, row after row, without those of padding, shape (tokens, width).
+    def batch_tokens(self, lengths: Sequence[int]) -> int:
+        """Return the tokens of a batch of such rows, padding included."""
+        return sum(lengths) if self.is_packed else max(lengths) * len(lengths)
 
-        Args:
-            batch_tokens: of the batch, padding included.
-        """
+    def hidden_states(self, rows: Sequence[NDArray[np.int32]]) -> torch.Tensor:
+        """The last hidden states of all tokens, row after row, without those of padding, shape (tokens, width)."""
         lengths = [len(row) for row in rows]
         if self.is_packed:
             return self._packed(rows, lengths)
-        ids = torch.zeros((len(rows), batch_tokens // len(rows)), dtype=torch.int64)
+        ids = torch.zeros((len(rows), max(lengths)), dtype=torch.int64)
         is_token = torch.zeros(ids.shape, dtype=torch.bool)
         for number, row in enumerate(rows):
             ids[number, : len(row)] = torch.from_numpy(row.astype(np.int64))
@@ -196,29 +172,30 @@ def score_rows(
     while waiting:
         batch = waiting.pop()
         try:
-            sums: Sequence[float | None] = _sums(model, rows, batch)
+            sums: Sequence[float | None] = _sums(model, [rows[row] for row in batch])
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
-            if len(batch.rows) > 1:
-                waiting += batch.halves(lengths.tolist())[::-1]
+            if len(batch) > 1:
+                middle = len(batch) // 2
+                waiting += [batch[middle:], batch[:middle]]
                 halved += 1
                 continue
             sums = [None]
-        for row, nll_sum in zip(batch.rows, sums, strict=True):
-            found[row] = RowNll(nll_sum, number, len(batch.rows), batch.tokens)
+        tokens = model.batch_tokens(lengths[batch].tolist())
+        for row, nll_sum in zip(batch, sums, strict=True):
+            found[row] = RowNll(nll_sum, number, len(batch), tokens)
         number += 1
     return Scored([one for one in found if one is not None], halved)
 
 
-def _sums(model: LanguageModel, rows: Sequence[TokenRow], batch: Batch) -> list[float]:
-    chosen = [rows[number] for number in batch.rows]
-    hidden = model.hidden_states([row.ids for row in chosen], batch.tokens)
-    counts = np.concatenate([row.counts for row in chosen])
-    targets = np.concatenate([row.ids for row in chosen])[counts]
+def _sums(model: LanguageModel, batch: Sequence[TokenRow]) -> list[float]:
+    hidden = model.hidden_states([row.ids for row in batch])
+    counts = np.concatenate([row.counts for row in batch])
+    targets = np.concatenate([row.ids for row in batch])[counts]
     # The state before a token predicts it.
     before = torch.from_numpy(np.flatnonzero(counts) - 1).to(hidden.device)
     nll = token_nll(hidden[before], torch.from_numpy(targets.astype(np.int64)), model.head).double().cpu().numpy()
-    ends = np.cumsum([int(row.counts.sum()) for row in chosen])
+    ends = np.cumsum([int(row.counts.sum()) for row in batch])
     return [float(part.sum()) for part in np.split(nll, ends[:-1])]
 
 

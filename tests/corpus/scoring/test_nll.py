@@ -84,7 +84,7 @@ def test_a_logit_gap_that_bfloat16_has_not_is_seen() -> None:
 def test_long_rows_are_summed_in_float64(saved: Saved) -> None:
     model = load_model(saved("Llama"), CPU)
     [row] = made_rows([3000])
-    hidden = model.hidden_states([row.ids], 3000)
+    hidden = model.hidden_states([row.ids])
     places = np.flatnonzero(row.counts)
     tokens = token_nll(
         hidden[torch.from_numpy(places - 1)], torch.from_numpy(row.ids[places].astype(np.int64)), model.head
@@ -128,13 +128,13 @@ def test_batches_have_next_to_no_padding_and_packed_ones_have_none_and_keep_the_
 ) -> None:
     batches = plan_batches(lengths, tokens, rows, is_packed=is_packed)
 
-    numbers = [row for batch in batches for row in batch.rows]
+    numbers = [row for batch in batches for row in batch]
     assert (numbers if is_packed else sorted(numbers)) == list(range(len(lengths)))
     for batch in batches:
-        own = [int(lengths[row]) for row in batch.rows]
-        assert batch.tokens == (sum(own) if is_packed else max(own) * len(own))
-        assert batch.tokens - sum(own) < PADDING * batch.tokens
-        assert batch.tokens <= tokens or len(own) == 1
+        own = [int(lengths[row]) for row in batch]
+        padded = sum(own) if is_packed else max(own) * len(own)
+        assert padded - sum(own) < PADDING * padded
+        assert padded <= tokens or len(own) == 1
         assert rows is None or len(own) <= rows
 
 
@@ -146,10 +146,10 @@ def test_a_batch_that_does_not_fit_into_memory_is_halved(
     asked = [one.nll_sum for one in score_rows(model, ROWS, 1000).rows]
     whole = LanguageModel.hidden_states
 
-    def small(self: LanguageModel, rows: list[np.ndarray], tokens: int) -> torch.Tensor:
-        if tokens > 130:
+    def small(self: LanguageModel, rows: list[np.ndarray]) -> torch.Tensor:
+        if self.batch_tokens([len(row) for row in rows]) > 130:
             raise torch.OutOfMemoryError
-        return whole(self, rows, tokens)
+        return whole(self, rows)
 
     monkeypatch.setattr(LanguageModel, "hidden_states", small)
     found = score_rows(model, ROWS, 1000)
