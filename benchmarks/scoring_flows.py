@@ -21,7 +21,7 @@ from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.score_shard import Scorer
 from pipeline_assets.corpus.scoring.score_split import score_split, scoring_here, select_rows
 from pipeline_assets.corpus.scoring.scores import SCORES_FILE
-from pipeline_assets.corpus.scoring.token_rows import EncodedRow, encode_row
+from pipeline_assets.corpus.scoring.token_rows import encode_row
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.staging import open_building
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
@@ -89,9 +89,7 @@ def plain(pool: Path, model: Path, threads: int) -> list[float]:
     for first in range(0, len(table), BATCH_ROWS):
         rows = []
         for row in table[first : first + BATCH_ROWS]:
-            encoded = encode_row(row["text"], row["loss_mode"], None, encoder, 1 << 31)
-            assert isinstance(encoded, EncodedRow)
-            rows.append(encoded.tokens)
+            rows.append(encode_row(row["text"], row["loss_mode"], None, encoder, 1 << 31).tokens)
         longest = max(len(row.ids) for row in rows)
         ids = torch.zeros(len(rows), longest, dtype=torch.int64)
         attention, labels = torch.zeros_like(ids), torch.full_like(ids, -100)

@@ -30,7 +30,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.scoring.nll import LanguageModel  # which loads torch
+    from pipeline_assets.corpus.scoring.nll import LanguageModel, RowNll  # which loads torch
 
 NOT_FINITE = "not_finite"
 OUT_OF_MEMORY = "out_of_memory"
@@ -148,17 +148,16 @@ def score_shard(job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scor
 
     started = time.monotonic()
     limit = recipe.max_length or model.max_tokens or _UNLIMITED
-    ids, encoded = list[str](), list[token_rows.EncodedRow | token_rows.Unscored]()
+    ids, encoded = list[str](), list[token_rows.EncodedRow]()
     for row in _rows_of(job):
         ids.append(str(row["id"]))
         encoded.append(token_rows.encode_row(row["text"], row["loss_mode"], row.get(LOSS_RULE), tokenizer, limit))
-    rows = [one.tokens for one in encoded if isinstance(one, token_rows.EncodedRow)]
+    rows = [one.tokens for one in encoded if one.reason is None]
     scored = score_rows(model, rows, recipe.batch_tokens, job.batch_rows)
     found = iter(scored.rows)
     lines = [
         {"id": row_id, "pool_file": job.pool_file, "pool_row": number, "tokenizer_digest": _tokenizer_digest(scorer)}
-        | {"truncated": one.tokens_lost > 0, "tokens_lost": one.tokens_lost}
-        | (_unscored(one) if isinstance(one, token_rows.Unscored) else _scored(one, next(found)))
+        | _told(one, next(found) if one.reason is None else None)
         for row_id, number, one in zip(ids, job.row_numbers, encoded, strict=True)
     ]
     name = f"{WORK}/scored/{job.name}.parquet"
@@ -194,20 +193,18 @@ def _rows_of(job: ScoreJob) -> Iterator[Mapping[str, Any]]:
             first = stop
 
 
-def _unscored(row: token_rows.Unscored) -> dict[str, Any]:
-    return {"reason": row.reason, "tokens": row.tokens, "completion_token_count": 0, "completion_bytes": 0}
-
-
-def _scored(row: token_rows.EncodedRow, found: Any) -> dict[str, Any]:
+def _told(row: token_rows.EncodedRow, found: "RowNll | None") -> dict[str, Any]:
     count = int(row.tokens.counts.sum())
     told = {
+        "truncated": row.tokens_lost > 0,
+        "tokens_lost": row.tokens_lost,
         "tokens": len(row.tokens.ids),
         "completion_token_count": count,
         "completion_bytes": row.completion_bytes,
-        "batch": found.batch,
-        "batch_rows": found.batch_rows,
-        "batch_tokens": found.batch_tokens,
     }
+    if found is None:
+        return told | {"reason": row.reason}
+    told |= {"batch": found.batch, "batch_rows": found.batch_rows, "batch_tokens": found.batch_tokens}
     if found.nll_sum is None or not math.isfinite(found.nll_sum):
         return told | {"reason": OUT_OF_MEMORY if found.nll_sum is None else NOT_FINITE}
     mean = found.nll_sum / count

@@ -38,10 +38,6 @@ from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
-NO_TEXT = "no_text"
-NO_COMPLETION = "no_completion"
-NO_COMPLETION_LEFT = "no_completion_left"
-UNKNOWN_LOSS_MODE = "unknown_loss_mode"
 _CUT_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 TOKENS = "tokens"
 ROWS = pa.schema(
@@ -82,6 +78,9 @@ class TokenRow:
     counts: NDArray[np.bool_]
 
 
+_NO_TOKENS = TokenRow(np.empty(0, np.int32), np.empty(0, bool))
+
+
 @dataclass(frozen=True)
 class EncodedRow:
     """A row's tokens, as many as a model takes.
@@ -90,43 +89,33 @@ class EncodedRow:
         completion_bytes: UTF-8 bytes of the tokens that count.
         tokens_lost: tokens that were cut off at the end.
         losses: what the tokenizer loses of the row's text.
+        reason: why nothing of it could be scored: `no_text`, `unknown_loss_mode`, `no_completion` (it is all prompt),
+            `no_completion_left` (it was cut off), or why its text is no Harmony, by the code of the `Refusal`.
     """
 
-    tokens: TokenRow
-    completion_bytes: int
-    tokens_lost: int
-    losses: Losses = NO_LOSSES
-
-
-@dataclass(frozen=True)
-class Unscored:
-    """Why a row has nothing that could be scored: `no_text`, `unknown_loss_mode`, `no_completion` (it is all prompt),
-    `no_completion_left` (it was cut off), or why its text is no Harmony, by the code of the `Refusal`.
-    """
-
-    reason: str
-    tokens: int = 0
+    tokens: TokenRow = _NO_TOKENS
+    completion_bytes: int = 0
     tokens_lost: int = 0
     losses: Losses = NO_LOSSES
+    reason: str | None = None
 
 
 def encode_row(
     text: str | None, loss_mode: str | None, loss_rule: str | None, tokenizer: Tokenizer, max_length: int
-) -> EncodedRow | Unscored:
+) -> EncodedRow:
     """A row's tokens, each message's body encoded by itself, and which of them count: see `encode_harmony`."""
     if not text:
-        return Unscored(NO_TEXT)
+        return EncodedRow(reason="no_text")
     try:
         mode = encode.loss_mode_of(loss_mode, loss_rule)
     except ValueError:
-        return Unscored(UNKNOWN_LOSS_MODE)
+        return EncodedRow(reason="unknown_loss_mode")
     try:
         parsed = parse_harmony(text)
         [encoded] = encode.encode_harmony([parsed], tokenizer)
     except Refusal as refusal:
-        return Unscored(refusal.reason)
-    tokens, counts, size = len(encoded.ids), np.zeros(len(encoded.ids), bool), 0
-    lost = max(tokens - max_length, 0)
+        return EncodedRow(reason=refusal.reason)
+    counts, size = np.zeros(len(encoded.ids), bool), 0
     for number in encode.loss_messages(parsed, mode):
         start, stop = encoded.bodies[number].tolist()
         counts[start:stop] = True
@@ -134,12 +123,9 @@ def encode_row(
             size += len(parsed.messages[number].message.content.encode())
         elif start < max_length:
             size += len(tokenizer.decode(encoded.ids[start:max_length]).rstrip(_CUT_CHARACTER).encode())
-    if not counts.any():
-        return Unscored(NO_COMPLETION, tokens - lost, lost, encoded.losses)
     kept = TokenRow(encoded.ids[:max_length], counts[:max_length])
-    if not kept.counts.any():
-        return Unscored(NO_COMPLETION_LEFT, tokens - lost, lost, encoded.losses)
-    return EncodedRow(kept, size, lost, encoded.losses)
+    reason = None if kept.counts.any() else "no_completion_left" if counts.any() else "no_completion"
+    return EncodedRow(kept, size, max(len(encoded.ids) - max_length, 0), encoded.losses, reason)
 
 
 def load_model_tokenizer(folder: Path) -> Tokenizer:

@@ -10,7 +10,7 @@ from smollm2 import smollm2
 from pipeline_assets.corpus.scoring.load_model import load_model
 from pipeline_assets.corpus.scoring.nll import LanguageModel, score_rows
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
-from pipeline_assets.corpus.scoring.token_rows import EncodedRow, TokenRow, encode_row, load_model_tokenizer
+from pipeline_assets.corpus.scoring.token_rows import TokenRow, encode_row, load_model_tokenizer
 
 pytestmark = pytest.mark.slow
 # Mean NLL of all tokens but the first, by the model itself.
@@ -43,7 +43,7 @@ def test_real_rows_have_the_scores_of_the_plain_scorer(name: str, model: Languag
     tokenizer = load_model_tokenizer(smollm2())
     batch = normalised(*split_rows(name, real), settings=SETTINGS, origin=origin_of(name)).batch
     rows = [encode_row(text, "assistant_all", None, tokenizer, 2048) for text in batch["text"].to_pylist()]
-    tokens = [row.tokens for row in rows if isinstance(row, EncodedRow)]
+    tokens = [row.tokens for row in rows if row.reason is None]
 
     found = score_rows(model, tokens, 4096).rows
 
