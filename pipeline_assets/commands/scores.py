@@ -221,4 +221,5 @@ def _gap(first: Sequence[Target], second: Sequence[Target], run: Run) -> list[st
     with tempfile.TemporaryDirectory() as scratch:
         folder = BuildFolder(Path(scratch))
         with scored_splits(first, run, folder) as one, scored_splits(second, run, folder) as other:
-            return list(score_gap(one, other).lines())
+            gap = score_gap(one, other)
+            return [*aligned(gap.rows(), range(1, len(gap.rows()[0]))), *gap.remarks()]

@@ -174,11 +174,7 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
 
 
 def _positions_go_by_the_longest(network: Any, folder: Path) -> bool:
-    """Whether RoPE depends on the longest row of a batch.
-
-    Raises:
-        InputError: it depends on all batches before, so that scores would go by the order of the rows.
-    """
+    """Whether RoPE depends on the longest row of a batch; refused if it depends on all batches before."""
     said = [getattr(module, "rope_type", None) for module in network.modules()]
     types = {str(one) for found in said for one in (found.values() if isinstance(found, dict) else [found])}
     if any("dynamic" in one for one in types):
@@ -270,11 +266,7 @@ def _scale_of(config: Any) -> float:
 
 @torch.inference_mode()
 def _checked(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> LanguageModel:
-    """The model, packed if it gives the same so.
-
-    Raises:
-        InputError: it gives other scores than its own logits say; or its attention on a GPU is the slow one.
-    """
+    """The model, packed if it gives the same so."""
     words = min(model.head.weight.shape[0], model.network.get_input_embeddings().weight.shape[0])
     generator = np.random.default_rng(0)
     rows = [generator.integers(0, words, length, dtype=np.int32) for length in _MADE_LENGTHS]

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.scoring.scores import ScoredSplit
 _STANDARD_ERRORS = 1.96  # on either side of a 95 % interval
 _DIGITS = 6  # of an interval: squares of equal changes cancel out to eight digits
 _ROWS = pl.Schema({"id": pl.String, "nll_sum": pl.Float64, "completion_bytes": pl.Int64, "meta_domain": pl.String})
-_HEAD = ["", "rows", "bytes", "first", "second", "gap", "95 % interval", "second better"]
+HEAD = ("", "rows", "bytes", "first", "second", "gap", "95 % interval", "second better")
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,13 @@ class ScoreGap:
     domains: Mapping[str, Gap]
     left_out: Mapping[str, Mapping[str, int]]
 
-    def lines(self) -> Iterator[str]:
-        """A table for a terminal, and what was left out."""
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells of a table, its head first."""
         named = {"all": self.total, **self.splits, **{f"domain {name}": gap for name, gap in self.domains.items()}}
-        rows = [_HEAD, *([name, *gap.cells()] for name, gap in named.items())]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for name, *cells in rows:
-            yield "  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])])
+        return [HEAD, *((name, *gap.cells()) for name, gap in named.items())]
+
+    def remarks(self) -> Iterator[str]:
+        """What was left out, a line a split."""
         for name, counts in self.left_out.items():
             if told := [f"{count:,} {reason.replace('_', ' ')}" for reason, count in counts.items() if count]:
                 yield f"{name}: left out {', '.join(told)}"

@@ -68,10 +68,6 @@ def preview_scores(report: Artifact) -> list[dict[str, str]]:
 
 
 def _previewed(name: str, of: Mapping[str, Any], rows: int | None = None) -> dict[str, str]:
-    """
-    Args:
-        rows: with a score or without, where some have none.
-    """
     counted = f"{of['rows']:,}" if rows in (None, of["rows"]) else f"{of['rows']:,} of {rows:,}"
     means = {word: "" if of[key] is None else f"{of[key]:,.3f}" for word, key in _MEANS.items()}
     return {"rows of": name, "scored": counted, **means, "rows by NLL": text_plot(score_bars(of["bins"], BIN_EDGES))}

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.formats.arrow_columns import column_of, nullable
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
+from pipeline_assets.corpus.formats.arrow_columns import nullable
+from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.scoring import token_rows
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
-from pipeline_assets.corpus.scoring.scores import SCORES
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, not_installed, one_line
+from pipeline_assets.corpus.scoring.scores import SCORES, pool_rows
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, not_installed
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import Window
@@ -57,11 +57,7 @@ class Scorer:
     gpu_locks: Path | None = field(default=None, compare=False)
 
     def warm_up(self) -> None:
-        """Loads what every shard needs, once, before workers are forked; a GPU is no part of it: none survives a fork.
-
-        Raises:
-            InputError, UsageError: from `model`, `tokenizer`.
-        """
+        """Load what every shard needs before workers are forked; a GPU is no part of it: none survives a fork."""
         tokenizer_of(self)
         if self.recipe.device == "cpu":
             model_of(self)
@@ -71,10 +67,8 @@ class Scorer:
 def own_gpu(folder: Path) -> int:
     """Claim a GPU for the life of this process; return the number of the first that no other process has claimed.
 
-    Claims are those of one build: another one has the same GPUs, evenly too. The number is 0 if all are claimed.
-
-    Args:
-        folder: of the build, for its locks.
+    Claims are those of one build, by locks in its folder: another one has the same GPUs, evenly too. The number is 0 if
+    all are claimed.
     """
     import torch
 
@@ -118,11 +112,7 @@ def model_of(scorer: Scorer) -> "LanguageModel":
 
 @functools.lru_cache(maxsize=1)
 def tokenizer_of(scorer: Scorer) -> Tokenizer:
-    """The tokenizer, kept for the life of the process.
-
-    Raises:
-        InputError: as `load_model_tokenizer`.
-    """
+    """The tokenizer, kept for the life of the process."""
     if scorer.recipe.tokenizer == "o200k_harmony":
         return load_encoder(VOCABULARY_SHA256, scorer.vocabulary)
     return token_rows.load_model_tokenizer(scorer.folder)
@@ -149,7 +139,8 @@ def score_shard(job: ScoreJob, window: Window, folder: BuildFolder, scorer: Scor
     started = time.monotonic()
     limit = recipe.max_length or model.max_tokens or _UNLIMITED
     ids, encoded = list[str](), list[token_rows.EncodedRow]()
-    for row in _rows_of(job):
+    tables = pool_rows(job.file, np.array(job.row_numbers, np.int64), [*ASKED, LOSS_RULE])
+    for row in (row for table in tables for row in table.to_pylist()):
         ids.append(str(row["id"]))
         encoded.append(token_rows.encode_row(row["text"], row["loss_mode"], row.get(LOSS_RULE), tokenizer, limit))
     rows = [one.tokens for one in encoded if one.reason is None]
@@ -176,21 +167,6 @@ def _gpus(recipe: ScoringRecipe) -> int:
     import torch
 
     return 0 if recipe.device == "cpu" else torch.cuda.device_count() if recipe.spreads else 1
-
-
-def _rows_of(job: ScoreJob) -> Iterator[Mapping[str, Any]]:
-    """The job's rows, a row group at a time."""
-    wanted, first = np.array(job.row_numbers, np.int64), 0
-    with open_parquet(job.file) as file:
-        columns = [*ASKED, *([LOSS_RULE] if LOSS_RULE in file.schema_arrow.names else [])]
-        for group in range(file.num_row_groups):
-            stop = first + file.metadata.row_group(group).num_rows
-            inside = wanted[np.searchsorted(wanted, first) : np.searchsorted(wanted, stop)] - first
-            if len(inside):
-                with naming_unreadable(job.file):
-                    table = file.read_row_group(group, columns, use_threads=False)
-                yield from table.take(column_of(inside)).to_pylist()
-            first = stop
 
 
 def _told(row: token_rows.EncodedRow, found: "RowNll | None") -> dict[str, Any]:
@@ -238,17 +214,3 @@ def made_by(recipe: ScoringRecipe) -> dict[str, str]:
     if recipe.device == "cuda":
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     return {"torch": str(torch.__version__), "transformers": str(transformers.__version__), "device": device}
-
-
-@contextlib.contextmanager
-def naming_unreadable(path: Path) -> Iterator[None]:
-    """Rows of a pool are read in the block.
-
-    Raises:
-        InputError: in place of what pyarrow raises where the file is damaged.
-    """
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        what = f"its rows can't be read ({one_line(error, 120)})"
-        raise InputError(what, path, "the file is damaged: write it again") from None

@@ -24,10 +24,9 @@ from pipeline_assets.corpus.scoring.score_shard import (
     LOSS_RULE,
     NOT_FINITE,
     Scorer,
-    naming_unreadable,
     score_shard,
 )
-from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, percentiles
+from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, naming_unreadable, percentiles
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage, run_stages
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, key, one_line
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
@@ -128,10 +127,6 @@ def _id_hashes(path: Path) -> NDArray[np.void]:
 
 
 def _refuse_other_types(schema: pa.Schema, path: Path) -> None:
-    """
-    Raises:
-        InputError: a column that is read is no text; whole numbers are good as ids.
-    """
     for name in (*ASKED, LOSS_RULE):
         if name not in schema.names:
             continue
@@ -212,11 +207,7 @@ def _jobs(files: Mapping[str, Path], selection: Selection, shard_rows: int) -> I
 
 
 def _places(recipe: ScoringRecipe, settings: RunSettings) -> int:
-    """Shards at a time: a worker each on a CPU, a GPU each, one where the model is spread over all GPUs.
-
-    Raises:
-        UsageError: there is no GPU; or torch is not installed.
-    """
+    """Shards at a time: a worker each on a CPU, a GPU each, one where the model is spread over all GPUs."""
     if recipe.device == "cpu":
         return max(settings.workers, 1)
     if device_here() != "cuda":
@@ -240,11 +231,7 @@ def _watched(receipts: Iterator[Receipt], rows: int, weights: object) -> Iterato
 
 
 def _only(receipts: Sequence[Receipt], note: str, building: StagingDir) -> Any:
-    """What all receipts say.
-
-    Raises:
-        InputError: they don't say the same, such as after an upgrade between a build that was cut off and the next.
-    """
+    """What all receipts say; an upgrade between a build that was cut off and the next makes them differ."""
     said = {json.dumps(receipt.notes[note], sort_keys=True): receipt.notes[note] for receipt in receipts}
     if len(said) > 1:
         what = f"its shards were scored by different means: {'; '.join(sorted(said))}"

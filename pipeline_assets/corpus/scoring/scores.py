@@ -2,8 +2,9 @@
 asked of scores and said of them.
 """
 
+import contextlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +17,7 @@ from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, one_line
 
 SCORES_FILE = "scores.parquet"
 _TABLE: Mapping[str, tuple[pa.DataType, str]] = {
@@ -89,7 +90,7 @@ class ScoredSplit:
         A column that a pool doesn't have is null, of type null.
 
         Raises:
-            InputError: a pool has fewer rows than were scored.
+            InputError: as `pool_rows`.
         """
         with open_parquet(self.scores) as scores:
             names = [*dict.fromkeys([*columns, "pool_file", "pool_row"])]
@@ -110,25 +111,49 @@ def _by_file(scores: Any, columns: Sequence[str]) -> Iterator[tuple[str, pa.Tabl
 
 
 def _beside(path: Path, runs: Sequence[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
-    table, first = pa.concat_tables(runs), 0
-    rows: NDArray[np.int64] = numbers(table["pool_row"])
+    table, given = pa.concat_tables(runs), 0
+    for of_pool in pool_rows(path, numbers(table["pool_row"]), ["id", *columns]):
+        asked = table.slice(given, len(of_pool))
+        given += len(asked)
+        for name in columns:
+            if name not in asked.column_names:
+                there = name in of_pool.column_names
+                asked = asked.append_column(name, of_pool[name] if there else pa.nulls(len(asked)))
+        yield asked
+
+
+def pool_rows(path: Path, rows: NDArray[np.int64], columns: Iterable[str]) -> Iterator[pa.Table]:
+    """Rows of a file of pools, a row group at a time, with those of the columns that it has.
+
+    Args:
+        rows: their numbers, ascending, shape (rows,).
+    Raises:
+        InputError: the file is damaged, or has fewer rows; this in the end.
+    """
+    first = given = 0
     with open_parquet(path) as file:
-        there = [name for name in columns if name in file.schema_arrow.names]
+        there = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
         for group in range(file.num_row_groups):
             stop = first + file.metadata.row_group(group).num_rows
-            start_at, stop_at = np.searchsorted(rows, [first, stop]).tolist()
-            if stop_at > start_at:
-                asked = table.slice(start_at, stop_at - start_at)
-                of_pool = file.read_row_group(group, columns=there, use_threads=False)
-                of_pool = of_pool.take(column_of(rows[start_at:stop_at] - first))
-                for name in columns:
-                    if name not in asked.column_names:
-                        asked = asked.append_column(name, of_pool[name] if name in there else pa.nulls(len(asked)))
-                yield asked
-            first = stop
-    if len(rows) and rows[-1] >= first:
-        what = f"it has {first:,} rows, and row {rows[-1]:,} was scored"
+            inside = rows[np.searchsorted(rows, first) : np.searchsorted(rows, stop)] - first
+            if len(inside):
+                with naming_unreadable(path):
+                    table = file.read_row_group(group, there, use_threads=False)
+                yield table.take(column_of(inside))
+            first, given = stop, given + len(inside)
+    if given < len(rows):
+        what = f"it has {first:,} rows, and row {rows[0 if rows[0] < 0 else -1]:,} was scored"
         raise InputError(what, path, "run `corpusmill verify` on its folder")
+
+
+@contextlib.contextmanager
+def naming_unreadable(path: Path) -> Iterator[None]:
+    """Raise InputError in place of what pyarrow raises in the block where a file of pools is damaged."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        what = f"its rows can't be read ({one_line(error, 120)})"
+        raise InputError(what, path, "the file is damaged: write it again") from None
 
 
 def percentiles(nll: NDArray[np.float64]) -> NDArray[np.float64]:

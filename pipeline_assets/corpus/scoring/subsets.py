@@ -126,9 +126,6 @@ class _Asked:
             for table in split.rows(["id", "nll_mean", "percentile_within_split"], columns):
                 self._hold(_of_types(table, columns, split), slice(first, first + len(table)), split.name, domains)
                 first += len(table)
-            if first != rows.stop:
-                what = f"{first - rows.start:,} of its {rows.stop - rows.start:,} rows are rows of the pools"
-                raise InputError(what, split.scores, "run `corpusmill verify` on its folder")
         self.domains = np.argsort(np.argsort(np.array([*domains], object))).astype(np.int32)[self.domains]
 
     def splits(self) -> Iterator[tuple[ScoredSplit, slice]]:
@@ -160,11 +157,7 @@ class _Asked:
 
 
 def _of_types(table: pa.Table, columns: Sequence[str], split: ScoredSplit) -> pa.Table:
-    """The table, some columns of which are of the types of the schema; what a pool doesn't have is null.
-
-    Raises:
-        InputError: a column can't be.
-    """
+    """The table, some columns of which are of the types of the schema; what a pool doesn't have is null."""
     for name in columns:
         asked, place = SCHEMA.field(name), table.column_names.index(name)
         try:

@@ -38,6 +38,10 @@ from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
+NO_TEXT = "no_text"
+NO_COMPLETION = "no_completion"
+NO_COMPLETION_LEFT = "no_completion_left"
+UNKNOWN_LOSS_MODE = "unknown_loss_mode"
 _CUT_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 TOKENS = "tokens"
 ROWS = pa.schema(
@@ -105,11 +109,11 @@ def encode_row(
 ) -> EncodedRow:
     """A row's tokens, each message's body encoded by itself, and which of them count: see `encode_harmony`."""
     if not text:
-        return EncodedRow(reason="no_text")
+        return EncodedRow(reason=NO_TEXT)
     try:
         mode = encode.loss_mode_of(loss_mode, loss_rule)
     except ValueError:
-        return EncodedRow(reason="unknown_loss_mode")
+        return EncodedRow(reason=UNKNOWN_LOSS_MODE)
     try:
         parsed = parse_harmony(text)
         [encoded] = encode.encode_harmony([parsed], tokenizer)
@@ -124,7 +128,7 @@ def encode_row(
         elif start < max_length:
             size += len(tokenizer.decode(encoded.ids[start:max_length]).rstrip(_CUT_CHARACTER).encode())
     kept = TokenRow(encoded.ids[:max_length], counts[:max_length])
-    reason = None if kept.counts.any() else "no_completion_left" if counts.any() else "no_completion"
+    reason = None if kept.counts.any() else NO_COMPLETION_LEFT if counts.any() else NO_COMPLETION
     return EncodedRow(kept, size, max(len(encoded.ids) - max_length, 0), encoded.losses, reason)
 
 
@@ -261,11 +265,7 @@ def _checked_mask(
     encoder: Encoder,
     name: str,
 ) -> NDArray[np.bool_]:
-    """Which tokens count, shape (tokens,).
-
-    Raises:
-        InputError: the tokens don't decode to the text, or those that count to the text that counts.
-    """
+    """Which tokens count, shape (tokens,); all, and those that count, decode to what they should."""
     mask, spans = np.zeros(len(tokens.ids), bool), []
     opened = np.flatnonzero(tokens.ids == encoder.special_ids[START])
     for number in encode.loss_messages(parsed, mode):

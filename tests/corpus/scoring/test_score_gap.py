@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scores_made import POOL, Row, drawn_rows, scored_row, write_scores
 
+from pipeline_assets.commands.terminal import aligned
 from pipeline_assets.corpus.scoring.score_gap import Gap, ScoreGap, score_gap
 
 LN_2 = 0.6931471805599453
@@ -170,7 +171,7 @@ def test_it_is_told_as_aligned_lines(tmp_path: Path) -> None:
 
     found = gap_of(tmp_path, first, second)
 
-    assert list(found.lines()) == [
+    assert [*aligned(found.rows(), range(1, 8)), *found.remarks()] == [
         "              rows  bytes   first  second      gap       95 % interval  second better",
         "all              2     40  0.7213  0.5771  -0.1443  -0.4270 to +0.1385         50.0 %",
         "maths/low        2     40  0.7213  0.5771  -0.1443  -0.4270 to +0.1385         50.0 %",
