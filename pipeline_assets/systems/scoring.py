@@ -94,7 +94,7 @@ def _score(job: Job) -> BuildResult:
             scorer = Scorer(digest, recipe, folder, run.settings.vocabulary, locks)
             run_stage = opened.enter_context(scoring_here(scorer, run.settings))
             return score_split(job.building, files, selection, name, folder, recipe, run_stage)
-        work = _work_of(job.target, run, digest, files, selection)
+        work = _work_of(job.target, run, files, selection)
         launcher = opened.enter_context(run.elsewhere.at(work, job.building))
         run_stage = functools.partial(adopting, settings=run.settings, run_missing=launcher.run)
         result = score_split(job.building, files, selection, name, name, recipe, run_stage)
@@ -103,19 +103,21 @@ def _score(job: Job) -> BuildResult:
 
 def work_of(target: Target, run: Run, folder: BuildFolder) -> ScoreWork:
     """What scores would take, whose pools and model are pinned."""
-    [pools, model] = target.upstream
-    recipe = ScoringRecipe.from_content(target.recipe["scoring"])
-    with _pool_files(pools, target.recipe["split"], run, folder) as files:
-        digest = open_artifact(run.root / model.folder).manifest.digest
-        return _work_of(target, run, digest, files, select_rows(files, recipe.max_rows))
+    with _pool_files(target.upstream[0], target.recipe["split"], run, folder) as files:
+        return _work_of(
+            target, run, files, select_rows(files, ScoringRecipe.from_content(target.recipe["scoring"]).max_rows)
+        )
 
 
-def _work_of(target: Target, run: Run, model: str, files: Mapping[str, Path], selection: Selection) -> ScoreWork:
-    recipe = ScoringRecipe.from_content(target.recipe["scoring"])
+def _work_of(target: Target, run: Run, files: Mapping[str, Path], selection: Selection) -> ScoreWork:
+    recipe, model = ScoringRecipe.from_content(target.recipe["scoring"]), target.upstream[1]
+    model_pin.refuse_unfit(model, run, recipe)
     pools, weights = (_files_of_hub(one, run) for one in target.upstream)
-    model_pin.refuse_unfit(target.upstream[1], run, recipe)
-    rows, size = selection.size, selection.text_bytes(files)
-    return ScoreWork(str(target.partition or target.recipe["split"]), recipe, pools, weights, model, rows, size)
+    split, digest = (
+        str(target.partition or target.recipe["split"]),
+        open_artifact(run.root / model.folder).manifest.digest,
+    )
+    return ScoreWork(split, recipe, pools, weights, digest, selection.size, selection.text_bytes(files))
 
 
 def _files_of_hub(target: Target, run: Run) -> FilesOfHub | None:

@@ -85,14 +85,10 @@ class Publication:
     agreement: Mapping[str, Any]
 
     @property
-    def configs(self) -> Mapping[str, Sequence[CardSplit]]:
-        """Splits by config."""
-        return by_config(self.splits)
-
-    @property
-    def split_names(self) -> dict[str, str]:
-        """The hub's name of each split."""
-        return split_names(self.splits)
+    def configs(self) -> dict[str, list[str]]:
+        """The hub's names of splits, by config."""
+        names = split_names(self.splits)
+        return {config: [names[one.split] for one in splits] for config, splits in by_config(self.splits).items()}
 
     def terms(self) -> Iterator[str]:
         """What a person should know before anything is sent: licences, and what readers agree to."""
@@ -123,7 +119,8 @@ def publication_of(artifact: Artifact, repo: HubRepo, *, allow_unknown: bool = F
     gates = {source.gate for source in sources} - {None}
     stored = [one for one in artifact.manifest.storage if one.path != CARD]
     items = {one.path: Item(one.path, artifact.folder / one.path, one.bytes, one.sha256) for one in stored}
-    agreement = {key: said for source in sources for key, said in _agreement(source)}
+    of_cards = [(key, said) for source in sources for key, said in (source.metadata or {}).items()]
+    agreement = {key: said for key, said in of_cards if str(key).startswith(_GATE)}
     manifest, digest = replace(artifact.manifest, provenance={}, storage=stored), artifact.manifest.digest
     card = CardContent(
         title=repo.name.rpartition("/")[2],
@@ -162,11 +159,6 @@ def _looked_up(source: Source, hub: HubFiles) -> Source:
         fix = "give HF_TOKEN access to it, or HF_ENDPOINT the hub that has it: its agreement goes with its rows"
         raise InputError("the hub doesn't show it any more", source.dataset, fix)
     return replace(source, metadata=metadata, gate=settings["gated"] or None)
-
-
-def _agreement(source: Source) -> Iterator[tuple[str, Any]]:
-    """What its readers agree to, as its card says it."""
-    return ((key, said) for key, said in (source.metadata or {}).items() if str(key).startswith(_GATE))
 
 
 def _notes(kind: str, splits: Sequence[CardSplit], items: Mapping[str, Item]) -> list[str]:

@@ -139,7 +139,7 @@ def publish(made: Publication, repo: HubRepo, *, private: bool = True, replaces:
             [part, *rest] = plan.parts
             tries += 1
             if tries > len(planned.parts) + _MAX_MOVES:
-                what = f"after {tries - 1} commits {len(part.items):,} files are missing or have other bytes"
+                what = f"after {tries - 1} tries to commit, {len(part.items):,} files are missing or have other bytes"
                 raise RetryableError(what, repo.name, "publish again when nobody else commits to it")
             verb = "Files of" if rest else "Publish"
             repo.commit(str(plan.parent), f"{verb} {title}", part.items, part.deletions)
@@ -147,9 +147,7 @@ def publish(made: Publication, repo: HubRepo, *, private: bool = True, replaces:
             logger.info("%s: sent %s bytes; commits left: %d", repo.name, f"{part.bytes:,}", len(plan.parts))
         head = str(plan.parent)
         if made.configs:
-            names = made.split_names
-            configs = {config: [names[one.split] for one in splits] for config, splits in made.configs.items()}
-            load_back(repo.name, head, repo.hub.client().address, repo.hub.token, configs)
+            load_back(repo.name, head, repo.hub.client().address, repo.hub.token, made.configs)
         return head, planned
 
 

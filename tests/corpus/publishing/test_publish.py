@@ -128,7 +128,7 @@ def test_a_head_that_moves_all_the_time_is_an_error(
         return real(api, *arguments, **options)
 
     monkeypatch.setattr(HfApi, "create_commit", overtaken)
-    with pytest.raises(RetryableError, match=r"after 7 commits .* publish again when nobody else commits"):
+    with pytest.raises(RetryableError, match=r"after 7 tries to commit, .* publish again when nobody else commits"):
         send(first, place)
 
 
