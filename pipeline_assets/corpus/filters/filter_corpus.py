@@ -15,6 +15,7 @@ from pipeline_assets.corpus import document_shards
 from pipeline_assets.corpus.converted_shards import gather_lines
 from pipeline_assets.corpus.document import RAW_DOCUMENTS, columns_of, with_text
 from pipeline_assets.corpus.filters import verdict
+from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -83,7 +84,7 @@ def load_filters(recipe: FilterRecipe) -> None:
         from pipeline_assets.corpus.dedup.repeated_windows import load_kernels
 
         load_kernels()
-    columns = {verdict.ColumnRule.parse(rule).column: None for rule in recipe.rules}
+    columns = {ColumnRule.parse(rule).column: None for rule in recipe.rules}
     verdict.judge("Some text. mail@example.com 8.8.8.8 [1]", columns, recipe)
     verdict.apply_filters([verdict.Candidate(b"Some text.", columns)], recipe)
 

@@ -8,8 +8,8 @@ from typing import Annotated, Self
 
 import pydantic
 
+from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.filters.language import LanguageRecipe
-from pipeline_assets.corpus.filters.verdict import ColumnRule
 from pipeline_assets.corpus.spine.recipe import Decimal, RecipePart, Share
 
 _SHARE_CHARACTERS = 11  # 64 bits hold the product of its denominator and any number of windows

@@ -1,26 +1,16 @@
-"""What any filter is, is given and says, of a document and in a file of what was dropped; the filters of a recipe,
-asked of batches of documents, and of one document to say why; and rules over source columns, of a batch of rows, and of
-those that a document keeps.
-"""
+"""Verdicts of filters on documents: in batches, of one document with all that was measured, and as lines of a file."""
 
 import functools
-import operator
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
 from pipeline_assets.corpus.filters.language import LOOKED_AT, LanguageRecipe, detector
-from pipeline_assets.corpus.formats.arrow_columns import column_of, strings, truths
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import StageVersion
 
 if TYPE_CHECKING:
@@ -162,6 +152,7 @@ def filters_of(recipe: "FilterRecipe") -> tuple[Filter, ...]:
     """
     # They load compiled code, which who reads a verdict need not.
     from pipeline_assets.corpus.filters.c4 import C4Filter
+    from pipeline_assets.corpus.filters.column_rules import ColumnFilter
     from pipeline_assets.corpus.filters.masking import Masking
     from pipeline_assets.corpus.filters.thresholds import ThresholdFilter
     from pipeline_assets.corpus.filters.wikipedia import WikipediaFilter
@@ -229,114 +220,3 @@ def read_dropped(filtered: Artifact) -> Iterator[DroppedLine]:
 def dropped_line(filtered: Artifact, doc_id: str) -> DroppedLine | None:
     """What a filtered corpus says of a document that it dropped; None if it dropped no such one."""
     return next((line for line in read_dropped(filtered) if line.doc_id == doc_id), None)
-
-
-_RULE = re.compile(r"^\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*$")
-_COMPARE: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {  # as Arrow names it, and of Python's values
-    ">=": ("greater_equal", operator.ge),
-    "<=": ("less_equal", operator.le),
-    "==": ("equal", operator.eq),
-    "!=": ("not_equal", operator.ne),
-    ">": ("greater", operator.gt),
-    "<": ("less", operator.lt),
-}
-
-
-@dataclass(frozen=True)
-class ColumnRule:
-    """A comparison of a source column with a constant; a null column fails it.
-
-    Attributes:
-        text: as the recipe has it, `int_score >= 3`: it is also the reason code of what it drops.
-    """
-
-    text: str
-    column: str
-    operator: str
-    value: int | float | str
-
-    @classmethod
-    def parse(cls, text: str) -> "ColumnRule":
-        """
-        Raises:
-            ValueError: not `column operator constant`.
-        """
-        match = _RULE.match(text)
-        if match is None:
-            raise ValueError(f'{text!r} is no rule; write `column >= 3` or `column == "en"`')
-        column, operator, constant = match.groups()
-        return cls(f"{column} {operator} {constant}", column, operator, _constant(constant))
-
-    def keeps(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
-        """Which rows pass, shape (rows,).
-
-        Raises:
-            UsageError: the batch has no such column, or one that can't be compared with the constant.
-        """
-        import pyarrow.compute as pc
-
-        names = batch.schema.names
-        if self.column not in names:
-            fix = f"correct the rule; there are {', '.join(names)}"
-            raise UsageError(f"there is no column `{self.column}`", f"rule `{self.text}`", fix)
-        try:
-            name, _ = _COMPARE[self.operator]
-            if isinstance(self.value, str):
-                constant = strings([self.value])
-            else:
-                is_int64 = isinstance(self.value, int) and -(2**63) <= self.value < 2**63
-                constant = column_of(np.array([self.value], np.int64 if is_int64 else np.float64))
-            verdict = pc.call_function(name, [batch.column(self.column), constant[0]])
-        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-            kind = batch.schema.field(self.column).type
-            fix = "compare it with a value of that type"
-            raise UsageError(f"column `{self.column}` is {kind}", f"rule `{self.text}`", fix) from None
-        return truths(verdict)
-
-    def measure(self, meta: Mapping[str, Any]) -> Measurement:
-        """The rule held against the columns that a document keeps in its meta.
-
-        Raises:
-            UsageError: they have no such column, or one that can't be compared with the constant.
-        """
-        if self.column not in meta:
-            fix = f"correct the rule; there are {', '.join(meta) or 'none'}"
-            raise UsageError(f"there is no column `{self.column}`", f"rule `{self.text}`", fix)
-        value = meta[self.column]
-        kinds = str if isinstance(self.value, str) else (int, float)
-        if value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
-            fix = "compare it with a value of that type"
-            raise UsageError(f"column `{self.column}` is {type(value).__name__}", f"rule `{self.text}`", fix)
-        _, compare = _COMPARE[self.operator]
-        is_passed = value is not None and compare(value, self.value)
-        return Measurement(self.text, value, self.value, not is_passed)
-
-
-def first_failed(rules: Sequence[ColumnRule], batch: pa.RecordBatch) -> NDArray[np.int8]:
-    """For each row the number of the first rule it fails, -1 where it passes all; shape (rows,)."""
-    failed = np.full(batch.num_rows, -1, np.int8)
-    for number, rule in enumerate(rules):
-        failed[(failed < 0) & ~rule.keeps(batch)] = number
-    return failed
-
-
-def _constant(text: str) -> int | float | str:
-    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
-        return text[1:-1]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    raise ValueError(f"{text!r} is no constant; write a number, or text in quotes")
-
-
-class ColumnFilter(Filter):
-    """The rules of a recipe over the columns that documents keep in their meta."""
-
-    def __init__(self, rules: Sequence[str]) -> None:
-        self._rules = [ColumnRule.parse(rule) for rule in rules]
-
-    def measure(self, candidate: Candidate) -> Iterator[Measurement]:
-        """What each rule sees."""
-        return (rule.measure(candidate.meta) for rule in self._rules)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.converted_shards import NORMALISATION, ShardWriter, read_rejects
 from pipeline_assets.corpus.document import DeriveId, derived_doc_id
-from pipeline_assets.corpus.filters.verdict import ColumnRule, first_failed
+from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed
 from pipeline_assets.corpus.formats.arrow_columns import mask
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import (

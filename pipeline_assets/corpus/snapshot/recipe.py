@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.filters.verdict import ColumnRule
+from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, Patterns
 from pipeline_assets.corpus.spine.errors import key
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, SHARD_TEXT_BYTES, Name, Option, RecipePart, RejectShare

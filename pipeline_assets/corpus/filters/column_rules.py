@@ -1,0 +1,108 @@
+"""Rules over source columns, on a batch of rows and on the columns that a document keeps in its meta."""
+
+import operator
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
+from pipeline_assets.corpus.spine.errors import UsageError
+
+_RULE = re.compile(r"^\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*$")
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+@dataclass(frozen=True)
+class ColumnRule:
+    """A comparison of a source column with a constant; a null column fails it.
+
+    Attributes:
+        text: as the recipe has it, `int_score >= 3`: it is also the reason code of what it drops.
+    """
+
+    text: str
+    column: str
+    operator: str
+    value: int | float | str
+
+    @classmethod
+    def parse(cls, text: str) -> "ColumnRule":
+        """
+        Raises:
+            ValueError: not `column operator constant`.
+        """
+        match = _RULE.match(text)
+        if match is None:
+            raise ValueError(f'{text!r} is no rule; write `column >= 3` or `column == "en"`')
+        column, operator, constant = match.groups()
+        return cls(f"{column} {operator} {constant}", column, operator, _constant(constant))
+
+    def keeps(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
+        """Check which rows pass, shape (rows,).
+
+        Raises:
+            UsageError: the batch has no such column, or a value that can't be compared with the constant.
+        """
+        self._require_column(batch.schema.names)
+        return np.array([self._passes(value) for value in batch.column(self.column).to_pylist()], np.bool_)
+
+    def measure(self, meta: Mapping[str, Any]) -> Measurement:
+        """Apply the rule to the columns that a document keeps in its meta; raise as `keeps`."""
+        self._require_column(meta)
+        value = meta[self.column]
+        return Measurement(self.text, value, self.value, not self._passes(value))
+
+    def _require_column(self, columns: Collection[str]) -> None:
+        if self.column not in columns:
+            fix = f"correct the rule; there are {', '.join(columns) or 'none'}"
+            raise UsageError(f"there is no column `{self.column}`", f"rule `{self.text}`", fix)
+
+    def _passes(self, value: object) -> bool:
+        comparable = str if isinstance(self.value, str) else (int, float, Decimal)
+        if value is not None and (not isinstance(value, comparable) or isinstance(value, bool)):
+            fix = "compare it with a value of that type"
+            raise UsageError(f"column `{self.column}` is {type(value).__name__}", f"rule `{self.text}`", fix)
+        return value is not None and _COMPARE[self.operator](value, self.value)
+
+
+def first_failed(rules: Sequence[ColumnRule], batch: pa.RecordBatch) -> NDArray[np.int8]:
+    """For each row the number of the first rule it fails, -1 where it passes all; shape (rows,)."""
+    failed = np.full(batch.num_rows, -1, np.int8)
+    for number, rule in enumerate(rules):
+        failed[(failed < 0) & ~rule.keeps(batch)] = number
+    return failed
+
+
+def _constant(text: str) -> int | float | str:
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+        return text[1:-1]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    raise ValueError(f"{text!r} is no constant; write a number, or text in quotes")
+
+
+class ColumnFilter(Filter):
+    """The rules of a recipe over the columns that documents keep in their meta."""
+
+    def __init__(self, rules: Sequence[str]) -> None:
+        self._rules = [ColumnRule.parse(rule) for rule in rules]
+
+    def measure(self, candidate: Candidate) -> Iterator[Measurement]:
+        """What each rule sees."""
+        return (rule.measure(candidate.meta) for rule in self._rules)
