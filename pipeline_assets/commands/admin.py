@@ -118,8 +118,8 @@ def check(
     metadata_json: Annotated[Path | None, typer.Option(help="Write what was found to this file.")] = None,
 ) -> None:
     """Example: corpusmill tokenizer check o200k_base.tiktoken"""
-    from pipeline_assets.corpus.tokens.families import describe_sentencepiece, expected_hash
-    from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, describe_tokenizer
+    from pipeline_assets.corpus.tokens.describe import describe_sentencepiece, describe_tokenizer, expected_hash
+    from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
     if not path.is_file():
         raise UsageError("there is no such file", path, "give a .tiktoken or .model file")

@@ -30,7 +30,8 @@ from pipeline_assets.corpus.spine.errors import DeniedError, UsageError
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, UNPINNED, read_yaml, section_at, upstream_first
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.tokens.families import CHECKSUM, TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.describe import CHECKSUM
+from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT, FIGURES
 from pipeline_assets.systems.registry import PROJECT_RECIPES, recipe_path
 from pipeline_assets.systems.stage2_mixture import FILTERED, RAW_CORPUS, TOKEN_SHARDS, TOKENIZER, Stage2Recipe

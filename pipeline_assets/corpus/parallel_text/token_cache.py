@@ -32,7 +32,6 @@ from pipeline_assets.corpus.spine.manifest import StageVersion, sha256_of
 from pipeline_assets.corpus.spine.recipe import Option, Share
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.tokens.families import SentencePieceModel, parse_sentencepiece
 from pipeline_assets.corpus.tokens.losses import (
     MAX_UNKNOWN_FRACTION,
     Losses,
@@ -40,6 +39,7 @@ from pipeline_assets.corpus.tokens.losses import (
     MaxUnknownFraction,
     lost_text,
 )
+from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceModel, parse_sentencepiece
 from pipeline_assets.corpus.tokens.tokenizer import Sha256, read_pinned
 from pipeline_assets.corpus.tokens.trained_tokenizer import UnigramRecipe, VocabularyTooLargeError, train_unigram
 

@@ -30,8 +30,9 @@ from pipeline_assets.corpus.shards.shard_corpus import IN_REMAINDER
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.ledger import Reject
-from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, SentencePieceModel, TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceModel
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 

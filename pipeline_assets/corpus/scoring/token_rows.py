@@ -32,10 +32,10 @@ from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
-from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, load_hf_tokenizer
+from pipeline_assets.corpus.tokens.hf_tokenizer import load_hf_tokenizer
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
-from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
 NO_TEXT = "no_text"

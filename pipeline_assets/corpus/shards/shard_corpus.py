@@ -41,8 +41,9 @@ from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receip
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import Window
 from pipeline_assets.corpus.tokens.encode import encode_shard, or_by_oracle
-from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
+from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
 from pipeline_assets.corpus.tokens.trained_tokenizer import TrainRecipe
 from pipeline_assets.corpus.weights import Weights
 

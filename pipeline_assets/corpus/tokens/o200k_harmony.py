@@ -7,68 +7,26 @@ and encodes the few texts on which the two are known to differ.
 """
 
 import binascii
-import contextlib
 import functools
 import logging
-import os
 import re
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.manifest import sha256_of
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.spine.usage import resident_bytes
+from pipeline_assets.corpus.tokens.rust_panics import panics
 from pipeline_assets.corpus.tokens.tokenizer import ControlledIds, Tokenizer, TokenRuns, read_pinned
 
 if TYPE_CHECKING:
     import gigatoken
     import tiktoken
-
-
-_STDERR = 2
-
-
-def panics(call: Callable[[], object]) -> bool:
-    """Whether a call into a Rust library panics.
-
-    The library's panic hook writes its message, and where RUST_BACKTRACE is set a backtrace, to the file descriptor of
-    stderr before Python sees an exception, which is no `Exception`. Nothing in the library turns the hook off, so the
-    descriptor leads nowhere during the call: what another thread of this process writes there meanwhile is lost.
-    """
-    with _without_stderr():
-        try:
-            call()
-        except BaseException as error:
-            if type(error).__name__ != "PanicException":
-                raise
-            return True
-    return False
-
-
-@contextlib.contextmanager
-def _without_stderr() -> Iterator[None]:
-    try:
-        kept = os.dup(_STDERR)
-    except OSError:  # there is none
-        yield
-        return
-    if sys.stderr is not None:
-        sys.stderr.flush()
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, _STDERR)
-        yield
-    finally:
-        os.dup2(kept, _STDERR)
-        os.close(nowhere)
-        os.close(kept)
 
 
 logger = logging.getLogger("corpusmill")
@@ -311,42 +269,3 @@ def _is_classed_apart(raw: bytes) -> bool:
         if first in raw and pair.search(raw):
             return _IS_CLASSED_APART.search(raw.decode()) is not None
     return False
-
-
-_PROBE = [
-    "Every token traces to a row at a hub commit.",
-    "naïve café 日本語 العربية 🙂 \U00011dd2't",
-    "<|start|>plain text, not control tokens<|end|>",
-    "def f(x):\n\treturn x ** 2   \r\n\n1234567",
-]
-
-
-def describe_tokenizer(path: Path, expected_sha256: str) -> dict[str, Any]:
-    """What the file is.
-
-    Raises:
-        UsageError: the expected hash is none.
-        InputError: missing, another hash, not a rank file, not this family's size, or drivers that disagree.
-    """
-    if not re.fullmatch("[0-9a-f]{64}", expected_sha256):
-        raise UsageError("this is no sha256", expected_sha256, "give 64 hex digits, or nothing for the shipped one's")
-    encoder = load_encoder(expected_sha256, path)
-    ranks = len(read_ranks(path))
-    if ranks != RANKS:
-        raise InputError(f"it has {ranks:,} ranks, {FAMILY} has {RANKS:,}", path, "give o200k_base.tiktoken")
-    runs = encoder.encode(_PROBE)
-    slow = [token for text in _PROBE for token in encoder.oracle.encode_ordinary(text)]
-    if runs.ids.tolist() != slow:
-        raise InputError(f"{encoder.driver} and tiktoken encode a probe differently", path, "reinstall gigatoken")
-    return {
-        "family": FAMILY,
-        "file": path.name,
-        "bytes": path.stat().st_size,
-        "sha256": expected_sha256,
-        "ranks": ranks,
-        "vocabulary_size": VOCABULARY_SIZE,
-        "end_of_text": END_OF_TEXT,
-        "special_tokens_sha256": sha256_of(SPECIAL_TOKENS),
-        "driver": encoder.driver,
-        "probe_ids_sha256": sha256_of(slow),
-    }

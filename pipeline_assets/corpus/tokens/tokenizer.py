@@ -6,13 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import pydantic
 from numpy.typing import ArrayLike, NDArray
 
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, LossCounter, Losses
 
 
@@ -120,6 +121,14 @@ class Tokenizer(ABC):
 
 
 Sha256 = Annotated[str, pydantic.Field(pattern="^[0-9a-f]{64}$")]
+
+
+class FileTokenizerRecipe(RecipePart):
+    """Which tokenizer: `sha256` of its file, and the token, or piece, that closes a document."""
+
+    family: Literal["hf_tokenizer", "sentencepiece"]
+    sha256: Sha256
+    end_of_document: str
 
 
 def read_pinned(path: Path, sha256: str, fix: str) -> bytes:

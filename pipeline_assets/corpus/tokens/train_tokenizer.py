@@ -27,9 +27,10 @@ from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt, Sta
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 from pipeline_assets.corpus.tokens import trained_tokenizer
-from pipeline_assets.corpus.tokens.families import CHECKSUM, FileTokenizerRecipe, TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.describe import CHECKSUM
+from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
-from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Tokenizer
 
 _UNKNOWN = 0  # the id that the trainer gives what has no piece
 _MEASURED_BYTES = 2_000_000  # of each corpus

@@ -26,8 +26,8 @@ from pipeline_assets.corpus.spine.durable import make_folder, write_durably
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, not_installed
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart, Share
-from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile
-from pipeline_assets.corpus.tokens.tokenizer import Sha256
+from pipeline_assets.corpus.tokens.families import TokenizerFile
+from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Sha256
 from pipeline_assets.corpus.weights import Weights
 
 TOKENIZER_STAGE = StageVersion("tokenizer", 1)

@@ -16,7 +16,8 @@ from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile
+from pipeline_assets.corpus.tokens.families import TokenizerFile
+from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
 
 KIND = "stage_a/token_shards"
 

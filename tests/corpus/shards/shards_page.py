@@ -9,7 +9,8 @@ from pipeline_assets.corpus.shards.mixture_views import preview_token_shards
 from pipeline_assets.corpus.shards.shard_corpus import SHARDS_STAGE, ShardsRecipe, shard_corpus
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile
+from pipeline_assets.corpus.tokens.families import TokenizerFile
+from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
 
 MODEL = "tokenizer.model"  # below the data root
 

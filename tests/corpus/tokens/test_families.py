@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, TokenizerRecipe
-from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Tokenizer
 
 Load = Callable[..., Tokenizer]
 Content = dict[str, Any]
@@ -237,7 +237,7 @@ def test_a_library_that_is_not_installed_is_named_with_the_command_that_installs
         load_hf(hf_content()) if library == "tokenizers" else load_model(data=b"")
 
     assert str(refused.value) == (
-        f"pack.tokenizer.family: the library `{library}` is not installed; "
+        f"tokenizers: {library} is not installed; "
         "in the project's folder run .venv/bin/python -m pip install -c constraints.txt -e '.[tokenizers]'"
     )
 

@@ -1,0 +1,99 @@
+"""Descriptions of tokenizer files for people, each held against the hash that is expected."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.manifest import sha256_of
+from pipeline_assets.corpus.tokens.o200k_harmony import (
+    END_OF_TEXT,
+    FAMILY,
+    RANKS,
+    SPECIAL_TOKENS,
+    VOCABULARY_SIZE,
+    load_encoder,
+    read_ranks,
+)
+from pipeline_assets.corpus.tokens.sentencepiece_model import load_sentencepiece
+from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
+
+CHECKSUM = "checksum.json"  # beside a model: {"file", "sha256", "bytes"}
+
+
+def expected_hash(path: Path, given: str = "") -> str:
+    """Return the sha256 that a model file should have: the given one, else that in its `checksum.json`, else none."""
+    sibling = path.with_name(CHECKSUM)
+    return given or (str(json.loads(sibling.read_bytes())["sha256"]) if sibling.is_file() else "")
+
+
+def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, Any]:
+    """What a model file is: its pieces by kind, the ids of its control symbols, and how it writes a probe.
+
+    Args:
+        expected_sha256: empty for the one that `checksum.json` beside it says, where it is there.
+    Raises:
+        UsageError: the expected hash is none; the library is not installed.
+        InputError: missing, another hash, or no such model.
+    """
+    expected_sha256 = expected_hash(path, expected_sha256)
+    if expected_sha256 and not re.fullmatch("[0-9a-f]{64}", expected_sha256):
+        raise UsageError("this is no sha256", expected_sha256, "give 64 hex digits")
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    recipe = FileTokenizerRecipe(family="sentencepiece", sha256=expected_sha256 or found, end_of_document="</s>")
+    model = load_sentencepiece(recipe, path)
+    pieces = model.library
+    kinds = {"control": pieces.is_control, "unknown": pieces.is_unknown, "byte": pieces.is_byte}
+    ids = range(model.vocabulary_size)
+    return {
+        "family": "sentencepiece",
+        "file": path.name,
+        "bytes": path.stat().st_size,
+        "sha256": found,
+        "is_expected": bool(expected_sha256),
+        "vocabulary_size": model.vocabulary_size,
+        "pieces": {kind: sum(map(is_kind, ids)) for kind, is_kind in kinds.items()},
+        "ids": {"unknown": pieces.unk_id(), "begin": pieces.bos_id(), "end": pieces.eos_id(), "pad": pieces.pad_id()},
+        "probe": [pieces.id_to_piece(one) for one in model.encode(["Hello, world: 3.14!"]).ids.tolist()],
+    }
+
+
+_PROBE = [
+    "Every token traces to a row at a hub commit.",
+    "naïve café 日本語 العربية 🙂 \U00011dd2't",
+    "<|start|>plain text, not control tokens<|end|>",
+    "def f(x):\n\treturn x ** 2   \r\n\n1234567",
+]
+
+
+def describe_tokenizer(path: Path, expected_sha256: str) -> dict[str, Any]:
+    """What the file is.
+
+    Raises:
+        UsageError: the expected hash is none.
+        InputError: missing, another hash, not a rank file, not this family's size, or drivers that disagree.
+    """
+    if not re.fullmatch("[0-9a-f]{64}", expected_sha256):
+        raise UsageError("this is no sha256", expected_sha256, "give 64 hex digits, or nothing for the shipped one's")
+    encoder = load_encoder(expected_sha256, path)
+    ranks = len(read_ranks(path))
+    if ranks != RANKS:
+        raise InputError(f"it has {ranks:,} ranks, {FAMILY} has {RANKS:,}", path, "give o200k_base.tiktoken")
+    runs = encoder.encode(_PROBE)
+    slow = [token for text in _PROBE for token in encoder.oracle.encode_ordinary(text)]
+    if runs.ids.tolist() != slow:
+        raise InputError(f"{encoder.driver} and tiktoken encode a probe differently", path, "reinstall gigatoken")
+    return {
+        "family": FAMILY,
+        "file": path.name,
+        "bytes": path.stat().st_size,
+        "sha256": expected_sha256,
+        "ranks": ranks,
+        "vocabulary_size": VOCABULARY_SIZE,
+        "end_of_text": END_OF_TEXT,
+        "special_tokens_sha256": sha256_of(SPECIAL_TOKENS),
+        "driver": encoder.driver,
+        "probe_ids_sha256": sha256_of(slow),
+    }
