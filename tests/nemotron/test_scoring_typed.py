@@ -1,28 +1,24 @@
-"""Scoring as it is typed: pools of strangers, two models, kills at any time, pools that were edited."""
+"""Scoring as it is typed: pools of strangers, two models, pools that were edited."""
 
 import json
 import re
-import signal
 import sys
-import time
 from pathlib import Path
 
 import dagster as dg
 import pytest
-import yaml
-from answers import Corpusmill, Started, Typed, only_line
+from answers import Corpusmill, Typed, only_line
 from nemotron_build import row, run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "corpus" / "scoring"))  # of tiny_scoring
 
 from forged import flip
-from tiny_scoring import copy_of, half_written, rows_of, save_whole_model, scoring_recipe, write_pool
+from tiny_scoring import copy_of, half_written, rows_of, save_whole_model, write_pool
 
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.systems.registry import read_recipe
 
 pytestmark = pytest.mark.slow
-TIMEOUT_S = 240
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +33,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def score(corpusmill: Corpusmill, pool: Path, model: Path, root: Path, *options: object) -> Typed:
     arguments = ("--pool", pool, "--model", model, "--out-dir", root, "--device", "cpu", "--cpu-threads", 1)
     return corpusmill("nemotron", "score", *arguments, *options)
-
-
-def digest_of(root: Path) -> str:
-    [manifest] = root.glob("nemotron/*/nll_scores/*/*/manifest.json")
-    return str(json.loads(manifest.read_text())["digest"])
 
 
 def test_a_strangers_pool_is_scored_told_of_and_chosen_from(
@@ -117,58 +108,6 @@ def test_models_that_are_the_same_have_no_gap_and_others_have_one(
     assert same[2] == same[3] == other[2]
     assert other[3] != other[2]
     assert named_alike == other
-
-
-# Kills
-
-
-def write_shards(folder: Path, model: Path) -> Path:
-    """A recipe of 60 score shards."""
-    recipe = scoring_recipe(write_pool(folder / "pool", rows_of(240)), model, shard_rows=4)
-    path = folder / "mine.yaml"
-    path.write_text(yaml.safe_dump(recipe))
-    return path
-
-
-@pytest.fixture
-def shards(models: Path, tmp_path: Path) -> Path:
-    return write_shards(tmp_path, models / "first")
-
-
-@pytest.fixture(scope="module")
-def undisturbed(corpusmill: Corpusmill, models: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The digest of their scores, wherever the pool lies."""
-    root = tmp_path_factory.mktemp("undisturbed")
-    result = corpusmill("run", write_shards(root, models / "first"), "--data", root, "--workers", 1)
-    assert result.returncode == 0, result.stderr
-    return digest_of(root)
-
-
-def when_shards_are_scored(root: Path, least: int) -> None:
-    until = time.monotonic() + TIMEOUT_S
-    while len([*root.glob("nemotron/*/nll_scores/*/.*.building.*/.receipts/score/*.json")]) < least:
-        assert time.monotonic() < until
-        time.sleep(0.005)
-
-
-def test_a_command_that_is_killed_goes_on_where_it_was(
-    corpusmill: Corpusmill, started: Started, shards: Path, undisturbed: str, tmp_path: Path
-) -> None:
-    root = tmp_path / "out"
-    for least in (5, 20):
-        command = started("run", shards, "--data", root, "--workers", 1)
-        when_shards_are_scored(root, least)
-        command.kill()
-        command.communicate(timeout=TIMEOUT_S)
-        assert command.returncode == -signal.SIGKILL
-
-    result = corpusmill("run", shards, "--data", root, "--workers", 2)
-
-    assert result.returncode == 0, result.stderr
-    assert digest_of(root) == undisturbed
-    assert half_written(root) == []
-    [manifest] = root.glob("nemotron/*/nll_scores/*/*/manifest.json")
-    assert json.loads(manifest.read_text())["provenance"]["adopted_shards"] >= 20
 
 
 # Pools that were edited

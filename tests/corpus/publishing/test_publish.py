@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import pyarrow.parquet as pq
 import pytest
 from faulty_hub import ALWAYS, Fault, FaultKind
 from forged import flip
@@ -39,28 +37,6 @@ def made_of(artifact: Artifact, place: Place, **options: Any) -> Publication:
 
 def send(artifact: Artifact, place: Place, **options: Any) -> Any:
     return publish(made_of(artifact, place), place.repo(), **options)
-
-
-READ = """
-import datasets, json, sys
-name, commit, config = sys.argv[1:]
-loaded = datasets.load_dataset(name, config, revision=commit)
-print(json.dumps({split: rows.to_list() for split, rows in loaded.items()}))
-"""
-
-
-@pytest.mark.slow
-def test_every_config_is_loaded_by_its_name_row_by_row(place: Place, first: Artifact, tmp_path: Path) -> None:
-    commit, _ = send(first, place)
-
-    assert check_whole(place.folder) == first.manifest.digest
-    variables = {**os.environ, **place.hub.variables(), "HF_HOME": str(tmp_path / "home")}
-    for pool in ("tool_use", "low_correctness"):
-        command = [sys.executable, "-c", READ, NAME, commit, pool]
-        read = json.loads(subprocess.run(command, env=variables, capture_output=True, check=True).stdout)
-        for split in ("low", "high"):
-            files = sorted((first.folder / f"candidates_{pool}").glob(f"{split}-*.parquet"))
-            assert read[split] == [one for file in files for one in pq.read_table(file).to_pylist()]
 
 
 def test_what_is_there_is_not_sent_again_whoever_committed_since(place: Place, first: Artifact, unloaded: None) -> None:
@@ -296,26 +272,6 @@ def test_new_files_go_first_and_what_replaces_or_deletes_files_goes_last(
     changed = {path for path in after.keys() & before.keys() if after[path] != before[path]}
     assert {item.path for item in last.items} == changed | {"README.md", "manifest.json"}
     assert set(last.deletions) == before.keys() - after.keys() != set()
-
-
-def test_a_run_goes_on_from_what_another_one_left(
-    place: Place, first: Artifact, second: Artifact, unloaded: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = HfApi.create_commit
-
-    def killed(api: HfApi, *arguments: Any, **options: Any) -> Any:
-        real(api, *arguments, **options)
-        raise Killed
-
-    monkeypatch.setattr(HfApi, "create_commit", killed)
-    with pytest.raises(Killed):
-        send(first, place)
-    monkeypatch.setattr(HfApi, "create_commit", real)
-    assert check_whole(place.folder) == "bare" and [*place.folder.rglob("*.parquet")]
-
-    send(second, place)
-
-    assert check_whole(place.folder) == second.manifest.digest
 
 
 def test_what_was_published_of_something_else_gives_way_only_if_that_is_said(

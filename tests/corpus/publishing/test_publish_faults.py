@@ -192,20 +192,6 @@ def test_reading_back_that_takes_too_long_is_an_error(
         send(first, place)
 
 
-@pytest.mark.slow
-def test_a_hub_that_is_silent_when_read_back_is_an_error(
-    place: Place, first: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit, _ = send(first, place)
-    monkeypatch.setattr(loading, "_LONGEST_S", 30.0)
-    place.hub.inject(Fault(FaultKind.SILENT, f"/datasets/{NAME}/resolve/*", ALWAYS))
-
-    with pytest.raises(InputError):
-        read_back(place, commit, {"tool_use": ["low"]})
-
-    assert place.hub.fired
-
-
 def test_a_hub_that_lists_other_files_is_an_error(place: Place, first: Artifact) -> None:
     with pytest.raises(RetryableError, match=r"after \d tries to commit, \d+ files are missing or have other bytes"):
         send(first, place, Fault(FaultKind.EMPTY_LIST, f"/api/datasets/{NAME}/tree/*", ALWAYS, after=1))

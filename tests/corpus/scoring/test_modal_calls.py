@@ -1,7 +1,6 @@
 """Score shards as calls on Modal: no shard is lost, none runs twice, and receipts come in order."""
 
 import contextlib
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -52,21 +51,6 @@ def test_receipts_are_committed_and_come_in_the_order_of_the_jobs_whatever_finis
     assert [path.stem for path in committed] == ["b", "c", "a"]
     assert calls_written(folder) == []
     assert list(launcher.run("rescore", [], folder)) == []
-
-
-def test_a_job_whose_worker_dies_is_tried_again(
-    launcher: Launcher, folder: BuildFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    jobs = jobs_of(tmp_path, a="die 2", b="write")
-
-    with caplog.at_level(logging.WARNING, "corpusmill"):
-        receipts = list(launcher.run("score", jobs, folder))
-
-    assert made(folder, receipts) == ["(0,)", "(0,)"]
-    assert len(pids_of(jobs[0])) == 3
-    assert [line for line in caplog.messages if "tried" in line] == [
-        f"shard a of pool.parquet: {DIED}; it is tried again"
-    ] * 2
 
 
 def test_a_job_whose_worker_dies_three_times_is_named(launcher: Launcher, folder: BuildFolder, tmp_path: Path) -> None:

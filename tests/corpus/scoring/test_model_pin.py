@@ -1,7 +1,7 @@
 """A language model of a hub at a commit, or of a folder here, pinned by hash, and given to builds as a folder.
 
-The kinds are those of a system as one would write it: the pin, and a build that looks at the model. The hub is the
-project's own, on loopback; the client is the real one.
+A build of a system that is known to these tests alone looks at the model. The hub is the project's own, on loopback;
+the client is the real one.
 """
 
 import hashlib
@@ -17,18 +17,16 @@ from refusals import refusal
 from safetensors.numpy import load_file
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
-from pipeline_assets.corpus.readers.raw_pin import held_of_hub, preview_inputs
+from pipeline_assets.corpus.readers.raw_pin import held_of_hub
 from pipeline_assets.corpus.recipes import drive
-from pipeline_assets.corpus.recipes.kind import Job, Kind, seals_files, seals_inputs
+from pipeline_assets.corpus.recipes.kind import Job, Kind, seals_files
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring.model_pin import (
-    MODEL_STAGE,
     ModelSection,
     list_model,
     list_weights,
     model_folder,
     model_folder_of,
-    pin_model,
 )
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
@@ -41,6 +39,7 @@ from pipeline_assets.corpus.spine.staging import OutputFile
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.systems.registry import SYSTEMS, add_system
+from pipeline_assets.systems.scoring import MODEL
 
 NAME = "maker/tiny"
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
@@ -94,18 +93,8 @@ def meddle(folder: Path) -> None:
     """What a test does while the model is used."""
 
 
-MODEL = Kind(
-    "lm/model",
-    MODEL_STAGE,
-    seals_inputs(pin_model),
-    "A model, by hash.",
-    formats=frozenset({"huggingface", "file"}),
-    outside=model_folder_of,
-    preview=preview_inputs,
-    listing=list_model,
-)
 LOOK = Kind("lm/look", StageVersion("look", 1), seals_files(look_at), "What is seen of it.", listing=list_weights)
-KINDS = (MODEL, LOOK)
+KINDS = (LOOK,)
 
 
 class RECIPE(Recipe):

@@ -7,10 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scores_made import POOL, Row, drawn_rows, scored_row, write_scores
 
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS
@@ -239,21 +236,3 @@ def test_a_perplexity_beyond_floats_is_not_known(tmp_path: Path) -> None:
 
     assert numbers(report)["total"]["scored"]["perplexity"] is None
     assert numbers(report)["total"]["scored"]["bins"][-1] == 1
-
-
-@given(st.lists(st.one_of(st.none(), st.integers(0, 130).map(lambda k: k / 10), st.floats(0, 20)), max_size=25))
-def test_any_scores_come_to_the_naive_figures(
-    tmp_path_factory: pytest.TempPathFactory, values: list[float | None]
-) -> None:
-    root = tmp_path_factory.mktemp("any")
-    rows = [scored_row(number, value) for number, value in enumerate(values)]
-
-    said = numbers(report_of(root, [write_scores(root / "s", "maths/low", rows)]))["total"]
-
-    scored = [row for row in rows if row["nll_mean"] is not None]
-    assert said["scored"]["rows"] == len(scored)
-    if scored:
-        expected = naive(scored)
-        assert said["scored"] == expected
-        quantiles = said["scored"]["quantiles"]
-        assert quantiles == sorted(quantiles) and np.isclose(quantiles[-1], max(row["nll_mean"] for row in scored))

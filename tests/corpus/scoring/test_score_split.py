@@ -298,24 +298,6 @@ def test_a_gpu_that_is_not_there_is_missed_before_any_shard_is_begun(pool: Path,
     assert half_written(tmp_path) == []
 
 
-def test_a_pool_that_changed_after_it_was_pinned_is_scored_by_a_new_name_or_in_its_place(
-    model: Path, tmp_path: Path
-) -> None:
-    pool = write_pool(tmp_path / "pool", rows_of(3))
-    recipe = scoring_recipe(pool, model)
-    first = score_here(tmp_path, recipe)
-    write_pool(pool, rows_of(3, first=1))
-
-    line = refusal(lambda: score_here(tmp_path, recipe), UsageError)
-    second = score_here(tmp_path, recipe, replace=True)
-
-    assert "another version is sealed here: " in line
-    assert str(pool) in line
-    assert line.endswith("--replace")
-    assert second.digest != first.digest
-    assert [row["id"] for row in scored_rows(tmp_path)] == ["row-1", "row-2", "row-3"]
-
-
 def test_a_pool_that_changes_while_it_is_scored_stops_the_build(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,17 +115,6 @@ def test_headers_count_from_the_author_on_in_every_form(tmp_path: Path, text: st
     assert author and encoder().decode(tokens[mask]) == text.removeprefix(author.group())
 
 
-def test_arrays_have_the_header_of_numpy_format_1_0_in_c_order(tmp_path: Path) -> None:
-    made = made_of(tmp_path)
-
-    for name, itemsize in (("tokens", 4), ("loss_mask", 1)):
-        path = made.folder / "tokens" / "low" / f"{name}.npy"
-        data = path.read_bytes()
-        values = np.load(path)
-        assert data[:8] == b"\x93NUMPY\x01\x00" and values.flags.c_contiguous
-        assert data[128:] == values.tobytes() and len(data) == 128 + itemsize * len(values)
-
-
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
