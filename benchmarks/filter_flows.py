@@ -33,8 +33,8 @@ def corpusmill(folder: Path, filters: Literal["all", "none", "language"]) -> Non
     from pipeline_assets.corpus.document_shards import DocumentShard
     from pipeline_assets.corpus.filters.filter_corpus import filter_shard, load_filters
     from pipeline_assets.corpus.filters.recipe import FilterRecipe
+    from pipeline_assets.corpus.spine.stage import WHOLE
     from pipeline_assets.corpus.spine.staging import BuildFolder
-    from pipeline_assets.corpus.spine.worker import WHOLE
 
     recipe = ENGLISH_WEB if filters == "all" else FilterRecipe()
     if filters == "language":
@@ -103,7 +103,8 @@ def repeated(folder: Path) -> None:
     rows = counted(folder)
     given = [DocumentShard(path.name, path.name, path, documents) for path, documents in rows.items()]
     settings = RunSettings()
-    with tempfile.TemporaryDirectory() as target, run_stages(do, settings, load_kernels) as run:
+    with tempfile.TemporaryDirectory() as target:
+        run = run_stages(do, settings, load_kernels)
         found = find_repeats(run, BuildFolder(Path(target)), given, WindowRecipe(), frozenset(), settings)
         print(sum(rows.values()) - sum(len(one.shares()) for one in found))
 

@@ -87,7 +87,7 @@ def snapshot(folder: Path, workers: int) -> None:
     from pipeline_assets.corpus.snapshot.convert import take_snapshot
     from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
     from pipeline_assets.corpus.spine.engine import RunSettings
-    from pipeline_assets.corpus.spine.staging import open_building
+    from pipeline_assets.corpus.spine.opening import open_building
 
     recipe = SnapshotRecipe.model_validate_json((folder / "recipe.json").read_bytes(), strict=False)
     target = folder / "taken" / "snapshot"
@@ -144,7 +144,7 @@ def corpusmill(folder: Path, workers: int) -> None:
     from pipeline_assets.corpus.spine.artifact import Artifact
     from pipeline_assets.corpus.spine.engine import RunSettings
     from pipeline_assets.corpus.spine.manifest import FileContent, Identity, Manifest, StageVersion
-    from pipeline_assets.corpus.spine.staging import open_building
+    from pipeline_assets.corpus.spine.opening import open_building
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
     recipe = MegatronRecipe.model_validate(

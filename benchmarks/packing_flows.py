@@ -16,7 +16,7 @@ from pipeline_assets.corpus.packing.pack_corpus import pack_corpus
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
-from pipeline_assets.corpus.spine.staging import open_building
+from pipeline_assets.corpus.spine.opening import open_building
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
 SEQ_LEN = 2048

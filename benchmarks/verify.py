@@ -27,7 +27,8 @@ def seal_files(folder: Path, mb: int) -> None:
     """An artifact of equal files of random bytes."""
     from pipeline_assets.corpus.spine.durable import DurableFile
     from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
-    from pipeline_assets.corpus.spine.staging import OutputFile, open_building
+    from pipeline_assets.corpus.spine.opening import open_building
+    from pipeline_assets.corpus.spine.staging import OutputFile
 
     block = random.Random(0).randbytes(1_000_000)
     files = []

@@ -19,7 +19,7 @@ from pathlib import Path
 import modal
 
 from pipeline_assets.corpus.scoring.modal_settings import NO_GPU, ModalSettings
-from pipeline_assets.corpus.spine.durable import explain
+from pipeline_assets.corpus.spine.disk_errors import explain
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.shipped import shipped_path
 

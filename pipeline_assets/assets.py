@@ -16,8 +16,8 @@ from pipeline_assets import events
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import CheckResult
+from pipeline_assets.corpus.spine.disk_errors import explaining
 from pipeline_assets.corpus.spine.errors import InputError, TransientError
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import REPLACE, Target
@@ -221,7 +221,7 @@ def as_failure(root: Path, tried: int) -> Iterator[None]:
         dg.RetryRequested: of a TransientError.
     """
     try:
-        with durable.explaining(root):
+        with explaining(root):
             yield
     except InputError as error:
         error.name_keys(option_of={REPLACE: "`replace: true` of the resource `store`, in the launchpad"}.get)

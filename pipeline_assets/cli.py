@@ -280,7 +280,7 @@ def main() -> None:
     except InputError as error:
         _fail(error)
     except OSError as error:
-        from pipeline_assets.corpus.spine.durable import explain
+        from pipeline_assets.corpus.spine.disk_errors import explain
 
         explained = explain(error, Path(os.fsdecode(error.filename or os.getcwd())))
         for note in getattr(error, "__notes__", []) if isinstance(explained, RetryableError) else []:

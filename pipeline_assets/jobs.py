@@ -15,10 +15,10 @@ from dagster._core.storage.tags import SCHEDULED_EXECUTION_TIME_TAG
 from dagster._time import get_timezone
 
 from pipeline_assets.assets import as_failure, name_in_dagster
-from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.files import Period, forget_versions, version_of
 from pipeline_assets.corpus.recipes.kind import FILES, Kind
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.recipes.run_targets import run_targets
 from pipeline_assets.corpus.spine.artifact import CheckResult, open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.errors import InputError, together
 from pipeline_assets.corpus.spine.recipe import Recipe

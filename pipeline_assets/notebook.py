@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
-from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.recipes.run_targets import run_targets
 from pipeline_assets.corpus.rows.documents import DocumentRows
 from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.rows.trace import Traced, open_rows, trace_id, trace_row, trace_token
@@ -117,6 +117,6 @@ def run(recipe: str, data: Path | str = "data", workers: int = 2, replace: bool 
     wanted = read_recipe(recipe_path(recipe, root), root)
     wanted.check_local_files(root)
     made: dict[str, list[Opened]] = {}
-    for outcome in drive.run_targets(wanted.targets(), Run.of(root, os.environ, workers=workers, replace=replace)):
+    for outcome in run_targets(wanted.targets(), Run.of(root, os.environ, workers=workers, replace=replace)):
         made.setdefault(outcome.target.kind, []).append(Opened(root / outcome.target.folder))
     return made

@@ -27,7 +27,8 @@ import pydantic
 from pipeline_assets.assets import name_in_dagster
 from pipeline_assets.corpus.recipes.files import Period
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, one_line
-from pipeline_assets.corpus.spine.recipe import Name, Recipe, RecipePart, read_yaml, refuse_repeated
+from pipeline_assets.corpus.spine.recipe import Name, Recipe, RecipePart, refuse_repeated
+from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
 from pipeline_assets.corpus.trust.result import Sample
 from pipeline_assets.jobs import job_of, repin, verify_sample
 from pipeline_assets.systems.registry import PROJECT_RECIPES

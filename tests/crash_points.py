@@ -18,8 +18,8 @@ from unittest import mock
 from forked_here import forked_here
 
 from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.stage import Shard, Window, Work
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
-from pipeline_assets.corpus.spine.worker import Shard, Window, Work
 
 Action = Callable[[], object]
 _RECORD_BYTES = 8

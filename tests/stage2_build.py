@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import yaml
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.recipes.run_targets import run_targets
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.demo.corpora import gzip_member

@@ -17,8 +17,8 @@ from stage_a_build import NO_COMMIT, local_source
 from stage_a_sources import recipe_content, with_dedup
 
 from pipeline_assets import events
-from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.recipes.run_targets import run_targets
 from pipeline_assets.corpus.spine.artifact import keep_results, kept_results, sealed_manifest
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.inventory import artifact_statuses

@@ -16,9 +16,9 @@ from demo_variants import copy_of
 from forged import flip
 from materialized import NOWHERE, run_job
 
-from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.files import version_of
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.recipes.run_targets import run_targets
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.definitions import definitions_of

@@ -16,9 +16,9 @@ from pipeline_assets.corpus.spine.engine import run_stage
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import Recipe
+from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.spine.worker import Window
 
 
 class ToyRecipe(Recipe):

@@ -16,12 +16,13 @@ from pipeline_assets.commands.options import Sets
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.recipes.run_targets import run_targets
 from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, open_artifact, read_manifest
+from pipeline_assets.corpus.spine.bars import named_step
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Recipe, upstream_first
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.spine.usage import named_step
 from pipeline_assets.systems.registry import read_recipe, recipe_path
 from resources.launchers import elsewhere_of
 
@@ -186,7 +187,7 @@ def _build(recipe: Recipe, asked: Sequence[Target], path: Path, settings: Run, l
     built: set[str] = set()
     failures: dict[str, InputError] = {}
     recipe.check_local_files(settings.root)
-    for outcome in drive.run_targets(asked, settings, goes_on=True):
+    for outcome in run_targets(asked, settings, goes_on=True):
         target = outcome.target
         if outcome.failure is not None:
             outcome.failure.name_keys(None if lines else path)

@@ -22,7 +22,8 @@ from pipeline_assets.corpus.packing.recipe import PackSection
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.recipe import read_yaml, upstream_first
+from pipeline_assets.corpus.spine.recipe import upstream_first
+from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.losses import read_lost_text
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe

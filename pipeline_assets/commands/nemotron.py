@@ -30,7 +30,8 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import DeniedError, InputError, RetryableError, UsageError
-from pipeline_assets.corpus.spine.recipe import UNPINNED, read_yaml
+from pipeline_assets.corpus.spine.recipe import UNPINNED
+from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.systems.nemotron import (
     CANDIDATE_POOLS,

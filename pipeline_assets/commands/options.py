@@ -16,10 +16,12 @@ from typer.core import TyperCommand
 
 from pipeline_assets.commands.settings import Settings, apply, parameters_of
 from pipeline_assets.commands.terminal import as_typed, naming, resume_hint
-from pipeline_assets.corpus.spine.durable import explaining
+from pipeline_assets.corpus.spine.bars import end_bars
+from pipeline_assets.corpus.spine.disk_errors import explaining
 from pipeline_assets.corpus.spine.errors import OptionOf
-from pipeline_assets.corpus.spine.recipe import Option, sections_in
-from pipeline_assets.corpus.spine.usage import Stopwatch, end_bars
+from pipeline_assets.corpus.spine.provenance import Stopwatch
+from pipeline_assets.corpus.spine.recipe import Option
+from pipeline_assets.corpus.spine.recipe_errors import sections_in
 
 Content = dict[str, Any]
 

@@ -24,7 +24,8 @@ from pipeline_assets.corpus.scoring.scores import scored_words
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import root_of
-from pipeline_assets.corpus.spine.recipe import read_yaml, upstream_first
+from pipeline_assets.corpus.spine.recipe import upstream_first
+from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, NemotronRecipe

@@ -28,7 +28,8 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import make_folder, write_durably
 from pipeline_assets.corpus.spine.errors import DeniedError, UsageError
 from pipeline_assets.corpus.spine.files import file_sha256
-from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, UNPINNED, read_yaml, section_at, upstream_first
+from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, UNPINNED, upstream_first
+from pipeline_assets.corpus.spine.recipe_yaml import read_yaml, section_at
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.describe import CHECKSUM
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer

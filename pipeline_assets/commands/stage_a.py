@@ -24,7 +24,8 @@ from pipeline_assets.corpus.recipes.run import hub_of
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, read_yaml
+from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES
+from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.systems.registry import recipe_path
 from pipeline_assets.systems.stage_a import NORMALIZED, RAW, StageARecipe

@@ -12,8 +12,8 @@ from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.recipes.run import LOG_EVERY, WORKERS
 from pipeline_assets.corpus.spine.artifact import Artifact, mending
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.provenance import Stopwatch
 from pipeline_assets.corpus.spine.rehash import HashTask
-from pipeline_assets.corpus.spine.usage import Stopwatch
 from pipeline_assets.corpus.spine.visible import IN_ONE_LINE
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, rejected_key
+from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
-from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 
 CONVERTED = f"{WORK}/converted"
 IDS = f"{WORK}/ids"

@@ -11,7 +11,7 @@ import msgspec
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.worker import Window
+from pipeline_assets.corpus.spine.stage import Window
 
 SHARDS = "shards"
 REJECTS_FILE = f"rejects{SUFFIX}"

@@ -11,12 +11,13 @@ from typing import Annotated, Any, Literal, get_args
 import typer
 
 from pipeline_assets.commands.terminal import VERBOSE, Root, Workers, as_command, counted, echo, log_to_stderr, tell
-from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.recipes.run_targets import run_targets
 from pipeline_assets.corpus.sampling import SPLITS, split_budget
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import InputError, install_hint
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.install_hints import install_hint
 from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from pipeline_assets.commands.terminal import Workers, aligned, counted, log_to_stderr, tell
-from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.recipes.run_targets import run_targets
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub

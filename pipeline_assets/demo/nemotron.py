@@ -13,9 +13,9 @@ import typer
 from pipeline_assets.commands.scores import pools_section
 from pipeline_assets.commands.terminal import Workers, aligned, counted, log_to_stderr, tell
 from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of
-from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.recipes.run_targets import run_targets
 from pipeline_assets.corpus.scoring.model_pin import write_made_model
 from pipeline_assets.corpus.scoring.recipe import device_here
 from pipeline_assets.corpus.spine.artifact import open_artifact

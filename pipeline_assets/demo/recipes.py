@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.recipe import read_yaml
+from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
 from pipeline_assets.demo.corpora import EDU_DATASET, HANDBOOK_DATASET, PAIRS_DATASET
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe

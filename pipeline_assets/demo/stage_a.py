@@ -23,8 +23,8 @@ from pipeline_assets.commands.terminal import Workers, aligned, as_bytes, as_com
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.formats.memmap import INPUT_IDS, META, open_packed
-from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.recipes.run_targets import run_targets
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import RetryableError, UsageError

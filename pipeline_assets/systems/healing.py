@@ -13,6 +13,7 @@ from pipeline_assets.corpus.megatron_split import (
     build_split,
     describe_dataset,
 )
+from pipeline_assets.corpus.readers.listing import Listing, Planned
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.documents import SnapshotRows
@@ -23,7 +24,6 @@ from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.trust.figures import Listing, Planned
 
 
 class HealingRecipe(Recipe):

@@ -25,16 +25,17 @@ from pipeline_assets.corpus.parallel_text.sample import (
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_STAGE, EncodeRecipe, EncodeSection, open_cache
 from pipeline_assets.corpus.readers import raw_pin
 from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_while_read, folder_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.token_rows import EncodedPairs, PairRows
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.recipe import Misfit, Recipe, section_at
+from pipeline_assets.corpus.spine.recipe import Misfit, Recipe
+from pipeline_assets.corpus.spine.recipe_yaml import section_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.losses import LossLimit, unknown_tokens_within_limit
-from pipeline_assets.corpus.trust.figures import Listing
 
 
 class ParallelRecipe(Recipe):

@@ -9,7 +9,8 @@ from typing import Protocol, cast
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import AREAS
-from pipeline_assets.corpus.spine.recipe import Recipe, line_of, read_yaml
+from pipeline_assets.corpus.spine.recipe import Recipe
+from pipeline_assets.corpus.spine.recipe_yaml import line_of, read_yaml
 from pipeline_assets.corpus.spine.shipped import shipped_path
 
 PROJECT_RECIPES = shipped_path("manifests/recipes")

@@ -10,6 +10,7 @@ from pipeline_assets.corpus.nemotron import split_pin
 from pipeline_assets.corpus.nemotron.pools import pooled_split
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.readers import raw_pin
+from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.raw_pin import preview_inputs
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
@@ -33,7 +34,6 @@ from pipeline_assets.corpus.spine.staging import WORK, BuildFolder
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.losses import LossLimit, read_lost_text, unknown_tokens_within_limit
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
-from pipeline_assets.corpus.trust.figures import Listing
 
 _RAW = "nemotron/raw"
 
@@ -92,7 +92,7 @@ def _score(job: Job) -> BuildResult:
             folder = opened.enter_context(model_pin.model_folder(model, run, job.building))
             locks = job.building.path(f"{WORK}/gpus")
             scorer = Scorer(digest, recipe, folder, run.settings.vocabulary, locks)
-            run_stage = opened.enter_context(scoring_here(scorer, run.settings))
+            run_stage = scoring_here(scorer, run.settings)
             return score_split(job.building, files, selection, name, folder, recipe, run_stage)
         work = _work_of(job.target, run, files, selection)
         launcher = opened.enter_context(run.elsewhere.at(work, job.building))

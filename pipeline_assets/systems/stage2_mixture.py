@@ -43,7 +43,8 @@ from pipeline_assets.corpus.shards.shard_corpus import (
 )
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Name, Recipe, section_at, sections_at
+from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Name, Recipe
+from pipeline_assets.corpus.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens import trained_tokenizer
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer

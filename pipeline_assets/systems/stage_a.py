@@ -45,6 +45,7 @@ from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.packing import recipe as packing
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
+from pipeline_assets.corpus.readers.listing import Planned
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, preview_inputs
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
@@ -53,11 +54,11 @@ from pipeline_assets.corpus.rows.documents import SourceRows
 from pipeline_assets.corpus.rows.token_rows import PackedRows
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
-from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Option, Recipe, section_at, sections_at
+from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Option, Recipe
+from pipeline_assets.corpus.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.losses import LossLimit, unknown_tokens_within_limit
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
-from pipeline_assets.corpus.trust.figures import Planned
 from pipeline_assets.corpus.weights import weight_misfits
 from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
 

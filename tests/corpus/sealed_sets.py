@@ -21,7 +21,8 @@ from pipeline_assets.corpus.formats.memmap import (
 )
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
-from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir, open_building
+from pipeline_assets.corpus.spine.opening import open_building
+from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir
 
 SET = Path("stage_a", "packed", "letters")
 TOKENS = {"a": 11, "b": 22}

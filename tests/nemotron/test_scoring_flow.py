@@ -15,7 +15,7 @@ from smollm2 import smollm2
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring.scores import percentiles
-from pipeline_assets.corpus.spine.recipe import read_yaml
+from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
 from pipeline_assets.demo.demo import HUB_TOKEN
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.nemotron import SCORED_NAME, scored_recipe

@@ -33,9 +33,9 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects, dropped_key
+from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 
 CONTAMINATED = f"{WORK}/contaminated"
 _EXCERPT_CHARACTERS = 160

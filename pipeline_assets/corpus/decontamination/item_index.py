@@ -44,8 +44,8 @@ from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_l
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
+from pipeline_assets.corpus.spine.stage import grouped_by_size
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
-from pipeline_assets.corpus.spine.worker import grouped_by_size
 
 _FOLDER = f"{WORK}/items"
 _READ_ITEMS = 1024

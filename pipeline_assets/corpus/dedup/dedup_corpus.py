@@ -7,7 +7,6 @@ of it if both had been deduplicated together, the store's documents first; and n
 that was killed goes on where it was.
 """
 
-import contextlib
 import functools
 import itertools
 from collections import Counter
@@ -45,9 +44,9 @@ from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject
+from pipeline_assets.corpus.spine.stage import KILLED_WORKER
 from pipeline_assets.corpus.spine.staging import WORK, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.worker import KILLED_WORKER
 
 _EDGES = {
     "doc_id": pa.string(),
@@ -90,15 +89,13 @@ def dedup_corpus(
     if documents > steps.MAX_DOCUMENTS:
         fix = f"deduplicate at most {steps.MAX_DOCUMENTS:,} at a time"
         raise InputError(f"{documents:,} documents", "the corpus", fix)
-    with open_run(building, shards, recipe, settings, stores) as dedup:
-        sketched = sketch_corpus(dedup)
-        exact = find_exact(dedup, sketched) if recipe.mode != "near" else ExactCopies()
-        near = (
-            find_near(dedup, sketched, recipe.near, exact) if recipe.near is not None else resolution.NearDuplicates()
-        )
-        decisions = resolution.write_decisions(dedup, sketched, exact, near)
-        groups = resolution.largest_groups(dedup, decisions)
-        kept = resolution.write_kept(dedup, sketched, decisions, groups)
+    dedup = open_run(building, shards, recipe, settings, stores)
+    sketched = sketch_corpus(dedup)
+    exact = find_exact(dedup, sketched) if recipe.mode != "near" else ExactCopies()
+    near = find_near(dedup, sketched, recipe.near, exact) if recipe.near is not None else resolution.NearDuplicates()
+    decisions = resolution.write_decisions(dedup, sketched, exact, near)
+    groups = resolution.largest_groups(dedup, decisions)
+    kept = resolution.write_kept(dedup, sketched, decisions, groups)
     files = [
         *(receipt.files[0] for receipt in kept),
         gather_lines(building, (decision.files[0] for decision in decisions), DECISIONS_FILE, settings.zstd_level),
@@ -111,18 +108,17 @@ def dedup_corpus(
     return BuildResult(files, _counts(shards, sketched, decisions, kept) | {"comparisons": comparisons}, {})
 
 
-@contextlib.contextmanager
 def open_run(
     building: StagingDir,
     shards: Sequence[CorpusShard],
     recipe: DedupRecipe,
     settings: RunSettings,
     seen: Sequence[steps.SeenStore] = (),
-) -> Iterator[steps.DedupRun]:
-    """Open a deduplication of these shards; its workers end with the context."""
+) -> steps.DedupRun:
+    """Open a deduplication of these shards."""
     settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
-    with run_stages(steps.do, settings, functools.partial(_load_kernels, recipe)) as run_stage:
-        yield steps.DedupRun(building, shards, recipe, settings, run_stage, seen)
+    run_stage = run_stages(steps.do, settings, functools.partial(_load_kernels, recipe))
+    return steps.DedupRun(building, shards, recipe, settings, run_stage, seen)
 
 
 def _load_kernels(recipe: DedupRecipe) -> None:
@@ -243,14 +239,14 @@ def sign_corpus(
     first_ones = {"mode": mode, "selection": "first", "quality_column": None}
     recipe = DedupRecipe.from_content(recipe.content() | first_ones)
     shards = corpus_shards({deduplicated.manifest.name: deduplicated})
-    with open_run(building, shards, recipe, settings) as run:
-        sketched = run.run("sketch", (steps.Task.of(sketch_shard, shard, recipe) for shard in shards))
-        for shard, sketch in zip(shards, sketched, strict=True):
-            if sketch.notes[FATAL]:
-                raise fatal_row(sketch.notes[FATAL][0], "reads", shard.file)
-        files = [_write(run, _DOCUMENTS_FILE, _documents(run, sketched), _DOCUMENTS), *_write_runs(run, sketched)]
-        if recipe.near is not None:
-            files += _write_sets(run, recipe.near.proposer.shingle_words)
+    run = open_run(building, shards, recipe, settings)
+    sketched = run.run("sketch", (steps.Task.of(sketch_shard, shard, recipe) for shard in shards))
+    for shard, sketch in zip(shards, sketched, strict=True):
+        if sketch.notes[FATAL]:
+            raise fatal_row(sketch.notes[FATAL][0], "reads", shard.file)
+    files = [_write(run, _DOCUMENTS_FILE, _documents(run, sketched), _DOCUMENTS), *_write_runs(run, sketched)]
+    if recipe.near is not None:
+        files += _write_sets(run, recipe.near.proposer.shingle_words)
     by_source = add_by_source(shards, ({"documents": shard.rows} for shard in shards))
     in_order = [{"source": source, **counts} for source, counts in by_source.items()]
     return BuildResult(files, {"documents": sum(shard.rows for shard in shards), "sources": in_order}, {})

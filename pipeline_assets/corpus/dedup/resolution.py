@@ -30,8 +30,8 @@ from pipeline_assets.corpus.formats.arrow_columns import column_of, mask, number
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
-from pipeline_assets.corpus.spine.worker import Window
 
 _NONE = -1
 _NEAR, _OF_FIRSTS = f"{WORK}/near", f"{WORK}/of_firsts.parquet"

@@ -37,8 +37,8 @@ from pipeline_assets.corpus.formats.arrow_columns import column_of, mask, number
 from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage
+from pipeline_assets.corpus.spine.stage import Shard, Window
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
-from pipeline_assets.corpus.spine.worker import Shard, Window
 
 MAX_DOCUMENTS = 2**32
 _LAST = 2**32 - 1

@@ -43,8 +43,8 @@ from pipeline_assets.corpus.document import RAW_DOCUMENTS
 from pipeline_assets.corpus.document_shards import decode, read_lines
 from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, strings, table_of
 from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
-from pipeline_assets.corpus.spine.worker import Window
 
 _SETS, _EDGES, _COMPARED = f"{WORK}/sets", f"{WORK}/edges", f"{WORK}/compared.set"
 _PAIR_BYTES = 250  # of memory for a row: as read, as sorted, as written

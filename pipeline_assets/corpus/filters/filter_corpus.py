@@ -22,9 +22,9 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects, dropped_key
+from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.dedup.repeated_windows import ShardRepeats  # which loads compiled code
@@ -191,11 +191,11 @@ def _receipts(
     from pipeline_assets.corpus.dedup.repeated_windows import find_repeats
     from pipeline_assets.corpus.dedup.steps import Task, do
 
-    with run_stages(do, settings, warm_up) as run:
-        found = find_repeats(run, building, shards, recipe.windows, refused_licences, settings)
-        pairs = zip(shards, found, strict=True)
-        tasks = [Task.of(_filter_repeating, shard, repeats, work) for shard, repeats in pairs]
-        return list(run("filter", tasks, building))
+    run = run_stages(do, settings, warm_up)
+    found = find_repeats(run, building, shards, recipe.windows, refused_licences, settings)
+    pairs = zip(shards, found, strict=True)
+    tasks = [Task.of(_filter_repeating, shard, repeats, work) for shard, repeats in pairs]
+    return list(run("filter", tasks, building))
 
 
 def _filter_repeating(

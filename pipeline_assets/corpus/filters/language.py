@@ -13,7 +13,7 @@ from typing import Annotated, Literal, NamedTuple, cast
 
 import pydantic
 
-from pipeline_assets.corpus.spine.errors import not_installed
+from pipeline_assets.corpus.spine.install_hints import not_installed
 from pipeline_assets.corpus.spine.recipe import RecipePart, Share
 
 LOOKED_AT = 10_000  # characters at a text's beginning; langdetect itself reads no more

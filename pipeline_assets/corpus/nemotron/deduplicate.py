@@ -51,9 +51,9 @@ from pipeline_assets.corpus.nemotron.sections import CORRECTNESS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, dropped_key
+from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.worker import Window
 
 TEXTS = "texts"
 _UNKNOWN = -1.0

@@ -22,9 +22,9 @@ from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings
 from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
+from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.worker import Window
 
 _SHORT = {"difficulty_stated": "stated difficulty", "reasoning_label": "label", "reasoning_content": "reasoning text"}
 _ALWAYS = frozenset({"uuid", "correctness", "solved", "tools", "reasoning_label", "reasoning_content", "licence"})

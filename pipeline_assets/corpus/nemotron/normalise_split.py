@@ -52,9 +52,9 @@ from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, Words, check_rejects, reasons_of
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
+from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.worker import Window
 from pipeline_assets.corpus.tokens.encode import OracleDisagrees, load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver

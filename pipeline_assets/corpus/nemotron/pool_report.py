@@ -27,9 +27,9 @@ from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings
 from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.worker import Window
 
 CORRECTNESS = ("0", "(0, 0.25]", "(0.25, 0.5]", "(0.5, 0.75]", "(0.75, 1)", "1", "null")
 _UP_TO = (0, 0.25, 0.5, 0.75, float(np.nextafter(1, 0)))

@@ -40,9 +40,9 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, one_line
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
+from pipeline_assets.corpus.spine.stage import Window, grouped_by_size
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 
 if TYPE_CHECKING:
     import polars as pl

@@ -16,15 +16,8 @@ from pipeline_assets.corpus.nemotron.message_text import REASONING_KEYS, ThinkTa
 from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of, partition_key
 from pipeline_assets.corpus.spine.lineage import AREAS
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import (
-    COMMIT_PATTERN,
-    Misfit,
-    Option,
-    RecipePart,
-    Share,
-    section_at,
-    sections_at,
-)
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Misfit, Option, RecipePart, Share
+from pipeline_assets.corpus.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
 Domain = Literal["math", "proof", "science", "agentic", "chat_if"]

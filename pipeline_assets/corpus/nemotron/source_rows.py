@@ -39,7 +39,7 @@ from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_ro
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, open_source
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, key
 from pipeline_assets.corpus.spine.ledger import Reject
-from pipeline_assets.corpus.spine.worker import grouped_by_size
+from pipeline_assets.corpus.spine.stage import grouped_by_size
 
 Row: TypeAlias = Mapping[str, JsonValue]
 

@@ -22,6 +22,7 @@ from pipeline_assets.corpus.readers.hub_configs import CARD, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.lines import lines_of, placed_lines
+from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun
 from pipeline_assets.corpus.readers.source_folder import (
     HEAD_BYTES,
@@ -40,7 +41,6 @@ from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder
 from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.trust.figures import Listing
 
 RAW_STAGE = StageVersion("nemotron_raw", 2)
 

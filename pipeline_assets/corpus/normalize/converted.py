@@ -33,9 +33,9 @@ from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import THE_RECIPE
 from pipeline_assets.corpus.spine.ledger import Reject, Words, check_rejects, dropped_key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, StageVersion
+from pipeline_assets.corpus.spine.stage import Shard, Work
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.worker import Shard, Work
 
 _NO_SUCH_COLUMN = "no such column; there are "  # and those that there are: the detail of a row without text
 _DATES = (str, int, float, datetime.datetime, datetime.date, type(None))

@@ -44,8 +44,8 @@ from pipeline_assets.corpus.spine.errors import InputError, RetryableError, Usag
 from pipeline_assets.corpus.spine.files import unreadable
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, dropped_key
 from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.stage import Window, Work, grouped_by_size
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
-from pipeline_assets.corpus.spine.worker import Window, Work, grouped_by_size
 
 _NO_QUESTION = "no_question"  # an answer to a question that was deleted
 _TITLE_ONLY = "title_only"

@@ -11,6 +11,7 @@ from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import known_tag, licence_table, licence_texts_fingerprint
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, Patterns
 from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows, is_named
 from pipeline_assets.corpus.readers.raw_pin import pin_of_folder, refuse_unpinned
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, list_files
@@ -22,9 +23,9 @@ from pipeline_assets.corpus.snapshot.plan import list_snapshot, raw_of_hub
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.corpus.spine.recipe import Misfit, Name, Option, RecipePart, RejectShare, section_at, sections_at
+from pipeline_assets.corpus.spine.recipe import Misfit, Name, Option, RecipePart, RejectShare
+from pipeline_assets.corpus.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.trust.figures import Listing
 
 _LICENCE_TEXTS = "licence_texts"
 _NOT_OF_THE_ROWS = frozenset({"path", "filters"})

@@ -28,9 +28,9 @@ from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import RetryableError, UsageError, bare, key
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.ledger import Ledger
+from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.worker import Window
 from pipeline_assets.corpus.tokens.encode import encode_shard, or_by_oracle
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
@@ -156,17 +156,17 @@ def _pack(
     if recipe.num_seqs is not None:
         _refuse_beyond_disk(building, recipe.num_seqs, recipe.seq_len)
     library = load_tokenizer(tokenizer)
-    with plan_files.encoded_corpus(work, shards, tokenizer, building, settings) as corpus:
-        run, encoded, encodings = corpus.run, corpus.shards, corpus.receipts
-        refuse_unencodable([shard.source for shard in shards], encodings)
-        [plan] = run("plan", [plan_files.PlannedCorpus(encoded)], building)
-        files, settled = plan_files.PlanFiles.below(building), SettledPack.from_content(plan.notes[plan_files.SETTLED])
-        row_bytes = settled.seq_len * DTYPE.itemsize
-        if recipe.num_seqs is None:
-            _refuse_beyond_disk(building, settled.num_seqs, settled.seq_len)
-        ranges = plan_files.row_ranges(encoded, files, recipe.seq_len)
-        reserve(building.path(INPUT_IDS), settled.num_seqs * row_bytes)
-        index = [receipt.files[1] for receipt in run("rows", ranges, building)]
+    corpus = plan_files.encoded_corpus(work, shards, tokenizer, building, settings)
+    run, encoded, encodings = corpus.run, corpus.shards, corpus.receipts
+    refuse_unencodable([shard.source for shard in shards], encodings)
+    [plan] = run("plan", [plan_files.PlannedCorpus(encoded)], building)
+    files, settled = plan_files.PlanFiles.below(building), SettledPack.from_content(plan.notes[plan_files.SETTLED])
+    row_bytes = settled.seq_len * DTYPE.itemsize
+    if recipe.num_seqs is None:
+        _refuse_beyond_disk(building, settled.num_seqs, settled.seq_len)
+    ranges = plan_files.row_ranges(encoded, files, recipe.seq_len)
+    reserve(building.path(INPUT_IDS), settled.num_seqs * row_bytes)
+    index = [receipt.files[1] for receipt in run("rows", ranges, building)]
     sha256 = file_sha256(building.path(INPUT_IDS))
     documents = DrawnDocuments(plan_files.drawn_of(plan, files), encoded, files, recipe.seq_len)
     outputs = [

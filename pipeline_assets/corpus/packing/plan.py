@@ -42,8 +42,8 @@ from pipeline_assets.corpus.packing.strategies import best_fit_rows, count_piece
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import UsageError, bare, key
 from pipeline_assets.corpus.spine.files import file_sha256
+from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
-from pipeline_assets.corpus.spine.worker import Window
 from pipeline_assets.corpus.tokens.encode import DocumentTable
 
 

@@ -5,7 +5,6 @@ Documents of a corpus are numbered: sources by name, their shards, their rows. S
 in an epoch the documents. So of a shard the draws of one epoch have numbers in a row.
 """
 
-import contextlib
 import functools
 import itertools
 from collections import Counter
@@ -27,9 +26,9 @@ from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, sealed_mani
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
+from pipeline_assets.corpus.spine.stage import Work
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.spine.worker import Work
 from pipeline_assets.corpus.tokens.encode import DocumentTable, load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import LOST_TEXT, NO_LOSSES, Losses, lost_text, read_lost_text
@@ -88,18 +87,17 @@ class EncodedCorpus:
         return gather_lines(building, [receipt.files[2] for receipt in self.receipts], REJECTS_FILE, zstd_level)
 
 
-@contextlib.contextmanager
 def encoded_corpus(
     work: Work[Any],
     shards: Sequence[CorpusShard],
     tokenizer: TokenizerFile,
     building: StagingDir,
     settings: RunSettings,
-) -> Iterator[EncodedCorpus]:
-    """Shards, in this order, encoded; the block runs what follows by the same work.
+) -> EncodedCorpus:
+    """Shards, in this order, encoded; `run` of what is returned runs what follows by the same work.
 
     Args:
-        work: `encode_shard` for a DocumentShard, by this tokenizer; other shards are of the block's stages.
+        work: `encode_shard` for a DocumentShard, by this tokenizer; other shards are of the stages that follow.
     Raises:
         InputError: as `encode_shard` and `load_tokenizer`. OracleDisagrees: as `encode_shard`.
     """
@@ -111,20 +109,20 @@ def encoded_corpus(
         for number, shard in enumerate(shards)
     ]
     warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
-    with run_stages(work, settings, warm_up) as run:
-        receipts = list(run(f"encode-{load_tokenizer(tokenizer).driver}", to_encode, building))
-        encoded = tuple(
-            EncodedShard(
-                shard.source,
-                shard.path,
-                building.path(receipt.files[0].path),
-                building.path(receipt.files[1].path),
-                receipt.counts["documents"],
-                receipt.counts["rows"] - receipt.counts["documents"],
-            )
-            for shard, receipt in zip(shards, receipts, strict=True)
+    run = run_stages(work, settings, warm_up)
+    receipts = list(run(f"encode-{load_tokenizer(tokenizer).driver}", to_encode, building))
+    encoded = tuple(
+        EncodedShard(
+            shard.source,
+            shard.path,
+            building.path(receipt.files[0].path),
+            building.path(receipt.files[1].path),
+            receipt.counts["documents"],
+            receipt.counts["rows"] - receipt.counts["documents"],
         )
-        yield EncodedCorpus(encoded, receipts, run)
+        for shard, receipt in zip(shards, receipts, strict=True)
+    )
+    return EncodedCorpus(encoded, receipts, run)
 
 
 def first_documents(shards: Sequence[EncodedShard]) -> NDArray[np.int64]:

@@ -21,9 +21,9 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, check_rejects
+from pipeline_assets.corpus.spine.progress import Progress
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.usage import Progress
 
 _MAX_REJECTS = 10_000
 _SETTINGS = RunSettings()

@@ -19,10 +19,10 @@ from pipeline_assets.corpus.spine.errors import DeniedError, InputError, Retryab
 from pipeline_assets.corpus.spine.files import unreadable
 from pipeline_assets.corpus.spine.lineage import Finding
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
+from pipeline_assets.corpus.spine.progress import Progress
 from pipeline_assets.corpus.spine.recipe import UNPINNED
 from pipeline_assets.corpus.spine.rehash import Algorithm, HashTask
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.usage import Progress
 
 RAW_STAGE = StageVersion("raw", 1)
 _SHOWN_FILES = 5

@@ -27,7 +27,8 @@ from ruamel.yaml.util import load_yaml_guess_indent
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, TransientError, UsageError
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, RECIPE_FILE, UNPINNED, Recipe, parse_yaml, read_yaml
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, UNPINNED, Recipe
+from pipeline_assets.corpus.spine.recipe_yaml import RECIPE_FILE, parse_yaml, read_yaml
 from pipeline_assets.corpus.spine.temporary_names import temporary_path
 from pipeline_assets.systems.registry import read_recipe, recipe_of, recipe_path, recipes_of
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline_assets.corpus.readers.listing import Inputs, Listing, Planned, figures_of_inputs
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import (
     Artifact,
@@ -21,11 +22,10 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import logged, unreplaced
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
+from pipeline_assets.corpus.spine.provenance import Stopwatch
 from pipeline_assets.corpus.spine.reuse import link_files
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, ExternalInputs, Target
-from pipeline_assets.corpus.spine.usage import Stopwatch
-from pipeline_assets.corpus.trust.figures import Inputs, Listing, Planned, figures_of_inputs
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.rows.store import RowStore  # which loads NumPy and Arrow
@@ -170,7 +170,6 @@ class Kind:
         upstream: Sequence[Target] = (),
         *,
         partition: str | None = None,
-        folder: Path | None = None,
         **more: Any,
     ) -> Target:
         """What a recipe of this name asks of this kind, by the part of the recipe that the bytes depend on, and more
@@ -183,10 +182,9 @@ class Kind:
             "name": "/".join([recipe, *parts]),
             "export_as": f"{file}.json",
             "partition": partition,
+            "folder": Path(system, recipe, step, *parts),
         }
-        folder = Path(system, recipe, step, *parts) if folder is None else folder
-        asked: dict[str, Any] = {"kind": self.name, "stage": self.stage, "recipe": content, "upstream": tuple(upstream)}
-        return Target(folder=folder, **asked, **named | more)
+        return Target(kind=self.name, stage=self.stage, recipe=content, upstream=tuple(upstream), **named | more)
 
     def ask(self, target: Target, root: Path) -> list[CheckResult]:
         """What the checks say of a sealed artifact. All of it is kept beside the artifact at once: what a crash comes
@@ -255,19 +253,19 @@ def seals_inputs(describe: Callable[[Target, Run], BuildResult]) -> Build:
         stopwatch = Stopwatch()
         with logged():
             content = with_plan(describe(target, run.naming(target.partition)), target)
-        replace = run.replace or not _is_used(run.root / target.folder, Lineage(run.root))
+        replace = run.replace or not _is_used(run.root / target.folder, run.root)
         return target.seal_members(run.root, content, run.provenance(), stopwatch, replace)
 
     return build
 
 
-def _is_used(folder: Path, lineage: Lineage) -> bool:
+def _is_used(folder: Path, root: Path) -> bool:
     """Whether something was made of what is sealed there; what a failed command listed gives way unasked."""
     try:
         sealed = read_manifest(folder)
     except InputError:
         return True
-    return sealed is not None and bool(lineage.made_of(sealed.digest))
+    return sealed is not None and bool(Lineage(root).made_of(sealed.digest))
 
 
 def with_plan(content: BuildResult, target: Target) -> BuildResult:

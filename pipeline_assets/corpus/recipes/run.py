@@ -6,12 +6,11 @@ Settings come from flags, else from CORPUSMILL_* variables: text with limits.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
-from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.engine import RunSettings, StartMethod, default_start_method
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.worker import StartMethod, default_start_method
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.launcher import Elsewhere  # which loads more than most runs need
@@ -57,10 +56,9 @@ SETTINGS = (*(setting.variable for setting in _NUMBERS), START_METHOD)
 def _start_method(variables: Mapping[str, str]) -> StartMethod:
     """Return the start method of workers; raise UsageError if it is unknown."""
     wanted, known = variables.get(START_METHOD) or default_start_method(), get_args(StartMethod)
-    method: StartMethod | None = next((name for name in known if name == wanted), None)
-    if method is None:
+    if wanted not in known:
         raise UsageError(f"it is {wanted!r}", START_METHOD, f"set {' or '.join(known)}")
-    return method
+    return cast(StartMethod, wanted)
 
 
 _INLINE_BYTES = 6 << 20  # of compressed shards: half a second of work, and workers take as long to start

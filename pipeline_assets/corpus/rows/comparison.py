@@ -24,9 +24,9 @@ from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.rows.trace import rows_of
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, members_of, open_artifact
+from pipeline_assets.corpus.spine.changed_keys import changed_keys
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import Identity
-from pipeline_assets.corpus.spine.target import changed_keys
 
 EXAMPLES = 5
 PART_DOCUMENTS = 4_000_000  # sorted at once: about 400 MB with the sort's copies

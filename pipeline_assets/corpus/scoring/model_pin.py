@@ -19,6 +19,7 @@ import pydantic
 
 from pipeline_assets.corpus.readers import raw_pin
 from pipeline_assets.corpus.readers.hub_files import is_name
+from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_folder import (
     SourceFolder,
     changed_choice,
@@ -33,14 +34,15 @@ from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.token_rows import TOKENIZER_FILE, load_model_tokenizer
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, not_installed
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
+from pipeline_assets.corpus.spine.install_hints import not_installed
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, UNPINNED, Option, RecipePart, section_at
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, UNPINNED, Option, RecipePart
+from pipeline_assets.corpus.spine.recipe_yaml import section_at
 from pipeline_assets.corpus.spine.staging import WORK, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SIZE
-from pipeline_assets.corpus.trust.figures import Listing
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 _BESIDE = (

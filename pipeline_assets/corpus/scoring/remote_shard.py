@@ -21,8 +21,8 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, bare
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.manifest import sha256_of
+from pipeline_assets.corpus.spine.stage import WHOLE
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
-from pipeline_assets.corpus.spine.worker import WHOLE
 
 Asked = dict[str, Any]
 _MOST_BEGINNINGS = 3  # of a shard that is not done

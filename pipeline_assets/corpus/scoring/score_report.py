@@ -34,9 +34,9 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
 from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.progress import Progress
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.usage import Progress
 
 QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
 BIN_EDGES = tuple(number / 10 for number in range(128))

@@ -1,6 +1,5 @@
 """Scores of a split: its score shards, how sure scores are, and one file of all with percentiles."""
 
-import contextlib
 import functools
 import hashlib
 import itertools
@@ -137,7 +136,7 @@ def _refuse_other_types(schema: pa.Schema, path: Path) -> None:
             raise InputError(f"its column {name} is {kind}, and no text", path, "write that column as text")
 
 
-def scoring_here(scorer: Scorer, settings: RunSettings) -> contextlib.AbstractContextManager[RunStage[ScoreJob]]:
+def scoring_here(scorer: Scorer, settings: RunSettings) -> RunStage[ScoreJob]:
     """Run score shards in worker processes of this machine.
 
     Raises:

@@ -30,9 +30,9 @@ from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger
+from pipeline_assets.corpus.spine.stage import Window, grouped_by_size
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
 
 SUBSETS = "subset_"

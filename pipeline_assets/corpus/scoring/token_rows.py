@@ -30,8 +30,8 @@ from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.files import file_sha256
+from pipeline_assets.corpus.spine.stage import Window, grouped_by_size
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
-from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 from pipeline_assets.corpus.tokens.hf_tokenizer import load_hf_tokenizer
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder

@@ -34,7 +34,8 @@ from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_
 from pipeline_assets.corpus.spine.durable import make_folder, write_durably
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.recipe import UNPINNED, read_yaml
+from pipeline_assets.corpus.spine.recipe import UNPINNED
+from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.losses import LOST_TEXT, Losses

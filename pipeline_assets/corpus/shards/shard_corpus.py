@@ -36,10 +36,11 @@ from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, bare, key
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import Misfit, Name, RecipePart, refuse_repeated, section_at, sections_at
+from pipeline_assets.corpus.spine.recipe import Misfit, Name, RecipePart, refuse_repeated
+from pipeline_assets.corpus.spine.recipe_yaml import section_at, sections_at
+from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.worker import Window
 from pipeline_assets.corpus.tokens.encode import encode_shard, or_by_oracle
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
@@ -206,13 +207,13 @@ def _shard(
 ) -> BuildResult:
     library = load_tokenizer(tokenizer)
     work = functools.partial(shard_work, tokenizer=tokenizer, dtype=dtype, zstd_level=settings.zstd_level)
-    with encoded_corpus(work, shards, tokenizer, building, settings) as corpus:
-        read = total_counts(corpus.receipts)
-        rows, remainder = divmod(read.get("tokens", 0), recipe.seq_len)
-        if not rows:
-            what = f"there are {remainder:,} tokens, and a row has {recipe.seq_len:,}"
-            raise UsageError(what, bare("shards.seq_len"), "give more text, or ask for shorter rows")
-        written = list(corpus.run("shards", token_shards(corpus, rows, recipe), building))
+    corpus = encoded_corpus(work, shards, tokenizer, building, settings)
+    read = total_counts(corpus.receipts)
+    rows, remainder = divmod(read.get("tokens", 0), recipe.seq_len)
+    if not rows:
+        what = f"there are {remainder:,} tokens, and a row has {recipe.seq_len:,}"
+        raise UsageError(what, bare("shards.seq_len"), "give more text, or ask for shorter rows")
+    written = list(corpus.run("shards", token_shards(corpus, rows, recipe), building))
     documents = ShardedDocuments(corpus.shards, rows * recipe.seq_len)
     files = [
         *(receipt.files[0] for receipt in written),

@@ -48,9 +48,9 @@ from pipeline_assets.corpus.spine.engine import TIMES_PACKED, RunSettings, run_s
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key, one_line
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, check_rejects, dropped_key
 from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 
 SNAPSHOT_STAGE = StageVersion("snapshot", 3)
 _BATCH_ROWS = 1024

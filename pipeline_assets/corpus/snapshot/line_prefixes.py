@@ -23,7 +23,7 @@ from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe, Unit
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.files import rank
-from pipeline_assets.corpus.spine.usage import Progress
+from pipeline_assets.corpus.spine.progress import Progress
 
 # Of a file that is drawn at least this is read: a request for a few rows costs as much as one for a thousand.
 LEAST: dict[Unit, int] = {"documents": 1000, "text_bytes": 1 << 22}

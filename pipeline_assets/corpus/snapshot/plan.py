@@ -13,15 +13,16 @@ from pipeline_assets.corpus.readers.columns import check_columns
 from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, check_whole, in_order
 from pipeline_assets.corpus.readers.hub_listing import HubFile, hub_entry
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup, read_footer, row_groups
+from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_formats import format_of
 from pipeline_assets.corpus.snapshot.draw import Piece, choose_pieces
 from pipeline_assets.corpus.snapshot.line_prefixes import block_ranges, draw_prefixes, known_prefix, read_prefix
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.progress import Progress
+from pipeline_assets.corpus.spine.provenance import StepTimer
+from pipeline_assets.corpus.spine.stage import grouped_by_size
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.usage import Progress, StepTimer
-from pipeline_assets.corpus.spine.worker import grouped_by_size
-from pipeline_assets.corpus.trust.figures import Listing
 
 logger = logging.getLogger("corpusmill")
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, Self
 
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.corpus.spine.errors import RetryableError, UsageError
 from pipeline_assets.corpus.spine.files import blocks
 from pipeline_assets.corpus.spine.temporary_names import abandoned, temporary_path
 
@@ -33,60 +33,6 @@ def step(kind: Step, path: Path) -> None:
     """To be called before an operation on `path` that a crash may come before."""
     if failpoint is not None:
         failpoint(kind, path)
-
-
-def explain(error: OSError, path: Path) -> InputError:
-    """What the system refused, as a line for the user: a full disk, a forbidden folder, a file in its place, a disk or
-    a lock server that fails.
-    """
-    match error.errno:
-        case errno.ENOSPC:
-            return NoSpaceError("no space is left on the disk", path, "free some and run the same command: it goes on")
-        case errno.EDQUOT:
-            fix = "free some, or raise the quota, and run the same command: it goes on"
-            return NoSpaceError("the disk quota is used up", path, fix)
-        case errno.EFBIG:
-            fix = "raise the limit (ulimit -f) and run the same command: it goes on"
-            return NoSpaceError("the file reached the system's limit of file sizes", path, fix)
-        case errno.EACCES | errno.EPERM if os.access(path, os.F_OK) and not os.access(path, os.R_OK):
-            return RetryableError("reading is not allowed", path, "give read permission")
-        case errno.EACCES | errno.EPERM | errno.EROFS:
-            return RetryableError("writing is not allowed", path, "give write permission, or another folder")
-        case errno.ENOTDIR | errno.EEXIST:
-            file = next((place for place in (path, *path.parents) if place.is_file()), path)
-            return UsageError("a file lies where a folder belongs", file, "give another folder, or move the file away")
-    return RetryableError(f"the system says: {error.strerror or error}", path, "mend that, then run the same command")
-
-
-class NoSpaceError(RetryableError):
-    """A full disk, an exhausted quota, or a limit of file sizes."""
-
-    def name_root(self, root: Path) -> None:
-        """Name the file by its absolute path, and the data root."""
-        what, where, fix = self.args
-        self.args = (what, os.path.abspath(where), f"{fix}; the root is {root.absolute()}")
-        self.what, self.where, self.fix = self.args
-
-
-@contextlib.contextmanager
-def explaining(root: Path) -> Iterator[None]:
-    """Explain what the system refuses to the block, which writes below a data root: that stands for a missing file
-    name. A full disk names its file and the data root.
-    """
-    try:
-        yield
-    except BrokenPipeError:  # whoever reads the output has ended
-        raise
-    except OSError as error:
-        explained = explain(error, Path(os.fsdecode(error.filename2 or error.filename or root.absolute())))
-        if isinstance(explained, NoSpaceError):
-            explained.name_root(root)
-        elif error.filename is None:  # a read error of a library, whose file need not be below the root
-            explained.move(str(root.absolute()), "a file that this command uses")
-        raise explained from error
-    except NoSpaceError as error:
-        error.name_root(root)
-        raise
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ from typing import Any
 
 from pipeline_assets.corpus.spine import worker
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.spine.stage import WarmUp, Work
 from pipeline_assets.corpus.spine.usage import count_forked, forget_forked_cpu
 
 NAME = "corpusmill-fork-server"
@@ -45,8 +46,8 @@ class _Load:
     """A stage comes: what its work needs is loaded."""
 
     number: int
-    work: worker.Work[Any]
-    warm_up: worker.WarmUp
+    work: Work[Any]
+    warm_up: WarmUp
     growth_bytes: int
 
 
@@ -118,7 +119,7 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
-def starter(method: worker.StartMethod, work: worker.Work[Any], warm_up: worker.WarmUp, growth_bytes: int) -> Starter:
+def starter(method: str, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> Starter:
     """A function that starts a worker of a stage. A fork server that was killed is started again, once. The function
     raises InputError: as the warm-up raised it, or the fork server was killed twice.
     """

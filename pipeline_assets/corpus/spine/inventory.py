@@ -134,10 +134,8 @@ def _status(root: Path, target: Target, upstream: Mapping[str, State], is_unsett
             sealed, reason = "stale", f"{worse[0].role} {worse[0].name} is {upstream[worse[0].role]}"
     manifest = None if sealed == "missing" else readable_manifest(place)
     condition: Condition = sealed
-    if unfinished is not None and unfinished.builder is not None:
-        condition = "building"
-    elif unfinished is not None and not is_there:
-        condition = "interrupted"
+    if unfinished is not None and (unfinished.builder is not None or not is_there):
+        condition = "interrupted" if unfinished.builder is None else "building"
     return ArtifactStatus(
         target=target,
         condition=condition,

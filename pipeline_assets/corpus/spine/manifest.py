@@ -12,13 +12,14 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import OwnFile
 from pipeline_assets.corpus.spine.ledger import Count, Ledger
+from pipeline_assets.corpus.spine.manifest_schema import Asked
 
 _ALLOWED = "canonical JSON holds dicts with text keys, lists, text, whole numbers, booleans and null"
 
@@ -64,9 +65,6 @@ _EDITED = "the manifest was edited: restore it, or run its recipe with --replace
 Json = Mapping[str, Any]
 LabelsOf = Callable[[str], Collection[str]]
 _Path: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z", max_length=4096)]
-_Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=1e10)]
-_CountOrParts: TypeAlias = Count | dict[str, Count]
-_Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^(?!\.{1,2}\Z)[^/\0]+\Z", max_length=255)]
 
 
 @dataclass(frozen=True)
@@ -297,7 +295,7 @@ class _WrittenManifest(msgspec.Struct):
         if written.schema != SCHEMA:
             raise InputError(f"schema is {written.schema!r}, this program reads {SCHEMA!r}", where, "rebuild it")
         asked = {"inputs": written.identity.inputs, "counts": written.identity.counts}
-        MANIFEST_FILE.shaped(asked | {"provenance": written.provenance}, _Asked, where)
+        MANIFEST_FILE.shaped(asked | {"provenance": written.provenance}, Asked, where)
         return written
 
     def manifest(self, where: Path) -> Manifest:
@@ -306,62 +304,6 @@ class _WrittenManifest(msgspec.Struct):
         del said["recipe_sha256"]
         told = {part: _Told.of(said[part], where) for part in ("decisions", "counts")}
         return Manifest(self.kind, self.name, Identity(**said | told), self.storage, self.provenance)
-
-
-class _RowGroup(TypedDict):
-    """Rows of a Parquet file, which lie together in it."""
-
-    number: Count
-    first_row: Count
-    rows: Count
-    start: Count
-    stop: Count
-
-
-class _Input(TypedDict):
-    """Fields that every reader may ask of an input, artifact or file."""
-
-    name: str
-    digest: Annotated[str, msgspec.Meta(pattern=r"^[^/\0]+\Z")]
-    member: NotRequired[_Name]
-    bytes: NotRequired[Count]
-    row_groups: NotRequired[list[_RowGroup]]
-
-
-class _Counts(TypedDict, total=False):
-    """Counts that many kinds have, a number each or one for each part."""
-
-    documents: _CountOrParts
-    tokens: _CountOrParts
-    text_bytes: _CountOrParts
-    ledger: Ledger
-
-
-class _Provenance(TypedDict, total=False):
-    """What readers ask of a provenance; no digest covers it, so nothing of it need be there."""
-
-    builder: Count
-    host: str
-    started_at_utc: str
-    seconds: _Seconds
-    cpu_seconds: _Seconds
-    seconds_of: dict[str, _Seconds]
-    adopted_shards: Count
-    bytes_fetched: Count
-    peak_disk_bytes: Count
-    peak_memory_bytes: Count | None
-    text_bytes_encoded: Count
-    tokens_encoded: Count
-    run_settings: dict[str, Any]
-    libraries: dict[str, str]
-
-
-class _Asked(TypedDict):
-    """Parts that are kept as they were written, by the shapes that readers rely on."""
-
-    inputs: list[_Input]
-    counts: _Counts
-    provenance: _Provenance
 
 
 MANIFEST_FILE = OwnFile(

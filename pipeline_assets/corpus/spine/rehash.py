@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline_assets.corpus.spine.files import blocks, unreadable
-from pipeline_assets.corpus.spine.usage import Progress
+from pipeline_assets.corpus.spine.progress import Progress
 
 Algorithm = Literal["sha256", "git-sha1"]
 _TICK_BYTES = 16 << 20

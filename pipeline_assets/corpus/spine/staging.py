@@ -1,5 +1,4 @@
-"""A building folder: shards with receipts, adopted after a crash, sealed last; and what is done about a crash in the
-middle of the seal.
+"""A building folder of shards with receipts, which is sealed last.
 
 Layout beside the target `name`: `.name.building.N` (N is the builder's fence) holds the files under their final names,
 and `.plan.json` (what is being built), `.receipts/` (which shards are done), `.work/` (what the seal throws away). No
@@ -14,15 +13,11 @@ The order of the seal, and what a crash after each step leaves behind:
 A folder that holds a manifest with its own number is the new one; with a smaller number it is the old one.
 """
 
-import contextlib
 import hashlib
 import json
-import os
 import re
-import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -31,17 +26,15 @@ import msgspec
 
 from pipeline_assets.corpus.spine import artifact, durable
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
-from pipeline_assets.corpus.spine.files import OwnFile, stream_sha256
-from pipeline_assets.corpus.spine.lock import Lock, locked
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, FileContent, Identity, Manifest, StoredFile, lies_inside
+from pipeline_assets.corpus.spine.files import OwnFile
+from pipeline_assets.corpus.spine.lock import Lock
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, FileContent, Identity, Manifest, StoredFile
 
 PLAN, RECEIPTS, WORK = ".plan.json", ".receipts", ".work"
 BUILDER = "builder"
-_PLAN_FILE: OwnFile[dict[str, Any]] = OwnFile("plan", 256 << 20, "run its recipe again", dict[str, Any])
 RECEIPT_FILE: OwnFile[dict[str, Any]] = OwnFile("receipt", 256 << 20, "run its recipe again", dict[str, Any])
 Role = Literal["building", "old"]
 _LEFTOVER = re.compile(r"\.(.+)\.(building|old)\.([0-9]+)", re.DOTALL)
-_THREADS = 4  # sha256 lets the others run
 
 
 @dataclass(frozen=True)
@@ -103,6 +96,13 @@ class Receipt:
         return msgspec.convert(json.loads(said), cls)
 
 
+def read_receipt(path: Path) -> Receipt | None:
+    try:
+        return Receipt.from_bytes(RECEIPT_FILE.bytes_of(path))
+    except (FileNotFoundError, InputError):
+        return None
+
+
 def total_counts(receipts: Iterable[Receipt]) -> dict[str, int]:
     """Counts of many receipts added up, keys sorted."""
     totals = Counter[str]()
@@ -142,7 +142,7 @@ class BuildFolder:
 
     def receipt(self, stage: str, shard: str) -> Receipt | None:
         """The receipt of a finished shard; None if it is not finished, or its receipt is damaged."""
-        return _read_receipt(self.folder / self._receipt_name(stage, shard))
+        return read_receipt(self.folder / self._receipt_name(stage, shard))
 
     def forget(self, stage: str, shard: str) -> None:
         """No receipt is there of this shard of this stage; it may be that none was."""
@@ -177,7 +177,7 @@ class StagingDir(BuildFolder):
             if artifact.size_complaint(self.folder, file) is not None:
                 what = f"the file is gone, or no longer has the {file.bytes:,} bytes that were written"
                 raise RetryableError(what, self.folder / file.path, "run the command again")
-        _sweep(self.folder, {file.path for file in stored}, keep=(PLAN, RECEIPTS, WORK))
+        sweep(self.folder, {file.path for file in stored}, keep=(PLAN, RECEIPTS, WORK))
         for folder in sorted({(self.folder / file.path).parent for file in stored}):
             durable.fsync_folder(folder)
         self.lock.check()
@@ -195,113 +195,7 @@ class StagingDir(BuildFolder):
             self.discard()
 
 
-@contextlib.contextmanager
-def open_building(target: Path, plan: Mapping[str, Any]) -> Iterator[StagingDir]:
-    """The building folder for `target`, alone: recovered after a crash, with the shards of an equal plan adopted; a
-    folder with another plan is thrown away. Raises InputError: another process builds the same target, or something
-    that was never sealed lies there.
-    """
-    with locked(target, _highest_number(target)) as lock:
-        _recover_locked(target)
-        was_begun = bool(building_folders(target))
-        folder = _adopt(target, plan, lock.fence)
-        try:
-            yield StagingDir(folder, target, lock, was_begun)
-        except Exception:
-            lock.check()  # what fails in a folder that another builder took over fails for that
-            raise
-
-
-def seal_in_place(
-    target: Path,
-    kind: str,
-    name: str,
-    identity: Identity,
-    provenance: Mapping[str, Any],
-    is_sealed: Callable[[], bool] = lambda: False,
-) -> artifact.Artifact:
-    """An artifact whose content is its members, folders that lie in `target`, or files from elsewhere: its manifest is
-    all that is written. `is_sealed` is asked under the lock, whether another builder was faster: what it sealed may be
-    read already.
-    """
-    durable.make_folder(target)
-    with locked(target, _highest_number(target)) as lock:
-        durable.remove_leftovers(target)
-        if is_sealed():
-            return artifact.open_artifact(target)
-        manifest = Manifest(kind, name, identity, [], {**provenance, BUILDER: lock.fence})
-        durable.write_durably(target / FILE_NAME, manifest.to_bytes())
-        protect(target, [target / FILE_NAME])
-    return artifact.open_artifact(target, manifest.digest)
-
-
-def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
-    """The newest building folder of an equal plan under this builder's number, swept; else an empty one.
-
-    The rename is what fences off an earlier builder that still runs: its paths are gone.
-    """
-    folder = leftover(target, "building", fence)
-    plan_bytes = json.dumps(plan, sort_keys=True).encode()
-    for other in reversed(building_folders(target)):
-        if not folder.exists() and _PLAN_FILE.holds(other / PLAN, plan_bytes):
-            durable.rename(other, folder)
-        else:
-            durable.remove(other)
-    if folder.exists():
-        _sweep(folder, _receipted(folder), keep=(PLAN, RECEIPTS))
-    else:
-        durable.make_folder(folder)
-        durable.write_durably(folder / PLAN, plan_bytes)
-    return folder
-
-
-def _receipted(folder: Path) -> set[str]:
-    """Files that receipts name. A receipt that is damaged, or whose files aren't all there as they were written, is
-    dropped first: its shard is run again.
-    """
-    paths = sorted((folder / RECEIPTS).rglob("*.json"))
-    named: set[str] = set()
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for path, files in zip(paths, pool.map(lambda path: _kept_files(folder, path), paths), strict=True):
-            if files is None:
-                durable.remove(path)
-            else:
-                named |= files
-    return named
-
-
-def _read_receipt(path: Path) -> Receipt | None:
-    try:
-        return Receipt.from_bytes(RECEIPT_FILE.bytes_of(path))
-    except (FileNotFoundError, InputError):
-        return None
-
-
-def _kept_files(folder: Path, receipt_file: Path) -> set[str] | None:
-    receipt = _read_receipt(receipt_file)
-    if receipt is None or not all(_is_as_written(folder, file) for file in receipt.files):
-        return None
-    return {file.path for file in receipt.files}
-
-
-def _is_as_written(folder: Path, file: OutputFile) -> bool:
-    if not lies_inside(file.path):
-        return False
-    try:
-        descriptor = os.open(folder / file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    with open(descriptor, "rb", buffering=0) as opened:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            return False
-        if file.start is None:
-            return found.st_size == file.bytes and stream_sha256(opened) == file.sha256
-        opened.seek(file.start)
-        return stream_sha256(opened, file.bytes) == file.sha256
-
-
-def _sweep(folder: Path, named: set[str], keep: Sequence[str]) -> None:
+def sweep(folder: Path, named: set[str], keep: Sequence[str]) -> None:
     """Removes every file that is not named, temporary ones too, and not below one of the kept names."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -309,13 +203,6 @@ def _sweep(folder: Path, named: set[str], keep: Sequence[str]) -> None:
             durable.remove(path)
     for path in sorted((folder / RECEIPTS).rglob(".*.tmp")):
         durable.remove(path)
-
-
-def recover(target: Path) -> None:
-    """A seal that a crash interrupted is finished or undone; one that a live builder has in hand is left to it."""
-    if numbered(target, "old") or any(_is_past_building(folder) for folder in building_folders(target)):
-        with contextlib.suppress(InputError), locked(target, _highest_number(target)):
-            _recover_locked(target)
 
 
 def building_folders(target: Path) -> list[Path]:
@@ -336,60 +223,19 @@ def target_of(folder: Path) -> Path | None:
 
 def numbered(target: Path, role: Role) -> list[Path]:
     """Folders `.name.<role>.<number>` beside a target, by number."""
-    found = [path for path in _beside(target) if path.name.startswith(f".{target.name}.{role}.")]
-    return sorted((path for path in found if path.is_dir() and not path.is_symlink()), key=_number)
+    found = [path for path in beside(target) if path.name.startswith(f".{target.name}.{role}.")]
+    return sorted((path for path in found if path.is_dir() and not path.is_symlink()), key=number_of)
 
 
-def _beside(target: Path) -> list[Path]:
+def beside(target: Path) -> list[Path]:
     """Whatever has the name of a folder that is left of a target."""
     if not target.parent.is_dir():
         return []
     return [path for path in target.parent.iterdir() if target_of(path) == target]
 
 
-def _number(folder: Path) -> int:
+def number_of(folder: Path) -> int:
     return int(folder.name.rpartition(".")[2])
-
-
-def _highest_number(target: Path) -> int:
-    """The highest fence that left a trace beside a target; 0 if none did."""
-    sealed = artifact.readable_manifest(target)
-    return max([*map(_number, _beside(target)), 0 if sealed is None else sealed.provenance.get(BUILDER, 0)])
-
-
-def _is_past_building(folder: Path) -> bool:
-    """Whether a building folder is being put in place, or being removed: no shard of it can be adopted."""
-    return (folder / FILE_NAME).exists() or not (folder / PLAN).exists()
-
-
-def _recover_locked(target: Path) -> None:
-    """Recover like `recover`, in a builder that has the lock.
-
-    Raises:
-        RetryableError: the target exists and was never sealed.
-        InputError: a manifest cannot be read or was edited.
-    """
-    _refuse_foreign(target)
-    for folder in filter(_is_past_building, building_folders(target)):
-        sealed, number = artifact.readable_manifest(folder), _number(folder)
-        is_own = sealed is not None and sealed.provenance.get(BUILDER) == number
-        if sealed is not None and is_own and not any(artifact.damage_of(folder, sealed)):
-            finish(folder, target, number)
-        else:
-            durable.remove(folder)
-    for old in numbered(target, "old"):
-        if target.exists():
-            durable.remove(old)
-        else:
-            durable.rename(old, target)
-
-
-def _refuse_foreign(target: Path) -> None:
-    """Raise RetryableError if a seal would remove something that was never sealed."""
-    is_sealed = (target / FILE_NAME).exists()
-    if not is_sealed and target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        what = "something is here that is no sealed artifact"
-        raise RetryableError(what, target, "move it away, then run the same command")
 
 
 def protect(folder: Path, paths: Iterable[Path]) -> None:

@@ -15,13 +15,15 @@ from pipeline_assets.corpus.spine.artifact import (
     read_manifest,
     readable_manifest,
 )
+from pipeline_assets.corpus.spine.changed_keys import changed_keys
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, RetryableError, UsageError, bare, key, named
 from pipeline_assets.corpus.spine.files import logged
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
-from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir, open_building, recover, seal_in_place
-from pipeline_assets.corpus.spine.usage import Stopwatch, folder_bytes, peak_memory_bytes
+from pipeline_assets.corpus.spine.opening import open_building, recover, seal_in_place
+from pipeline_assets.corpus.spine.provenance import Stopwatch
+from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir
+from pipeline_assets.corpus.spine.usage import folder_bytes, peak_memory_bytes
 
-_SHOWN_CHARACTERS = 60
 REPLACE = "replace"  # the run setting, where it is named in a message
 _REPLACING = f"run with {key(REPLACE, '--replace')}"
 State = Literal["missing", "current", "failed", "stale", "damaged"]
@@ -311,25 +313,3 @@ class BuildResult:
 
 
 Make = Callable[[StagingDir], BuildResult]
-
-
-def changed_keys(
-    old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "", name_of: Callable[[str], str] = str
-) -> list[str]:
-    """Dotted names of the keys whose values differ, sorted."""
-    changed = []
-    for part in sorted(old.keys() | new.keys()):
-        before, after = old.get(part), new.get(part)
-        if before == after:
-            continue
-        was, is_now = ({} if value is None else value for value in (before, after))  # of a new section, its keys
-        if isinstance(was, Mapping) and isinstance(is_now, Mapping) and (was or is_now):
-            changed += changed_keys(was, is_now, f"{prefix}{part}.", name_of)
-        else:
-            changed.append(f"{name_of(f'{prefix}{part}')}: {_short(before)} → {_short(after)}")
-    return changed
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

@@ -1,107 +1,25 @@
-"""Stages, and the workers that run them.
-
-A stage is a pure function from one input shard to one finished shard. Shards are planned from content, never from the
-number of workers: a restart with other workers reuses every finished one. A worker is a process that runs the stage on
-one shard after the other; it is shown here as its parent sees it and from inside.
-"""
+"""Worker processes, each as its parent sees it and from inside: it runs a stage on one shard after the other."""
 
 import contextlib
 import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol
 
-from pipeline_assets.corpus.spine.durable import explain
+from pipeline_assets.corpus.spine.disk_errors import explain
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.files import gathered
+from pipeline_assets.corpus.spine.stage import S, Window, Work, run_shard
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.usage import resident_bytes
-
-T = TypeVar("T")
-
-
-def grouped_by_size(pieces: Iterable[T], size_of: Callable[[T], int], at_least: int) -> Iterator[list[T]]:
-    """Runs of consecutive pieces, each closed by the piece that brings it to `at_least`; the last may stay below."""
-    group: list[T] = []
-    size = 0
-    for piece in pieces:
-        group.append(piece)
-        size += size_of(piece)
-        if size >= at_least:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
-
-
-KILLED_WORKER = "killed_worker"
-
-
-class Shard(Protocol):
-    """A piece of input, planned from content: picklable, the same for any number of workers."""
-
-    @property
-    def name(self) -> str:
-        """Unique in its stage; names the output."""
-
-    @property
-    def rows(self) -> int:
-        """Input rows, read or rejected."""
-
-
-S = TypeVar("S", bound=Shard)
-
-
-@dataclass(frozen=True)
-class Window:
-    """Which rows of a shard a stage reads.
-
-    The whole shard, but when a row kills its worker (a panic in native code, memory): then the engine halves the window
-    until the row is found, and names it in `fatal`; the stage rejects it unread, with the reason `killed_worker`.
-    """
-
-    start: int = 0
-    stop: int | None = None
-    fatal: frozenset[int] = frozenset()
-
-    def of(self, rows: Sequence[T], first: int) -> Iterable[tuple[int, T]]:
-        """(row number, row) inside the window, fatal rows included; `first` is the number of the first of `rows`."""
-        start = max(self.start - first, 0)
-        stop = len(rows) if self.stop is None else max(min(self.stop - first, len(rows)), start)
-        return zip(range(first + start, first + stop), rows[start:stop], strict=True)
-
-
-WHOLE = Window()
-
-
-Work: TypeAlias = Callable[[S, Window, BuildFolder], Receipt]
-"""What a stage does to one shard: writes its files into the folder, durable; the engine commits the receipt. A
-module-level function or a `functools.partial` of one, so that it can be sent to a worker process.
-"""
-WarmUp = Callable[[], None]
-
-
-def no_warm_up() -> None:
-    """For stages that load nothing."""
-
-
-StartMethod = Literal["forkserver", "spawn"]  # told apart in `fork_server`
-
-
-def default_start_method() -> StartMethod:
-    """`forkserver` where the system's own libraries are known to survive a fork."""
-    return "forkserver" if sys.platform.startswith("linux") else "spawn"
-
 
 _STOP_TIMEOUT_S = 5.0
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -281,16 +199,6 @@ def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None
             return
         if isinstance(answer, Answer) and answer.is_last:
             return
-
-
-def run_shard(work: Work[S], shard: S, window: Window, folder: BuildFolder, stage: str | None) -> Receipt:
-    """The receipt of a shard, committed under `stage` if there is one; it tells which files were read whole."""
-    with gathered() as reads:
-        receipt = work(shard, window, folder)
-    receipt = replace(receipt, reads={**reads, **receipt.reads})
-    if stage is not None:
-        folder.commit(stage, shard.name, receipt)
-    return receipt
 
 
 def _die_with_parent() -> None:

@@ -20,8 +20,8 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.sampling import Split, split_rule
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.ledger import Reject, count_rejects, dropped_key
+from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
-from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer, TokenRuns

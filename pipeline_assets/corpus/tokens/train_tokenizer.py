@@ -23,9 +23,9 @@ from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings
 from pipeline_assets.corpus.spine.errors import RetryableError, key
 from pipeline_assets.corpus.spine.files import rank
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects, dropped_key
+from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 from pipeline_assets.corpus.tokens import trained_tokenizer
 from pipeline_assets.corpus.tokens.describe import CHECKSUM
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer

@@ -23,7 +23,8 @@ import pydantic
 from pipeline_assets.corpus.shards.mixture_views import MIXTURES
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
 from pipeline_assets.corpus.spine.durable import make_folder, write_durably
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, not_installed
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
+from pipeline_assets.corpus.spine.install_hints import not_installed
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart, Share
 from pipeline_assets.corpus.tokens.families import TokenizerFile

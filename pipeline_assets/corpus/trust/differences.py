@@ -9,8 +9,8 @@ from pipeline_assets.corpus.rows.comparison import changed_values
 from pipeline_assets.corpus.spine.artifact import damage_of, read_manifest
 from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.manifest import FileContent, Identity, Manifest
+from pipeline_assets.corpus.spine.provenance import versions, versions_of
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.spine.usage import versions, versions_of
 
 Verdict = Literal["identical", "different", "damaged", "not rebuilt"]
 

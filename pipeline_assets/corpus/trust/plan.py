@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline_assets.corpus.readers.listing import Listing, Planned
 from pipeline_assets.corpus.recipes.kind import planned_figures
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.inventory import ArtifactStatus
 from pipeline_assets.corpus.spine.usage import folder_bytes
-from pipeline_assets.corpus.trust.figures import Listing, Planned
 from pipeline_assets.systems.registry import KINDS
 
 _TOKEN_BYTES = 4  # at most: ids of a vocabulary of up to 65,536 tokens take 2

@@ -27,8 +27,8 @@ from pipeline_assets.corpus.spine.files import OwnFile
 from pipeline_assets.corpus.spine.lineage import AREAS, COPIES, IN_ANOTHER_ROOT, Lineage
 from pipeline_assets.corpus.spine.lock import locked
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
+from pipeline_assets.corpus.spine.provenance import versions, versions_of
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.spine.usage import versions, versions_of
 from pipeline_assets.corpus.trust.differences import Step, StepOutcome, judge
 from pipeline_assets.systems.registry import KINDS
 

@@ -4,7 +4,6 @@ A sample is the same whenever it is drawn.
 """
 
 import datetime
-import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any, Literal, TypeVar
 from pipeline_assets.corpus.readers.raw_pin import CHANGED, CURE, HeldOfFolders, HeldOfHub
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.files import rank
 from pipeline_assets.corpus.spine.lineage import Chain, Finding
 from pipeline_assets.corpus.spine.rehash import HashTask
 
@@ -42,10 +42,6 @@ class Sample:
     def __str__(self) -> str:
         return f"{float(self.share * 100):.12g}%"
 
-    def rank(self, *names: str) -> bytes:
-        """sha256 of seed and names: the order in which things are drawn."""
-        return hashlib.sha256("\0".join(("sample", self.seed, *names)).encode("utf-8", "surrogatepass")).digest()
-
     def fitting(self, items: Sequence[T], bytes_of: Callable[[T], int], names: Callable[[T], Sequence[str]]) -> list[T]:
         """Items by rank, each taken if what is taken stays within the share of all bytes; as they were ordered.
 
@@ -53,7 +49,7 @@ class Sample:
         """
         left = math.floor(self.share * sum(map(bytes_of, items)))
         taken = set()
-        for number in sorted(range(len(items)), key=lambda number: self.rank(*names(items[number]))):
+        for number in sorted(range(len(items)), key=lambda number: rank("sample", self.seed, *names(items[number]))):
             if bytes_of(items[number]) <= left:
                 left -= bytes_of(items[number])
                 taken.add(number)

@@ -19,8 +19,8 @@ from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_file
 from pipeline_assets.corpus.spine.errors import InputError, one_line
 from pipeline_assets.corpus.spine.files import file_sha256, held, was_replaced
 from pipeline_assets.corpus.spine.lineage import Finding, chain_of
+from pipeline_assets.corpus.spine.progress import Progress
 from pipeline_assets.corpus.spine.rehash import HashTask, rehash
-from pipeline_assets.corpus.spine.usage import Progress
 from pipeline_assets.corpus.trust.result import Scope, Verification
 from pipeline_assets.systems.registry import labels_of
 

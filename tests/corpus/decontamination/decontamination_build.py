@@ -22,8 +22,8 @@ from pipeline_assets.corpus.readers.raw_pin import pin_of_folder
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.provenance import Stopwatch
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.spine.usage import Stopwatch
 
 COLUMNS: Mapping[str, Any] = {"text": ["text"], "item": "row", "id": "id"}
 

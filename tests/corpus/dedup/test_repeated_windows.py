@@ -61,8 +61,8 @@ def repeats_of(
     """The documents that go, by their numbers in the corpus, with their shares."""
     with tempfile.TemporaryDirectory() as temporary:
         shards = write_shards(Path(temporary), texts, cuts, licences or ["cc0"] * len(texts))
-        with run_stages(do, engine, load_kernels) as run:
-            found = find_repeats(run, BuildFolder(Path(temporary)), shards, recipe, refused, engine)
+        run = run_stages(do, engine, load_kernels)
+        found = find_repeats(run, BuildFolder(Path(temporary)), shards, recipe, refused, engine)
         return {one.gone.low + row: share for one in found for row, share in one.shares().items()}
 
 
@@ -122,8 +122,8 @@ def test_documents_under_a_refused_licence_neither_go_nor_are_seen() -> None:
 def test_a_shard_tells_its_own_rows(tmp_path: Path) -> None:
     shards = write_shards(tmp_path, [b"a", b"b", b"a", b"a"], [1, 3], ["cc0"] * 4)
 
-    with run_stages(do, INLINE, load_kernels) as run:
-        found: list[ShardRepeats] = find_repeats(run, BuildFolder(tmp_path), shards, windows_of(), frozenset(), INLINE)
+    run = run_stages(do, INLINE, load_kernels)
+    found: list[ShardRepeats] = find_repeats(run, BuildFolder(tmp_path), shards, windows_of(), frozenset(), INLINE)
 
     assert [one.shares() for one in found] == [{}, {1: 1.0}, {0: 1.0}]
     assert [one.fatal for one in found] == [frozenset()] * 3

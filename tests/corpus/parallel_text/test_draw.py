@@ -34,7 +34,7 @@ from pipeline_assets.corpus.parallel_text.sample import (
 from pipeline_assets.corpus.rows.store import read_rejects
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.ledger import Reject
-from pipeline_assets.corpus.spine.staging import open_building
+from pipeline_assets.corpus.spine.opening import open_building
 
 FR_EN = Languages(src="fr", tgt="en")
 ANY_REJECTS = {"max_reject_fraction": "1"}

@@ -32,8 +32,8 @@ from pipeline_assets.corpus.scoring.remote_shard import (
 from pipeline_assets.corpus.scoring.score_shard import score_shard
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import RetryableError, UsageError
+from pipeline_assets.corpus.spine.stage import WHOLE
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
-from pipeline_assets.corpus.spine.worker import WHOLE
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 ROWS = 12

@@ -25,9 +25,9 @@ from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot, ra
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.progress import Progress
+from pipeline_assets.corpus.spine.stage import WHOLE, Window
 from pipeline_assets.corpus.spine.staging import BuildFolder
-from pipeline_assets.corpus.spine.usage import Progress
-from pipeline_assets.corpus.spine.worker import WHOLE, Window
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 Read = Callable[[Artifact], list[dict[str, Any]]]

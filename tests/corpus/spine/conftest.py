@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.staging import StagingDir, open_building
+from pipeline_assets.corpus.spine.opening import open_building
+from pipeline_assets.corpus.spine.staging import StagingDir
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -12,7 +12,7 @@ from word_artifact import build_words
 
 from pipeline_assets.corpus.spine.artifact import Damage, open_artifact, read_manifest, verify
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion, StoredFile
-from pipeline_assets.corpus.spine.staging import seal_in_place
+from pipeline_assets.corpus.spine.opening import seal_in_place
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing
 from pipeline_assets.corpus.spine.artifact import CheckResult, Verdict, keep_results, kept_results
 from pipeline_assets.corpus.spine.inventory import artifact_statuses
 from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.provenance import Stopwatch
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.usage import Stopwatch
 
 PASSED = CheckResult("ledger_adds_up", True, True, "2 in = 2 out")
 WARNED = CheckResult("shares_reached", False, False, "b: asked 50.00%, reached 9.00%")

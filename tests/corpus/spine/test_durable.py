@@ -15,11 +15,11 @@ import pytest
 from crash_points import killed_at, steps_of
 
 from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.disk_errors import explain
 from pipeline_assets.corpus.spine.durable import (
     DurableFile,
     boot,
     exchange,
-    explain,
     link,
     make_folder,
     remove,

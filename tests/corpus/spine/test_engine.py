@@ -34,11 +34,13 @@ from word_artifact import (
 )
 from word_stage import INLINE, MANY, ONE, SPAWNED, TWO, children, every_way, in_workers, parts_of, run
 
-from pipeline_assets.corpus.spine import engine
+from pipeline_assets.corpus.spine import pool
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, open_building
-from pipeline_assets.corpus.spine.worker import WHOLE, Job, Window, Work, serve
+from pipeline_assets.corpus.spine.opening import open_building
+from pipeline_assets.corpus.spine.stage import WHOLE, Window, Work
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir
+from pipeline_assets.corpus.spine.worker import Job, serve
 
 # The same, however it is run
 
@@ -251,7 +253,7 @@ def test_a_worker_that_dies_on_rows_together_and_on_neither_half_stops_the_build
 def test_one_more_row_that_kills_than_may_be_bad_luck_stops_the_build(
     building: StagingDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_MAX_FATAL_ROWS", 3)
+    monkeypatch.setattr(pool, "_MAX_FATAL_ROWS", 3)
     words = tuple(f"word{row}" for row in range(5))
 
     [receipt] = run(partial(die_of_words, deadly=words[:3]), building, ONE, [Words("three", words)])
@@ -331,7 +333,7 @@ def test_workers_end_with_their_parent_however_it_ends(tmp_path: Path, end: sign
     script = (
         "from functools import partial; from pathlib import Path; import sys\n"
         "from word_artifact import ENGLISH, open_and_wait\n"
-        "from pipeline_assets.corpus.spine.staging import open_building\n"
+        "from pipeline_assets.corpus.spine.opening import open_building\n"
         "from pipeline_assets.corpus.spine.engine import RunSettings, run_stage\n"
         "fifo, start_method = Path(sys.argv[1]), sys.argv[2]\n"
         "with open_building(fifo.with_name('words'), {}) as building:\n"

@@ -4,7 +4,8 @@ import pickle
 
 import pytest
 
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, install_hint, key
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, key
+from pipeline_assets.corpus.spine.install_hints import install_hint
 
 
 def test_an_error_reads_where_then_what_then_the_fix() -> None:

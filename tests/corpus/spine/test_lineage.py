@@ -20,7 +20,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Chain, Finding, Lineage, chain_of, root_of
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
-from pipeline_assets.corpus.spine.staging import seal_in_place
+from pipeline_assets.corpus.spine.opening import seal_in_place
 
 HUB_FILE = {"name": f"maker/pages@{'0' * 40}:a.parquet", "digest": "sha256:aa", "bytes": 3}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_assets.corpus.spine.progress import Progress
 from pipeline_assets.corpus.spine.rehash import HashTask, rehash
-from pipeline_assets.corpus.spine.usage import Progress
 
 MIB = 1 << 20
 SIZES = {"a": 10, "b": 3 * MIB + 7, "c": 0, "d": MIB, "e": 5000}

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
-from pipeline_assets.corpus.spine.staging import open_building, recover, seal_in_place
+from pipeline_assets.corpus.spine.opening import open_building, recover, seal_in_place
 
 
 def test_the_seal_puts_exactly_the_named_files_in_place(target: Path) -> None:

@@ -12,9 +12,10 @@ from word_artifact import ENGLISH, write_words
 from word_building import PLAN, build, files_in, names_beside, write_shard
 
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, building_folders, open_building, total_counts
+from pipeline_assets.corpus.spine.opening import open_building
+from pipeline_assets.corpus.spine.stage import WHOLE
+from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, building_folders, total_counts
 from pipeline_assets.corpus.spine.temporary_names import temporary_path
-from pipeline_assets.corpus.spine.worker import WHOLE
 
 # What a shard leaves
 

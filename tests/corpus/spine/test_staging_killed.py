@@ -20,7 +20,8 @@ from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.inventory import artifact_statuses, orphans
 from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.spine.staging import building_folders, open_building
+from pipeline_assets.corpus.spine.opening import open_building
+from pipeline_assets.corpus.spine.staging import building_folders
 
 IN_ENGLISH = ["ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX"]
 IN_FRENCH = ["UN", "DEUX", "TROIS", "QUATRE", "CINQ", "SIX"]

@@ -14,12 +14,14 @@ from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing, one_file
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact, verify
+from pipeline_assets.corpus.spine.changed_keys import changed_keys
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
-from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, building_folders, open_building
-from pipeline_assets.corpus.spine.target import BuildResult, Target, changed_keys
-from pipeline_assets.corpus.spine.usage import Stopwatch
-from pipeline_assets.corpus.spine.worker import WHOLE
+from pipeline_assets.corpus.spine.opening import open_building
+from pipeline_assets.corpus.spine.provenance import Stopwatch
+from pipeline_assets.corpus.spine.stage import WHOLE
+from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, building_folders
+from pipeline_assets.corpus.spine.target import BuildResult, Target
 
 
 def test_the_manifest_says_what_the_target_and_its_content_say(tmp_path: Path) -> None:

@@ -16,17 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.spine.usage import (
-    Progress,
-    StepTimer,
-    Stopwatch,
-    end_bars,
-    folder_bytes,
-    git_sha,
-    library_versions,
-    named_step,
-    no_cycles,
-)
+from pipeline_assets.corpus.spine.bars import end_bars, named_step
+from pipeline_assets.corpus.spine.progress import Progress
+from pipeline_assets.corpus.spine.provenance import StepTimer, Stopwatch, git_sha, library_versions
+from pipeline_assets.corpus.spine.usage import folder_bytes, no_cycles
 
 MB = 1 << 20
 PEAK = "from pipeline_assets.corpus.spine.usage import peak_memory_bytes; print(peak_memory_bytes(), flush=True)\n"

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, StartMethod, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window, Work
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.spine.temporary_names import temporary_path
-from pipeline_assets.corpus.spine.worker import KILLED_WORKER, StartMethod, Window, Work
 
 
 @dataclass(frozen=True)

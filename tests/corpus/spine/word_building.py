@@ -9,8 +9,9 @@ from word_artifact import ENGLISH, write_words
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
-from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, open_building
-from pipeline_assets.corpus.spine.worker import WHOLE
+from pipeline_assets.corpus.spine.opening import open_building
+from pipeline_assets.corpus.spine.stage import WHOLE
+from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir
 
 PLAN = {"recipe": {"language": "english"}}
 

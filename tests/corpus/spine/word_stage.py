@@ -8,8 +8,8 @@ from word_artifact import ENGLISH, Words
 
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.fork_server import NAME
+from pipeline_assets.corpus.spine.stage import Work
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir
-from pipeline_assets.corpus.spine.worker import Work
 
 INLINE = RunSettings()
 ONE, TWO = RunSettings(1), RunSettings(2)

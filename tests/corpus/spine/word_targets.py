@@ -7,9 +7,9 @@ from word_artifact import ENGLISH, target_of, write_words
 
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.stage import WHOLE
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.spine.worker import WHOLE
 
 COUNT = Target("words/count", "count", Path("count"), StageVersion("count", 1), {}, upstream=(target_of("english"),))
 ENGLISH_WORDS = target_of("english")

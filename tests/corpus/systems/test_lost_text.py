@@ -19,8 +19,8 @@ from stage_a_build import INLINE, local_source, recipe_of
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipeline_assets.corpus.parallel_text.token_cache import encode
-from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.recipes.run_targets import run_targets
 from pipeline_assets.corpus.shards.mixture_views import preview_inventory
 from pipeline_assets.corpus.spine.artifact import Artifact, kept_results, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError

@@ -15,8 +15,8 @@ from stage2_build import CODE, INLINE, Change, build, recipe_with, write_dataset
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.recipes.run_targets import run_targets
 from pipeline_assets.corpus.rows.source_row import place_told, record_of
 from pipeline_assets.corpus.rows.trace import open_rows, trace_row
 from pipeline_assets.corpus.shards.token_shards import open_shards

@@ -16,7 +16,7 @@ from healing_set import HealingSet
 
 from pipeline_assets.corpus.rows.comparison import compare
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.usage import versions
+from pipeline_assets.corpus.spine.provenance import versions
 from pipeline_assets.corpus.trust.differences import StepOutcome, changed_versions
 from pipeline_assets.corpus.trust.rebuild import rebuild
 

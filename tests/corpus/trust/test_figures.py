@@ -6,16 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_assets.corpus.readers.listing import Planned, figures_of_inputs
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.trust.figures import (
-    FigureOutcome,
-    Planned,
-    figures_of_inputs,
-    outcomes,
-    real_figures,
-)
+from pipeline_assets.corpus.trust.figures import FigureOutcome, outcomes, real_figures
 
 
 @pytest.fixture

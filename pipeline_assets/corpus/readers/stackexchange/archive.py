@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, cast
 
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, install_hint, one_line
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, one_line
+from pipeline_assets.corpus.spine.install_hints import install_hint
 
 if TYPE_CHECKING:
     from py7zr import SevenZipFile

@@ -23,8 +23,8 @@ from pipeline_assets.corpus.readers.stackexchange.posts import ANSWER, Post, Pos
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.ledger import dropped_key
+from pipeline_assets.corpus.spine.stage import Window, grouped_by_size
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
-from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 
 RANGE_BYTES = 1 << 30
 RUN_BYTES = 1 << 27

@@ -1,10 +1,10 @@
-"""What a worker is given: shards, runs of consecutive pieces, and windows, the rows of a shard that it reads."""
+"""Stages: shards, runs of consecutive pieces, and windows, the rows of a shard that one reads."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.spine.worker import WHOLE, Window, grouped_by_size
+from pipeline_assets.corpus.spine.stage import WHOLE, Window, grouped_by_size
 
 NAMES = ["a", "b", "c", "d", "e"]
 

@@ -1,0 +1,28 @@
+"""Keys of a recipe whose values changed."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_SHOWN_CHARACTERS = 60
+
+
+def changed_keys(
+    old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "", name_of: Callable[[str], str] = str
+) -> list[str]:
+    """Dotted names of the keys whose values differ, sorted."""
+    changed = []
+    for part in sorted(old.keys() | new.keys()):
+        before, after = old.get(part), new.get(part)
+        if before == after:
+            continue
+        was, is_now = ({} if value is None else value for value in (before, after))  # of a new section, its keys
+        if isinstance(was, Mapping) and isinstance(is_now, Mapping) and (was or is_now):
+            changed += changed_keys(was, is_now, f"{prefix}{part}.", name_of)
+        else:
+            changed.append(f"{name_of(f'{prefix}{part}')}: {_short(before)} → {_short(after)}")
+    return changed
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
