@@ -215,15 +215,6 @@ def test_a_row_that_kills_its_worker_is_found_and_rejected_and_all_else_is_done(
     assert building.receipt("write", ENGLISH[shard].name) is not None
 
 
-def test_several_rows_that_kill_are_found_one_by_one(building: StagingDir) -> None:
-    shard = Words("w", tuple(f"word{row}" for row in range(37)))
-    deadly = ("word0", "word17", "word18", "word36")
-
-    [receipt] = run(partial(die_of_words, deadly=deadly), building, ONE, [shard])
-
-    assert receipt.counts == {"documents": 33, "killed_worker": 4}
-
-
 def test_a_worker_that_ends_itself_is_narrowed_down_like_one_that_is_killed(
     building: StagingDir, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -17,7 +17,6 @@ from refusals import refusal
 from word_artifact import build_words
 
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Chain, Finding, Lineage, chain_of, root_of
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
 from pipeline_assets.corpus.spine.opening import seal_in_place
@@ -224,8 +223,3 @@ def test_a_member_that_is_gone_or_edited_is_a_finding(root: Path, spoil: Callabl
 
     assert [finding.where for finding in chain.broken] == [root / "megatron/set" / where]
     assert folders(chain, root)[1:] == ["megatron/set/train", "selections/chosen", "corpora/words"]
-
-
-def test_the_artifact_itself_must_be_one(root: Path) -> None:
-    with pytest.raises(InputError, match="nothing is sealed here"):
-        chain_of(root / "megatron", root)

@@ -2,7 +2,6 @@
 and came about has none.
 """
 
-import contextlib
 import json
 import pickle
 import random
@@ -24,7 +23,6 @@ from pipeline_assets.corpus.spine.manifest import (
     StoredFile,
     canonical_json,
     seal_holds,
-    sha256_of,
 )
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -139,16 +137,6 @@ def edited(change: Callable[[dict[str, Any]], object]) -> bytes:
     return json.dumps(value).encode()
 
 
-def resealed(change: Callable[[dict[str, Any]], object]) -> bytes:
-    """An edit after which the digest is that of the identity again, where that has one."""
-    value = json.loads(MANIFEST.to_bytes())
-    change(value)
-    with contextlib.suppress(TypeError, AttributeError, ValueError):
-        value["identity"]["recipe_sha256"] = sha256_of(value["identity"]["recipe"])
-        value["digest"] = "sha256:" + sha256_of(value["identity"])
-    return json.dumps(value).encode()
-
-
 def refusal(data: bytes) -> InputError:
     with pytest.raises(InputError) as refused:
         Manifest.from_bytes(data, WHERE)
@@ -218,11 +206,6 @@ def test_the_same_digest_however_it_is_stored_called_or_came_about(other: Manife
     assert other.digest == MANIFEST.digest
 
 
-def test_an_identity_that_json_spells_in_several_ways_has_no_digest() -> None:
-    with pytest.raises(TypeError, match="canonical JSON holds"):
-        _ = replace(IDENTITY, recipe={"fraction": 0.5}).digest
-
-
 def test_an_edited_identity_is_refused_with_both_digests() -> None:
     error = refusal(edited(lambda value: value["identity"]["counts"].update(documents=1_000_000)))
 
@@ -244,24 +227,6 @@ def test_any_edit_of_the_identity_or_its_digests_is_refused(change: Callable[[di
     error = refusal(edited(change))
 
     assert error.fix == "the manifest was edited: restore it, or run its recipe with --replace"
-
-
-@pytest.mark.parametrize(
-    ("change", "lacks"),
-    [
-        (lambda value: value.pop("digest"), "digest"),
-        (lambda value: value["identity"].pop("recipe_sha256"), "recipe_sha256"),
-        (lambda value: value["identity"].pop("tokenizer"), "tokenizer"),
-        (lambda value: value.clear(), "schema"),
-    ],
-)
-def test_a_manifest_that_lacks_a_part_is_refused_and_the_part_named(
-    change: Callable[[dict[str, Any]], object], lacks: str
-) -> None:
-    error = refusal(edited(change))
-
-    assert error.what.startswith(f"this is no manifest: Object missing required field `{lacks}`")
-    assert error.fix == "rebuild the artifact"
 
 
 @pytest.mark.parametrize(
@@ -290,29 +255,22 @@ def test_a_manifest_that_lacks_a_part_is_refused_and_the_part_named(
         (lambda value: value.update(provenance=[]), "Expected `object`, got `array`"),
         (lambda value: value["provenance"].update(builder="7"), "Expected `int`, got `str`"),
         (lambda value: value["provenance"].update(seconds=float("inf")), "no JSON ("),
+        (lambda value: value["provenance"].update(seconds="long"), "Expected `float`, got `str`"),
+        (lambda value: value["provenance"].update(seconds_of=[]), "Expected `object`, got `array`"),
+        (lambda value: value["provenance"].update(peak_memory_bytes="x"), "Expected `int | null`, got `str`"),
+        (lambda value: value.pop("digest"), "Object missing required field `digest`"),
+        (lambda value: value["identity"].pop("recipe_sha256"), "Object missing required field `recipe_sha256`"),
+        (lambda value: value["identity"].pop("tokenizer"), "Object missing required field `tokenizer`"),
+        (lambda value: value.clear(), "Object missing required field `schema`"),
     ],
 )
 def test_an_edit_that_leaves_no_manifest_is_refused_and_what_is_odd_is_said(
     change: Callable[[dict[str, Any]], object], complaint: str
 ) -> None:
-    error = refusal(resealed(change))
+    error = refusal(edited(change))
 
     assert error.what.startswith(f"this is no manifest: {complaint}")
     assert error.fix == "rebuild the artifact"
-
-
-@pytest.mark.parametrize(
-    ("data", "complaint"),
-    [
-        (b"{", "no JSON (Input data was truncated)"),
-        (b"[]", "Expected `object`, got `array`"),
-        (b"{}", "Object missing required field `schema`"),
-    ],
-)
-def test_bytes_that_are_no_manifest_are_refused_and_what_they_are_is_said(data: bytes, complaint: str) -> None:
-    error = refusal(data)
-
-    assert (error.what, error.fix) == (f"this is no manifest: {complaint}", "rebuild the artifact")
 
 
 def test_what_a_kind_tells_and_its_manifest_does_not_is_refused_when_it_is_asked_for() -> None:

@@ -143,22 +143,6 @@ def test_a_recipe_is_read_with_its_sections(path: Path) -> None:
         ),
         ("system: text", "snapshot: {}\nsystem: healing", None, "`system` is 'healing'", "give a recipe of text"),
     ],
-    ids=[
-        "an unknown key and the nearest",
-        "compared with the keys of its section",
-        "of its section in a list",
-        "of a section that may be absent",
-        "near no other",
-        "a missing key",
-        "an unknown kind and the nearest",
-        "a kind near no other",
-        "a missing kind",
-        "a key of another kind",
-        "compared with the keys of its kind",
-        "a rule over a section",
-        "a rule over the whole recipe",
-        "another system's recipe",
-    ],
 )
 def test_what_a_recipe_says_wrong_is_named_with_its_line_and_key(
     path: Path, old: str, new: str, line: int | None, what: str, fix: str

@@ -87,19 +87,6 @@ def test_a_receipt_whose_file_lies_outside_is_not_adopted(target: Path, tmp_path
     assert outside.read_bytes() == b"kept"
 
 
-@pytest.mark.parametrize("bit", [None, 0, 7, 31])
-def test_a_work_file_is_adopted_unless_a_bit_of_it_is_another(target: Path, bit: int | None) -> None:
-    with open_building(target, PLAN) as building:
-        building.commit("encode", "a", Receipt([building.write(".work/ids", b"four")], {}))
-        if bit is not None:
-            data = bytearray(b"four")
-            data[bit // 8] ^= 1 << bit % 8
-            building.path(".work/ids").write_bytes(data)
-
-    with open_building(target, PLAN) as resumed:
-        assert (resumed.receipt("encode", "a") is not None) == (bit is None)
-
-
 @pytest.mark.parametrize(("flipped", "is_adopted"), [(0, True), (4, False), (7, False), (8, True)])
 def test_a_range_of_a_shared_file_is_adopted_by_the_hash_of_its_own_bytes(
     target: Path, flipped: int, is_adopted: bool

@@ -71,11 +71,6 @@ def test_the_digest_is_the_same_whatever_it_and_what_it_is_made_from_are_called(
     assert built("first") == built("second")
 
 
-@pytest.mark.parametrize(("partition", "role"), [(None, "words/parts"), ("train", "words/parts/train")])
-def test_the_role_of_a_target_is_its_kind_and_partition(partition: str | None, role: str) -> None:
-    assert replace(ENGLISH_WORDS, name="whatever", partition=partition).role == role
-
-
 def test_what_is_current_is_not_touched_and_can_be_had_while_another_version_is_built(tmp_path: Path) -> None:
     sealed = build_words(tmp_path, "english")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}

@@ -213,18 +213,6 @@ def test_a_bar_keeps_to_one_line_and_reads_no_markup_in_names(
     assert line.startswith("fetch [red]notes[/]⏎of a long") and len(line) <= 60
 
 
-def test_what_was_done_before_is_no_part_of_the_rate(clock: list[float]) -> None:
-    progress = Progress("verify", 12_000_000_000, "bytes", every_s=10)
-
-    progress.add_done_before(9_000_000_000)
-    clock[0] += 4
-    at_first = progress.line()
-    progress.add(1_000_000_000, {})
-
-    assert at_first == "verify: 9,000.0 of 12,000.0 MB"
-    assert progress.line() == "verify: 10,000.0 of 12,000.0 MB, 250.0 MB/s; 8 s left"
-
-
 def test_counts_of_what_was_done_before_have_no_rate_and_are_no_part_of_one(clock: list[float]) -> None:
     progress = Progress("convert", 4, "shards", every_s=10)
 

@@ -1,14 +1,10 @@
 """Which side is wrong: what came out is held against the manifest, and so is what is sealed."""
 
 import dataclasses
-import io
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import zstandard
 from forged import flip, forge, overwrite, reseal
@@ -58,19 +54,6 @@ def test_another_text_is_a_difference_of_which_diff_names_the_document(made: Hea
     assert (changes.only_in_a.documents, changes.only_in_b.documents) == (0, 0)
 
 
-def test_a_row_that_is_not_made_is_a_difference(made: HealingSet, judged: Judge) -> None:
-    folder = made.folder("valid")
-    table = pq.read_table(folder / "documents.parquet")
-    more = pa.concat_tables([table, table.slice(0, 1)])
-    stream = io.BytesIO()
-    pq.write_table(more, stream)
-    forge(folder, "documents.parquet", stream.getvalue(), rows=len(more))
-
-    [finding] = judged("valid").files
-
-    assert (finding.sealed.rows, finding.rebuilt.rows) == (len(table) + 1, len(table))
-
-
 def test_a_file_that_only_one_side_has_is_a_difference(made: HealingSet, judged: Judge) -> None:
     manifest = made.manifest("valid")
     reseal(made.folder("valid"), manifest, files=manifest.identity.files[:-1])
@@ -99,26 +82,15 @@ def test_what_differs_outside_of_files_is_named(made: HealingSet, judged: Judge)
     ]
 
 
-@pytest.mark.parametrize(
-    ("spoil", "damage"),
-    [
-        (flip, "sha256 is "),
-        (Path.unlink, "the file is missing"),
-        (lambda path: overwrite(path, b""), "has 0 bytes, sealed with"),
-    ],
-    ids=["a flipped bit", "missing", "empty"],
-)
-def test_a_sealed_file_that_was_damaged_is_the_wrong_one(
-    spoil: Callable[[Path], object], damage: str, made: HealingSet, judged: Judge
-) -> None:
-    spoil(made.folder("valid") / "documents.parquet")
+def test_a_sealed_file_that_was_damaged_is_the_wrong_one(made: HealingSet, judged: Judge) -> None:
+    flip(made.folder("valid") / "documents.parquet")
 
     outcome = judged("valid")
 
     [finding] = outcome.files
     assert (outcome.verdict, outcome.elsewhere, finding.is_as_promised) == ("damaged", [], True)
     assert outcome.rebuilt is not None and outcome.rebuilt.digest == made.manifest("valid").digest
-    assert str(finding.damage).startswith(damage)
+    assert str(finding.damage).startswith("sha256 is ")
 
 
 def test_a_file_can_be_damaged_and_come_out_different(made: HealingSet, judged: Judge) -> None:

@@ -140,14 +140,6 @@ def test_what_a_parquet_file_says_is_worked_out_where_it_is_asked_for(chain_root
     assert [finding.where for finding in found.findings] == [path]
 
 
-def test_the_same_content_stored_in_another_way_is_intact(chain_root: Path) -> None:
-    folder, shard = snapshot_and_shard(chain_root)
-    lines = zstandard.ZstdDecompressor().stream_reader(shard.read_bytes()).read()
-    put(folder, f"shards/{shard.name}", zstandard.compress(lines, 1))
-
-    assert verify(folder, content=True).verdict == "intact"
-
-
 def test_a_sealed_folder_holds_plain_files_and_folders_alone(chain_root: Path, tmp_path: Path) -> None:
     folder = chain_root / TRAIN
     (folder / "tokens.bin").rename(tmp_path / "tokens.bin")
