@@ -2,6 +2,7 @@
 
 import functools
 import io
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -119,28 +120,16 @@ def _convert_pieces(
 _SHOWN = 3
 
 
-class LicenceFiles:
-    """Licence files by their folders; one is read when a file is first asked about that it is nearest to."""
+def licences_by_folder(files: Iterable[source_folder.SourceFile]) -> dict[PurePosixPath, Licensed]:
+    """What the licence files of each folder say.
 
-    def __init__(self, files: Sequence[source_folder.SourceFile]) -> None:
-        self._files: dict[PurePosixPath, list[source_folder.SourceFile]] = {}
-        self._licensed: dict[PurePosixPath, Licensed] = {}
-        for file in sorted(files, key=lambda file: file.name):
-            self._files.setdefault(PurePosixPath(file.name).parent, []).append(file)
-
-    def nearest(self, name: str) -> Licensed | None:
-        """What the licence files say that lie in the folder of a file, else in the next one above it that has some;
-        None where none has.
-
-        Raises:
-            InputError: one can't be read, or is not as it was listed.
-        """
-        folder = next((above for above in PurePosixPath(name).parents if above in self._files), None)
-        if folder is None:
-            return None
-        if folder not in self._licensed:
-            self._licensed[folder] = _agreed([_licence_of(file) for file in self._files[folder]])
-        return self._licensed[folder]
+    Raises:
+        InputError: one can't be read, or is not as it was listed.
+    """
+    said: defaultdict[PurePosixPath, list[Licensed]] = defaultdict(list)
+    for file in sorted(files, key=lambda file: file.name):
+        said[PurePosixPath(file.name).parent].append(_licence_of(file))
+    return {folder: _agreed(own) for folder, own in said.items()}
 
 
 def _agreed(said: Sequence[Licensed]) -> Licensed:
@@ -172,7 +161,7 @@ def convert_local(
 ) -> Converted:
     """Files of JSON lines, Parquet or text, under the licences that files among them say."""
     columns, derive_id = recipe.columns, functools.partial(local_doc_id, recipe.source)
-    licences = LicenceFiles([file for file in files if recipe.is_license_file(file.name)])
+    licences = licences_by_folder(file for file in files if recipe.is_license_file(file.name))
     files = [file for file in files if not recipe.is_license_file(file.name)]
     work = functools.partial(normalize_local, recipe=recipe, licences=licences, zstd_level=settings.zstd_level)
     named = _convert_pieces(building, plan_local(files, recipe, shard_bytes), work, shard_bytes, settings)
@@ -190,7 +179,12 @@ def convert_local(
 
 
 def normalize_local(
-    shard: PieceShard, window: Window, folder: BuildFolder, recipe: LocalRecipe, licences: LicenceFiles, zstd_level: int
+    shard: PieceShard,
+    window: Window,
+    folder: BuildFolder,
+    recipe: LocalRecipe,
+    licences: Mapping[PurePosixPath, Licensed],
+    zstd_level: int,
 ) -> Receipt:
     """One shard of local files. Counts: as `ShardWriter`, and `rows` read; unsplit text files are in the notes.
 
@@ -210,12 +204,15 @@ def normalize_local(
 
 
 def read_piece(
-    piece: Piece, recipe: LocalRecipe, licences: LicenceFiles | None = None, found: set[str] | None = None
+    piece: Piece,
+    recipe: LocalRecipe,
+    licences: Mapping[PurePosixPath, Licensed] | None = None,
+    found: set[str] | None = None,
 ) -> Iterator[Row]:
     """A Document or a Reject for every row that begins in the piece, in file order.
 
     Args:
-        licences: what the recipe's licence files say.
+        licences: what the recipe's licence files say, by folder: that of the file, or the nearest above it, counts.
         found: as in `RowMap`.
     Raises:
         InputError: the file can't be trusted: cut off, damaged, changed since it was planned.
@@ -223,7 +220,7 @@ def read_piece(
     name = piece.file.name
     columns = TEXT_COLUMNS if recipe.format_of(name) == "text" else recipe.columns
     assert columns is not None, "plan_local checks it"
-    licensed = licences.nearest(name) if licences else None
+    licensed = next((licences[above] for above in PurePosixPath(name).parents if licences and above in licences), None)
     derive_id = functools.partial(local_doc_id, recipe.source)
     document = RowMap(columns, recipe, name, derive_id, licensed, found).document
     for place, row in piece_rows(piece, recipe):
@@ -241,7 +238,9 @@ def convert_wikipedia(
     work = functools.partial(normalize_pages, recipe=recipe, zstd_level=settings.zstd_level)
     pieces = (piece for file in files for piece in source_folder.byte_ranges(file, shard_bytes))
     named = _convert_pieces(building, pieces, work, shard_bytes, settings)
-    check_pages(total_counts(named.values()), building.target)
+    if not total_counts(named.values()).get("pages"):
+        fix = "extract again: wikiextractor finds pages only where each element of the dump is on a line of its own"
+        raise InputError("there is no page in the whole extraction", building.target, fix)
     return Converted(named, no_derived_id, {}, lambda reject: reject.reason == _TITLE_ONLY, words=reject_words(files))
 
 
@@ -264,30 +263,10 @@ def normalize_pages(
 
 def pages_add_up(normalized: Artifact) -> Verdict:
     """Pages of a Wikipedia extraction, counted by their first lines alone, are articles and rejects."""
-    counts = normalized.manifest.identity.counts
-    if "pages" not in counts:
+    identity = normalized.manifest.identity
+    if "pages" not in identity.counts:
         return Verdict(True, "it is no Wikipedia extraction", applies=False)
-    return _pages_verdict(counts["pages"], counts["documents"], normalized.manifest.identity.ledger.all_rejected)
-
-
-def check_pages(counts: Mapping[str, int], where: object) -> None:
-    """
-    Args:
-        counts: of all shards of an extraction.
-    Raises:
-        InputError: it has no page, or its pages don't add up.
-    """
-    ledger = Ledger.of(counts)
-    if not counts.get("pages"):
-        fix = "extract again: wikiextractor finds pages only where each element of the dump is on a line of its own"
-        raise InputError("there is no page in the whole extraction", where, fix)
-    verdict = _pages_verdict(counts["pages"], ledger.out, ledger.all_rejected)
-    if not verdict.holds:
-        what = f"pages are lost or made up: {verdict.because}"
-        raise InputError(what, where, "report the file: the reader is wrong")
-
-
-def _pages_verdict(pages: int, articles: int, rejects: int) -> Verdict:
+    pages, articles, rejects = identity.counts["pages"], identity.counts["documents"], identity.ledger.all_rejected
     told = f"{pages:,} pages in = {articles:,} articles + {rejects:,} rejected"
     return Verdict(0 < pages == articles + rejects, told, {"pages": pages, "articles": articles})
 

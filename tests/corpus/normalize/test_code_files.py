@@ -12,7 +12,7 @@ from refusals import refusal
 from stage_a_build import build, ledger, notes_recipe
 
 from pipeline_assets.corpus.licences import LICENCE_TEXT_BYTES, licence_table, licence_texts_fingerprint
-from pipeline_assets.corpus.normalize.files import LicenceFiles
+from pipeline_assets.corpus.normalize.files import licences_by_folder
 from pipeline_assets.corpus.normalize.sources import LocalSource, source_of
 from pipeline_assets.corpus.readers.local import LocalRecipe
 from pipeline_assets.corpus.readers.source_folder import SourceFile
@@ -205,4 +205,4 @@ def test_keys_that_are_not_used_are_not_in_what_bytes_depend_on(tmp_path: Path) 
 def test_a_licence_file_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> None:
     gone = SourceFile(tmp_path / "LICENSE", "LICENSE", 3)
 
-    assert refusal(lambda: LicenceFiles([gone]).nearest("a.py")).startswith(f"{tmp_path / 'LICENSE'}: ")
+    assert refusal(lambda: licences_by_folder([gone])).startswith(f"{tmp_path / 'LICENSE'}: ")

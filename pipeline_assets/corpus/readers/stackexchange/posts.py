@@ -1,14 +1,14 @@
 """A Posts.xml, fed block by block, to its rows, and a row to a post. Memory: a block, and the longest row.
 
 Between `<posts>` and `</posts>` stand empty elements `<row … />` and white space. No value has a `<` in it, so the file
-is split there, and expat reads each row as an XML document of its own: it has no DTD, so no entities, and a row that is
-no XML is rejected alone.
+is split there, and ElementTree reads each row as an XML document of its own: it has no DTD, so no entities, and a row
+that is no XML is rejected alone.
 """
 
 import re
 from collections.abc import Iterator
 from typing import NamedTuple, NoReturn
-from xml.parsers import expat
+from xml.etree import ElementTree
 
 import msgspec
 
@@ -161,15 +161,15 @@ class PostsXml:
         whole = _ROW.match(row)
         if whole is None or whole.end() < len(row):
             self._refuse(whole.end() if whole else 0, "no part of a whole row", row)
-        attributes, is_sound = _read(row)
-        fault = None
-        if not is_sound:
+        attributes, fault = _attributes(row), None
+        if attributes is None:
             text = row.decode("utf-8", "replace")
-            attributes, is_sound = _read(_FORBIDDEN.sub("\ufffd", text).encode())
-            fault = Fault("malformed_row", "it is no XML")
-            if is_sound and text.encode() == row:
+            attributes = _attributes(_FORBIDDEN.sub("\ufffd", text).encode())
+            if attributes is None:
+                attributes, fault = {}, Fault("malformed_row", "it is no XML")
+            elif text.encode() == row:
                 fault = Fault("invalid_character", "one that XML does not have")
-            elif is_sound:
+            else:
                 fault = Fault("invalid_utf8", "a value is no UTF-8")
         return Row(attributes, len(row.rstrip()[len(b"<row") : -len(b"/>")].strip()), fault)
 
@@ -179,13 +179,9 @@ class PostsXml:
         raise InputError(f"byte {self._at + at:,} is {what}: {shown!r}", self._where, fix)
 
 
-def _read(row: bytes) -> tuple[dict[str, str], bool]:
-    """Return the attributes of a row, and whether it is XML."""
-    attributes: dict[str, str] = {}
-    parser = expat.ParserCreate("utf-8")
-    parser.StartElementHandler = lambda _, values: attributes.update(values)
+def _attributes(row: bytes) -> dict[str, str] | None:
+    """Return the attributes of a row; None if it is no XML."""
     try:
-        parser.Parse(row, True)
-    except expat.ExpatError:
-        return {}, False
-    return attributes, True
+        return ElementTree.fromstring(row).attrib
+    except ElementTree.ParseError:
+        return None
