@@ -15,7 +15,7 @@ from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows, is_named
 from pipeline_assets.corpus.readers.raw_pin import pin_of_folder, refuse_unpinned
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, list_files
-from pipeline_assets.corpus.readers.stackexchange.archive import check_readable
+from pipeline_assets.corpus.readers.stackexchange.archive import is_archive, unpacker
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.recipes.run import Run
@@ -290,7 +290,8 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
     assert isinstance(target.outside, SourceFolder)
     if target.recipe.get("kind") == "stackexchange":
         for file in target.outside.below(run.root).files():
-            check_readable(file.path)  # said before an hour of hashing, not after
+            if is_archive(file.path):
+                unpacker(file.path)  # said before an hour of hashing, not after
     return pin_of_folder(target.outside, run.root, run.settings)
 
 

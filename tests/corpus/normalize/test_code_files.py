@@ -9,7 +9,7 @@ from typing import Any
 import pydantic
 import pytest
 from refusals import refusal
-from stage_a_build import build, ledger, notes_recipe
+from stage_a_build import build, notes_recipe
 
 from pipeline_assets.corpus.licences import LICENCE_TEXT_BYTES, licence_table, licence_texts_fingerprint
 from pipeline_assets.corpus.normalize.files import licences_by_folder
@@ -38,11 +38,12 @@ def licences(documents: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
     return {one["meta"]["source_file"]: (one["license_tag"], one["meta"]["license_evidence"]) for one in documents}
 
 
-def test_files_of_further_endings_are_texts_whole_and_compressed_too(
-    normalized: Normalized, documents_of: Read
+def test_files_of_further_endings_are_texts_whole_and_an_empty_module_is_no_bad_row(
+    normalized: Normalized, documents_of: Read, rejects_of: Read, tmp_path: Path
 ) -> None:
     files = {
-        "a/x.py": "x = 1\n",
+        "a/__init__.py": "",
+        "a/x.py": "x = 1\ny = 2\n",
         "a/Y.RS": "fn main() {}\n",
         "b/z.py.gz": gzip.compress(b"z = 3\n"),
         "b/notes.txt": "No.",
@@ -50,20 +51,9 @@ def test_files_of_further_endings_are_texts_whole_and_compressed_too(
 
     found = normalized("notes", files, **CODE | {"files": ["a/*", "b/*"]})
 
-    assert [one["text"] for one in documents_of(found)] == ["fn main() {}\n", "x = 1\n", "No.", "z = 3\n"]
-
-
-def test_an_empty_module_is_kept_aside_and_is_no_bad_row(normalized: Normalized, rejects_of: Read) -> None:
-    found = normalized("notes", {"a/__init__.py": "", "a/x.py": "x = 1\n"}, **CODE)
-
+    assert [one["text"] for one in documents_of(found)] == ["fn main() {}\n", "x = 1\ny = 2\n", "No.", "z = 3\n"]
     assert [(one["file"], one["reason"]) for one in rejects_of(found)] == [("a/__init__.py", "empty_text")]
-    assert ledger(found)["out"] == 1
-
-
-def test_a_place_in_a_module_leads_to_its_document(normalized: Normalized, tmp_path: Path) -> None:
-    found = normalized("notes", {"a/x.py": "x = 1\ny = 2\n"}, **CODE)
-
-    assert SourceRows(found, Lineage(tmp_path / "data")).find_source("a/x.py", 6) == (0, False)
+    assert SourceRows(found, Lineage(tmp_path / "data")).find_source("a/x.py", 6) == (1, False)
 
 
 def test_an_ending_that_is_not_named_is_a_usage_error_that_says_where_to_name_it(normalized: Normalized) -> None:
@@ -88,6 +78,7 @@ def test_a_pattern_of_licence_files_is_of_names_alone(pattern: str) -> None:
 def test_a_document_is_under_the_nearest_licence_file_in_its_folder_or_above(
     normalized: Normalized, documents_of: Read
 ) -> None:
+    """Files of one folder that differ, and a text that is too long for a licence, say nothing."""
     files = {
         "one/LICENSE": MIT,
         "one/a.py": "a = 1\n",
@@ -98,6 +89,18 @@ def test_a_document_is_under_the_nearest_licence_file_in_its_folder_or_above(
         "two/d.py": "d = 4\n",
         "three/e.py": "e = 5\n",
         "onetwo/f.py": "f = 6\n",
+        "differ/LICENSE-APACHE": APACHE,
+        "differ/LICENSE-MIT": MIT,
+        "differ/g.py": "g = 7\n",
+        "alike/LICENSE": MIT,
+        "alike/LICENSE.md": MIT,
+        "alike/h.py": "h = 8\n",
+        "long/LICENSE": MIT + "\n" * LICENCE_TEXT_BYTES,
+        "long/i.py": "i = 9\n",
+        "latin-1/LICENSE": b"\xa9 2001 J\xfcrgen\n" + MIT.encode(),
+        "latin-1/j.py": "j = 10\n",
+        "mark/LICENSE": b"\xef\xbb\xbf" + MIT.encode(),
+        "mark/k.py": "k = 11\n",
     }
 
     found = normalized("notes", files, **LICENSED | {"files": ["**/*.py", "**/*.rs"]})
@@ -109,17 +112,12 @@ def test_a_document_is_under_the_nearest_licence_file_in_its_folder_or_above(
         "two/d.py": ("unknown", "file: two/LICENSE"),
         "three/e.py": ("cc0-1.0", "recipe"),
         "onetwo/f.py": ("cc0-1.0", "recipe"),
+        "differ/g.py": ("unknown", "file: differ/LICENSE-APACHE (apache-2.0), differ/LICENSE-MIT (mit)"),
+        "alike/h.py": ("mit", "file: alike/LICENSE"),
+        "long/i.py": ("unknown", "file: long/LICENSE"),
+        "latin-1/j.py": ("mit", "file: latin-1/LICENSE"),
+        "mark/k.py": ("mit", "file: mark/LICENSE"),
     }
-
-
-def test_licence_files_of_one_folder_that_differ_say_nothing(normalized: Normalized, documents_of: Read) -> None:
-    files = {"a/LICENSE-APACHE": APACHE, "a/LICENSE-MIT": MIT, "a/x.py": "x = 1\n"}
-    alike = {"b/LICENSE": MIT, "b/LICENSE.md": MIT, "b/y.py": "y = 2\n"}
-
-    found = licences(documents_of(normalized("notes", files | alike, **LICENSED)))
-
-    assert found["a/x.py"] == ("unknown", "file: a/LICENSE-APACHE (apache-2.0), a/LICENSE-MIT (mit)")
-    assert found["b/y.py"] == ("mit", "file: b/LICENSE")
 
 
 def test_a_row_that_says_its_own_licence_keeps_it(normalized: Normalized, documents_of: Read) -> None:
@@ -138,20 +136,6 @@ def test_a_licence_file_is_never_a_document(normalized: Normalized, documents_of
     found = normalized("notes", files, **LICENSED | {"files": ["**/*"]})
 
     assert sorted(licences(documents_of(found))) == ["a/licenses.py", "a/x.py"]
-
-
-def test_a_text_that_is_too_long_for_a_licence_is_unknown(normalized: Normalized, documents_of: Read) -> None:
-    files = {"LICENSE": MIT + "\n" * LICENCE_TEXT_BYTES, "a.py": "a = 1\n"}
-
-    assert licences(documents_of(normalized("notes", files, **LICENSED))) == {"a.py": ("unknown", "file: LICENSE")}
-
-
-def test_latin_1_and_marks_are_no_hindrance(normalized: Normalized, documents_of: Read) -> None:
-    files = {"a/LICENSE": b"\xa9 2001 J\xfcrgen\n" + MIT.encode(), "b/LICENSE": b"\xef\xbb\xbf" + MIT.encode()}
-
-    found = normalized("notes", files | {"a/x.py": "x = 1\n", "b/y.py": "y = 2\n"}, **LICENSED)
-
-    assert {tag for tag, _ in licences(documents_of(found)).values()} == {"mit"}
 
 
 def written(root: Path, files: Mapping[str, str], **changes: object) -> StageARecipe:

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize import converted
-from pipeline_assets.corpus.normalize.converted import local_doc_id, no_derived_id, write_outcomes
+from pipeline_assets.corpus.normalize.converted import local_doc_id, write_outcomes
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.staging import BuildFolder
 
@@ -62,12 +62,6 @@ def test_documents_and_rejects_keep_their_order_and_what_is_dropped_is_counted(w
     assert written.rejects == [{"file": "a.jsonl", "row": 3, "reason": "no_text", "detail": "null"}]
     assert written.counts == {"documents": 2, "bytes": 8, "rejected/no_text": 1, "dropped/low_score": 2}
     assert written.outcomes == 5
-
-
-def test_nothing_is_written_of_nothing(write) -> None:
-    written = write()
-
-    assert written == Written([], [], {}, 0)
 
 
 def test_nul_characters_are_removed_and_counted_and_nothing_else_is_touched(write) -> None:
@@ -119,7 +113,3 @@ def test_batches_have_no_part_in_the_result(write, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(converted, "_BATCH_CHARACTERS", 1)
 
     assert write(*given) == at_once
-
-
-def test_a_source_whose_rows_all_have_ids_derives_none(write) -> None:
-    assert no_derived_id("any text") == ""

@@ -41,19 +41,20 @@ def test_posts_in_are_posts_out_whatever_becomes_of_them(normalized: Normalized,
         answer(7, 99),  # its question isn't there
         row(Id=8, PostTypeId=5, Body="a tag's wiki"),
         row(Id="nine", PostTypeId=1),
+        answer(2, 1, Score="many"), question(1),  # ids that came before
     )  # fmt: skip
 
     found = normalized(SITE, {"Posts.xml": posts}, max_reject_fraction="1")
 
     assert ledger(found) == {
-        "in": 9,
+        "in": 11,
         "out": 1,
         "merged": 1,
         "dropped": {"empty_answer": 1, "few_answers": 1, "low_question_score": 2, "tag_wiki": 1},
-        "rejected": {"missing_attribute": 1, "no_question": 1},
+        "rejected": {"duplicate_post": 1, "missing_attribute": 1, "no_question": 1, "wrong_type": 1},
     }
-    assert ledger_adds_up(found).because == "9 in = 1 out + 1 merged + 5 dropped + 2 rejected"
-    assert sorted(int(str(reject["row"])) for reject in rejects_of(found)) == [6, 8]
+    assert ledger_adds_up(found).because == "11 in = 1 out + 1 merged + 5 dropped + 4 rejected"
+    assert sorted(int(str(reject["row"])) for reject in rejects_of(found)) == [6, 8, 9, 10]
 
 
 def test_a_site_without_answers_merges_nothing(normalized: Normalized) -> None:

@@ -44,15 +44,6 @@ def is_archive(file: Path) -> bool:
     return head.startswith(_MAGIC)
 
 
-def check_readable(file: Path) -> None:
-    """
-    Raises:
-        InputError: as `is_archive`; it is one, and what unpacks it isn't installed.
-    """
-    if is_archive(file):
-        _unpacker(file)
-
-
 def site_of(file: Path) -> str:
     """The site that a file's place tells: `<site>.7z`, `<site>-Posts.7z`, `<site>/Posts.xml`.
 
@@ -74,8 +65,7 @@ def pour(file: Path, sink: Sink, start: int, stop: int | None) -> None:
             that nothing bounds; is damaged, which its checksum may show after the last block.
     """
     if is_archive(file):
-        _pour_archive(file, sink)
-        return
+        return _pour_archive(file, sink)
     with open(file, "rb", buffering=0) as source:
         source.seek(start)
         left = file.stat().st_size - start if stop is None else stop - start
@@ -85,12 +75,12 @@ def pour(file: Path, sink: Sink, start: int, stop: int | None) -> None:
 
 
 def _pour_archive(file: Path, sink: Sink) -> None:
-    unpacker = _unpacker(file)
+    open_archive = unpacker(file)
     from py7zr.exceptions import ArchiveError, CrcError, PasswordRequired, UnsupportedCompressionMethodError
 
     pouring = _Pouring(sink)
     try:
-        with open(file, "rb") as packed, unpacker(packed, blocksize=_BLOCK_BYTES) as archive:
+        with open(file, "rb") as packed, open_archive(packed, blocksize=_BLOCK_BYTES) as archive:
             name = _checked_name(archive, file)
             archive.extract(targets=[name], factory=cast("WriterFactory", pouring))
     except (ArchiveError, PasswordRequired, MemoryError, *_DAMAGE) as error:
@@ -107,7 +97,12 @@ def _pour_archive(file: Path, sink: Sink) -> None:
         raise InputError(what, file, fix) from None
 
 
-def _unpacker(file: Path) -> "type[SevenZipFile]":
+def unpacker(file: Path) -> "type[SevenZipFile]":
+    """Return py7zr's reader of archives.
+
+    Raises:
+        RetryableError: py7zr isn't installed.
+    """
     try:
         import py7zr
     except ImportError:

@@ -48,22 +48,13 @@ def test_blocks_are_laid_out_as_markdown_does_it(html: str, text: str) -> None:
         ("<pre><code>```\nx\n````\n</code></pre>", "`````\n```\nx\n````\n`````"),  # a fence longer than any in it
         ("<blockquote><pre><code>a\n\n  b\n</code></pre></blockquote>", "> ```\n> a\n>\n>   b\n> ```"),
         ("<p>a</p><pre><code> \n</code></pre><p>b</p>", "a\n\nb"),
-    ],
-)
-def test_a_code_block_keeps_every_character_between_fences(html: str, text: str) -> None:
-    assert body_text(html) == text
-
-
-@pytest.mark.parametrize(
-    ("html", "text"),
-    [
         ("<p>Use <code>a  b</code>, <code> c</code>.</p>", "Use `a  b`, ` c`."),
         ("<p><code>a`b</code></p>", "`` a`b ``"),
         ("<p><code></code>x</p>", "x"),
         ("<p><code>&lt;br&gt;</code></p>", "`<br>`"),
     ],
 )
-def test_code_in_a_line_keeps_its_spaces_between_backticks(html: str, text: str) -> None:
+def test_code_keeps_every_character_between_fences_or_backticks(html: str, text: str) -> None:
     assert body_text(html) == text
 
 

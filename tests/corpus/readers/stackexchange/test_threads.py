@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_dump import answer, dump, question, row, site
+from made_dump import answer, dump, question, site
 from reference_reader import read_site
 from samples import sample
 
@@ -117,21 +117,6 @@ def test_the_accepted_answer_comes_first_then_the_best_then_the_first(read_docum
     order = ["Title 1", "Body 1", "Answer:", "Body 4", "Answer:", "Body 3", "Answer:", "Body 5", "Answer:", "Body 2"]
     assert document.text == "\n\n".join(order)
     assert document.meta.source_file == "garden.7z"
-
-
-def test_every_row_is_a_document_a_reject_or_dropped(read: Read) -> None:
-    rows = [
-        question(1), answer(2, 1), answer(3, 99), answer(4, 1, Score="many"), question(1), answer(5, 1, Body=""),
-        row(Id=6, PostTypeId=1), row(PostTypeId=2), row(Id=8, PostTypeId=5),
-    ]  # fmt: skip
-
-    outcomes = read(dump(*rows))
-
-    [document] = documents_of(outcomes)
-    assert document.text == "Title 1\n\nBody 1\n\nAnswer:\n\nBody 2"
-    rejects = {(reject.row, reject.reason) for reject in outcomes if isinstance(reject, Reject)}
-    assert {(2, "no_question"), (3, "wrong_type"), (4, "duplicate_post"), (7, "missing_attribute")} <= rejects
-    assert outcomes.count("empty_answer") == 1
 
 
 @pytest.mark.parametrize(
