@@ -257,7 +257,7 @@ def normalize_pages(
             assert isinstance(piece, source_folder.ByteRange)
             rows = read_wikipedia(piece, recipe)
             writer.count("rows", write_outcomes(rows, writer, no_derived_id, licence_table()))
-            writer.count("pages", count_pages([piece]))
+            writer.count("pages", count_pages(piece))
     return writer.receipt()
 
 

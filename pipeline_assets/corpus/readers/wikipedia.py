@@ -214,12 +214,8 @@ def _json_page(row: dict[str, Any]) -> Page | Fault:
     return Page(str(id_), None if revid in (None, "") else str(revid), url, title, text, row)
 
 
-def count_pages(pieces: Iterable[ByteRange]) -> int:
-    """Lines that begin a `<doc>` element, or lines of JSON, that begin in the ranges."""
-    return sum(_count(piece) for piece in pieces)
-
-
-def _count(piece: ByteRange) -> int:
+def count_pages(piece: ByteRange) -> int:
+    """Lines that begin a `<doc>` element, or lines of JSON, that begin in the range."""
     kind, blocks = open_extraction(piece)
     lines = (line for _, line in lines_of(blocks, piece.stop))
     if kind == "json":

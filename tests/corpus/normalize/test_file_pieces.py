@@ -12,8 +12,6 @@ from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.normalize.files import pages_add_up, piece_shards
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
 
 Normalized = Callable[..., Artifact]
@@ -116,12 +114,6 @@ def test_lines_that_became_one_document_are_logged_with_the_key_that_splits_them
     assert warnings == ([message] if warned else [])
 
 
-def test_a_file_of_another_kind_is_a_usage_error_that_names_it(normalized: Normalized, tmp_path: Path) -> None:
-    line = refusal(lambda: normalized("notes", {"a.docx": "?"}, columns=COLUMNS, files=["*"]), UsageError)
-
-    assert line.startswith(f"{tmp_path / 'source' / 'a.docx'}: ")
-
-
 def test_pages_in_are_articles_and_titles_alone_which_do_not_count_as_bad(
     normalized: Normalized, documents_of: Read, rejects_of: Read
 ) -> None:
@@ -139,17 +131,6 @@ def test_an_extraction_without_a_page_is_an_error(normalized: Normalized) -> Non
     line = refusal(lambda: normalized("wikipedia_en", {"AA/wiki_00": ""}))
 
     assert ": there is no page in the whole extraction; extract again: wikiextractor finds pages only where" in line
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_workers_have_no_part_in_the_result(workers: int, normalized: Normalized) -> None:
-    files = {"AA/wiki_00": "".join(page(number, f"Text {number}. " * 20) for number in range(60))}
-    alone = normalized("wikipedia_en", files)
-
-    found = normalized("wikipedia_en", files, RunSettings(workers), root="workers")
-
-    assert len(shard_rows(alone)) > 5
-    assert found.manifest.digest == alone.manifest.digest
 
 
 def sealed(**counts: object) -> Artifact:

@@ -43,7 +43,7 @@ if path.name.startswith("wiki"):
     wikipedia = WikipediaRecipe.model_validate(
         common | {"language": None, "dump_date": None, "license_tag": "cc-by-sa-4.0"})
     pieces = byte_ranges(files[0], 1 << 30)
-    count_pages(pieces)
+    sum(map(count_pages, pieces))
     rows = (row for piece in pieces for row in read_wikipedia(piece, wikipedia))
 elif path.name in ("Posts.xml", "garden.7z"):
     from made_dump import site

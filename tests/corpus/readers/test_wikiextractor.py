@@ -81,7 +81,7 @@ def read(folder: Path) -> tuple[list[Document], list[Reject], int]:
     rows = [row for piece in pieces for row in read_wikipedia(piece, recipe)]
     documents = [row for row in rows if isinstance(row, Document)]
     rejects = [row for row in rows if isinstance(row, Reject)]
-    return documents, rejects, count_pages(pieces)
+    return documents, rejects, sum(map(count_pages, pieces))
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ _WHITE_RUN = re.compile(r"[\x00-\x09\x0b-\x1f\xa0][\x00-\x20\xa0]*+|[ \n][\x00-\
 _NUMBER = re.compile(r"[-+]?(?:[0-9]|[A-Za-z](?![0-9A-Za-z_\x80-\U0010ffff]))")
 _TICKS = re.compile("`+")
 _DEEPEST = 32  # quotes, and lists, within each other; those below are written as if they lay here
+_MARKS = "> " * _DEEPEST
 _MAX_TICKS = 100
 # What the sites' editor puts there for whoever says nothing: of two images in five.
 _NO_ALT = ("", "enter image description here", "alt text")
@@ -45,6 +46,7 @@ _NO_ALT = ("", "enter image description here", "alt text")
 _CODE, _CELL, _SUP = "\ud800", "\ud801", "\ud802"
 _SUP_OF_WORD = re.compile(f"{_SUP}(?<=[0-9A-Za-z)]{_SUP})")
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
+_MARKED = ("li", "tr", "ul", "ol", *_HEADINGS)
 _PAIRED = ("p", "div", "dl", "dt", "dd", "table", "thead", "tbody", "tfoot", "tr", "ul", "ol", "li", "blockquote")
 _BETWEEN_BLOCKS = frozenset(("pre", "hr", *(slash + name for name in _PAIRED + _HEADINGS for slash in ("", "/"))))
 
@@ -84,10 +86,6 @@ def _one_white(run: re.Match[str]) -> str:
     return "\n" if "\n" in run[0] else " "
 
 
-def _quote_marks(depth: int) -> str:
-    return "> " * min(depth, _DEEPEST)
-
-
 class _Page:
     """A text being laid out, block by block."""
 
@@ -125,6 +123,8 @@ class _Page:
     def _pass_block_tag(self, name: str, attributes: str) -> None:
         """Take up what a tag says of the blocks behind it."""
         lists = self._lists[-1]
+        if name[1:] in _MARKED:
+            self._forget_marker()
         match name:
             case "pre":
                 self._put_code_block(attributes)
@@ -154,10 +154,7 @@ class _Page:
             case "h1" | "h2" | "h3" | "h4" | "h5" | "h6":
                 self._heading = f"{'#' * int(name[1])} "
             case "/ul" | "/ol":
-                self._forget_marker()
                 del lists[-1:]
-            case "/li" | "/tr" | "/h1" | "/h2" | "/h3" | "/h4" | "/h5" | "/h6":
-                self._forget_marker()
 
     def _end_block(self) -> None:
         """Lay out the block at hand, if it has text: one space or line break between words, code as it is."""
@@ -180,10 +177,10 @@ class _Page:
         depth = len(self._lists) - 1
         if self._out:
             is_near = self._is_tight and self._was_tight and self._lowest == depth == self._last_depth
-            self._out.append("\n" if is_near else f"\n{_quote_marks(self._lowest).rstrip(' ')}\n")
+            self._out.append("\n" if is_near else f"\n{_MARKS[: 2 * self._lowest].rstrip(' ')}\n")
         block = f"{self._item}{self._heading}{block}"
         if depth:
-            marks = _quote_marks(depth)
+            marks = _MARKS[: 2 * depth]
             block = "\n".join([f"{marks}{line}" if line else marks.rstrip(" ") for line in block.split("\n")])
         self._out.append(block)
         self._was_tight, self._last_depth, self._lowest = self._is_tight, depth, depth

@@ -96,9 +96,6 @@ class Runs:
         self._folder, self._stem, self._run_bytes = folder, stem, run_bytes
         self._counts: Counter[str] = Counter(rows=0, spilled=0)
         self._files: list[OutputFile] = []
-        self._begin()
-
-    def _begin(self) -> None:
         self._bytes = 0
         self._blocks: defaultdict[int, list[tuple[int, msgspec.Raw]]] = defaultdict(list)
 
@@ -128,7 +125,8 @@ class Runs:
                 index.append((block, len(rows), sum(sizes), file.write(_packed(rows))))
         self._files.append(OutputFile.plain(name, sum(rows for _, rows, _, _ in index), file))
         self._files.append(self._folder.write(f"{name}.index", _packed(index)))
-        self._begin()
+        self._bytes = 0
+        self._blocks.clear()
 
     def receipt(self) -> Receipt:
         """Write the last run, and return what was written and counted."""
