@@ -90,7 +90,7 @@ def convert_files(
 
 @dataclass(frozen=True)
 class PieceShard:
-    """Consecutive pieces that become one Document shard. `rows` aren't known before they are read."""
+    """Consecutive pieces that become one Document shard, whole: `rows` aren't known before, so no window has a part."""
 
     name: str
     pieces: tuple[Piece, ...]
@@ -186,11 +186,7 @@ def normalize_local(
     licences: Mapping[PurePosixPath, Licensed],
     zstd_level: int,
 ) -> Receipt:
-    """One shard of local files. Counts: as `ShardWriter`, and `rows` read; unsplit text files are in the notes.
-
-    Args:
-        window: has no part in this: rows aren't known before they are read.
-    """
+    """One shard of local files. Counts: as `ShardWriter`, and `rows` read; unsplit text files are in the notes."""
     unsplit, found, derive_id = dict[str, int](), set[str](), functools.partial(local_doc_id, recipe.source)
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
@@ -247,11 +243,7 @@ def convert_wikipedia(
 def normalize_pages(
     shard: PieceShard, window: Window, folder: BuildFolder, recipe: WikipediaRecipe, zstd_level: int
 ) -> Receipt:
-    """One shard of an extraction. Counts: as `ShardWriter`, `rows` read, and `pages`, by their first lines alone.
-
-    Args:
-        window: has no part in this, as in `normalize_local`.
-    """
+    """One shard of an extraction. Counts: as `ShardWriter`, `rows` read, and `pages`, by their first lines alone."""
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
             assert isinstance(piece, source_folder.ByteRange)

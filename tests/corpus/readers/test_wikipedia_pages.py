@@ -1,12 +1,10 @@
 """Where a page begins and ends in wikiextractor's files, and which files are refused: whole, or not at all."""
 
 import bz2
-import gzip
 import json
 from collections.abc import Callable
 
 import pytest
-import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import refusal
@@ -76,15 +74,6 @@ def test_headers_of_every_version_are_read(source: Source, header: str, title: s
 
     assert isinstance(page, Page)
     assert (page.title, page.revid) == (title, revid)
-
-
-@pytest.mark.parametrize("suffix", [".bz2", ".gz", ".zst", ""])
-@pytest.mark.parametrize("content", [doc(1) + doc(2), line(1) + line(2)], ids=["doc", "json"])
-def test_compressed_files_are_read_whatever_they_are_called(source: Source, suffix: str, content: str) -> None:
-    plain = content.encode()
-    compressed = {".bz2": bz2.compress, ".gz": gzip.compress, ".zst": zstandard.compress, "": bz2.compress}
-
-    assert read(source(compressed[suffix](plain), f"wiki_00{suffix}")) == read(source(plain, "plain"))
 
 
 def test_windows_line_ends_are_those_of_the_format_not_of_the_text(source: Source) -> None:

@@ -147,7 +147,6 @@ class _Pouring:
         self.error: Exception | None = None
 
     def create(self, filename: str) -> "_Pouring":
-        """Return the file for the one member that is asked for."""
         return self
 
     def write(self, unpacked: bytes | bytearray) -> int:

@@ -48,7 +48,7 @@ _index = msgspec.msgpack.Decoder(list[tuple[int, int, int, int]])
 
 @dataclass(frozen=True)
 class SpillShard:
-    """A part of a file, from row to row; of an archive the whole. `rows` aren't known before they are read."""
+    """A part of a file, from row to row; of an archive the whole. `rows` aren't known before, so no window has a part."""
 
     name: str
     file: Path
@@ -73,8 +73,6 @@ def plan_spill(file: Path, range_bytes: int = RANGE_BYTES) -> list[SpillShard]:
 def spill_rows(shard: SpillShard, window: Window, folder: BuildFolder, run_bytes: int = RUN_BYTES) -> Receipt:
     """Write the runs of a part of a file, a stage for the engine. Memory: `run_bytes`, and the longest row.
 
-    Args:
-        window: has no part in this: `rows` aren't known.
     Returns:
         Files: the runs, each before its index. Counts: `rows` read; `spilled`, which pass 2 accounts for one by one;
         `dropped/<post type>`, posts that are neither question nor answer.
