@@ -90,7 +90,7 @@ def convert_files(
 
 @dataclass(frozen=True)
 class PieceShard:
-    """Consecutive pieces that become one Document shard, whole: `rows` aren't known before, so no window has a part."""
+    """Consecutive pieces that become one Document shard; `rows` aren't known."""
 
     name: str
     pieces: tuple[Piece, ...]

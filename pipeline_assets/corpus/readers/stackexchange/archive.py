@@ -1,10 +1,13 @@
 """The bytes of Posts.xml: of the file itself, or out of a site's .7z, which is never unpacked to disk."""
 
 import lzma
+import os
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, one_line
@@ -23,8 +26,6 @@ _DAMAGE = (lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, ValueErr
 _FETCH_AGAIN = "fetch it again"
 # Of these py7zr unpacks all that it has read at once: a quarter of a megabyte of ZStandard can be eight gigabytes.
 _UNBOUNDED_METHODS = frozenset({"DEFLATE", "DEFLATE64", "ZStandard", "Brotli"})
-
-Sink = Callable[[bytes], object]
 
 
 def is_archive(file: Path) -> bool:
@@ -57,44 +58,50 @@ def site_of(file: Path) -> str:
     return name.lower()
 
 
-def pour(file: Path, sink: Sink, start: int, stop: int | None) -> None:
-    """Pour the bytes of a Posts.xml from `start` to `stop`, or of that in an archive from end to end, block by block.
+def posts_bytes(file: Path, start: int = 0, stop: int | None = None) -> Generator[bytes, None, None]:
+    """Yield a Posts.xml from byte `start` to `stop`, or that in an archive from end to end, in blocks.
+
+    A thread unpacks an archive, a pipe's size ahead: close the iterator if you leave it.
 
     Raises:
         InputError: an archive has no Posts.xml, or two; wants a password; unpacks to more than allowed, or in steps
             that nothing bounds; is damaged, which its checksum may show after the last block.
     """
-    if is_archive(file):
-        return _pour_archive(file, sink)
-    with open(file, "rb", buffering=0) as source:
-        source.seek(start)
-        left = file.stat().st_size - start if stop is None else stop - start
-        while left and (block := source.read(min(left, _BLOCK_BYTES))):
-            sink(block)
-            left -= len(block)
+    if not is_archive(file):
+        with open(file, "rb", buffering=0) as source:
+            source.seek(start)
+            left = file.stat().st_size - start if stop is None else stop - start
+            while left and (block := source.read(min(left, _BLOCK_BYTES))):
+                yield block
+                left -= len(block)
+        return
+    reading, writing = os.pipe()
+    with ThreadPoolExecutor(1) as thread, open(reading, "rb", buffering=0) as pipe:
+        unpacking = thread.submit(_unpack, file, writing)
+        while block := pipe.read(_BLOCK_BYTES):
+            yield block
+        unpacking.result()
 
 
-def _pour_archive(file: Path, sink: Sink) -> None:
-    open_archive = unpacker(file)
-    from py7zr.exceptions import ArchiveError, CrcError, PasswordRequired, UnsupportedCompressionMethodError
+def _unpack(file: Path, writing: int) -> None:
+    with open(writing, "wb") as pipe:
+        open_archive = unpacker(file)
+        from py7zr.exceptions import ArchiveError, CrcError, PasswordRequired, UnsupportedCompressionMethodError
 
-    pouring = _Pouring(sink)
-    try:
-        with open(file, "rb") as packed, open_archive(packed, blocksize=_BLOCK_BYTES) as archive:
-            name = _checked_name(archive, file)
-            archive.extract(targets=[name], factory=cast("WriterFactory", pouring))
-    except (ArchiveError, PasswordRequired, MemoryError, *_DAMAGE) as error:
-        what, fix = f"the archive is damaged ({type(error).__name__}: {one_line(error, 100)})", _FETCH_AGAIN
-        match error:
-            case _ if pouring.error is not None:
-                raise pouring.error from None
-            case PasswordRequired():
-                what, fix = "it wants a password", "unpack it yourself: no dump is encrypted"
-            case CrcError():
-                what = "its checksum doesn't hold"
-            case UnsupportedCompressionMethodError():
-                what, fix = f"it is compressed in a way py7zr can't read ({error})", "unpack it yourself"
-        raise InputError(what, file, fix) from None
+        factory = cast("WriterFactory", SimpleNamespace(create=lambda name: pipe))
+        try:
+            with open(file, "rb") as packed, open_archive(packed, blocksize=_BLOCK_BYTES) as archive:
+                archive.extract(targets=[_checked_name(archive, file)], factory=factory)
+        except (ArchiveError, PasswordRequired, MemoryError, *_DAMAGE) as error:
+            what, fix = f"the archive is damaged ({type(error).__name__}: {one_line(error, 100)})", _FETCH_AGAIN
+            match error:
+                case PasswordRequired():
+                    what, fix = "it wants a password", "unpack it yourself: no dump is encrypted"
+                case CrcError():
+                    what = "its checksum doesn't hold"
+                case UnsupportedCompressionMethodError():
+                    what, fix = f"it is compressed in a way py7zr can't read ({error})", "unpack it yourself"
+            raise InputError(what, file, fix) from None
 
 
 def unpacker(file: Path) -> "type[SevenZipFile]":
@@ -133,33 +140,3 @@ def _checked_name(archive: "SevenZipFile", file: Path) -> str:
         what = f"its {size:,} bytes would unpack to {unpacked:,}, more than {_MOST_EXPANSION} times as many"
         raise InputError(what, file, "if you trust it, unpack it yourself; else fetch it again")
     return found[0]
-
-
-class _Pouring:
-    """What py7zr takes for a file to write a member into: it hands the bytes on.
-
-    Attributes:
-        error: of the sink, no fault of the archive.
-    """
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-        self.error: Exception | None = None
-
-    def create(self, filename: str) -> "_Pouring":
-        return self
-
-    def write(self, unpacked: bytes | bytearray) -> int:
-        try:
-            for at in range(0, len(unpacked), _BLOCK_BYTES):
-                self._sink(bytes(unpacked[at : at + _BLOCK_BYTES]))
-        except Exception as error:
-            self.error = error
-            raise
-        return len(unpacked)
-
-    def seekable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        pass

@@ -1,4 +1,4 @@
-"""A Posts.xml, fed block by block, to its rows, and a row to a post. Memory: a block, and the longest row.
+"""A Posts.xml, block by block, to its rows, and a row to a post. Memory: a block, and the longest row.
 
 Between `<posts>` and `</posts>` stand empty elements `<row … />` and white space. No value has a `<` in it, so the file
 is split there, and ElementTree reads each row as an XML document of its own: it has no DTD, so no entities, and a row
@@ -6,8 +6,8 @@ that is no XML is rejected alone.
 """
 
 import re
-from collections.abc import Iterator
-from typing import NamedTuple, NoReturn
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 import msgspec
@@ -28,7 +28,6 @@ _HEAD = re.compile(
     <posts\s*>\s*(?=<)""",
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
-_NO_HEAD = "not the head of a Posts.xml in UTF-8: <?xml …?><posts>, without a DTD of its own"
 _ROW, _END = re.compile(rb"<row(?=[\s/]).*/>\s*", re.DOTALL), re.compile(rb"</posts\s*>\s*")
 _FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]|&#(?:[0-9]+|x[0-9a-fA-F]+);")
 _is_integer = re.compile("-?[0-9]{1,15}").fullmatch
@@ -104,79 +103,68 @@ class Row(NamedTuple):
         return thread, msgspec.convert([typed.get(name) for name in _NAMES], Post)
 
 
-class PostsXml:
-    """What was fed of a file, or of a part of one that begins and ends between rows.
+def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last: bool = True) -> Iterator[Row]:
+    """Yield the rows of a file, or of a part of one that begins and ends between rows, in file order.
 
     Args:
         where: the file, for errors.
         start: the part's first byte in it; 0 with the file's head.
         is_last: whether the part has the file's end.
+    Raises:
+        InputError: the file is none of posts, has something other than rows (says at which byte), or is cut off.
     """
-
-    def __init__(self, where: str, start: int = 0, is_last: bool = True) -> None:
-        self._where, self._is_last = where, is_last
-        self._has_head = start > 0
-        self._left, self._at = b"", start  # what was fed and isn't read yet; where in the file it begins
-
-    def feed(self, block: bytes) -> Iterator[Row]:
-        """Yield the rows that the block completes, in file order.
-
-        Raises:
-            InputError: the file is none of posts, or has something other than rows (says at which byte).
-        """
-        self._left += block
-        if not self._has_head:
-            head = _HEAD.match(self._left)
+    left, at, has_head = b"", start, start > 0  # what isn't read yet, and where in the file it begins
+    for block in blocks:
+        left += block
+        if not has_head:
+            head = _HEAD.match(left)
+            if head is None and len(left) > _MOST_HEAD_BYTES:
+                break
             if head is None:
-                if len(self._left) > _MOST_HEAD_BYTES:
-                    self._refuse(0, _NO_HEAD)
-                return
-            self._has_head = True
-            self._left, self._at = self._left[head.end() :], head.end()
-        *rows, last = self._left.split(b"<")[1:]
+                continue
+            has_head, left, at = True, left[head.end() :], head.end()
+        *rows, last = left.split(b"<")[1:]
         for row in rows:
-            yield self._row(b"<" + row)
-            self._at += len(row) + 1
-        self._left = b"<" + last
-        if len(self._left) > _MOST_ROW_BYTES:
-            self._refuse(0, f"where {_MOST_ROW_BYTES:,} bytes begin that hold no whole row")
+            yield _row(b"<" + row, where, at)
+            at += len(row) + 1
+        left = b"<" + last
+        if len(left) > _MOST_ROW_BYTES:
+            raise _refusal(f"where {_MOST_ROW_BYTES:,} bytes begin that hold no whole row", left, where, at)
+    if not has_head:
+        raise _refusal(
+            "not the head of a Posts.xml in UTF-8: <?xml …?><posts>, without a DTD of its own", left, where, 0
+        )
+    if not is_last:
+        yield _row(left, where, at)
+    elif not left.startswith(b"</"):
+        what = f"it is cut off: no </posts> follows the row at byte {at:,}"
+        raise InputError(what, where, "fetch it again; its size is on its page")
+    elif not _END.fullmatch(left):
+        raise _refusal("not the end of a Posts.xml: </posts>", left, where, at)
 
-    def close(self) -> Iterator[Row]:
-        """Yield the last row of a part that others follow.
 
-        Raises:
-            InputError: the end is missing, or more follows it.
-        """
-        if not self._has_head:
-            self._refuse(0, _NO_HEAD)
-        if not self._is_last:
-            yield self._row(self._left)
-        elif not self._left.startswith(b"</"):
-            what = f"it is cut off: no </posts> follows the row at byte {self._at:,}"
-            raise InputError(what, self._where, "fetch it again; its size is on its page")
-        elif not _END.fullmatch(self._left):
-            self._refuse(0, "not the end of a Posts.xml: </posts>")
-
-    def _row(self, row: bytes) -> Row:
-        whole = _ROW.match(row)
-        if whole is None or whole.end() < len(row):
-            self._refuse(whole.end() if whole else 0, "no part of a whole row", row)
-        attributes, fault = _attributes(row), None
+def _row(row: bytes, where: str, at: int) -> Row:
+    whole = _ROW.match(row)
+    if whole is None or whole.end() < len(row):
+        sound = whole.end() if whole else 0
+        raise _refusal("no part of a whole row", row[sound:], where, at + sound)
+    attributes, fault = _attributes(row), None
+    if attributes is None:
+        text = row.decode("utf-8", "replace")
+        attributes = _attributes(_FORBIDDEN.sub("\ufffd", text).encode())
         if attributes is None:
-            text = row.decode("utf-8", "replace")
-            attributes = _attributes(_FORBIDDEN.sub("\ufffd", text).encode())
-            if attributes is None:
-                attributes, fault = {}, Fault("malformed_row", "it is no XML")
-            elif text.encode() == row:
-                fault = Fault("invalid_character", "one that XML does not have")
-            else:
-                fault = Fault("invalid_utf8", "a value is no UTF-8")
-        return Row(attributes, len(row.rstrip()[len(b"<row") : -len(b"/>")].strip()), fault)
+            attributes, fault = {}, Fault("malformed_row", "it is no XML")
+        elif text.encode() == row:
+            fault = Fault("invalid_character", "one that XML does not have")
+        else:
+            fault = Fault("invalid_utf8", "a value is no UTF-8")
+    return Row(attributes, len(row.rstrip()[len(b"<row") : -len(b"/>")].strip()), fault)
 
-    def _refuse(self, at: int, what: str, left: bytes | None = None) -> NoReturn:
-        shown = (self._left if left is None else left)[at : at + _SHOWN_BYTES].decode("utf-8", "replace")
-        fix = "fetch the file again; if it is so at its source, correct it there"
-        raise InputError(f"byte {self._at + at:,} is {what}: {shown!r}", self._where, fix)
+
+def _refusal(what: str, left: bytes, where: str, at: int) -> InputError:
+    shown = left[:_SHOWN_BYTES].decode("utf-8", "replace")
+    fix = "fetch the file again; if it is so at its source, correct it there"
+    return InputError(f"byte {at:,} is {what}: {shown!r}", where, fix)
 
 
 def _attributes(row: bytes) -> dict[str, str] | None:

@@ -6,10 +6,11 @@ it lies its index, such a frame too: of each block its number, its rows, their b
 Buckets are planned from the sizes of blocks, so they are the same whatever the runs were.
 """
 
+import contextlib
 import itertools
 import mmap
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -18,8 +19,8 @@ import msgspec
 import zstandard
 
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, pour
-from pipeline_assets.corpus.readers.stackexchange.posts import ANSWER, Post, PostsXml, Row
+from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, posts_bytes
+from pipeline_assets.corpus.readers.stackexchange.posts import ANSWER, Post, Row, read_rows
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.ledger import dropped_key
@@ -48,7 +49,7 @@ _index = msgspec.msgpack.Decoder(list[tuple[int, int, int, int]])
 
 @dataclass(frozen=True)
 class SpillShard:
-    """A part of a file, from row to row; of an archive the whole. `rows` aren't known before, so no window has a part."""
+    """A part of a file from row to row, or a whole archive; `rows` aren't known."""
 
     name: str
     file: Path
@@ -80,57 +81,35 @@ def spill_rows(shard: SpillShard, window: Window, folder: BuildFolder, run_bytes
         InputError: the file can't be read to its end.
     """
     where = f"{shard.file}/{POSTS}" if is_archive(shard.file) else str(shard.file)
-    posts = PostsXml(where, shard.start, shard.stop is None)
-    runs = Runs(folder, f"{WORK}/spilled/{shard.name}", run_bytes)
-    pour(shard.file, lambda block: runs.add(posts.feed(block)), shard.start, shard.stop)
-    runs.add(posts.close())
-    return runs.receipt()
+    counts, files = Counter[str](rows=0, spilled=0), list[OutputFile]()
+    with contextlib.closing(posts_bytes(shard.file, shard.start, shard.stop)) as blocks:
+        rows = _spilled(read_rows(blocks, where, shard.start, shard.stop is None), counts)
+        for number, run in enumerate(grouped_by_size(rows, lambda row: len(row[2]) + _OVERHEAD_BYTES, run_bytes)):
+            files += _write_run(folder, f"{WORK}/spilled/{shard.name}-{number:05d}", run)
+    return Receipt(files, dict(sorted(counts.items())))
 
 
-class Runs:
-    """Rows on their way into runs, of which one at a time is held in memory."""
+def _spilled(rows: Iterable[Row], counts: Counter[str]) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the block of each question or answer, its bytes in the dump, and what is spilled."""
+    for number, row in enumerate(rows):
+        kind = row.number("PostTypeId")
+        counts["rows"] += 1
+        if ANSWER < kind <= _LAST_POST_TYPE:
+            counts[dropped_key(_POST_TYPES.get(kind, f"post_type_{kind}"))] += 1
+            continue
+        counts["spilled"] += 1
+        thread, said = row.said()
+        key = thread or _NOT_A_THREAD + number
+        yield key // BLOCK_IDS, row.size + 1, msgspec.msgpack.encode((key, number, said))
 
-    def __init__(self, folder: BuildFolder, stem: str, run_bytes: int) -> None:
-        self._folder, self._stem, self._run_bytes = folder, stem, run_bytes
-        self._counts: Counter[str] = Counter(rows=0, spilled=0)
-        self._files: list[OutputFile] = []
-        self._bytes = 0
-        self._blocks: defaultdict[int, list[tuple[int, msgspec.Raw]]] = defaultdict(list)
 
-    def add(self, rows: Iterable[Row]) -> None:
-        """Take the next rows of the file."""
-        for row in rows:
-            number, kind = self._counts["rows"], row.number("PostTypeId")
-            self._counts["rows"] += 1
-            if ANSWER < kind <= _LAST_POST_TYPE:
-                self._counts[dropped_key(_POST_TYPES.get(kind, f"post_type_{kind}"))] += 1
-                continue
-            self._counts["spilled"] += 1
-            thread, said = row.said()
-            key = thread or _NOT_A_THREAD + number
-            spilled = msgspec.msgpack.encode((key, number, said))
-            self._blocks[key // BLOCK_IDS].append((row.size + 1, msgspec.Raw(spilled)))
-            self._bytes += len(spilled) + _OVERHEAD_BYTES
-            if self._bytes >= self._run_bytes:
-                self._write()
-
-    def _write(self) -> None:
-        name = f"{self._stem}-{len(self._files) // 2:05d}"
-        index: list[tuple[int, int, int, int]] = []
-        with DurableFile(self._folder.path(name)) as file:
-            for block, sized_rows in sorted(self._blocks.items()):
-                sizes, rows = zip(*sized_rows, strict=True)
-                index.append((block, len(rows), sum(sizes), file.write(_packed(rows))))
-        self._files.append(OutputFile.plain(name, sum(rows for _, rows, _, _ in index), file))
-        self._files.append(self._folder.write(f"{name}.index", _packed(index)))
-        self._bytes = 0
-        self._blocks.clear()
-
-    def receipt(self) -> Receipt:
-        """Write the last run, and return what was written and counted."""
-        if self._blocks:
-            self._write()
-        return Receipt(self._files, dict(sorted(self._counts.items())))
+def _write_run(folder: BuildFolder, name: str, rows: list[tuple[int, int, bytes]]) -> list[OutputFile]:
+    index: list[tuple[int, int, int, int]] = []
+    with DurableFile(folder.path(name)) as file:
+        for block, own in itertools.groupby(sorted(rows, key=itemgetter(0)), itemgetter(0)):
+            _, sizes, spilled = zip(*own, strict=True)
+            index.append((block, len(sizes), sum(sizes), file.write(_packed(list(map(msgspec.Raw, spilled))))))
+    return [OutputFile.plain(name, len(rows), file), folder.write(f"{name}.index", _packed(index))]
 
 
 @dataclass(frozen=True)

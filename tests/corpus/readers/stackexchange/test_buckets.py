@@ -3,26 +3,34 @@
 from pathlib import Path
 
 import pytest
+from made_dump import dump, question, row
 
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.stackexchange.posts import Post, Row
-from pipeline_assets.corpus.readers.stackexchange.spill import BLOCK_IDS, Bucket, Runs, plan_buckets, read_bucket
+from pipeline_assets.corpus.readers.stackexchange.posts import Post
+from pipeline_assets.corpus.readers.stackexchange.spill import (
+    BLOCK_IDS,
+    Bucket,
+    plan_buckets,
+    plan_spill,
+    read_bucket,
+    spill_rows,
+)
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.worker import WHOLE
 
 
-def question(post_id: int, body: str) -> Row:
-    said = {"CreationDate": "2014-01-21T20:26:05.383", "Score": "3", "Title": "Why?"}
-    return Row({"Id": str(post_id), "PostTypeId": "1", "Body": body, **said}, 100, None)
+def spilled(folder: Path, *rows: bytes, run_bytes: int = 1 << 20) -> Receipt:
+    (folder / "Posts.xml").write_bytes(dump(*rows))
+    [shard] = plan_spill(folder / "Posts.xml")
+    return spill_rows(shard, WHOLE, BuildFolder(folder), run_bytes)
 
 
 def written(folder: Path, run_bytes: int = 1 << 20) -> Bucket:
-    """Three questions, each time in the order of the file, in one run or more."""
-    runs = Runs(BuildFolder(folder), "run", run_bytes)
-    runs.add([question(7, "one"), question(9, "two")])
-    runs.add([question(7, "three")])
-    files = tuple((folder / file.path, 10) for file in runs.receipt().files[::2])
-    return Bucket("bucket", files, 0, 0, 3)
+    """Three questions in the order of the file, in one run or more, behind ten rows of another part."""
+    rows = question(7, Body="one"), question(9, Body="two"), question(7, Body="three")
+    files = spilled(folder, *rows, run_bytes=run_bytes).files[::2]
+    return Bucket("bucket", tuple((folder / file.path, 10) for file in files), 0, 0, 3)
 
 
 def said(bucket: Bucket) -> list[tuple[int, int, str]]:
@@ -39,20 +47,16 @@ def test_rows_come_back_by_question_then_number_from_one_run_or_more(tmp_path: P
 
 def test_buckets_are_ranges_of_questions_in_whatever_order_the_dump_has_them(tmp_path: Path) -> None:
     numbers = [BLOCK_IDS * block for block in (3, 1, 2, 0)]
-    runs = Runs(BuildFolder(tmp_path), "run", 1)
-    for number in numbers:
-        runs.add([question(number + 1, "asked")])
+    receipt = spilled(tmp_path, *(question(number + 1) for number in numbers), run_bytes=1)
 
-    buckets = plan_buckets(BuildFolder(tmp_path), [runs.receipt()], 1)
+    buckets = plan_buckets(BuildFolder(tmp_path), [receipt], 1)
 
     assert [(one.first_block, one.last_block, one.rows) for one in buckets] == [(block, block, 1) for block in range(4)]
     assert [post for bucket in buckets for post, *_ in said(bucket)] == [number + 1 for number in sorted(numbers)]
 
 
 def test_a_row_without_a_thread_comes_back_as_its_fault(tmp_path: Path) -> None:
-    runs = Runs(BuildFolder(tmp_path), "run", 1 << 20)
-    runs.add([Row({"Id": "7"}, 10, None), Row({}, 10, Fault("invalid_utf8", "a value is no UTF-8"))])
-    file, _ = runs.receipt().files
+    file, _ = spilled(tmp_path, row(Id=7), row(Body="?").replace(b"?", b"\xff")).files
 
     rows = read_bucket(Bucket("bucket", ((tmp_path / file.path, 0),), -(1 << 62), -1, 2))
 

@@ -8,7 +8,7 @@ from made_dump import END, HEAD, answer, dump, question, row
 from refusals import refusal
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.stackexchange.posts import PostsXml, Row
+from pipeline_assets.corpus.readers.stackexchange.posts import Row, read_rows
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Reject
@@ -20,9 +20,7 @@ BOM, DECLARATION = b"\xef\xbb\xbf", b'<?xml version="1.0" encoding="utf-8"?>\n'
 
 
 def rows_of(data: bytes, block_bytes: int) -> list[Row]:
-    posts = PostsXml("Posts.xml")
-    found = [row for at in range(0, len(data), block_bytes) for row in posts.feed(data[at : at + block_bytes])]
-    return [*found, *posts.close()]
+    return list(read_rows((data[at : at + block_bytes] for at in range(0, len(data), block_bytes)), "Posts.xml"))
 
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 64, 1 << 20])
