@@ -3,6 +3,7 @@
 import fnmatch
 import functools
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap
@@ -20,7 +21,6 @@ from pipeline_assets.corpus.snapshot.line_prefixes import block_ranges, draw_pre
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.progress import Progress
-from pipeline_assets.corpus.spine.provenance import StepTimer
 from pipeline_assets.corpus.spine.stage import grouped_by_size
 from pipeline_assets.corpus.spine.target import BuildResult
 
@@ -323,18 +323,17 @@ def fetch_snapshot(
     hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float
 ) -> tuple[SnapshotPlan, list[LocalPiece], dict[str, Any]]:
     """The plan, its pieces in the cache, and what provenance tells of that: what was fetched, and was to be."""
-    laps = StepTimer(lambda: hub.traffic.bytes)
+    began, bytes_before = time.monotonic(), hub.traffic.bytes
     plan = plan_snapshot(hub, recipe, threads, log_every_s)
     _log_plan(plan, recipe.source)
     missing = bytes_to_fetch(hub, recipe, plan)
-    laps.end("plan")
+    planned, bytes_planned = time.monotonic(), hub.traffic.bytes
     pieces = fetch_pieces(hub, recipe, plan, threads, log_every_s)
-    laps.end("fetch")
     told = {
         "planned": {"bytes_fetched": {"value": missing, "basis": "less what the cache has"}},
-        "bytes_fetched": laps.counted["fetch"],
-        "bytes_fetched_to_plan": laps.counted["plan"],
-        "seconds_of": laps.seconds,
+        "bytes_fetched": hub.traffic.bytes - bytes_planned,
+        "bytes_fetched_to_plan": bytes_planned - bytes_before,
+        "seconds_of": {"plan": round(planned - began, 3), "fetch": round(time.monotonic() - planned, 3)},
     }
     return plan, pieces, told
 

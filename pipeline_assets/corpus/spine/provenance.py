@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,24 +18,6 @@ from pipeline_assets.corpus.spine.usage import cpu_seconds
 
 _LIBRARIES = ("dagster", "gigatoken", "huggingface_hub", "msgspec", "numpy", "pyarrow", "tiktoken", "zstandard")
 _PROJECT = Path(__file__).parents[3]
-
-
-class StepTimer:
-    """Seconds of the parts of a build, one after the other, and what a counter, of bytes fetched, say, counted
-    meanwhile.
-    """
-
-    def __init__(self, counter: Callable[[], int] = lambda: 0) -> None:
-        self.seconds: dict[str, float] = {}
-        self.counted: dict[str, int] = {}
-        self._counter = counter
-        self._since, self._before = time.monotonic(), counter()
-
-    def end(self, part: str) -> None:
-        """`part` ended now; it began when the part before it ended."""
-        now, count = time.monotonic(), self._counter()
-        self.seconds[part], self.counted[part] = round(now - self._since, 3), count - self._before
-        self._since, self._before = now, count
 
 
 class Stopwatch:

@@ -4,7 +4,6 @@ import contextlib
 import datetime
 import gc
 import io
-import itertools
 import json
 import logging
 import os
@@ -18,7 +17,7 @@ import pytest
 
 from pipeline_assets.corpus.spine.bars import end_bars, named_step
 from pipeline_assets.corpus.spine.progress import Progress
-from pipeline_assets.corpus.spine.provenance import StepTimer, Stopwatch, git_sha, library_versions
+from pipeline_assets.corpus.spine.provenance import Stopwatch, git_sha, library_versions
 from pipeline_assets.corpus.spine.usage import folder_bytes, no_cycles
 
 MB = 1 << 20
@@ -46,18 +45,6 @@ def test_a_file_of_several_names_counts_once(tmp_path: Path) -> None:
     assert folder_bytes(tmp_path) == 1500
     assert folder_bytes(tmp_path / "deep") == 1500
     assert folder_bytes(tmp_path / "nowhere") == 0
-
-
-def test_laps_follow_each_other_and_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, fetched = itertools.count(start=100, step=2), iter([10, 10, 75])
-    monkeypatch.setattr("time.monotonic", lambda: next(clock))
-
-    laps = StepTimer(lambda: next(fetched))
-    laps.end("plan")
-    laps.end("fetch")
-
-    assert laps.seconds == {"plan": 2, "fetch": 2}
-    assert laps.counted == {"plan": 0, "fetch": 65}
 
 
 def test_the_collector_is_switched_on_again_after_an_error_too_but_by_whoever_switched_it_off() -> None:
