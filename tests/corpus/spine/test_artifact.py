@@ -80,7 +80,6 @@ def test_a_link_in_the_place_of_a_file_is_damage_and_hides_no_other(folder: Path
         ("parts/b.txt", b"", "has 0 bytes, sealed with 16"),
         ("parts/a.txt", None, "the file is missing"),
     ],
-    ids=["cut", "empty", "missing"],
 )
 def test_a_file_that_is_missing_or_of_another_size_is_found_and_does_not_open(
     folder: Path, name: str, data: bytes | None, what: str

@@ -31,13 +31,6 @@ def test_what_was_said_is_read_back_and_only_a_blocking_failure_holds_back(tmp_p
     assert [path.name for path in tmp_path.iterdir()] == [".words.checks.json"]
 
 
-def test_of_another_digest_it_says_nothing(tmp_path: Path) -> None:
-    keep_results(tmp_path / "words", "sha256:aa", [FAILED])
-
-    assert kept_results(tmp_path / "words", "sha256:bb") is None
-    assert kept_results(tmp_path / "other", "sha256:aa") is None
-
-
 @pytest.mark.parametrize(
     "content",
     [

@@ -149,7 +149,6 @@ def test_a_write_that_the_system_refuses_names_its_file(path: Path) -> None:
         ("ENOTDIR EEXIST", "a file lies where a folder belongs; give another folder, or move the file away"),
         ("EIO ENOLCK ELOOP ENAMETOOLONG ESTALE", "the system says: bad disk; mend that, then run the same command"),
     ],
-    ids=["quota", "file size", "forbidden", "a file in the place of a folder", "anything else"],
 )
 def test_what_the_system_refuses_is_explained(path: Path, numbers: str, line: str) -> None:
     lines = {str(explain(OSError(getattr(errno, number), "bad disk"), path)) for number in numbers.split()}

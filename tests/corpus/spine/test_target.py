@@ -89,7 +89,6 @@ def test_what_is_current_is_not_touched_and_can_be_had_while_another_version_is_
         ({"stage": StageVersion("words", 2)}, "it was made by words version 1, the program has words version 2"),
         ({"tokenizer": {"family": "o200k", "sha256": "aa"}}, "the tokenizer changed"),
     ],
-    ids=["recipe", "stage", "tokenizer"],
 )
 def test_what_was_asked_otherwise_makes_it_stale(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
     build_words(tmp_path, "english")

@@ -120,7 +120,6 @@ def clock(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> 
         (4, "files", 1, 4, {}, "4/4 files"),
         (0, "files", 0, 0, {"bytes": 0}, "0/0 files; 0.0 MB"),
     ],
-    ids=["counts with rates", "bytes as MB", "no time left at the start", "nor at the end", "nothing to divide by"],
 )
 def test_the_line_says_done_of_total_counts_rates_and_the_time_left(
     clock: list[float], total: int, unit: str, seconds: float, done: int, counts: dict[str, int], line: str

@@ -16,8 +16,8 @@ from pipeline_assets.corpus.readers.stackexchange.spill import (
     spill_rows,
 )
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.stage import WHOLE
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
-from pipeline_assets.corpus.spine.worker import WHOLE
 
 
 def spilled(folder: Path, *rows: bytes, run_bytes: int = 1 << 20) -> Receipt:
