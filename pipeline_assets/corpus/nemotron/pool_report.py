@@ -72,7 +72,7 @@ class Pools(msgspec.Struct, frozen=True):
         rows, tokens, completion_tokens: of rows that are in some pool, each counted once.
         ledger: what became of the rows that pools are chosen from.
         left_out, empty: why pools have no rows of a dataset, as the manifest of its pools has it.
-        correctness_gap: rows of a dataset that have a correctness and are in no pool, see `CorrectnessGap`.
+        correctness_gap: rows of a dataset that have a correctness and are in no pool.
     """
 
     rows: int

@@ -12,10 +12,10 @@ import hashlib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.arrow_columns import column_of, mask, utf8_strings
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, read_columns
 from pipeline_assets.corpus.licences import stated_tag
-from pipeline_assets.corpus.nemotron.pool_coverage import CorrectnessGap
 from pipeline_assets.corpus.nemotron.schema import (
     SCHEMA,
     PoolsRecipe,
@@ -35,13 +34,12 @@ from pipeline_assets.corpus.nemotron.schema import (
     rows_that_hold,
     select_columns,
 )
-from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, one_line
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
 from pipeline_assets.corpus.spine.stage import Window, grouped_by_size
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
+from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 
 if TYPE_CHECKING:
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
 POOLS = "candidates_"
 _CHOSEN = "chosen"  # in which pools a row is, U+0001 or U+0000 for each
 _FIX = "remove the folder that it lies in and run the command again"
+_MAX_EXAMPLES = 20
 _BUCKET_BYTES = 64 << 20  # of a split's rows, uncompressed, that become a file of a pool: at most as many
 _SPILL_BYTES = 16 << 20  # of rows that are held at once, to be written bucket by bucket
 # Columns of few values alone are written by a dictionary, which lies before all pages and changes with every new value.
@@ -68,14 +67,12 @@ class _Shard:
 
     Attributes:
         buckets: files that the rows of its split are cut into.
-        chosen: a work file that says of each row in which pools it is: truths, shape (rows, pools).
     """
 
     name: str
     split: str
     file: Path
     buckets: int
-    chosen: Path
     rows: int = 0  # a file is read whole
 
 
@@ -100,20 +97,17 @@ def build_pools(
         splits: their deduplicated rows, by name.
     """
     shards = [
-        _Shard(name, split, rows.path(path), buckets, building.path(f"{WORK}/chosen/{name}.npy"))
+        _Shard(f"{split}-{number:05d}", split, rows.path(path), buckets)
         for split, rows in splits.items()
         for buckets in [_buckets(rows)]
         for number, path in enumerate(data_files(rows))
-        for name in [f"{split}-{number:05d}"]
     ]
     settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
-    # polars asks the conditions in this process alone: its threads are lost where a worker is forked.
     pools = [*recipe.rules, *(_capabilities(shards) if recipe.by_capability else ())]
-    counts: Counter[str] = Counter()
-    gap = CorrectnessGap()
-    for shard in shards:
-        counts.update(_choose(shard, pools, recipe, gap))
-    spilled = list(run_stage("spill", spill_rows, shards, building, settings))
+    spill = functools.partial(spill_rows, pools=pools, recipe=recipe)
+    spilled = list(run_stage("spill", spill, shards, building, settings))
+    counts = Counter(total_counts(spilled))
+    gap = _joint_gap(receipt.notes for receipt in spilled)
     buckets = list(_gathered(building, shards, spilled))
     work = functools.partial(write_pools, pools=pools)
     files = [file for receipt in run_stage("pools", work, buckets, building, settings) for file in receipt.files]
@@ -132,7 +126,7 @@ def build_pools(
         decisions={
             "left_out": {name: why for name, why in silent.items() if isinstance(why, str)},
             "empty": {name: why for name, why in silent.items() if not isinstance(why, str)},
-            **gap.to_json(),
+            **({"correctness_gap": gap} if gap else {}),
         },
     )
 
@@ -170,68 +164,17 @@ def _capabilities(shards: Sequence[_Shard]) -> list[str]:
     return sorted({capability_pool(target) for target in said if target is not None})
 
 
-def _choose(shard: _Shard, pools: Sequence[str], recipe: PoolsRecipe, gap: CorrectnessGap) -> Counter[str]:
-    """Writes in which pools each row of a file is. Counts: `rows`, `documents`, `tokens`, `dropped/<reason>`;
-    `holds/<condition>`, rows of which it holds, `said/<column>`, rows that have a value; of those that aren't refused.
+def spill_rows(
+    shard: _Shard, window: Window, folder: BuildFolder, pools: Sequence[str], recipe: PoolsRecipe
+) -> Receipt:
+    """Write the rows that are in some pool, and in which, as work files with a row group for each bucket.
+
+    Counts: `rows`, `documents`, `tokens`, `dropped/<reason>`; and of the rows of licences that are not refused,
+    `holds/<condition>` and `said/<column>`, those with a value. Notes: rows of known correctness in no pool.
     """
-    import polars as pl
-
-    always = {"id", "meta_license", "meta_capability_target", "meta_correctness", "stats_tokens"}
-    asked = sorted({*recipe.columns, *always})
-    chosen, counts = [np.zeros((0, len(pools)), bool)], Counter[str]()
-    with open_parquet(shard.file) as file:
-        for group in range(file.num_row_groups):
-            frame = pl.DataFrame(pl.from_arrow(select_columns(file.read_row_group(group, asked), asked)))
-            chosen.append(_chosen(frame, pools, recipe, counts))
-            gap.add(shard.split, *_uncovered(frame, recipe, chosen[-1]))
-    durable.make_folder(shard.chosen.parent)
-    with durable.DurableFile(shard.chosen) as written:
-        np.save(written, np.concatenate(chosen))
-    return counts
-
-
-def _chosen(
-    frame: "pl.DataFrame", pools: Sequence[str], recipe: PoolsRecipe, counts: Counter[str]
-) -> NDArray[np.bool_]:
-    """In which pools each row is, shape (rows, pools); counted as `_choose` has it."""
-    holds = {one: rows_that_hold(frame, one) for conditions in recipe.rules.values() for one in conditions}
-    targets = [None if one is None else capability_pool(one) for one in frame["meta_capability_target"].to_list()]
-    chosen = np.zeros((frame.height, len(pools)), bool)
-    for place, pool in enumerate(pools):
-        conditions = recipe.rules.get(pool)
-        of_capability = [target == pool for target in targets] if conditions is None else []
-        chosen[:, place] = np.logical_and.reduce([holds[one] for one in conditions]) if conditions else of_capability
-    is_allowed = _allowed(frame, recipe)
-    is_in_any = chosen.any(axis=1)
-    chosen &= is_allowed[:, None]
-    counts.update({f"holds/{one}": int((rows & is_allowed).sum()) for one, rows in holds.items()})
-    said = {column: frame[column].is_not_null().to_numpy() & is_allowed for column in recipe.columns}
-    counts.update({f"said/{column}": int(rows.sum()) for column, rows in said.items()})
-    counts.update(rows=frame.height, documents=int(chosen.any(axis=1).sum()))
-    counts[dropped_key("refused_licence")] += int((~is_allowed).sum())
-    counts[dropped_key("in_no_pool")] += int((is_allowed & ~is_in_any).sum())
-    counts["tokens"] += int(frame["stats_tokens"].to_numpy()[chosen.any(axis=1)].sum())
-    return chosen
-
-
-def _uncovered(frame: "pl.DataFrame", recipe: PoolsRecipe, chosen: NDArray[np.bool_]) -> tuple[list[str], list[float]]:
-    """Return ids and correctness of rows that have a correctness, an allowed licence and no pool."""
-    is_known = frame["meta_correctness"].is_not_null().to_numpy()
-    rows = frame.filter(is_known & _allowed(frame, recipe) & ~chosen.any(axis=1))
-    return rows["id"].to_list(), rows["meta_correctness"].to_list()
-
-
-def _allowed(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[np.bool_]:
-    """Rows whose licence isn't refused."""
-    said = frame["meta_license"].to_list()
-    refused = {one for one in set(said) if stated_tag(one) in recipe.refuse_licences}
-    return np.array([one not in refused for one in said], bool)
-
-
-def spill_rows(shard: _Shard, window: Window, folder: BuildFolder) -> Receipt:
-    """Work files: rows that are in some pool, and in which, a row group for each bucket."""
-    files: list[OutputFile] = []
-    for tables in grouped_by_size(_chosen_rows(shard), lambda table: int(table.nbytes), _SPILL_BYTES):
+    files, counts, gaps = list[OutputFile](), Counter[str](), list[dict[str, Any]]()
+    chosen = _chosen_rows(shard, pools, recipe, counts, gaps)
+    for tables in grouped_by_size(chosen, lambda table: int(table.nbytes), _SPILL_BYTES):
         table = pa.concat_tables(tables)
         numbers = _bucket_numbers(table["id"].to_pylist(), shard.buckets)
         table = table.take(column_of(np.argsort(numbers, kind="stable")))
@@ -240,20 +183,86 @@ def spill_rows(shard: _Shard, window: Window, folder: BuildFolder) -> Receipt:
             for end, size in zip(np.cumsum(sizes).tolist(), sizes.tolist(), strict=True):
                 output.write(table.slice(end - size, size))
         files.append(output.output(name))
-    return Receipt(files, {})
+    return Receipt(files, counts, _joint_gap(gaps))
 
 
-def _chosen_rows(shard: _Shard) -> Iterator[pa.Table]:
-    """The rows of a file that are in some pool, and in which, row group by row group."""
-    chosen, first = np.load(shard.chosen), 0
+def _chosen_rows(
+    shard: _Shard, pools: Sequence[str], recipe: PoolsRecipe, counts: Counter[str], gaps: list[dict[str, Any]]
+) -> Iterator[pa.Table]:
+    """Yield the rows of a file that are in some pool, and in which, row group by row group; count all."""
+    import polars as pl
+
+    asked = sorted(
+        {*recipe.columns, "id", "meta_license", "meta_capability_target", "meta_correctness", "stats_tokens"}
+    )
     with open_parquet(shard.file) as file:
         for group in range(file.num_row_groups):
             table = select_columns(file.read_row_group(group, use_threads=False))
-            rows = chosen[first : first + table.num_rows]
-            first += table.num_rows
-            if rows.any():
-                column = utf8_strings([row.tobytes() for row in rows])
-                yield table.append_column(_CHOSEN, column).filter(mask(rows.any(axis=1)))
+            frame = pl.DataFrame(pl.from_arrow(table.select(asked)))
+            is_allowed = _allowed(frame, recipe)
+            chosen = _chosen(frame, pools, recipe, is_allowed, counts)
+            is_in_any = np.asarray(chosen.any(axis=1))
+            is_known = frame["meta_correctness"].is_not_null().to_numpy()
+            gaps.append(_gap(shard.split, frame.filter(is_known & is_allowed & ~is_in_any)))
+            if is_in_any.any():
+                column = utf8_strings([row.tobytes() for row in chosen])
+                yield table.append_column(_CHOSEN, column).filter(mask(is_in_any))
+
+
+def _chosen(
+    frame: "pl.DataFrame",
+    pools: Sequence[str],
+    recipe: PoolsRecipe,
+    is_allowed: NDArray[np.bool_],
+    counts: Counter[str],
+) -> NDArray[np.bool_]:
+    """Return in which pools each row is, shape (rows, pools); counted as `spill_rows` has it."""
+    holds = {one: rows_that_hold(frame, one) for conditions in recipe.rules.values() for one in conditions}
+    targets = [None if one is None else capability_pool(one) for one in frame["meta_capability_target"].to_list()]
+    chosen = np.zeros((frame.height, len(pools)), bool)
+    for place, pool in enumerate(pools):
+        conditions = recipe.rules.get(pool)
+        of_capability = [target == pool for target in targets] if conditions is None else []
+        chosen[:, place] = np.logical_and.reduce([holds[one] for one in conditions]) if conditions else of_capability
+    counts[dropped_key("in_no_pool")] += int((is_allowed & ~chosen.any(axis=1)).sum())
+    counts[dropped_key("refused_licence")] += int((~is_allowed).sum())
+    chosen &= is_allowed[:, None]
+    counts.update({f"holds/{one}": int((rows & is_allowed).sum()) for one, rows in holds.items()})
+    said = {column: frame[column].is_not_null().to_numpy() & is_allowed for column in recipe.columns}
+    counts.update({f"said/{column}": int(rows.sum()) for column, rows in said.items()})
+    is_in_any = chosen.any(axis=1)
+    tokens = int(frame["stats_tokens"].to_numpy()[is_in_any].sum())
+    counts.update(rows=frame.height, documents=int(is_in_any.sum()), tokens=tokens)
+    return chosen
+
+
+def _allowed(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[np.bool_]:
+    """Return which rows have a licence that isn't refused."""
+    said = frame["meta_license"].to_list()
+    refused = {one for one in set(said) if stated_tag(one) in recipe.refuse_licences}
+    return np.array([one not in refused for one in said], bool)
+
+
+def _gap(split: str, rows: "pl.DataFrame") -> dict[str, Any]:
+    """Return how many rows of known correctness are in no pool, between which bounds, and the first ones' names."""
+    if not rows.height:
+        return {}
+    shares, examples = rows["meta_correctness"], [f"{split}/{row_id:.80}" for row_id in rows["id"][:_MAX_EXAMPLES]]
+    bounds = {"lowest": repr(shares.min()), "highest": repr(shares.max())}
+    return {"rows": rows.height, **bounds, "examples": examples}
+
+
+def _joint_gap(gaps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the gap of many row groups or files, in order; empty if none has one."""
+    found = [gap for gap in gaps if gap]
+    if not found:
+        return {}
+    return {
+        "rows": sum(gap["rows"] for gap in found),
+        "lowest": min((gap["lowest"] for gap in found), key=float),
+        "highest": max((gap["highest"] for gap in found), key=float),
+        "examples": [name for gap in found for name in gap["examples"]][:_MAX_EXAMPLES],
+    }
 
 
 def _bucket_numbers(ids: Sequence[str], buckets: int) -> NDArray[np.int64]:

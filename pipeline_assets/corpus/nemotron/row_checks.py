@@ -18,7 +18,6 @@ from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import CALL, END, MESSAGE, RETURN, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.nemotron.inventory import read_inventory
-from pipeline_assets.corpus.nemotron.pool_coverage import GAP, describe_gap
 from pipeline_assets.corpus.nemotron.schema import data_files, no_row_has_all
 from pipeline_assets.corpus.nemotron.sections import rows_recipe
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
@@ -155,12 +154,15 @@ def tokens_round_trip(shards: Artifact) -> Verdict:
     return Verdict(not faults, words, {"rows": rows, "looked_at": looked_at, "faults": len(faults)})
 
 
-def coverage_within(shards: Artifact, inventory: Artifact) -> Verdict:
-    """Rows have what the inventory found in their split: never more of them, and fewer by rejects alone.
+def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
+    """Rows have the metadata that the inventory found in their split: never more, and fewer by rejects alone.
 
     It applies where both read all rows.
     """
-    found = read_inventory(inventory)
+    inventories = [open_artifact(root / one.folder) for one in target.compared_to if one.is_sealed(root)]
+    if not inventories:
+        return Verdict(True, "nothing to compare", applies=False)
+    found = read_inventory(*inventories)
     if found["scan"]["kind"] != "full" or shards.manifest.identity.recipe["rows"]["max_rows"] is not None:
         return Verdict(True, "not compared: not all rows were read", applies=False)
     rows, present = _present(shards)
@@ -175,22 +177,18 @@ def coverage_within(shards: Artifact, inventory: Artifact) -> Verdict:
     return Verdict(not wrong, words, numbers)
 
 
-def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
-    """Rows have the metadata that the inventory found in their split: never more, and fewer by rejects alone."""
-    inventories = [open_artifact(root / one.folder) for one in target.compared_to if one.is_sealed(root)]
-    if not inventories:
-        return Verdict(True, "nothing to compare", applies=False)
-    return coverage_within(shards, *inventories)
-
-
 def pools_have_rows(pools: Artifact) -> Verdict:
     """Every pool that could have rows of this dataset has some."""
     decisions = pools.manifest.identity.decisions
     empty = [f"{name}: {no_row_has_all(conditions)}" for name, conditions in decisions["empty"].items()]
     left_out = [f"{name} is left out: {why}" for name, why in decisions["left_out"].items()]
     counts = [f"{name} {rows:,}" for name, rows in pools.manifest.identity.counts["pools"].items()]
-    gap = [describe_gap(decisions[GAP])] if GAP in decisions else []
-    return Verdict(not empty, "; ".join([*empty, ", ".join(counts) or "no pool has rows", *gap, *left_out]))
+    parts = [*empty, ", ".join(counts) or "no pool has rows"]
+    if gap := decisions.get("correctness_gap"):
+        named = ", ".join(gap["examples"]) + (", …" if gap["rows"] > len(gap["examples"]) else "")
+        bounds = f"{gap['lowest']} to {gap['highest']}"
+        parts.append(f"{gap['rows']:,} rows of correctness {bounds} are in no pool: {named}")
+    return Verdict(not empty, "; ".join([*parts, *left_out]))
 
 
 def _batches(shards: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
