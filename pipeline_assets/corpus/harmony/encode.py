@@ -45,13 +45,12 @@ def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: E
     """
     kept = _kept(messages, analysis)
     parts: list[str] = []
-    utf8: list[bytes] = []
     parsed: list[ParsedMessage] = []
     place = 0
     for number in kept:
         message = messages[number]
         try:
-            content = checked_content(message.content)
+            _check_content(message.content)
             opening = header(message.role, message.name, message.recipient, message.channel, message.content_type)
         except Refusal as refusal:
             raise Refusal(refusal.reason, refusal.detail, refusal.position, number) from None
@@ -62,31 +61,26 @@ def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: E
         start = place + len(before)
         stop = start + len(message.content)
         parts += (before, message.content, terminator)
-        utf8 += (before.encode(), content, terminator.encode())
         body, span = Span(start, stop), Span(place, stop + len(terminator))
         parsed.append(ParsedMessage(message, terminator, span, body))
         place = span.stop
     if ending is Ending.COMPLETION:
         parts += (START, Role.ASSISTANT)
-        utf8 += (START.encode(), Role.ASSISTANT.encode())
     next_role = Role.ASSISTANT if ending is Ending.COMPLETION else None
-    return ParsedText("".join(parts), tuple(parsed), next_role, b"".join(utf8))
+    text = "".join(parts)
+    return ParsedText(text, tuple(parsed), next_role, text.encode())
 
 
 RENDERERS = {Template.HARMONY_1: render_harmony}
 """How messages become text, by template. `plain/1` is read, and not rendered."""
 
 
-def checked_content(content: str) -> bytes:
-    """The content in UTF-8.
-
-    Raises:
-        Refusal: it holds control tokens, which can't be escaped, or a lone surrogate. It has the first one's position.
-    """
+def _check_content(content: str) -> None:
+    """Refuse control tokens, which can't be escaped, and lone surrogates, at the first one's position."""
     if found := first_special(content, 0, len(content)):
         raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, found.group(), found.start())
     try:
-        return content.encode("utf-8")
+        content.encode("utf-8")
     except UnicodeEncodeError as error:
         raise Refusal(Reason.LONE_SURROGATE, f"U+{ord(content[error.start]):04X}", error.start) from None
 
@@ -139,16 +133,11 @@ class AssistantLast:
 
 
 LossMode = AssistantAll | AssistantLast
-_FLAGS = itertools.product((True, False), repeat=2)
-_MODES: list[LossMode] = [AssistantLast(), *(AssistantAll(analysis, calls) for analysis, calls in _FLAGS)]
+_ALL = [AssistantAll(*flags) for flags in itertools.product((True, False), repeat=2)]
+_MODES: list[LossMode] = [AssistantLast(), *_ALL]
 LOSS_MODES = {mode.rule: mode for mode in _MODES}
 """All modes by their rules."""
-
-
-_BARE: dict[str, LossMode] = {
-    AssistantAll.name: AssistantAll(analysis=True, calls=True),
-    AssistantLast.name: AssistantLast(),
-}
+_BARE: dict[str, LossMode] = {AssistantAll.name: _ALL[0], AssistantLast.name: AssistantLast()}
 
 
 def loss_mode_of(loss_mode: str | None, loss_rule: str | None) -> LossMode:

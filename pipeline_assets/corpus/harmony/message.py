@@ -210,7 +210,7 @@ class Role(StrEnum):
     TOOL = "tool"
 
 
-_SPEAKERS = {str(role): role for role in Role if role is not Role.TOOL}
+SPEAKERS = {str(role): role for role in Role if role is not Role.TOOL}
 
 
 class Message(NamedTuple):
@@ -274,6 +274,6 @@ def read_author(author: str, has_recipient: bool) -> tuple[Role, str | None] | N
     is `python` or `tool`. Anything else may be a misspelt role.
     """
     role, colon, name = author.partition(":")
-    if (speaker := _SPEAKERS.get(role)) is not None:
+    if (speaker := SPEAKERS.get(role)) is not None:
         return None if colon and not name else (speaker, name or None)
     return (Role.TOOL, author) if has_recipient or "." in author or author in _UNDOTTED_TOOLS else None

@@ -21,6 +21,7 @@ from pipeline_assets.corpus.harmony.message import (
     FIELD,
     MESSAGE,
     RETURN,
+    SPEAKERS,
     START,
     Message,
     Reason,
@@ -125,7 +126,10 @@ def parse_harmony(
         raise Refusal(Reason.UNKNOWN_ROLE, "a tool is announced by its name, which is not known here", 0)
     stop, next_role = len(text), None
     if ending == "next_role":
-        stop, next_role = _announced(text)
+        stop = text.rfind(START)
+        role = text[stop + len(START) :] if stop >= 0 else ""
+        if (next_role := SPEAKERS.get(role)) is None:
+            raise Refusal(Reason.NO_NEXT_ROLE, f"the text does not end with {START} and a role", len(text))
     messages = tuple(_messages(text, stop, opening, ending == "open"))
     if ending == "open" and (not messages or messages[-1].terminator is not None):
         raise Refusal(Reason.TEXT_OUTSIDE_MESSAGES, "the last message is closed", stop)
@@ -166,10 +170,6 @@ def _header(header: str, opening: Role | None) -> Message | None:
 
 
 def _terminator(found: re.Match[str], message: Message) -> Terminator:
-    """
-    Raises:
-        Refusal: it ends no message, or none of this kind.
-    """
     terminator = _TERMINATORS.get(found.group())
     if terminator is None:
         raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, found.group(), found.start())
@@ -178,18 +178,6 @@ def _terminator(found: re.Match[str], message: Message) -> Terminator:
     ):
         raise Refusal(Reason.WRONG_TERMINATOR, f"{terminator} after a message that is no call or answer", found.start())
     return terminator
-
-
-def _announced(text: str) -> tuple[int, Role]:
-    """Where the last `<|start|>` is, and the role behind it.
-
-    Raises:
-        Refusal: the text doesn't end so.
-    """
-    start = text.rfind(START)
-    if start < 0 or text[start + len(START) :] not in [role for role in Role if role is not Role.TOOL]:
-        raise Refusal(Reason.NO_NEXT_ROLE, f"the text does not end with {START} and a role", len(text))
-    return start, Role(text[start + len(START) :])
 
 
 def _header_refusal(text: str, start: int, stop: int, opening: Role | None) -> Refusal:

@@ -235,8 +235,7 @@ def _namespace_lines(namespace: ToolNamespace) -> Iterator[str]:
 
 def _lines(text: str) -> list[str]:
     """Lines as Rust splits them: at a line feed, with the carriage return before it; the last may be without one."""
-    lines = text.split("\n")
-    last = lines.pop()
+    *lines, last = text.split("\n")
     return [line.removesuffix("\r") for line in lines] + ([last] if last else [])
 
 
@@ -299,16 +298,13 @@ def prompt_messages(system: SystemContent | None, developer: DeveloperContent | 
 
 
 def _system_text(system: SystemContent, has_functions: bool) -> str:
-    top = [
-        f"{label}{value}"
-        for label, value in (
-            ("", system.model_identity),
-            ("Knowledge cutoff: ", system.knowledge_cutoff),
-            ("Current date: ", system.conversation_start_date),
-        )
-        if value is not None
-    ]
-    sections = ["\n".join(top)] if top else []
+    top = {
+        "": system.model_identity,
+        "Knowledge cutoff: ": system.knowledge_cutoff,
+        "Current date: ": system.conversation_start_date,
+    }
+    lines = [f"{label}{value}" for label, value in top.items() if value is not None]
+    sections = ["\n".join(lines)] if lines else []
     if system.reasoning_effort is not None:
         sections.append(f"Reasoning: {system.reasoning_effort}")
     if system.tools:
