@@ -6,7 +6,7 @@ null for some rows.
 """
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -83,6 +83,7 @@ _READ_KEYS = {
 _MOST_CLAIMED = 256  # calls at once that replies to come may name: far more than there are in any row of the field
 
 
+_Key = tuple[Literal["id", "name"], str]
 MatchedBy = Literal["id", "name", "order", "nothing"]  # nothing: it has a name, but no call of that name waits
 
 
@@ -95,13 +96,11 @@ class OpenCalls:
 
     def __init__(self) -> None:
         self._calls: list[tuple[str | None, str]] = []
-        # Places in `_calls` of those that wait, ascending: all, and by id and name. A row may have thousands.
-        self._waiting: list[int] = []
-        self._by_id: dict[str, list[int]] = {}
-        self._by_name: dict[str, list[int]] = {}
+        # Places in `_calls` of those that wait, ascending: all, by id, and by name. A row may have thousands.
+        self._waiting: defaultdict[_Key | None, list[int]] = defaultdict(list)
         self._last_of_id: dict[str, str] = {}
         self._last = 0
-        self._claims: Counter[tuple[str, str]] = Counter()  # of replies to come, see `_claim`
+        self._claims: Counter[_Key] = Counter()  # of replies to come, see `_claim`
         self.log = CallLog()
 
     def call(self, tool_calls: JsonValue) -> list[Message]:
@@ -149,20 +148,20 @@ class OpenCalls:
 
     def _answered(self, content: str, call_id: str | None, name: str | None) -> tuple[str, MatchedBy]:
         if call_id is not None:
-            place = self._first(self._by_id.get(call_id))
+            place = self._first(("id", call_id))
             if place is not None:
                 return self._close(place, content), "id"
             if call_id in self._last_of_id:  # a second reply to a call
                 return self._last_of_id[call_id], "id"
         if name is not None:
-            place = self._first(self._by_name.get(name))
+            place = self._first(("name", name))
             return (name, "nothing") if place is None else (self._close(place, content), "name")
         place = self._unclaimed()
         if place is None:
             raise RowFault(RowReason.REPLY_WITHOUT_CALL, "a tool replies without a name, and no call waits")
         return self._close(place, content), "order"
 
-    def _claim(self, call_id: JsonValue, name: JsonValue) -> tuple[str, str] | None:
+    def _claim(self, call_id: JsonValue, name: JsonValue) -> _Key | None:
         """Which call a reply names: by its id if there is one, else by its name."""
         known = text_of(call_id)
         if known is not None and known in self._last_of_id:
@@ -173,19 +172,18 @@ class OpenCalls:
         """Whose turn it is where a reply names no call: not one's that a later reply names, if there is another among
         the next `_MOST_CLAIMED`. Without that bound a row of a megabyte would take minutes.
         """
-        start = bisect_left(self._waiting, self._last)
-        for position in range(start, min(len(self._waiting), start + _MOST_CLAIMED)) if self._claims else ():
-            place = self._waiting[position]
+        start = bisect_left(self._waiting[None], self._last)
+        for place in self._waiting[None][start : start + _MOST_CLAIMED] if self._claims else ():
             call_id, name = self._calls[place]
-            of_name = self._by_name[name]
+            of_name = self._waiting["name", name]
             is_left = self._claims["name", name] < len(of_name) - bisect_left(of_name, self._last)
             if is_left and (call_id is None or self._claims["id", call_id] <= 0):
                 return place
-        return self._first(self._waiting)
+        return self._first(None)
 
-    def _first(self, waiting: list[int] | None) -> int | None:
-        """Whose turn it is among some that wait."""
-        if not waiting:
+    def _first(self, key: _Key | None) -> int | None:
+        """Return whose turn it is among calls that wait: all, or those of an id or a name."""
+        if not (waiting := self._waiting[key]):
             return None
         of_last = bisect_left(waiting, self._last)
         return waiting[of_last if of_last < len(waiting) else 0]
@@ -193,21 +191,20 @@ class OpenCalls:
     def _open(self, call_id: str | None, name: str, arguments: str) -> None:
         place = self.log.add_call(name, arguments)
         self._calls.append((call_id, name))
-        self._waiting.append(place)
-        self._by_name.setdefault(name, []).append(place)
+        for key in self._keys(place):
+            self._waiting[key].append(place)
         if call_id is not None:
-            self._by_id.setdefault(call_id, []).append(place)
             self._last_of_id[call_id] = name
 
     def _close(self, place: int, content: str) -> str:
         self.log.add_reply(place, content)
+        for key in self._keys(place):
+            del self._waiting[key][bisect_left(self._waiting[key], place)]
+        return self._calls[place][1]
+
+    def _keys(self, place: int) -> list[_Key | None]:
         call_id, name = self._calls[place]
-        lists = [self._waiting, self._by_name[name]]
-        if call_id is not None:
-            lists.append(self._by_id[call_id])
-        for waiting in lists:
-            del waiting[bisect_left(waiting, place)]
-        return name
+        return [None, ("name", name)] if call_id is None else [None, ("name", name), ("id", call_id)]
 
 
 class _Reader:

@@ -67,7 +67,7 @@ class NormalisedRows:
     """Kept, rejected and dropped rows of a block.
 
     Attributes:
-        batch: kept rows, `SCHEMA`, in input order. Ids are not numbered yet (`numbered`).
+        batch: kept rows, `SCHEMA`, in input order. Ids are not numbered yet.
         rejects: unusable rows, in input order.
         dropped: rows that the settings drop, in input order.
         counts: `rows`, `documents`, `rejected/<reason>`, `dropped/<reason>`; for kept rows: `analysis_given`,

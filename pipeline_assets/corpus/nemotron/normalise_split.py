@@ -37,7 +37,6 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
 from pipeline_assets.corpus.harmony.message import STRUCTURE
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.normalise_rows import BY_NAME, bounded, normalise_shard
-from pipeline_assets.corpus.nemotron.row_columns import numbered
 from pipeline_assets.corpus.nemotron.schema import DATA, DROPPED_FILE, SCHEMA
 from pipeline_assets.corpus.nemotron.sections import Domain, RowOrigin, RowsRecipe
 from pipeline_assets.corpus.nemotron.source_rows import empty_sample, plan_sample, plan_shards
@@ -66,18 +65,14 @@ _tool_decoder = msgspec.json.Decoder(tuple[str, str])
 
 
 @dataclass(frozen=True)
-class _Finished:
-    """A normalised shard, its place among the final files, and what says which rows repeat an id; None if none do."""
+class _Repeating:
+    """A normalised shard with ids that came before, the name of its final file, and the work file of these repeats."""
 
     name: str
     file: Path
-    output: OutputFile
     final: str
-    repeats: Path | None
-
-    @property
-    def rows(self) -> int:
-        return self.output.rows
+    repeats: Path
+    rows: int
 
 
 def origin_of(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
@@ -142,12 +137,8 @@ def _normalise(
     ]
     apart = ("rows", "spot_checked")
     told = {name: count for name, count in counts.items() if name not in apart and "/" not in name}
-    by_name = {kind: _below(counts, kind) for kind in BY_NAME if _below(counts, kind)}
-    decisions = {
-        "template": str(rules.template),
-        "analysis": str(rules.analysis),
-        "loss_rule": rules.loss_mode.rule,
-    }
+    by_name = {kind: of_kind for kind in BY_NAME if (of_kind := _below(counts, kind))}
+    decisions = {"template": str(rules.template), "analysis": str(rules.analysis), "loss_rule": rules.loss_mode.rule}
     return BuildResult(
         files=outputs,
         counts={"ledger": Ledger.of(counts).to_json(), **told, **by_name},
@@ -178,25 +169,21 @@ def _check(
 
 
 def _publish(building: StagingDir, receipts: Sequence[Receipt], split: str, settings: RunSettings) -> list[OutputFile]:
-    """The rows under their final names. Only shards in which an id is repeated are written again."""
+    """Put rows under their final names. Only shards in which an id is repeated are written again."""
     repeats = write_repeats([building.path(receipt.files[1].path) for receipt in receipts], building)
-    finished = [
-        _Finished(
-            f"{number:05d}",
-            building.path(receipt.files[0].path),
-            receipt.files[0],
-            f"{DATA}/{split}-{number:05d}-of-{len(receipts):05d}.parquet",
-            of_shard,
-        )
-        for number, (receipt, of_shard) in enumerate(zip(receipts, repeats, strict=True))
+    finals = [f"{DATA}/{split}-{number:05d}-of-{len(receipts):05d}.parquet" for number in range(len(receipts))]
+    files = [receipt.files[0] for receipt in receipts]
+    again = [
+        _Repeating(f"{number:05d}", building.path(file.path), final, of_shard, file.rows)
+        for number, (file, final, of_shard) in enumerate(zip(files, finals, repeats, strict=True))
+        if of_shard is not None
     ]
-    again = [shard for shard in finished if shard.repeats is not None]
     rewritten = run_stage("number_ids", number_ids, again, building, settings) if again else ()
-    outputs = {shard.name: receipt.files[0] for shard, receipt in zip(again, rewritten, strict=True)}
-    return [outputs.get(shard.name) or shard.output.linked(shard.final, building) for shard in finished]
+    outputs = {receipt.files[0].path: receipt.files[0] for receipt in rewritten}
+    return [outputs.get(final) or file.linked(final, building) for file, final in zip(files, finals, strict=True)]
 
 
-def number_ids(shard: _Finished, window: Window, folder: BuildFolder) -> Receipt:
+def number_ids(shard: _Repeating, window: Window, folder: BuildFolder) -> Receipt:
     """The shard's rows under their final name, ids that were there before numbered, in row groups as they were."""
     times = read_repeats(shard.repeats, shard.rows)
     with (
@@ -205,9 +192,9 @@ def number_ids(shard: _Finished, window: Window, folder: BuildFolder) -> Receipt
     ):
         for group in range(file.num_row_groups):
             table: pa.Table = file.read_row_group(group)
-            own = {row: nth for row, nth in enumerate(itertools.islice(times, table.num_rows)) if nth}
-            ids = strings(numbered(table["id"].to_pylist(), own))
-            output.write(table.set_column(0, SCHEMA.field("id"), ids))
+            numbered = zip(table["id"].to_pylist(), itertools.islice(times, table.num_rows), strict=True)
+            ids = [f"{row_id}#{nth}" if nth else row_id for row_id, nth in numbered]
+            output.write(table.set_column(0, SCHEMA.field("id"), strings(ids)))
     return Receipt([output.output(shard.final)], {})
 
 

@@ -18,7 +18,7 @@ from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import CALL, END, MESSAGE, RETURN, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.nemotron.inventory import read_inventory
-from pipeline_assets.corpus.nemotron.schema import data_files, no_row_has_all
+from pipeline_assets.corpus.nemotron.schema import data_files
 from pipeline_assets.corpus.nemotron.sections import rows_recipe
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.target import Target
@@ -180,7 +180,10 @@ def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> V
 def pools_have_rows(pools: Artifact) -> Verdict:
     """Every pool that could have rows of this dataset has some."""
     decisions = pools.manifest.identity.decisions
-    empty = [f"{name}: {no_row_has_all(conditions)}" for name, conditions in decisions["empty"].items()]
+    empty = [
+        f"{name}: no row has all, {', '.join(f'{rows:,} {condition}' for condition, rows in conditions.items())}"
+        for name, conditions in decisions["empty"].items()
+    ]
     left_out = [f"{name} is left out: {why}" for name, why in decisions["left_out"].items()]
     counts = [f"{name} {rows:,}" for name, rows in pools.manifest.identity.counts["pools"].items()]
     parts = [*empty, ", ".join(counts) or "no pool has rows"]

@@ -3,8 +3,7 @@
 
 The id is the row's uuid, else a hash of what was asked and said; repeats are numbered over a whole split:
 `IdsWriter` for the ids of each shard and `write_repeats` over those files tell which rows repeat an id,
-from 24 bytes a row on disk and a bounded part of them in memory; `numbered` then names them. So the ids don't depend on
-the shards.
+from 24 bytes a row on disk and a bounded part of them in memory. So the ids don't depend on the shards.
 
 How often a problem was solved is told by the evaluations in `metadata` of Math-v2. Six conditions,
 `reason_{high,medium,low}_{with,no}_tool`, each `{count, pass, accuracy}`: of `count` attempts, `pass` were right.
@@ -13,7 +12,8 @@ How often a problem was solved is told by the evaluations in `metadata` of Math-
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -61,18 +61,6 @@ def _identity(value: JsonValue) -> JsonValue:
     if isinstance(value, list):
         return [_identity(one) for one in value]
     return repr(value) if isinstance(value, float) else value
-
-
-def numbered(row_ids: Sequence[str], repeats: Mapping[int, int]) -> list[str]:
-    """The ids of a shard's rows, those that were there before followed by `#2`, `#3`, ….
-
-    Args:
-        repeats: row in the shard → which repetition it is, as `read_repeats` says it of this shard.
-    """
-    ids = list(row_ids)
-    for row, repetition in repeats.items():
-        ids[row] = f"{ids[row]}#{repetition}"
-    return ids
 
 
 # Of conditions with equal correctness the first here is the best.
@@ -193,19 +181,13 @@ def difficulty_bin_of(row: Row, split: str) -> str | None:
 
 
 def row_correctness(row: Row) -> dict[str, object]:
-    """Return the columns of what the evaluations of a row tell."""
-    return correctness_of(_evaluations(row.get("metadata")))
-
-
-def _evaluations(metadata: JsonValue) -> Mapping[str, JsonValue]:
-    """Return the conditions, also where the column is the JSON text of them; none if it is anything else."""
+    """Return the columns of what the evaluations of a row tell, also where they came as JSON text."""
+    metadata = row.get("metadata")
     if isinstance(metadata, str) and metadata.startswith("{"):
-        try:
+        with suppress(msgspec.DecodeError, RecursionError):
             metadata = msgspec.json.decode(metadata)
-        except (msgspec.DecodeError, RecursionError):
-            return {}
-        return metadata if isinstance(metadata, dict) and is_nested_within(metadata) else {}
-    return metadata if isinstance(metadata, dict) else {}
+            metadata = metadata if is_nested_within(metadata) else None
+    return correctness_of(metadata if isinstance(metadata, dict) else {})
 
 
 def _tags(row: Row, conversation: list[Message]) -> list[str]:
@@ -291,12 +273,6 @@ def row_stats(parsed: ParsedText, encoded: HarmonyTokens, loss: LossMode) -> dic
     }
 
 
-Length = Literal["short", "normal", "long"]
-
-SHORT_BELOW = 128
-LONG_ABOVE = 16_384
-
-
 def has_completion(parsed: ParsedText, loss: LossMode) -> bool:
     """Whether a text ends with words of the assistant that count in the loss: more than blanks, no call where calls
     don't count.
@@ -332,8 +308,6 @@ def row_quality(
     }
 
 
-def length_of(tokens: int) -> Length:
-    """Which of the three a text of so many tokens is."""
-    if tokens < SHORT_BELOW:
-        return "short"
-    return "long" if tokens > LONG_ABOVE else "normal"
+def length_of(tokens: int) -> Literal["short", "normal", "long"]:
+    """Return the length of a text of so many tokens as a word."""
+    return "short" if tokens < 128 else "long" if tokens > 16_384 else "normal"

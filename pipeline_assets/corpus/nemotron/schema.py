@@ -239,8 +239,3 @@ def rows_that_hold(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
 def capability_pool(target: str) -> str:
     """The pool of the rows that are meant to teach something."""
     return f"{CAPABILITY}_{_UNFIT.sub('_', target.lower()).strip('_')}"
-
-
-def no_row_has_all(conditions: Mapping[str, int]) -> str:
-    """Why a pool is empty, by the rows that each of its conditions holds of."""
-    return "no row has all, " + ", ".join(f"{rows:,} {condition}" for condition, rows in conditions.items())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rows_made import ANSWER, QUESTION
 
 from pipeline_assets.corpus.doc_ids import read_repeats, write_ids, write_repeats
-from pipeline_assets.corpus.nemotron.row_columns import numbered, row_id
+from pipeline_assets.corpus.nemotron.row_columns import row_id
 from pipeline_assets.corpus.spine.staging import BuildFolder
 
 ROW = {"problem": "2 + 2?", "messages": [QUESTION, ANSWER]}
@@ -61,14 +61,11 @@ def shard_ids(folder: Path, ids: list[str], cuts: list[int]) -> list[str]:
     paths = [folder / f"{number}.ids" for number in range(len(shards))]
     for path, shard in zip(paths, shards, strict=True):
         write_ids(path, path.name, shard)
-    all_times = [
-        read_repeats(file, len(shard))
-        for file, shard in zip(write_repeats(paths, BuildFolder(folder)), shards, strict=True)
-    ]
+    repeats = write_repeats(paths, BuildFolder(folder))
     return [
-        one
-        for shard, times in zip(shards, all_times, strict=True)
-        for one in numbered(shard, {row: int(nth) for row, nth in enumerate(times) if nth})
+        f"{one}#{nth}" if nth else one
+        for shard, file in zip(shards, repeats, strict=True)
+        for one, nth in zip(shard, read_repeats(file, len(shard)), strict=True)
     ]
 
 
