@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline_assets.corpus.harmony.encode import render_harmony
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message, Refusal, Role, Template
-from pipeline_assets.corpus.harmony.parse import ParsedMessage, Span, Terminator, parse_harmony
+from pipeline_assets.corpus.harmony.parse import Span, parse_harmony
 
 
 @settings(max_examples=400)
@@ -68,19 +68,6 @@ def test_a_text_is_read_whole_or_refused(text: str) -> None:
     assert "".join(text[one.span.start : one.span.stop] for one in parsed.messages) == text
     again = render_harmony(parsed.conversation, analysis=Analysis.KEEP, ending=Ending.TRAINING)
     assert parse_harmony(again.text).conversation == parsed.conversation
-
-
-def test_one_message_in_full() -> None:
-    text = '<|start|>assistant to=functions.f<|channel|>commentary <|constrain|>json<|message|>{"x": "é"}<|call|>'
-
-    [parsed] = parse_harmony(text).messages
-
-    assert parsed == ParsedMessage(
-        Message(Role.ASSISTANT, '{"x": "é"}', None, "functions.f", "commentary", "<|constrain|>json"),
-        Terminator.CALL,
-        Span(0, 101),
-        Span(83, 93),
-    )
 
 
 @pytest.mark.parametrize(
@@ -176,10 +163,6 @@ def test_a_text_may_end_inside_a_message() -> None:
 def test_malformed_text_is_refused_where_it_breaks(text: str, refusal: str) -> None:
     with pytest.raises(Refusal, match=refusal.replace("|", r"\|")):
         parse_harmony(text)
-
-
-def test_an_empty_text_has_no_messages() -> None:
-    assert parse_harmony("").messages == ()
 
 
 def test_a_refusal_passes_between_processes() -> None:

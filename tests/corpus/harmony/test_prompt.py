@@ -71,28 +71,11 @@ def test_the_default_system_message_is_the_librarys() -> None:
     )
 
 
-def test_with_functions_the_system_message_names_the_channel_of_calls() -> None:
-    tools = function_namespace([FunctionTool("now", "The time.", None)])
-
-    text = text_of(GPT_OSS_SYSTEM, DeveloperContent("Be brief.", (tools,)))
-
-    assert "message.\nCalls to these tools must go to the commentary channel: 'functions'.<|end|>" in text
-    assert text.endswith(
-        "<|start|>developer<|message|># Instructions\n\nBe brief.\n\n# Tools\n\n## functions\n\n"
-        "namespace functions {\n\n// The time.\ntype now = () => any;\n\n} // namespace functions<|end|>"
-    )
-
-
 def test_of_several_namespaces_that_are_there_twice_the_first_by_name_is_told() -> None:
     twice = tuple(ToolNamespace(name, None, ()) for name in "zyxwvutsrqponmlkjihgfedcb") * 2
 
     with pytest.raises(Refusal, match="namespace_twice: the namespace 'b' is there 2 times"):
         tool_section(twice)
-
-
-def test_a_namespace_is_there_once() -> None:
-    with pytest.raises(Refusal, match="namespace_twice: the namespace 'functions' is there 2 times"):
-        prompt_messages(None, DeveloperContent(None, (function_namespace([]), function_namespace([]))))
 
 
 def test_control_tokens_in_a_tools_description_are_refused() -> None:

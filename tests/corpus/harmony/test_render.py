@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipeline_assets.corpus.harmony.encode import encode_harmony, render_harmony
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message, Reason, Refusal, Role
-from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
+from pipeline_assets.corpus.harmony.parse import parse_harmony
 
 USER = Message(Role.USER, "And 9 / 2?")
 THINKS = Message(Role.ASSISTANT, "Halve it.", channel="analysis")
@@ -46,26 +46,6 @@ def test_a_call_and_its_answer() -> None:
         "<|start|>functions.halve to=assistant<|channel|>commentary<|message|>4.5<|end|>"
         "<|start|>assistant<|channel|>final<|message|>4.5.<|return|>"
     )
-
-
-def test_only_the_last_answer_of_a_training_text_returns() -> None:
-    first, second = Message(Role.ASSISTANT, "a", channel="final"), Message(Role.ASSISTANT, "b", channel="final")
-
-    assert text_of(first, second).endswith("a<|end|><|start|>assistant<|channel|>final<|message|>b<|return|>")
-    assert text_of(first, second, ending=Ending.CONVERSATION).endswith("b<|end|>")
-    assert text_of(first, ending=Ending.COMPLETION).endswith("a<|end|><|start|>assistant")
-
-
-def test_a_single_turn_loses_its_analysis_by_the_librarys_default_alone() -> None:
-    assert "Halve" not in text_of(USER, THINKS, CONCLUDES, analysis=Analysis.AUTO_DROP)
-    assert "Halve" in text_of(USER, THINKS, CONCLUDES, analysis=Analysis.KEEP)
-    assert "Halve" in text_of(USER, THINKS, CALLS, analysis=Analysis.AUTO_DROP)
-
-
-def test_no_messages_give_no_text() -> None:
-    rendering = render_harmony([], analysis=Analysis.KEEP, ending=Ending.TRAINING)
-
-    assert rendering == ParsedText("", (), None, b"")
 
 
 @pytest.mark.parametrize(

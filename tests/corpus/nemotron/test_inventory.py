@@ -99,6 +99,24 @@ def test_bad_rows_are_kept_aside_and_the_rest_is_counted(
     assert "1 cut_off, 1 wrong_type; see its rejects" in low.path("metadata_coverage.md").read_text()
 
 
+def test_the_page_has_a_column_for_what_later_steps_ask_and_no_text_of_the_dataset_leaves_its_cell(
+    tmp_path: Path, inventories: Inventories
+) -> None:
+    odd = {"text": "a", "license": "a|b\n<b>`x`"}
+    lines = [json.dumps(one) + "\n" for one in [odd, odd, *({"license": f"tag{number}"} for number in range(9))]]
+    folder = write(tmp_path / "in", low="".join(lines).encode())
+    pq.write_table(pa.table({"n": [1]}), folder / "low.parquet")
+
+    page = inventories(folder, "low")["low"].path("metadata_coverage.md").read_text().splitlines()
+
+    columns = "uuid | text | correctness | solved | tools | label | reasoning text | licence"
+    assert f"| split | rows read | {columns} |" in page
+    assert "| chats low | 11 | 0 % | 18.18 % | 0 % | 0 % | 0 % | 0 % | 0 % | 100 % |" in page
+    tags = ", ".join(f"`tag{number}` 1" for number in range(7))
+    assert f"| chats low | license | `a\\|b &lt;b>'x'` 2, {tags}, and 2 more |" in page
+    assert "- chats low: `low.parquet` lie beside its jsonl files, which are read." in page
+
+
 def test_an_empty_file_is_a_split_of_no_rows(tmp_path: Path, inventories: Inventories) -> None:
     low = inventories(write(tmp_path / "in", low=b""), "low")["low"]
 

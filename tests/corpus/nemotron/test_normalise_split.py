@@ -129,7 +129,7 @@ def test_the_catalogue_has_every_list_of_tools_that_a_row_names_once(tmp_path: P
 
 
 def test_ids_that_repeat_are_numbered_over_the_whole_split_whatever_its_shards(tmp_path: Path) -> None:
-    rows = [said("one", uuid="a"), said("two", uuid="b"), said("three", uuid="a"), said("four"), said("four")] * 3
+    rows = [said("one", uuid="a"), said("two", uuid="a#2"), said("three", uuid="a"), said("four"), said("four")] * 3
     files = write(tmp_path / "in", rows)
 
     built = [build(tmp_path / str(size), files, settings_of(shard_bytes=size)) for size in (1, 300, 1 << 20)]

@@ -60,24 +60,11 @@ def test_a_call_at_the_end_is_a_completion_where_calls_count(
     assert has_completion or dropped_by(row, drops)[0] == "empty_completion"
 
 
-def test_duplicates_are_not_judged() -> None:
-    assert row_of({"messages": [QUESTION, ANSWER]})["quality_is_duplicate"] is False
-
-
 @pytest.mark.parametrize(
     ("tokens", "length"), [(0, "short"), (127, "short"), (128, "normal"), (16_384, "normal"), (16_385, "long")]
 )
 def test_the_bounds_of_lengths(tokens: int, length: str) -> None:
     assert length_of(tokens) == length
-
-
-def test_the_size_of_a_conversation() -> None:
-    messages = [QUESTION, called({"word": "sum"}, {"word": "add"}), {"role": "tool", "content": "4"}, ANSWER, QUESTION]
-    values = row_of({"messages": [*messages, ANSWER], "tools": [LOOKUP]})
-
-    assert values["stats_char_len"] == len(values["text"])
-    assert (values["stats_turns"], values["stats_tool_calls"]) == (2, 2)
-    assert values["stats_approx_tokens"] == values["stats_tokens"]
 
 
 @pytest.mark.parametrize(
