@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pyarrow.parquet as pq
 import pytest
 from faulty_hub import ALWAYS, Fault, FaultKind
 from forged import flip
@@ -37,6 +39,28 @@ def made_of(artifact: Artifact, place: Place, **options: Any) -> Publication:
 
 def send(artifact: Artifact, place: Place, **options: Any) -> Any:
     return publish(made_of(artifact, place), place.repo(), **options)
+
+
+READ = """
+import datasets, json, sys
+name, commit, config = sys.argv[1:]
+loaded = datasets.load_dataset(name, config, revision=commit)
+print(json.dumps({split: rows.to_list() for split, rows in loaded.items()}))
+"""
+
+
+@pytest.mark.slow
+def test_every_config_is_loaded_by_its_name_row_by_row(place: Place, first: Artifact, tmp_path: Path) -> None:
+    commit, _ = send(first, place)
+
+    assert check_whole(place.folder) == first.manifest.digest
+    variables = {**os.environ, **place.hub.variables(), "HF_HOME": str(tmp_path / "home")}
+    for pool in ("tool_use", "low_correctness"):
+        command = [sys.executable, "-c", READ, NAME, commit, pool]
+        read = json.loads(subprocess.run(command, env=variables, capture_output=True, check=True).stdout)
+        for split in ("low", "high"):
+            files = sorted((first.folder / f"candidates_{pool}").glob(f"{split}-*.parquet"))
+            assert read[split] == [one for file in files for one in pq.read_table(file).to_pylist()]
 
 
 def test_what_is_there_is_not_sent_again_whoever_committed_since(place: Place, first: Artifact, unloaded: None) -> None:
