@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,9 +27,8 @@ from pipeline_assets.corpus.readers.local_parquet import RowGroupRun
 from pipeline_assets.corpus.readers.source_folder import (
     HEAD_BYTES,
     ByteRange,
+    InputFolder,
     SourceFile,
-    SourceFolder,
-    changed_choice,
     files_while_read,
     folder_path,
     list_files,
@@ -46,21 +45,18 @@ RAW_STAGE = StageVersion("nemotron_raw", 2)
 
 
 @dataclass(frozen=True)
-class SplitFolder:
-    """A split in a folder of this machine that has the layout of a dataset. Where it lies changes no digest.
+class SplitFolder(InputFolder):
+    """A split in a folder of this machine that has the layout of a dataset.
 
     Attributes:
-        path: absolute, or below the data root.
         patterns: files by split, where a recipe says them.
     """
 
-    path: Path
     split: str
     patterns: Mapping[str, Sequence[str]]
 
-    def below(self, root: Path) -> "SplitFolder":
-        """The same, its path absolute."""
-        return replace(self, path=(root / self.path).absolute())
+    def names(self) -> Sequence[str]:
+        return self.chosen().files
 
     def chosen(self) -> SplitFiles:
         """Its files, as they are now; the path is absolute.
@@ -70,15 +66,6 @@ class SplitFolder:
         """
         paths, card = _folder(self.path)
         return files_of_split(paths, card, self.split, self.patterns, str(self.path))
-
-    def source_folder(self) -> SourceFolder:
-        """The folder, with those files alone."""
-        return SourceFolder(self.path, self.chosen().files)
-
-    def changed(self, root: Path, manifest: Manifest) -> str | None:
-        """What is not as it was when the manifest was sealed; None if all is. A folder that is gone has not changed."""
-        here = self.below(root)
-        return changed_choice(here.path, here.source_folder, manifest)
 
 
 def splits_of_folder(path: Path) -> dict[str, SplitFiles]:
@@ -112,8 +99,7 @@ def pin_split(target: Target, run: Run) -> BuildResult:
         return _pin_of_hub(target, run)
     assert isinstance(target.outside, SplitFolder)
     here = target.outside.below(run.root)
-    chosen = here.chosen()
-    return raw_pin.pin_of_folder(here.source_folder(), run.root, run.settings, _decisions(chosen))
+    return raw_pin.pin_of_folder(here, run.root, run.settings, _decisions(here.chosen()))
 
 
 def _pin_of_hub(target: Target, run: Run) -> BuildResult:
@@ -132,7 +118,7 @@ def list_split(target: Target, run: Run) -> Listing:
     if target.outside is None:
         return Listing(tuple(_pin_of_hub(target, run).outside))
     assert isinstance(target.outside, SplitFolder)
-    return Listing.of_files(target.outside.below(run.root).source_folder().files())
+    return Listing.of_files(target.outside.below(run.root).files())
 
 
 def list_rows(target: Target, run: Run) -> Listing:

@@ -85,7 +85,7 @@ def pin_of_hub(dataset: str, commit: str, files: Sequence[HubFile], decisions: M
 
 
 def pin_of_folder(
-    source: source_folder.SourceFolder, root: Path, settings: RunSettings, decisions: Mapping[str, Any] | None = None
+    source: source_folder.InputFolder, root: Path, settings: RunSettings, decisions: Mapping[str, Any] | None = None
 ) -> BuildResult:
     """The files of a folder, hashed.
 

@@ -3,10 +3,11 @@
 import contextlib
 import glob
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from pipeline_assets.corpus.formats.compression import codec_of
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
@@ -157,21 +158,24 @@ def _no_match(root: Path, pattern: str, has_folders: bool) -> UsageError:
 
 
 @dataclass(frozen=True)
-class SourceFolder:
-    """Files below a folder, by patterns as `list_files` reads them. The path is absolute, or below the data root: where
+class InputFolder(ABC):
+    """A folder of this machine, some files of which are an input. The path is absolute, or below the data root: where
     the folder lies changes no digest, since manifests have names, sizes and hashes.
     """
 
     path: Path
-    patterns: tuple[str, ...]
 
-    def below(self, root: Path) -> "SourceFolder":
+    @abstractmethod
+    def names(self) -> Sequence[str]:
+        """Patterns of the files that are read, as the folder is now; its path is absolute."""
+
+    def below(self, root: Path) -> Self:
         """The folder, its path absolute."""
-        return SourceFolder((root / self.path).absolute(), self.patterns)
+        return replace(self, path=(root / self.path).absolute())
 
     def files(self) -> list[SourceFile]:
         """What the patterns match, sorted by name."""
-        return list_files(self.path, self.patterns)
+        return list_files(self.path, self.names())
 
     def changed(self, root: Path, manifest: Manifest) -> str | None:
         """What is not as it was when the manifest was sealed, by names, sizes and times of change; None if all is.
@@ -195,14 +199,14 @@ class SourceFolder:
         return f"{len(different):,} of the files in {here.path} changed, the first is {different[0]}"
 
 
-def changed_choice(path: Path, choose: Callable[[], SourceFolder], manifest: Manifest) -> str | None:
-    """As `SourceFolder.changed`, of a folder whose own files say which of them are read, as `choose` tells."""
-    if not path.is_dir():
-        return None
-    try:
-        return choose().changed(path, manifest)
-    except InputError as error:
-        return error.what
+@dataclass(frozen=True)
+class SourceFolder(InputFolder):
+    """Files below a folder, by patterns as `list_files` reads them."""
+
+    patterns: tuple[str, ...]
+
+    def names(self) -> Sequence[str]:
+        return self.patterns
 
 
 def has_changed(manifest: Manifest, folder: Path, name: str) -> bool:
@@ -225,7 +229,7 @@ def modified_ns(files: Sequence[SourceFile]) -> list[int]:
     return [file.path.stat().st_mtime_ns for file in files]
 
 
-def as_provenance(folder: SourceFolder, files: Sequence[SourceFile], root: Path) -> dict[str, Any]:
+def as_provenance(folder: InputFolder, files: Sequence[SourceFile], root: Path) -> dict[str, Any]:
     """Where the files lie, as `folder_of` reads it back: below the data root relative to it, since both may move."""
     path = folder.path.relative_to(root) if folder.path.is_relative_to(root) else folder.path
     return {_FOLDER: str(path), _MODIFIED: modified_ns(files)}

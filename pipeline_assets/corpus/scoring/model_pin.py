@@ -9,7 +9,7 @@ import contextlib
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,8 +21,7 @@ from pipeline_assets.corpus.readers import raw_pin
 from pipeline_assets.corpus.readers.hub_files import is_name
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_folder import (
-    SourceFolder,
-    changed_choice,
+    InputFolder,
     files_while_read,
     folder_path,
     has_files,
@@ -181,15 +180,11 @@ class ModelSection(RecipePart):
         return None if self.path is None else ModelFolder(Path(self.path))
 
 
-@dataclass(frozen=True)
-class ModelFolder:
-    """A model in a folder of this machine, absolute or below the data root. Where it lies changes no digest."""
+class ModelFolder(InputFolder):
+    """A model in a folder of this machine."""
 
-    path: Path
-
-    def below(self, root: Path) -> "ModelFolder":
-        """The same, its path absolute."""
-        return ModelFolder((root / self.path).absolute())
+    def names(self) -> Sequence[str]:
+        return self.chosen().names
 
     def chosen(self) -> ModelFiles:
         """Its files, as they are now; the path is absolute.
@@ -209,15 +204,6 @@ class ModelFolder:
 
         return choose_files({name: file.bytes for name, file in found.items()}, read, str(self.path))
 
-    def source_folder(self) -> SourceFolder:
-        """The folder, with those files alone."""
-        return SourceFolder(self.path, self.chosen().names)
-
-    def changed(self, root: Path, manifest: Manifest) -> str | None:
-        """What is not as it was when the manifest was sealed; None if all is. A folder that is gone has not changed."""
-        here = self.below(root)
-        return changed_choice(here.path, here.source_folder, manifest)
-
 
 def pin_model(target: Target, run: Run) -> BuildResult:
     """The files of a model, each by its hash: of a folder, which are read, or of a hub at a commit, by its listing.
@@ -230,8 +216,7 @@ def pin_model(target: Target, run: Run) -> BuildResult:
         return _pin_of_hub(target, run)
     assert isinstance(target.outside, ModelFolder)
     here = target.outside.below(run.root)
-    chosen = here.chosen()
-    return raw_pin.pin_of_folder(SourceFolder(here.path, chosen.names), run.root, run.settings, chosen.decisions)
+    return raw_pin.pin_of_folder(here, run.root, run.settings, here.chosen().decisions)
 
 
 def _pin_of_hub(target: Target, run: Run) -> BuildResult:
@@ -255,7 +240,7 @@ def list_model(target: Target, run: Run) -> Listing:
     if target.outside is None:
         return Listing(tuple(_pin_of_hub(target, run).outside))
     assert isinstance(target.outside, ModelFolder)
-    return Listing.of_files(target.outside.below(run.root).source_folder().files())
+    return Listing.of_files(target.outside.below(run.root).files())
 
 
 def list_weights(target: Target, run: Run) -> Listing:
