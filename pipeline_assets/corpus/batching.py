@@ -129,7 +129,7 @@ def _row_batch(sent: tuple[NDArray[Any], ...], rows: torch.Tensor) -> tuple[torc
 def loader(
     folder: Path | str | MixtureReader,
     batch: int,
-    seed: int,
+    seed: int = 0,
     epoch: int = 0,
     rank: int = 0,
     ranks: int = 1,
@@ -138,13 +138,14 @@ def loader(
     drop_last: bool = False,
     padding: bool = False,
 ) -> RankLoader[tuple[torch.Tensor, ...]]:
-    """Load a packed set: batches of tokens, documents and rows, see `TokenRows`, for one rank from a step on.
+    """Load a packed set, or a mixture: batches as of `TokenRows`, for one rank from a step on.
 
     Over all ranks and steps a row comes once at most, in an order of seed and epoch; every rank has as many batches,
     and at each step as many rows. The last of the order, which can't be dealt so, are left over in this epoch, and
     logged by rank 0: fewer than `ranks`, none of one rank.
 
     Args:
+        seed, epoch: Of a packed set; a mixture has its order, that of `MixtureReader.batches`, and its errors.
         workers: Processes that read ahead; they change no batch.
         drop_last: Every batch is full: fewer than ranks × batch rows are left over. Else the last batch may be smaller.
         padding: No row is left over: the first rows of the order come a second time, fewer than `ranks`.
@@ -171,20 +172,6 @@ def loader(
     made_by = {"digest": source.digest, "seed": seed, "batch": batch, "ranks": ranks}
     made_by |= {"drop_last": drop_last, "padding": padding}
     return RankLoader(rows, plan, made_by, tuple, _row_batch, workers, epoch, step)
-
-
-def mixture_loader(
-    reader: MixtureReader,
-    batch: int,
-    rank: int = 0,
-    ranks: int = 1,
-    step: int = 0,
-    workers: int = 0,
-    drop_last: bool = False,
-    padding: bool = False,
-) -> RankLoader[tuple[torch.Tensor, ...]]:
-    """Load a mixture: batches of tokens and places, those of `MixtureReader.batches`, with its arguments and errors."""
-    return loader(reader, batch, 0, 0, rank, ranks, step, workers, drop_last, padding)
 
 
 def attention_mask(documents: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -65,10 +64,8 @@ class ShardWriter:
             self._open.enter_context(writer)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._open.__exit__(kind, error, traceback)
+    def __exit__(self, *failure: Any) -> None:
+        self._open.__exit__(*failure)
 
     def count(self, name: str, more: int = 1) -> None:
         """Add to a count; adding 0 creates no count."""
@@ -243,12 +240,7 @@ def _publish_line(
 
 
 def check_documents(counts: Mapping[str, int], where: object, fix: str) -> None:
-    """
-    Args:
-        fix: what to do where nothing is left.
-    Raises:
-        InputError: too many NUL characters, or nothing left.
-    """
+    """Raise InputError for too many NUL characters, or with `fix` if nothing is left."""
     documents, with_nul = counts.get("documents", 0), counts.get("nul_documents", 0)
     if with_nul > _MAX_NUL_FRACTION * documents:
         what = f"{with_nul:,} of {documents:,} documents hold NUL characters, more than 1 %"

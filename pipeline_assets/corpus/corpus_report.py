@@ -132,10 +132,7 @@ def _profile(receipts: Sequence[Receipt]) -> Profile:
 def _refuse_shared_ids(
     building: StagingDir, receipts: Sequence[Receipt], places: Sequence[tuple[SourceSteps, str]]
 ) -> None:
-    """
-    Raises:
-        InputError: an id is in two sources; inside one there are none, normalising saw to it.
-    """
+    """Raise InputError if two sources share an id; inside one there are none, normalising saw to it."""
     repeat = first_repeat([building.path(receipt.files[0].path) for receipt in receipts])
     if repeat is None:
         return

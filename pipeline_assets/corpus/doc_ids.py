@@ -9,8 +9,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,17 +29,13 @@ _WINDOW_ROWS = 1 << 16  # of a shard, for which repeats are looked up at once
 _LEAST_IDS = 1 << 8  # read at once of a run, 6 kB: with fewer, opening files takes longer than merging
 
 
-class IdsWriter:
+class IdsWriter(DurableFile):
     """Writes the ids of a shard's documents, in row order; the file is there, durable, when the block ends."""
 
     def __init__(self, path: Path) -> None:
-        self._file = DurableFile(path)
+        super().__init__(path)
         self._hashes = bytearray()
         self._rows = 0
-
-    def __enter__(self) -> Self:
-        self._file.__enter__()
-        return self
 
     def add(self, doc_ids: Iterable[str]) -> None:
         """The ids of the next rows."""
@@ -49,27 +44,20 @@ class IdsWriter:
             if len(self._hashes) == RUN_IDS * _HASH_BYTES:
                 self._write_run()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            if error is None and self._hashes:
-                self._write_run()
-        except BaseException as failed:
-            self._file.__exit__(type(failed), failed, failed.__traceback__)
-            raise
-        self._file.__exit__(kind, error, traceback)
+    def finish(self) -> None:
+        if self._hashes:
+            self._write_run()
 
     def output(self, name: str) -> OutputFile:
         """The finished file under its name in the building folder; its rows are ids."""
-        return OutputFile.plain(name, self._rows, self._file)
+        return OutputFile.plain(name, self._rows, self)
 
     def _write_run(self) -> None:
         halves = np.frombuffer(bytes(self._hashes), ">u8").reshape(-1, 2)
         order = np.lexsort((halves[:, 1], halves[:, 0]))  # of equal ids, the first row comes first
         ids = np.empty(len(halves), _ID_DTYPE)
         ids["high"], ids["low"], ids["row"] = halves[order, 0], halves[order, 1], order + self._rows
-        self._file.write(ids.tobytes())
+        self.write(ids.tobytes())
         self._rows += len(ids)
         self._hashes.clear()
 

@@ -22,10 +22,7 @@ def largest_remainders(weights: Sequence[Fraction], total: int) -> list[int]:
 
 
 def check_weights(weights: Mapping[str, str]) -> Mapping[str, str]:
-    """
-    Raises:
-        ValueError: one is no decimal above 0, or their sum isn't 1.
-    """
+    """Return the weights; raise ValueError if one is no decimal above 0, or their sum isn't 1."""
     for source, weight in weights.items():
         if not _is_above_zero(weight):
             raise ValueError(f"the weight of {source} is {weight!r}: it is a decimal above 0, such as '0.25'")

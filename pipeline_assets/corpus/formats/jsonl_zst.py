@@ -3,8 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import msgspec
 import zstandard
@@ -20,23 +19,18 @@ T = TypeVar("T")
 _FIX = "restore the file or rebuild the artifact"
 
 
-class JsonlZstWriter:
+class JsonlZstWriter(DurableFile):
     """Lines into one `.jsonl.zst`; the file is there, durable, when the block ends without error.
 
     The content hash is sha256 of the uncompressed bytes, so it survives another zstd version or level.
     """
 
     def __init__(self, path: Path, level: int) -> None:
-        self._file = DurableFile(path)
-        self._compressor = zstandard.ZstdCompressor(level=level, write_checksum=True)
+        super().__init__(path)
+        self._stream = zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj()
         self._content = hashlib.sha256()
         self.rows = 0
         self.content_bytes = 0
-
-    def __enter__(self) -> Self:
-        self._file.__enter__()
-        self._stream = self._compressor.compressobj()
-        return self
 
     def write_lines(self, lines: bytes | bytearray, rows: int) -> None:
         """`rows` whole lines, each with its newline."""
@@ -45,22 +39,14 @@ class JsonlZstWriter:
         self.rows += rows
         compressed = self._stream.compress(lines)
         if compressed:
-            self._file.write(compressed)
+            self.write(compressed)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            if error is None:
-                self._file.write(self._stream.flush())
-        except BaseException as failed:
-            self._file.__exit__(type(failed), failed, failed.__traceback__)
-            raise
-        self._file.__exit__(kind, error, traceback)
+    def finish(self) -> None:
+        self.write(self._stream.flush())
 
     def output(self, name: str) -> OutputFile:
         """The finished file under its name in the building folder."""
-        return OutputFile(name, self.rows, self._file.bytes_written, self._file.sha256, self._content.hexdigest())
+        return OutputFile(name, self.rows, self.bytes_written, self.sha256, self._content.hexdigest())
 
 
 def write_rows(path: Path, name: str, rows: list[dict[str, object]], level: int) -> OutputFile:

@@ -68,11 +68,10 @@ def _column_paths(schema: pa.Schema | pa.StructType, above: str = "") -> Iterato
 def check_columns(
     schema: pa.Schema, columns: Iterable[tuple[str, str | tuple[str, ...] | None]], where: object
 ) -> None:
-    """
+    """Raise UsageError if a column is missing; it names those present.
+
     Args:
         columns: field of a Document and its column; of several, or None, none needs be there.
-    Raises:
-        UsageError: there is no column of such a name (names those present).
     """
     for field, name in columns:
         there = list(_column_paths(schema))

@@ -170,11 +170,7 @@ class HubFiles:
         return sorted(files, key=lambda file: file.path)
 
     def _check_kept_listing(self, dataset: str, commit: str, file: HubFile) -> None:
-        """Nothing, if the hub still lists the file as the cache does.
-
-        Raises:
-            InputError: it doesn't, so the listing came damaged; it is removed.
-        """
+        """Remove the cached listing, and raise, if the hub doesn't list the file as it does: it came damaged."""
         kept = self.listing_path(dataset, commit)
         if file in (kept_listing(kept) or ()) and file not in self._list(dataset, commit):
             kept.unlink()
@@ -268,12 +264,7 @@ def in_order(work: Callable[[F], T], items: Iterable[F], threads: int) -> Iterat
 
 
 def check_whole(file: HubFile, spans: Sequence[Span], where: str) -> None:
-    """
-    Args:
-        spans: all bytes of the file, in order.
-    Raises:
-        InputError: they haven't the file's hash; all are removed from the cache.
-    """
+    """Raise InputError if spans, all bytes of the file in order, lack its hash; the cache loses them then."""
     if _digest_of([span.local for span in spans], file) != file.digest:
         forget(spans)
         raise _not_as_listed(file.digest, where)
@@ -300,10 +291,7 @@ def is_name(name: str, repo_type: hub_http.RepoType) -> bool:
 
 
 def check_name(name: str, repo_type: hub_http.RepoType = "dataset") -> None:
-    """
-    Raises:
-        UsageError: it is no name of one.
-    """
+    """Raise UsageError if a name is none of a dataset, or of a model."""
     if not is_name(name, repo_type):
         raise UsageError(f"this is no {repo_type}", name, f"write owner/name, such as {_NAMES[repo_type][1]}")
 

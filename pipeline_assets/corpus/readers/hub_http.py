@@ -137,10 +137,9 @@ class HubClient:
             yield block
 
     def check(self, response: "httpx2.Response") -> None:
-        """
-        Raises:
-            HfHubHTTPError: it is a refusal, as the client names it by status and headers. What its body says isn't
-                used; a short one is read, so that the connection can be used again.
+        """Raise the client's HfHubHTTPError for a refusal, by its status and headers.
+
+        What its body says isn't used; a short one is read, so that the connection can be used again.
         """
         import httpx2
         from huggingface_hub import hf_raise_for_status
@@ -171,10 +170,7 @@ class Garbled(Exception):
 
 @contextmanager
 def reading_answer() -> Iterator[None]:
-    """
-    Raises:
-        Garbled: the answer's JSON is none, or has other fields.
-    """
+    """Raise Garbled inside the context if the answer's JSON is none, or has other fields."""
     try:
         yield
     except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -218,10 +214,7 @@ def with_retries(call: Callable[[], T], asked: HubCall) -> T:
 
 
 def _check_address(address: str) -> None:
-    """
-    Raises:
-        UsageError: no call could reach a hub by it.
-    """
+    """Raise UsageError if no call could reach a hub by an address."""
     import httpx2
 
     try:

@@ -52,11 +52,7 @@ def hub_entry(dataset: str, commit: str, file: HubFile) -> dict[str, Any]:
 
 
 def _checked_file(file: HubFile) -> HubFile:
-    """A file that a listing may have: below its repo, of a size, with a hash.
-
-    Raises:
-        TypeError, ValueError: it is none.
-    """
+    """Raise TypeError or ValueError if no listing may have the file: below its repo, of a size, with a hash."""
     if _UNFIT_IN_PATH.search(file.path) or not {"", ".", ".."}.isdisjoint(file.path.split("/")):
         raise ValueError(f"{file.path!r} is no path of a repo")
     if type(file.size) is not int or not 0 <= file.size < 1 << 63:

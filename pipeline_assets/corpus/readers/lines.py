@@ -257,12 +257,7 @@ def _broken_off(piece: ByteRange, place: int, line: bytes, fault: Fault) -> Inpu
 
 
 def refuse_document(first_line: bytes, where: object) -> None:
-    """
-    Args:
-        first_line: of a file, where it holds no JSON object.
-    Raises:
-        InputError: the file holds a JSON array, or an object over many lines, which would be read line by line.
-    """
+    """Raise InputError if a first line that is no JSON object begins a JSON array, or an object over many lines."""
     first_line = first_line.lstrip()
     if first_line[:1] == b"[":
         fix = "write a line for each element: jq -c '.[]' FILE"

@@ -131,11 +131,7 @@ def first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
 
 
 def check_first_rows(files: Sequence[source_folder.SourceFile], columns: LicensedColumns) -> None:
-    """
-    Raises:
-        UsageError: Parquet without a column that is named; files of JSON lines whose first rows all lack the text's.
-        InputError: a file that can't be read.
-    """
+    """Raise UsageError if Parquet lacks a column that is named, or all first rows of JSON lines lack the text's."""
     lines_of: list[tuple[source_folder.SourceFile, dict[str, Any]]] = []
     for file in files[:LOOKED_AT]:
         match format_of(file.name):

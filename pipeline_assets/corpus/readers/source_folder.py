@@ -88,10 +88,7 @@ def _list_files(root: Path, patterns: Sequence[str]) -> list[SourceFile]:
 
 
 def _refuse_unreadable(folder: Path) -> None:
-    """
-    Raises:
-        PermissionError: a folder below may not be read. `glob` passes over it, as it does over hidden ones.
-    """
+    """Raise PermissionError if a folder below may not be read: `glob` passes over it, as over hidden ones."""
 
     def fail(error: OSError) -> None:
         raise error

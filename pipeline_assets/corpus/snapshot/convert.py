@@ -157,11 +157,7 @@ def convert_shard(
 def _of_lines(
     local: LocalPiece, window: Window, first_row: int, recipe: SnapshotRecipe, rows: RowMap, writer: ShardWriter
 ) -> Iterator[Row]:
-    """What becomes of the rows of a file of JSON lines that pass the rules; others are counted.
-
-    Args:
-        first_row: number of the piece's first row in its shard.
-    """
+    """What becomes of the rows of a file of JSON lines that pass the rules; others are counted."""
     path, rules, with_language = local.piece.group.file.path, recipe.row_rules(()), recipe.row_rules(["language"])
     with closing(SpanStream(local.spans)) as source:
         lines = enumerate(itertools.islice(row_lines(source, recipe.where(path)), local.piece.rows))
@@ -222,11 +218,7 @@ def _of_parquet(
 
 
 def _batches(local: LocalPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(rows before it in the row group, batch), cut at the piece's last row.
-
-    Raises:
-        InputError: the row group's bytes can't be read.
-    """
+    """(rows before it in the row group, batch), cut at the piece's last row."""
     group, rows = local.piece.group, local.piece.rows
     try:
         with open_row_groups(group.file, local.spans) as parquet:

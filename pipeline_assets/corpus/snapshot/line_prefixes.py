@@ -5,6 +5,7 @@ one pass over the bytes. Plain and compressed files are drawn alike. A file stan
 numbers count from 0, without blank lines, as `datasets` numbers them.
 """
 
+import functools
 import io
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -197,7 +198,26 @@ def draw_prefixes(
     return {file.path: drawn[file.path] for file in ranked if file.path in drawn}
 
 
-def known_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, listed: Mapping[str, Any]) -> Prefix:
+def prefixes_of(
+    hub: HubFiles,
+    recipe: SnapshotRecipe,
+    listing: Sequence[HubFile],
+    threads: int,
+    log_every_s: float,
+    pinned: Sequence[Mapping[str, Any]],
+) -> dict[str, Prefix]:
+    """What is read of which file: drawn, or, where a raw pin has its inputs, known from these."""
+    if pinned:
+        entries = {entry["name"]: entry for entry in pinned if "row_groups" in entry}
+        listed = [(file, entries.get(recipe.where(file.path))) for file in listing]
+        return {file.path: _known_prefix(hub, recipe, file, entry) for file, entry in listed if entry is not None}
+    limit = recipe.amount.limit
+    progress = Progress(f"draw {recipe.source}", len(listing), "files", log_every_s)
+    read = functools.partial(read_prefix, hub, recipe, limit[0])
+    return draw_prefixes(listing, read, recipe.seed, limit, threads, progress)
+
+
+def _known_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, listed: Mapping[str, Any]) -> Prefix:
     """What a manifest's entry says was read of a file; only its first rows are looked at, for their columns."""
     [group] = listed["row_groups"]
     head = read_prefix(hub, recipe, "documents", file, min(group["rows"], _HEAD_ROWS) or None)
@@ -217,10 +237,7 @@ def _shares(files: Sequence[HubFile], amount: int, unit: Unit) -> Iterator[tuple
 
 
 def _check_columns(head: Sequence[dict[str, Any]], recipe: SnapshotRecipe, where: str) -> None:
-    """
-    Raises:
-        UsageError: no row has such a column for the text or a rule (names those present).
-    """
+    """Raise UsageError if no row has a column that the recipe names for the text or a rule."""
     for column, fix in ({recipe.columns.text: another_column("text")} | recipe.rule_columns()).items():
         if head and not any(find_column(row, column) for row in head):
             there = ", ".join(_names(head)) or "none"

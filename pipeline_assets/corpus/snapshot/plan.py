@@ -17,7 +17,7 @@ from pipeline_assets.corpus.readers.hub_parquet import RowGroup, read_footer, ro
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_formats import format_of
 from pipeline_assets.corpus.snapshot.draw import Piece, choose_pieces
-from pipeline_assets.corpus.snapshot.line_prefixes import block_ranges, draw_prefixes, known_prefix, read_prefix
+from pipeline_assets.corpus.snapshot.line_prefixes import block_ranges, prefixes_of
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.progress import Progress
@@ -44,10 +44,6 @@ class Tail:
 
 
 def _read_footer(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile) -> tuple[Tail, list[RowGroup]]:
-    """
-    Raises:
-        UsageError: there is no column that the recipe names.
-    """
     where = recipe.where(file.path)
     footer = read_footer(hub, recipe.dataset, recipe.revision, file)
     schema = footer.metadata.schema.to_arrow_schema()
@@ -116,8 +112,11 @@ def plan_snapshot(
     """
     listing = list_rows(hub, recipe)
     if is_lines(listing[0]):
-        return _plan_lines(hub, recipe, listing, threads, log_every_s, pinned)
-    tails: dict[str, Tail] = {}
+        drawn = prefixes_of(hub, recipe, listing, threads, log_every_s, pinned)
+        groups = [drawn[file.path].row_group(file) for file in listing if file.path in drawn]
+        tails = {path: Tail((), 2 - prefix.is_whole, prefix.columns) for path, prefix in drawn.items()}
+        return SnapshotPlan(listing, [Piece(group, group.rows) for group in groups], tails)
+    tails = {}
 
     def row_groups_of(files: Sequence[HubFile]) -> Iterator[list[RowGroup]]:
         progress = Progress(f"footers {recipe.source}", len(files), "files", log_every_s, quiet_s=1.0)
@@ -152,28 +151,6 @@ def list_rows(hub: HubFiles, recipe: SnapshotRecipe) -> list[HubFile]:
 def is_lines(file: HubFile) -> bool:
     """Whether the file is one of JSON lines, by its name."""
     return format_of(file.path) == "lines"
-
-
-def _plan_lines(
-    hub: HubFiles,
-    recipe: SnapshotRecipe,
-    listing: Sequence[HubFile],
-    threads: int,
-    log_every_s: float,
-    pinned: Sequence[Mapping[str, Any]],
-) -> SnapshotPlan:
-    limit = recipe.amount.limit
-    if pinned:
-        entries = {entry["name"]: entry for entry in pinned if "row_groups" in entry}
-        listed = [(file, entries.get(recipe.where(file.path))) for file in listing]
-        drawn = {file.path: known_prefix(hub, recipe, file, entry) for file, entry in listed if entry is not None}
-    else:
-        progress = Progress(f"draw {recipe.source}", len(listing), "files", log_every_s)
-        read = functools.partial(read_prefix, hub, recipe, limit[0])
-        drawn = draw_prefixes(listing, read, recipe.seed, limit, threads, progress)
-    groups = [drawn[file.path].row_group(file) for file in listing if file.path in drawn]
-    tails = {path: Tail((), 2 - prefix.is_whole, prefix.columns) for path, prefix in drawn.items()}
-    return SnapshotPlan(listing, [Piece(group, group.rows) for group in groups], tails)
 
 
 def hub_inputs(recipe: SnapshotRecipe, plan: SnapshotPlan) -> list[dict[str, Any]]:

@@ -124,6 +124,9 @@ class DurableFile:
                 raise RetryableError(f"the file ends {left:,} bytes early", source, "run the command again")
         self.bytes_written += size
 
+    def finish(self) -> None:
+        """Write what a subclass holds back, once the context ends without error."""
+
     def flush(self) -> None:
         """Do nothing, since nothing is buffered; library writers expect this method."""
 
@@ -137,7 +140,11 @@ class DurableFile:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             if error is None:
+                self.finish()
                 fsync(self.fileno(), self._temporary)
+        except BaseException:
+            self._temporary.unlink(missing_ok=True)
+            raise
         finally:
             self._file.close()
         if error is None:

@@ -197,30 +197,30 @@ def test_corpora_of_other_rows_are_refused(folders: dict[str, Path], tmp_path: P
 @pytest.mark.parametrize("deal", [{}, {"drop_last": True}, {"padding": True}])
 def test_a_loader_of_torch_gives_the_same_batches(reader: MixtureReader, workers: int, deal: dict[str, bool]) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    from pipeline_assets.corpus.batching import mixture_loader
+    from pipeline_assets.corpus.batching import loader
 
     for rank in range(2):
-        loader = mixture_loader(reader, 4, rank, 2, step=1, workers=workers, **deal)
-        state, length = loader.state_dict(), len(loader)
-        found = [(tokens.tolist(), places.tolist()) for tokens, places in loader]
+        batches = loader(reader, 4, rank=rank, ranks=2, step=1, workers=workers, **deal)
+        state, length = batches.state_dict(), len(batches)
+        found = [(tokens.tolist(), places.tolist()) for tokens, places in batches]
         assert [tokens for tokens, _ in found] == [one.tolist() for one in reader.batches(4, rank, 2, 1, **deal)]
         assert length == len(found)
         assert [[FIRST[reader[place].corpus] + reader[place].row for place in places] for _, places in found] == [
             [row[0] for row in tokens] for tokens, _ in found
         ]
-        resumed = mixture_loader(reader, 4, rank, 2, **deal)
+        resumed = loader(reader, 4, rank=rank, ranks=2, **deal)
         resumed.load_state_dict(state)
         assert [places.tolist() for _, places in resumed] == [places for _, places in found]
 
 
 def test_a_state_of_another_mixture_is_refused(folders: dict[str, Path], reader: MixtureReader) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    from pipeline_assets.corpus.batching import mixture_loader
+    from pipeline_assets.corpus.batching import loader
 
-    state = mixture_loader(reader, 4).state_dict()
-    mixture_loader(MixtureReader(dict(reversed(folders.items())), WEIGHTS, seed=1), 4).load_state_dict(state)
+    state = loader(reader, 4).state_dict()
+    loader(MixtureReader(dict(reversed(folders.items())), WEIGHTS, seed=1), 4).load_state_dict(state)
     for other in ({"seed": 2}, {"rows": 30}, {"weights": None}):
         with pytest.raises(ValueError, match="give it what it was saved with"):
-            mixture_loader(
-                MixtureReader(**{"folders": folders, "weights": WEIGHTS, "seed": 1} | other), 4
-            ).load_state_dict(state)
+            loader(MixtureReader(**{"folders": folders, "weights": WEIGHTS, "seed": 1} | other), 4).load_state_dict(
+                state
+            )
