@@ -8,6 +8,7 @@ Who may open a file may lock it, if only to read. So a lock file is its owner's 
 shares the folder: who may only read a data root can't stop a build.
 """
 
+import contextlib
 import datetime
 import errno
 import fcntl
@@ -18,7 +19,6 @@ import stat
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -69,15 +69,11 @@ class Lock:
 
     def check(self) -> None:
         """Raises RetryableError: the lock file was replaced, or has a higher number: another builder may be at work."""
-        try:
-            is_ours = os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path))
-        except FileNotFoundError:
-            is_ours = False
-        is_ours = is_ours and _read(self._descriptor).fence <= self.fence
-        if not is_ours:
-            raise RetryableError(
-                "this builder lost its lock", self.path, "another builder took over; nothing was sealed"
-            )
+        with contextlib.suppress(FileNotFoundError):
+            is_in_place = os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path))
+            if is_in_place and _read(self._descriptor).fence <= self.fence:
+                return
+        raise RetryableError("this builder lost its lock", self.path, "another builder took over; nothing was sealed")
 
 
 _held: "weakref.WeakSet[Lock]" = weakref.WeakSet()
@@ -93,7 +89,7 @@ def _drop_in_child() -> None:
 os.register_at_fork(after_in_child=_drop_in_child)
 
 
-@contextmanager
+@contextlib.contextmanager
 def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
     """Holds the lock on building `target`, a folder that need not exist. Its fence is above all former ones, those in
     the lock file, which may have been deleted, and those seen outside of it. Raises BuilderBusy: another builder holds

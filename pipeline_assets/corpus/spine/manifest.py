@@ -199,8 +199,7 @@ class Manifest:
         """The manifest that `to_bytes` wrote. Raises InputError: not a manifest, its digest is not that of its
         identity, or it names a file outside its folder.
         """
-        written = _WrittenManifest.of(data, where)
-        manifest = written.manifest(where)
+        written, manifest = _read(data, where)
         try:
             actual, recipe_sha256 = manifest.digest, sha256_of(manifest.identity.recipe)
         except (ValueError, TypeError) as error:
@@ -218,8 +217,7 @@ class Manifest:
         """The manifest in bytes whose seal holds: its digest is as they say, and not worked out. Raises InputError: not
         a manifest.
         """
-        written = _WrittenManifest.of(data, where)
-        manifest = written.manifest(where)
+        written, manifest = _read(data, where)
         vars(manifest.identity)["digest"] = written.digest
         return manifest
 
@@ -288,24 +286,19 @@ class _WrittenManifest(msgspec.Struct):
     storage: list[StoredFile]
     provenance: dict[str, Any]
 
-    @classmethod
-    def of(cls, data: bytes, where: Path) -> "_WrittenManifest":
-        """What the bytes of the file say. Raises InputError: they are no manifest of this schema."""
-        written = MANIFEST_FILE.parse(data, where)
-        if written.schema != SCHEMA:
-            raise InputError(f"schema is {written.schema!r}, this program reads {SCHEMA!r}", where, "rebuild it")
-        asked = {"inputs": written.identity.inputs, "counts": written.identity.counts}
-        MANIFEST_FILE.shaped(asked | {"provenance": written.provenance}, Asked, where)
-        return written
-
-    def manifest(self, where: Path) -> Manifest:
-        """The manifest that the file says."""
-        said = msgspec.structs.asdict(self.identity)
-        del said["recipe_sha256"]
-        told = {part: _Told.of(said[part], where) for part in ("decisions", "counts")}
-        return Manifest(self.kind, self.name, Identity(**said | told), self.storage, self.provenance)
-
 
 MANIFEST_FILE = OwnFile(
     "manifest", 256 << 20, "rebuild the artifact", _WrittenManifest
 )  # one of a million files has 200 MB
+
+
+def _read(data: bytes, where: Path) -> tuple[_WrittenManifest, Manifest]:
+    """The file and the manifest that it says. Raises InputError: the bytes are no manifest of this schema."""
+    written = MANIFEST_FILE.parse(data, where)
+    if written.schema != SCHEMA:
+        raise InputError(f"schema is {written.schema!r}, this program reads {SCHEMA!r}", where, "rebuild it")
+    said = msgspec.structs.asdict(written.identity)
+    del said["recipe_sha256"]
+    MANIFEST_FILE.shaped(said | {"provenance": written.provenance}, Asked, where)
+    told = {part: _Told.of(said[part], where) for part in ("decisions", "counts")}
+    return written, Manifest(written.kind, written.name, Identity(**said | told), written.storage, written.provenance)
