@@ -47,9 +47,8 @@ def revision_in(path: Path, dataset: str) -> str:
     read = sorted({name for name, _ in recipe_of(filled, path).revisions()})
     if dataset not in read:
         known = ", ".join(read) or "no hub dataset"
-        raise UsageError(
-            f"this recipe reads {known}, not {dataset}", path, f"give a recipe of {dataset}, or pin {known}"
-        )
+        what = f"this recipe reads {known}, not {dataset}"
+        raise UsageError(what, path, f"give a recipe of {dataset}, or pin {known}")
     revisions = {section.get("revision") for section in _hub_sections(values, dataset)}
     if len(revisions) != 1:
         what = f"it reads {dataset} at {len(revisions)} revisions"
@@ -170,9 +169,8 @@ def keep_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
     if path.absolute() != kept.absolute():
         text = RECIPE_FILE.bytes_of(path)
         if kept.exists() and RECIPE_FILE.bytes_of(kept) != text and not replace:
-            raise UsageError(
-                "another recipe is there", kept, "give its name, rename one of them, or run with --replace"
-            )
+            fix = "give its name, rename one of them, or run with --replace"
+            raise UsageError("another recipe is there", kept, fix)
         durable.make_folder(kept.parent)
         durable.write_durably(kept, text)
     return kept
@@ -194,11 +192,8 @@ def _refuse_to_lose(path: Path, recipe: Recipe, root: Path, command: str, replac
     if not there.startswith(_BEGINS + command):
         raise UsageError("another recipe is there", path, fix)
     if there != _marked(there.partition("\n")[2], command):
-        raise UsageError(
-            "it was edited since it was written",
-            path,
-            f"run it with `corpusmill run {path} --data {root} --replace`; or {fix}",
-        )
+        fix = f"run it with `corpusmill run {path} --data {root} --replace`; or {fix}"
+        raise UsageError("it was edited since it was written", path, fix)
     asked = {target.folder for target in recipe.targets()}
     for target in type(recipe).read(path).targets():
         if target.folder not in asked and target.is_sealed(root):

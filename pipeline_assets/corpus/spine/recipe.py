@@ -19,30 +19,23 @@ from pipeline_assets.corpus.spine.target import Target
 UNPINNED = "0" * 40  # a revision that nobody has looked up yet
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"
 SHARD_TEXT_BYTES = 1 << 26
-_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
-def _is_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ValueError("a name has lower-case letters, digits, `_`, `.` and `-`, a letter or digit first")
-    return name
+def _rule(holds: Callable[[str], object], words: str) -> pydantic.AfterValidator:
+    """A rule that a text must keep, and what to say of one that doesn't."""
+
+    def check(text: str) -> str:
+        if not holds(text):
+            raise ValueError(words)
+        return text
+
+    return pydantic.AfterValidator(check)
 
 
-def _is_decimal(text: str) -> str:
-    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
-        raise ValueError("write it as a decimal number, such as 0.3")
-    return text
-
-
-def _is_share(fraction: str) -> str:
-    if Fraction(fraction) > 1:
-        raise ValueError("a fraction is at most 1")
-    return fraction
-
-
-Name = Annotated[str, pydantic.AfterValidator(_is_name)]
-Decimal = Annotated[str, pydantic.AfterValidator(_is_decimal)]
-Share = Annotated[Decimal, pydantic.AfterValidator(_is_share)]
+_NAME_RULE = "a name has lower-case letters, digits, `_`, `.` and `-`, a letter or digit first"
+Name = Annotated[str, _rule(re.compile(r"[a-z0-9][a-z0-9_.-]*").fullmatch, _NAME_RULE)]
+Decimal = Annotated[str, _rule(re.compile(r"[0-9]+(\.[0-9]+)?").fullmatch, "write it as a decimal number, such as 0.3")]
+Share = Annotated[Decimal, _rule(lambda fraction: Fraction(fraction) <= 1, "a fraction is at most 1")]
 
 
 @dataclass(frozen=True)

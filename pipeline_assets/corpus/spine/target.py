@@ -94,8 +94,7 @@ class Target:
 
     def inputs(self, root: Path) -> list[dict[str, str]]:
         """Upstream artifacts with the digests that they have now. Raises InputError: one is not sealed."""
-        upstream = ((target.role, open_artifact(root / target.folder)) for target in self.upstream)
-        return [{"name": role, "digest": artifact.manifest.digest} for role, artifact in upstream]
+        return [{"name": one.role, "digest": open_artifact(root / one.folder).manifest.digest} for one in self.upstream]
 
     def asked(self) -> dict[str, Any]:
         """What the bytes depend on beside what it is made from."""
