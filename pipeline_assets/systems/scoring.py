@@ -19,8 +19,9 @@ from pipeline_assets.corpus.scoring import model_pin
 from pipeline_assets.corpus.scoring.launcher import FilesOfHub, ScoreWork
 from pipeline_assets.corpus.scoring.model_pin import ScoringSection
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, SUBSETS_STAGE, ScoringRecipe, SubsetsRecipe
-from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, preview_scores
-from pipeline_assets.corpus.scoring.score_split import Selection, select_rows
+from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, preview_scores, report_on_scores
+from pipeline_assets.corpus.scoring.score_shard import Scorer
+from pipeline_assets.corpus.scoring.score_split import Selection, score_split, scoring_here, select_rows
 from pipeline_assets.corpus.scoring.scores import (
     SCORES_FILE,
     ScoredSplit,
@@ -28,12 +29,13 @@ from pipeline_assets.corpus.scoring.scores import (
     rows_have_scores,
     scores_are_sure,
 )
+from pipeline_assets.corpus.scoring.subsets import choose_subsets
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import adopting
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.losses import LossLimit, read_lost_text, unknown_tokens_within_limit
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 
 _RAW = "nemotron/raw"
 
@@ -78,9 +80,6 @@ MODEL = Kind(
 
 
 def _score(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.scoring.score_shard import Scorer
-    from pipeline_assets.corpus.scoring.score_split import score_split, scoring_here
-
     [pools, model], [_, pinned] = job.target.upstream, job.upstream
     recipe, run = ScoringRecipe.from_content(job.recipe["scoring"]), job.run
     said, digest = pinned.manifest.identity.recipe, pinned.manifest.digest
@@ -170,11 +169,11 @@ NLL_SCORES = Kind(
 
 
 @contextlib.contextmanager
-def scored_splits(scores: Sequence[Target], run: Run, folder: BuildFolder) -> Iterator[list[ScoredSplit]]:
-    """Sealed scores with the pools that they are of, while these are read."""
+def scored_splits(upstream: Sequence[Target], run: Run, folder: BuildFolder) -> Iterator[list[ScoredSplit]]:
+    """The sealed scores of what is upstream, with the pools that they are of, while these are read."""
     with contextlib.ExitStack() as opened:
         splits = []
-        for one in scores:
+        for one in (target for target in upstream if target.kind == NLL_SCORES.name):
             split = str(one.recipe["split"])
             files = opened.enter_context(_pool_files(one.upstream[0], split, run, folder))
             artifact = open_artifact(run.root / one.folder)
@@ -185,15 +184,8 @@ def scored_splits(scores: Sequence[Target], run: Run, folder: BuildFolder) -> It
         yield splits
 
 
-def _upstream_scores(job: Job) -> contextlib.AbstractContextManager[list[ScoredSplit]]:
-    scores = [one for one in job.target.upstream if one.kind == NLL_SCORES.name]
-    return scored_splits(scores, job.run, job.building)
-
-
 def _report(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.scoring.score_report import report_on_scores
-
-    with _upstream_scores(job) as splits:
+    with scored_splits(job.target.upstream, job.run, job.building) as splits:
         return report_on_scores(job.building, splits, job.run.settings)
 
 
@@ -208,12 +200,9 @@ SCORE_REPORT = Kind(
 
 
 def _choose(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.scoring.subsets import choose_subsets
-    from pipeline_assets.corpus.tokens.o200k_harmony import load_encoder
-
     recipe = SubsetsRecipe.from_content(job.recipe)
     encoder = load_encoder(VOCABULARY_SHA256, job.run.settings.vocabulary)
-    with _upstream_scores(job) as splits:
+    with scored_splits(job.target.upstream, job.run, job.building) as splits:
         return choose_subsets(job.building, splits, recipe, encoder, job.run.settings)
 
 

@@ -183,7 +183,6 @@ def dataset_card(card: CardContent) -> str:
 
 
 def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
-    """The YAML at the head of a card, with the lines around it."""
     configs = by_config(card.splits)
     infos = [
         {**({} if name == DEFAULT else {"config_name": name}), **_info(splits, names)}

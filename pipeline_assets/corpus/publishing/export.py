@@ -74,7 +74,6 @@ def _is_there(out: Path) -> UsageError:
 
 
 def _write_copy(store: RowStore, to: To, building: Path, zstd_level: int) -> CardSplit:
-    """Write the rows, the card and the manifest into a new folder."""
     shards, files = store.table_shards(), list[str]()
     durable.make_folder(building / "data" if to == "hf" else building)
     made = CardSplit(DEFAULT, "train", files, shards[0].schema if shards else pa.schema([]))

@@ -149,7 +149,6 @@ def _check_licences(licences: Mapping[str | None, int], allow_unknown: bool, art
 
 
 def _looked_up(source: Source, hub: HubFiles) -> Source:
-    """Return a source with its card and its gate."""
     if source.revision is None:
         return source
     card = read_card(hub, source.dataset, source.revision)

@@ -93,11 +93,10 @@ class ModalSettings(pydantic.BaseModel):
 
     def cost(self, seconds: float) -> float | None:
         """Of containers that work so long, added up; None where nobody said what a GPU costs, or a core without one."""
-        hourly = self.cpu * self.cpu_price + self.memory_gib * self.memory_price
-        if self.gpu != NO_GPU:
-            hourly += self.gpus * (self.gpu_price or 0)
-        if (self.gpu_price is None) if self.gpu != NO_GPU else not self.cpu_price:
+        gpus, gpu_price = (0, 0.0 if self.cpu_price else None) if self.gpu == NO_GPU else (self.gpus, self.gpu_price)
+        if gpu_price is None:
             return None
+        hourly = self.cpu * self.cpu_price + self.memory_gib * self.memory_price + gpus * gpu_price
         return seconds / 3600 * hourly * self.region_factor
 
     def words(self, tokens: int, shards: int) -> str:

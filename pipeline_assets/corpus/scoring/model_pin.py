@@ -117,7 +117,6 @@ def _weights(names: Set[str], mapping: Callable[[str], dict[str, Any]], where: s
 
 
 def _said_by(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a config says of its model, None where it doesn't."""
     said = {**section_at(config, "text_config"), **config}  # the first is of a model that sees or hears too
     architectures = config.get("architectures")
     return {

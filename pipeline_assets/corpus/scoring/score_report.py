@@ -127,8 +127,6 @@ class _Group:
 
 
 class _Tally:
-    """Scores so far."""
-
     def __init__(self) -> None:
         self._counts, self._without_score, self._scored = Counter[str](), Counter[str](), _Group()
         self._groups = {part: defaultdict[str, _Group](_Group) for part in _GROUPS}

@@ -291,7 +291,6 @@ def _after(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder: En
 
 
 def _gathered(building: StagingDir, folder: str, parts: Sequence[Sequence[OutputFile]]) -> Iterator[OutputFile]:
-    """The files of a subset, from those of its parts."""
     total = sum(part[0].rows for part in parts)
     for place, (name, kind) in enumerate(_ARRAYS.items()):
         with DurableFile(building.path(f"{folder}/{name}")) as file:

@@ -3,6 +3,7 @@
 import fnmatch
 import re
 
+import pytest
 from datasets.naming import _split_re
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,26 +16,18 @@ SPLITS = st.lists(
 )
 
 
-def test_what_is_not_allowed_becomes_an_underscore() -> None:
-    assert hub_split_names(["low", "high.part", "low-part", "a.", "a..b"]) == {
-        "low": "low",
-        "high.part": "high.part",
-        "low-part": "low_part",
-        "a.": "a_",
-        "a..b": "a_b",
-    }
-
-
-def test_a_name_that_is_allowed_stays_and_others_are_numbered() -> None:
-    names = hub_split_names(["a-b", "a_b", "a--b"])
-
-    assert names == {"a-b": "a_b_2", "a_b": "a_b", "a--b": "a_b_3"}
-    assert list(names) == ["a-b", "a_b", "a--b"]
-
-
-def test_the_name_that_stands_for_all_splits_is_given_to_none() -> None:
-    assert hub_split_names(["all", "ALL", "all_"]) == {"all": "all__2", "ALL": "ALL_", "all_": "all_"}
-    assert hub_split_names(["overall"]) == {"overall": "overall"}
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"low": "low", "high.part": "high.part", "low-part": "low_part", "a.": "a_", "a..b": "a_b"},
+        {"a-b": "a_b_2", "a_b": "a_b", "a--b": "a_b_3"},
+        {"all": "all__2", "ALL": "ALL_", "all_": "all_"},
+        {"overall": "overall"},
+    ],
+    ids=["what is not allowed is _", "what is allowed stays", "all stands for all splits", "a longer name"],
+)
+def test_a_split_has_a_name_that_a_hub_allows(names: dict[str, str]) -> None:
+    assert list(hub_split_names([*names]).items()) == list(names.items())
 
 
 @given(SPLITS)

@@ -270,16 +270,6 @@ def test_a_file_that_is_not_as_it_was_sealed_is_never_committed(place: Place, fi
     assert check_whole(place.folder) == "bare" and not (place.folder / stored.path).exists()
 
 
-def test_a_plan_says_commits_and_bytes_and_sends_nothing(place: Place, first: Artifact) -> None:
-    made = made_of(first, place)
-
-    plan = plan_publication(made, place.repo())
-
-    assert plan.parent is None and len(plan.parts) == 2
-    assert sum(part.bytes for part in plan.parts) == sum(item.size for item in made.items.values())
-    assert {one.method for one in place.hub.requests} == {"GET", "HEAD"} and not place.folder.exists()
-
-
 def test_new_files_go_first_and_what_replaces_or_deletes_files_goes_last(
     place: Place, first: Artifact, second: Artifact, unloaded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import modal
 import pytest
 from launcher_work import calls_written, jobs_of, pids_of, tell
 from modal_loopback import ModalOnLoopback, wait_for
@@ -53,17 +52,6 @@ def test_what_keeps_a_call_from_starting_is_told(
     line = refusal(lambda: open_launcher(work, folder), error)
 
     assert says in line
-
-
-def test_an_app_of_another_name_is_not_deployed(work: ScoreWork, folder: BuildFolder) -> None:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(modal.client._Client, "_client_from_env", None)
-        for name in ("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET", "MODAL_SERVER_URL"):
-            patched.delenv(name, raising=False)
-        patched.setenv("MODAL_CONFIG_PATH", "/dev/null")
-        line = refusal(lambda: open_launcher(work, folder), UsageError)
-
-    assert "Token missing" in line and "modal token new" in line
 
 
 @pytest.mark.parametrize(
