@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.demo.corpora import web_row
+from pipeline_assets.demo.corpora import EDU_COLUMNS, page_rows
 from pipeline_assets.demo.texts import Page
 
 _PAGE_CHARACTERS = 2_000
@@ -24,7 +24,7 @@ def write_pages(folder: Path) -> int:
     Pages have 2,000 characters or more, no two the same text. Return the UTF-8 bytes of all texts.
     """
     pages = {text: Page(f"https://pages.example/{number}", text) for number, text in enumerate(_texts())}
-    rows = [web_row(page, "pages") for page in pages.values()]
+    [rows] = page_rows(pages.values(), "pages.parquet", EDU_COLUMNS).values()
     (folder / "data").mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows), folder / "data" / "pages.parquet", row_group_size=50, compression="zstd")
     return sum(len(text.encode()) for text in pages)

@@ -4,6 +4,7 @@ import bz2
 import hashlib
 import json
 import os
+import shlex
 import signal
 import time
 from collections import Counter
@@ -200,7 +201,7 @@ def test_the_summary_names_every_step_path_and_next_command(smoked: tuple[Path, 
     assert [
         name for name in ("out/normalized", *(f"out/{name}" for name in ASKED[:5])) if name not in result.stdout
     ] == []
-    commands = [line.split()[1:] for line in said if line.startswith("  corpusmill ")]
+    commands = [shlex.split(line)[1:] for line in said if line.startswith("  corpusmill ")]
     assert [words[0] for words in commands] == ["verify", "trace", "peek", "stage-a", "ui"]
     for words in commands[:-1]:
         again = corpusmill(*words, cwd=out.parent)

@@ -11,24 +11,18 @@ from pipeline_assets.systems.registry import PROJECT_RECIPES
 
 Row = dict[str, Any]
 RECIPE = PROJECT_RECIPES / "nemotron_v1.yaml"
-ROWS = 12  # of a split
 _LONG_STEPS = 1_500  # of one row: more than 16,384 tokens
-_FILES = {f"high_part0{number}": f"high.part_0{number}" for number in range(3)}
 _LICENCES = ("cc-by-4.0", "cc-by-4.0", "cc-by-sa-4.0")
-_NUMBERS = {
-    "type": "object",
-    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
-    "required": ["a", "b"],
-}
-_CALCULATOR = {"name": "multiply", "description": "The product of two numbers.", "parameters": _NUMBERS}
+_PARAMETERS = {"type": "object", "properties": {key: {"type": "integer"} for key in "ab"}, "required": ["a", "b"]}
+_CALCULATOR = {"name": "multiply", "description": "The product of two numbers.", "parameters": _PARAMETERS}
 
 
-def conversations() -> Mapping[str, Mapping[str, tuple[str, list[Row]]]]:
-    """Return a file and its rows by dataset and split, for each split of the shipped recipe."""
+def conversations() -> Mapping[str, Mapping[str, Mapping[str, list[Row]]]]:
+    """Return rows by dataset, split and file, for each split of the shipped recipe."""
     content: dict[str, Any] = read_yaml(RECIPE)
     return {
         section["dataset"]: {
-            split: (f"data/{_FILES.get(split, split)}.jsonl", _rows(section["dataset"].rpartition("/")[2], split))
+            split: {f"data/{split.replace('_part', '.part_')}.jsonl": _rows(section["dataset"], split)}
             for split in section["splits"]
         }
         for section in content["datasets"]
@@ -36,7 +30,7 @@ def conversations() -> Mapping[str, Mapping[str, tuple[str, list[Row]]]]:
 
 
 def _rows(dataset: str, split: str) -> list[Row]:
-    rows = [_row(dataset, split, number) for number in range(ROWS - 1)]
+    rows = [_row(dataset.partition("/")[2], split, number) for number in range(11)]
     return [*rows, rows[3] | ({"uuid": f"{split}-again"} if "uuid" in rows[3] else {})]
 
 

@@ -1,7 +1,6 @@
 """Made corpora of all five systems: the files of hub datasets and of local sources, equal on every machine.
 
-Datasets have the paths, columns and cards of the real ones. Planted are exact and near duplicates, ids used twice,
-leaks of the evaluation set, bad rows, texts that are short, long or not English, and files of several licences.
+Datasets have the paths, cards and columns of the real ones: of code, those that are read.
 """
 
 import bz2
@@ -11,9 +10,11 @@ import html
 import io
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import quoteattr
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,30 +22,19 @@ import yaml
 import zstandard
 
 from pipeline_assets.corpus.spine import durable
+from pipeline_assets.demo import texts
 from pipeline_assets.demo.conversations import conversations
-from pipeline_assets.demo.texts import (
-    Draw,
-    Page,
-    foreign_texts,
-    module,
-    page,
-    paragraphs,
-    place_name,
-    sentence,
-    translated,
-)
+from pipeline_assets.demo.texts import Draw, Page
 
 Json = dict[str, Any]
+Rows = Sequence[Json]
 Files = Iterator[tuple[str, bytes]]
 HUB_FOLDER = "hub"  # of a data root, with datasets for a hub on loopback
-SOURCES_FOLDER = "sources"
 EDU_DATASET, PAIRS_DATASET, HANDBOOK_DATASET = "HuggingFaceFW/fineweb-edu", "wmt/wmt14", "corpusmill/handbook"
 SITE = "coffee.stackexchange.com"
 DUMPS = ("CC-MAIN-2013-20", "CC-MAIN-2019-30", "CC-MAIN-2021-04", "CC-MAIN-2023-50")
-_ROWS_PER_FILE, _PAGES_PER_DATASET, _MODULES = 150, 75, 75
-_ARTICLES, _QUESTIONS, _NOTES, _PAPERS = 48, 40, 36, 40
-_COPIED_ARTICLES, _REVISED_ARTICLES, _LEAKED_ARTICLE, _LEAKED_PAPER = (2, 3, 5), (9, 10), 20, 12
-_FINEWEB_COLUMNS = "text id dump url date file_path language language_score token_count"
+_WEB_COLUMNS = "text id dump url date file_path language language_score token_count"
+EDU_COLUMNS = _WEB_COLUMNS.replace(" date", "") + " score int_score"
 _DOC = '<doc id="{0}" url="https://en.wikipedia.org/wiki?curid={0}" title="{1}">\n{1}\n\n{2}\n\n</doc>\n'
 _CARD = """\
 ---
@@ -64,29 +54,83 @@ def write_inputs(root: Path, system: str) -> None:
             durable.write_durably(root / path, data)
 
 
-def _dataset(name: str, head: Json, files: Mapping[str, Sequence[Json]], rows_per_group: int = 25) -> Files:
-    """Yield the files of a hub dataset, the card last."""
+def _dataset(name: str, licence: str | list[str], config: str, **splits: Mapping[str, Rows]) -> Files:
+    """Yield the files of a hub dataset, whose rows are given by split and path, the card last."""
     folder = f"{HUB_FOLDER}/datasets/{name}"
+    for files in splits.values():
+        yield from _encoded(folder, files)
+    data_files = [{"split": split, "path": [*files]} for split, files in splits.items()]
+    configs = [{"config_name": config, "data_files": data_files}]
+    head = {"pretty_name": name.partition("/")[2], "license": licence, "configs": configs}
+    yield f"{folder}/README.md", _CARD.format(head=yaml.safe_dump(head, sort_keys=False), name=name).encode()
+
+
+def page_rows(pages: Iterable[Page], path: str, columns: str, dump: str = "made") -> Mapping[str, Rows]:
+    """Lay out pages as rows by path.
+
+    Args:
+        path: of the file of a row, with fields of its record in braces.
+        columns: fields of the record; `column=field` where a column has another name.
+        dump: of Common Crawl, from which the pages are said to come.
+    """
+    files: dict[str, list[Json]] = {}
+    fields = [column.partition("=") for column in columns.split()]
+    for number, page in enumerate(pages):
+        record = _record(page, number, dump)
+        row = {column: record[field or column] for column, _, field in fields}
+        files.setdefault(path.format_map(record), []).append(row)
+    return files
+
+
+def _record(page: Page, number: int, dump: str) -> Json:
+    """Return all that sources say of a page, their `number`-th; its score is in steps of 1/64, as real ones are."""
+    bucket, step, half = page.digest[0] % 20, int.from_bytes(page.digest[1:3]), number % 2
+    # Three buckets of twenty lie in [1.5, 2.5] and round below 3: the share that `int_score >= 3` drops is about 15 %.
+    score = 1.5 + step % 65 / 64 if bucket < 3 else 2.5 + (step % 159 + 1) / 64
+    date = (datetime.datetime(2014, 5, 1) + datetime.timedelta(hours=step)).isoformat()
+    meta = {"timestamp": date, "language": "en", "url": page.url}
+    segment, crawl_file = int.from_bytes(page.digest[3:8]) % 10**13, int.from_bytes(page.digest[8:10])
+    return {
+        "number": str(number),
+        "half": half,
+        "text": page.text,
+        "url": page.url,
+        "title": page.title,
+        "license": page.licence,
+        "id": f"<urn:uuid:{uuid.UUID(bytes=page.digest[:16])}>",
+        "date": f"{date}Z",
+        "dump": dump,
+        "file_path": f"s3://commoncrawl/crawl-data/{dump}/segments/{segment:013d}/warc/made-{crawl_file:05d}.warc.gz",
+        "language": "en",
+        "language_score": (58_000 + step % 7_500) / 65_536,
+        "token_count": len(page.text.encode()) // 4,
+        "score": score,
+        "int_score": round(score),
+        "sample": ("arxiv", "cc_2023-06")[half],
+        "meta": json.dumps(meta) if half else meta,
+        "set": {"redpajama_set_name": "RedPajamaC4"},
+        "doi": f"10.5555/demo.{number}",
+        "note": f"note-{number}",
+        "item": f"q-{number}",
+        "body": {"title": page.title, "text": page.text},
+        "pair": {"fr": texts.translated(page.text), "en": page.text},
+    }
+
+
+def _encoded(folder: str, files: Mapping[str, Rows]) -> Files:
+    """Encode rows as the names of their files say: Parquet, or JSON lines."""
     for path, rows in files.items():
-        yield f"{folder}/{path}", _encoded(path, rows, rows_per_group)
-    said = yaml.safe_dump({"pretty_name": name.partition("/")[2], **head}, sort_keys=False)
-    yield f"{folder}/README.md", _CARD.format(head=said, name=name).encode()
-
-
-def _head(licence: str | list[str], config: str, **paths: str) -> Json:
-    files = [{"split": split, "path": path} for split, path in paths.items()]
-    return {"license": licence, "configs": [{"config_name": config, "data_files": files}]}
-
-
-def _encoded(path: str, rows: Sequence[Json], rows_per_group: int = 25) -> bytes:
-    """Encode rows as the name of the file says: Parquet, or JSON lines."""
-    if path.endswith(".parquet"):
-        sink = io.BytesIO()
-        pq.write_table(pa.Table.from_pylist(rows), sink, row_group_size=rows_per_group, compression="zstd")
-        return sink.getvalue()
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-    lines = gzip_member(lines) if path.endswith(".gz") else lines
-    return zstandard.compress(lines) if path.endswith(".zst") else lines
+        data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+        match Path(path).suffix:
+            case ".parquet":
+                sink = io.BytesIO()
+                pq.write_table(pa.Table.from_pylist(rows), sink, row_group_size=50, compression="zstd")
+                data = sink.getvalue()
+            case ".gz":
+                data = gzip_member(data)
+            case ".zst":
+                data = zstandard.compress(data)
+        yield f"{folder}/{path}", data
 
 
 def gzip_member(content: bytes) -> bytes:
@@ -95,68 +139,42 @@ def gzip_member(content: bytes) -> bytes:
     return packed[:9] + b"\x03" + packed[10:]
 
 
-def web_row(page: Page, dump: str) -> Json:
-    """Return a page in FineWeb-Edu's columns; its score is in steps of 1/64, as real ones are."""
-    bucket, step = page.digest[0] % 20, int.from_bytes(page.digest[1:3])
-    # Three buckets of twenty lie in [1.5, 2.5] and round below 3: the share that `int_score >= 3` drops is about 15 %.
-    score = 1.5 + step % 65 / 64 if bucket < 3 else 2.5 + (step % 159 + 1) / 64
-    segment, crawl_file = int.from_bytes(page.digest[3:8]) % 10**13, int.from_bytes(page.digest[8:10])
-    return {
-        "text": page.text,
-        "id": f"<urn:uuid:{uuid.UUID(bytes=page.digest[:16])}>",
-        "dump": dump,
-        "url": page.url,
-        "file_path": f"s3://commoncrawl/crawl-data/{dump}/segments/{segment:013d}/warc/made-{crawl_file:05d}.warc.gz",
-        "language": "en",
-        "language_score": (58_000 + step % 7_500) / 65_536,
-        "token_count": len(page.text.encode()) // 4,
-        "score": score,
-        "int_score": round(score),
-    }
-
-
 def _healing() -> Files:
     """Yield two files of each of four dumps.
 
     Planted in the next dump: three texts under another id, two ids again, once with the page as it was a paragraph
     earlier, a text with a NUL inside, and an empty text, which is one bad row in a thousand.
     """
-    places = [(dump, number) for dump in DUMPS for number in range(2)]
-    pages = [page("edu", number) for number in range(_ROWS_PER_FILE * len(places))]
-    files = [pages[place * _ROWS_PER_FILE : (place + 1) * _ROWS_PER_FILE] for place in range(len(places))]
+    pages = texts.pages("edu", 1200)
+    files = [pages[first : first + 150] for first in range(0, len(pages), 150)]
     same, revised, last = pages[600], pages[400], pages[-1]
+    planted = [(same, same), (revised, replace(revised, text=revised.text.rpartition("\n\n")[0]))]
+    planted = [(page, page.again("crawl=2", page.text)) for page in pages[:3]] + planted
     middle = len(last.text) // 2
-    planted = [(one, Page(f"{one.url}?crawl=2", one.text)) for one in pages[:3]]
-    planted += [(same, same), (revised, Page(revised.url, revised.text.rpartition("\n\n")[0]))]
-    planted += [(last, Page(f"{last.url}?nul", f"{last.text[:middle]}\0{last.text[middle:]}"))]
-    planted += [(pages[0], Page(f"{pages[0].url}?empty", ""))]
-    for source, made in planted:
-        next_dump = (pages.index(source) // _ROWS_PER_FILE // 2 + 1) % len(DUMPS)
-        files[2 * next_dump + 1].insert(_ROWS_PER_FILE // 2, made)
-    rows = {
-        f"data/{dump}/train-{number:05d}-of-00002.parquet": [web_row(one, dump) for one in file]
-        for (dump, number), file in zip(places, files, strict=True)
-    }
-    yield from _dataset(EDU_DATASET, _head("cc0-1.0", "default", train="data/*/*.parquet"), rows, 50)
+    planted += [(last, last.again("nul", f"{last.text[:middle]}\0{last.text[middle:]}"))]
+    planted += [(pages[0], pages[0].again("empty", ""))]
+    for page, made in planted:
+        next_dump = pages.index(page) // 300 + 1
+        files[(2 * next_dump + 1) % len(files)].insert(75, made)
+    rows: dict[str, Rows] = {}
+    for place, file in enumerate(files):
+        dump = DUMPS[place // 2]
+        rows |= page_rows(file, f"data/{dump}/train-{place % 2:05d}-of-00002.parquet", EDU_COLUMNS, dump)
+    return _dataset(EDU_DATASET, "cc0-1.0", "default", train=rows)
 
 
 def _parallel_text() -> Files:
     """Yield sentences beside their "French"."""
-    files = {}
+    draw, splits = Draw.named("pairs"), {}
     for split, count in {"train": 2000, "validation": 200}.items():
-        draw = Draw.named(f"pairs {split}")
-        english = [sentence(draw) for _ in range(count)]
-        files[f"fr-en/{split}-00000-of-00001.parquet"] = [
-            {"translation": {"fr": translated(text), "en": text}} for text in english
-        ]
-    head = _head("cc0-1.0", "fr-en", train="fr-en/train-*", validation="fr-en/validation-*")
-    yield from _dataset(PAIRS_DATASET, head, files, 100)
+        pages = [Page("", texts.sentence(draw)) for _ in range(count)]
+        splits[split] = page_rows(pages, f"fr-en/{split}-00000-of-00001.parquet", "translation=pair")
+    yield from _dataset(PAIRS_DATASET, "cc0-1.0", "fr-en", **splits)
 
 
 def _nemotron() -> Files:
     for name, splits in conversations().items():
-        head = _head("other", "default", **{split: path for split, (path, _) in splits.items()})
-        yield from _dataset(name, head, dict(splits.values()))
+        yield from _dataset(name, "other", "default", **splits)
 
 
 def _stage2() -> Files:
@@ -167,181 +185,94 @@ def _stage2() -> Files:
     one twice, also in starcoderdata.
     """
     sites = ("web", "articles", "crawl", "sample", "mixed")
-    web, articles, crawl, sample, mixed = (_odd_pages(site, order) for order, site in enumerate(sites))
-    of_web, of_crawl = ([one for one in pages if len(one.text) > 1_500] for pages in (web, crawl))
-    crawl += _quotes([*of_web[:3], of_crawl[0]])
+    web, articles, crawl, sample, mixed = (
+        texts.pages(site, 75) + texts.odd_pages(site, order) for order, site in enumerate(sites)
+    )
+    of_web, of_crawl = ([page for page in pages if len(page.text) > 1_500] for pages in (web, crawl))
+    crawl += [page.again("quoted", texts.quoted(page.text)) for page in (*of_web[:3], of_crawl[0])]
+    crawl.append(of_crawl[0].again("again", texts.reworded(of_crawl[0].text)))
+    tags = ("apache-2.0", "gpl-3.0", *["mit"] * 150)
+    code = [Page(f"{number}.py", texts.module(number), licence=tag) for number, tag in enumerate(tags)]
 
-    rows = [web_row(one, DUMPS[number % 4]) | {"date": _date(one)} for number, one in enumerate(web)]
-    rows = [{name: row[name] for name in _FINEWEB_COLUMNS.split()} for row in rows]
-    head = _head("odc-by", "sample-10BT", train="sample/10BT/*")
-    yield from _dataset("HuggingFaceFW/fineweb", head, {"sample/10BT/000_00000.parquet": rows})
-
-    named = [{"id": str(number), "url": one.url, "title": one.url[8:]} for number, one in enumerate(articles, 12)]
-    rows = [row | {"text": one.text} for row, one in zip(named, articles, strict=True)]
-    head = _head(["cc-by-sa-3.0", "gfdl"], "20231101.en", train="20231101.en/train-*")
-    yield from _dataset("wikimedia/wikipedia", head, _halves("20231101.en/train-{:05d}-of-00002.parquet", rows))
-
-    rows = [{"text": one.text, "timestamp": _date(one), "url": one.url} for one in crawl]
-    head = _head("odc-by", "en", train="en/c4-train.*.json.gz")
-    yield from _dataset("allenai/c4", head, _halves("en/c4-train.{:05d}-of-01024.json.gz", rows))
-
-    metas = [{"timestamp": _date(one)[:-1], "language": "en", "url": one.url} for one in sample]
-    rows = [{"text": one.text, "meta": meta} for one, meta in zip(sample, metas, strict=True)]
-    crawled = [row | {"meta": json.dumps(row["meta"])} for row in rows[1::2]]
-    files = {"arxiv_sample.jsonl": rows[::2], "cc_2023-06_sample.jsonl": crawled}
-    yield from _dataset("togethercomputer/RedPajama-Data-1T-Sample", {}, files)
-
-    sets = [{"redpajama_set_name": f"RedPajama{name}"} for name in ("CommonCrawl", "C4", "StackExchange")]
-    rows = [{"text": one.text, "meta": sets[number % 3]} for number, one in enumerate(mixed)]
-    yield from _dataset("cerebras/SlimPajama-627B", {}, _halves("train/chunk1/example_train_{}.jsonl.zst", rows))
-
-    code, starred = ([module(number) for number in range(start, start + _MODULES)] for start in (0, _MODULES))
-    modules = [*((text, "made/tools", "mit") for text in code), (code[0], "made/vendor", "mit")]
-    modules += [(module(-number), f"made/{tag}", tag) for number, tag in enumerate(("apache-2.0", "gpl-3.0"), 1)]
-    rows = [_code_row(number, *one) for number, one in enumerate(modules)]
-    yield from _dataset("codeparrot/codeparrot-clean", {}, _halves("file-{:012d}.json.gz", rows, first=1))
-
-    stars: Json = {"max_stars_repo_name": "made/stars", "max_stars_count": 37}
-    named = [{"max_stars_repo_path": f"{number}.py", **stars, "id": str(number)} for number in range(_MODULES + 1)]
-    rows = [row | {"content": text} for row, text in zip(named, [*starred, code[0]], strict=True)]
-    files = {"python/train-00000-of-00059.parquet": rows}
-    yield from _dataset("bigcode/starcoderdata", {"license": "other"}, files)
-
-
-def _halves(path: str, rows: Sequence[Json], first: int = 0) -> Mapping[str, Sequence[Json]]:
-    """Give rows to two files in turn."""
-    return {path.format(first + number): rows[number::2] for number in range(2)}
-
-
-def _odd_pages(site: str, order: int) -> list[Page]:
-    odd = [sentence(Draw.named(f"{site} odd")), *foreign_texts(order)]
-    odd_pages = [Page(f"https://{site}.example/odd/{number}", text) for number, text in enumerate(odd)]
-    return [*(page(site, number) for number in range(_PAGES_PER_DATASET)), *odd_pages]
-
-
-def _quotes(pages: Sequence[Page]) -> Iterator[Page]:
-    """Yield a page around each, and the last one again with a word changed."""
-    for number, one in enumerate(pages):
-        before, after = (paragraphs(Draw.named(f"{place} {number}"), 2) for place in ("before", "after"))
-        yield Page(f"{one.url}?quoted", "\n\n".join([*before, one.text, *after]))
-    again = pages[-1].text.replace(" the ", " that ", 1)
-    yield Page(f"{pages[-1].url}?again", f"{again}\n\nSo they say.")
-
-
-def _date(page: Page) -> str:
-    seconds = int.from_bytes(page.digest[:4]) // 20
-    return f"{(datetime.datetime(2014, 5, 1) + datetime.timedelta(seconds=seconds)).isoformat()}Z"
-
-
-def _code_row(number: int, text: str, repo: str, licence: str) -> Json:
-    lengths = [*map(len, text.splitlines())]
-    of_file = {"repo_name": repo, "path": f"{number}.py", "copies": "1", "size": str(len(text)), "content": text}
-    of_lines = {"line_mean": sum(lengths) / len(lengths), "line_max": max(lengths)}
-    alpha_frac = sum(map(str.isalnum, text)) / len(text)
-    return {**of_file, "license": licence, "hash": number, **of_lines, "alpha_frac": alpha_frac, "autogenerated": False}
+    rows = page_rows(web, "sample/10BT/000_00000.parquet", _WEB_COLUMNS)
+    yield from _dataset("HuggingFaceFW/fineweb", "odc-by", "sample-10BT", train=rows)
+    rows = page_rows(articles, "20231101.en/train-{half:05d}-of-00002.parquet", "id=number url title text")
+    yield from _dataset("wikimedia/wikipedia", ["cc-by-sa-3.0", "gfdl"], "20231101.en", train=rows)
+    rows = page_rows(crawl, "en/c4-train.{half:05d}-of-01024.json.gz", "text timestamp=date url")
+    yield from _dataset("allenai/c4", "odc-by", "en", train=rows)
+    rows = page_rows(sample, "{sample}_sample.jsonl", "text meta")
+    yield from _dataset("togethercomputer/RedPajama-Data-1T-Sample", "other", "default", train=rows)
+    rows = page_rows(mixed, "train/chunk1/example_train_{half}.jsonl.zst", "text meta=set")
+    yield from _dataset("cerebras/SlimPajama-627B", "other", "default", train=rows)
+    rows = page_rows([*code[:77], code[76]], "file-{half:012d}.json.gz", "path=url content=text license")
+    yield from _dataset("codeparrot/codeparrot-clean", "other", "default", train=rows)
+    columns = "max_stars_repo_path=url id=number content=text"
+    rows = page_rows(code[76:], "python/train-00000-of-00059.parquet", columns)
+    yield from _dataset("bigcode/starcoderdata", "other", "default", train=rows)
 
 
 def _stage_a() -> Files:
     """Yield a hub dataset, four sources of files in their real formats, and an evaluation set.
 
-    Planted: in the dataset pages of one sentence, and an id used twice; copies of articles among the notes, word by
-    word or with a word changed; leaks of an article and a paper in the quiz; bad rows in each source.
+    Planted: in the dataset pages of one sentence, and an id used twice; empty articles, as redirects are, and stubs;
+    copies of articles among the notes, word by word or with a word changed; bad notes, and two that are refused;
+    papers that are mostly what the publisher says on every page; leaks of an article and a paper in the quiz.
     """
-    handbook = [page("handbook", number) for number in range(120)]
-    handbook[::30] = [Page(one.url, one.text.partition("\n")[0]) for one in handbook[::30]]
-    rows = [web_row(one, "handbook") for one in handbook]
-    rows.append(next(row for row in rows if row["int_score"] >= 3 and len(row["text"]) > 500))
-    halves = _halves("data/train-{:05d}-of-00002.parquet", rows)
-    yield from _dataset(HANDBOOK_DATASET, _head("cc0-1.0", "default", train="data/*.parquet"), halves)
-    articles, papers = [_article(number) for number in range(_ARTICLES)], [_paper(number) for number in range(_PAPERS)]
-    for file in range(2):
-        numbers = range(file * _ARTICLES // 2, (file + 1) * _ARTICLES // 2)
-        dump = "".join(
-            _DOC.format(number + 1, place_name(number), html.escape(articles[number], False)) for number in numbers
-        )
-        yield f"{SOURCES_FOLDER}/wikipedia/AA/wiki_{file:02d}.bz2", bz2.compress(dump.encode())
-    lines = "".join(f"  {row}\n" for number in range(_QUESTIONS) for row in _posts(number))
-    posts = f'\ufeff<?xml version="1.0" encoding="utf-8"?>\n<posts>\n{lines}</posts>\n'
-    yield f"{SOURCES_FOLDER}/{SITE}/Posts.xml", posts.encode()
-    yield from _notes([f"{place_name(number)}\n\n{text}" for number, text in enumerate(articles)])
-    rows = [
-        {
-            "doi": f"10.5555/demo.{number}",
-            "body": {"title": f"On {place_name(number)}", "text": text},
-            "published": f"{2001 + number % 20}-01-01",
-            "license": "CC0-1.0" if number % 4 == 3 else "CC-BY-4.0",
-        }
-        for number, text in enumerate(papers)
-    ]
-    yield f"{SOURCES_FOLDER}/papers/papers.parquet", _encoded("papers.parquet", rows)
-    others = [" ".join(paragraphs(Draw.named(f"item {number}"), 1, 2)) for number in range(4)]
-    leaked = [_first_sentences(articles[_LEAKED_ARTICLE]), _first_sentences(papers[_LEAKED_PAPER])]
-    items = [{"id": f"q-{number}", "question": item} for number, item in enumerate([*leaked, *others, "Too short?"])]
-    yield f"{SOURCES_FOLDER}/quiz/quiz.jsonl", _encoded("quiz.jsonl", items)
+    handbook = texts.pages("handbook", 120)
+    handbook[::30] = [replace(page, text=page.text.partition("\n")[0]) for page in handbook[::30]]
+    rows = page_rows([*handbook, handbook[1]], "data/train-{half:05d}-of-00002.parquet", EDU_COLUMNS)
+    yield from _dataset(HANDBOOK_DATASET, "cc0-1.0", "default", train=rows)
+
+    articles = texts.pages("wiki", 48)
+    articles[7::12] = [replace(page, text="") for page in articles[7::12]]
+    articles[11::12] = [replace(page, text=page.text.partition("\n")[0]) for page in articles[11::12]]
+    docs = [_DOC.format(number, page.title, html.escape(page.text, False)) for number, page in enumerate(articles, 1)]
+    for half in range(2):
+        yield f"sources/wikipedia/AA/wiki_{half:02d}.bz2", bz2.compress("".join(docs[half::2]).encode())
+
+    posts = (" ".join(f"{name}={quoteattr(str(value))}" for name, value in post.items()) for post in _posts())
+    rows_of_posts = "".join(f"  <row {post} />\n" for post in posts)
+    dump = f'\ufeff<?xml version="1.0" encoding="utf-8"?>\n<posts>\n{rows_of_posts}</posts>\n'
+    yield f"sources/{SITE}/Posts.xml", dump.encode()
+
+    notes = texts.pages("notes", 36, licences=("MIT", "CC BY-SA 4.0", None))
+    notes[4:6] = [replace(page, licence="proprietary") for page in notes[4:6]]
+    copies = [replace(page, text=f"{page.title}\n\n{page.text}") for page in articles]
+    notes += [copies[number] for number in (2, 3, 5)]
+    notes += [replace(page, text=texts.reworded(page.text)) for page in copies[9:11]]
+    for path, data in _encoded(
+        "sources/notes", page_rows([*notes, Page("", "")], "notes.jsonl", "text key=note license")
+    ):
+        lines = data.splitlines(True)
+        yield path, b"".join([*lines[:10], lines[10][:40] + b"\n", *lines[10:]])
+    for number, page in enumerate(texts.pages("texts", 4)):
+        text = f"{page.text}\n\nWrite to clerk{number}@{SITE}.\n"
+        yield f"sources/notes/texts/{number}.txt", text.encode()
+
+    papers = texts.pages("papers", 40, licences=("CC-BY-4.0", "CC-BY-4.0", "CC-BY-4.0", "CC0-1.0"))
+    phrase = "\nAll rights reserved by the publisher."
+    papers[7::8] = [replace(page, text=page.text.partition("\n")[0] + 4 * phrase) for page in papers[7::8]]
+    yield from _encoded("sources/papers", page_rows(papers, "papers.parquet", "doi body published=date license"))
+
+    items = [". ".join(page.text.split("\n\n")[1].split(". ")[:2]) for page in (articles[20], papers[12])]
+    items += [*(" ".join(texts.paragraphs(Draw.named(f"item {number}"), 1, 2)) for number in range(4)), "Too short?"]
+    quiz = [Page("", item) for item in items]
+    yield from _encoded("sources/quiz", page_rows(quiz, "quiz.jsonl", "id=item question=text"))
 
 
-def _article(number: int) -> str:
-    """Make an article: every twelfth is a stub of one sentence, every twelfth is empty, as redirects are."""
-    draw = Draw.named(f"article {number}")
-    match number % 12:
-        case 7:
-            return ""
-        case 11:
-            return sentence(draw)
-    lead = f"{place_name(number)} is a village of {200 + draw.below(8800)} inhabitants."
-    return "\n\n".join([lead, *paragraphs(draw, 2 + draw.below(3))])
-
-
-def _posts(number: int) -> Iterator[str]:
-    """Yield a question and two answers. Every fifth question has a score of 0; the last one is deleted."""
-    draw, first = Draw.named(f"question {number}"), 3 * number + 1
-    date = f"{2011 + number % 14}-03-{number % 28 + 1:02d}T05:06:07.890"
-    bodies = [html.escape(f"<p>{text}</p>") for text in paragraphs(draw, 3, 4)]
-    title = f"Why is coffee from {place_name(number)} so {draw.choice(('bitter', 'sour', 'strong', 'weak'))}?"
-    if number < _QUESTIONS - 1:
-        yield (
-            f'<row Id="{first}" PostTypeId="1" CreationDate="{date}" Score="{number % 5}" ViewCount="9"'
-            f' Body="{bodies[0]}" Title="{title}" Tags="&lt;taste&gt;" AcceptedAnswerId="{first + 2}"'
-            f' AnswerCount="2" />'
-        )
-    for answer in (1, 2):
-        yield (
-            f'<row Id="{first + answer}" PostTypeId="2" ParentId="{first}" CreationDate="{date}"'
-            f' Score="{answer}" Body="{bodies[answer]}" />'
-        )
-
-
-def _notes(articles: Sequence[str]) -> Files:
-    """Yield lines of several licences, two of which are refused, copies of articles, and four text files.
-
-    A line is cut off, and one has no text.
-    """
-    texts = ["\n".join(paragraphs(Draw.named(f"note {number}"), 2)) for number in range(_NOTES)]
-    texts += [articles[number] for number in _COPIED_ARTICLES]
-    texts += [articles[number].replace(" harbour", " jetty") + " So they say." for number in _REVISED_ARTICLES]
-    licences = ("MIT", "CC BY-SA 4.0", None)
-    rows: list[Json] = [
-        {"text": text, "key": f"note-{number}", "license": "proprietary" if number in (4, 5) else licences[number % 3]}
-        for number, text in enumerate(texts)
-    ]
-    lines = _encoded("notes.jsonl", [*rows, {"text": "", "key": "note-empty", "license": None}]).splitlines(True)
-    lines.insert(10, lines[10][:40] + b"\n")
-    yield f"{SOURCES_FOLDER}/notes/notes.jsonl", b"".join(lines)
-    for number in range(4):
-        text = "\n\n".join(paragraphs(Draw.named(f"text {number}"), 3)) + f"\n\nWrite to clerk{number}@{SITE}.\n"
-        yield f"{SOURCES_FOLDER}/notes/texts/{number}.txt", text.encode()
-
-
-def _paper(number: int) -> str:
-    """Make a paper: every eighth is mostly what the publisher says on every page."""
-    parts = paragraphs(Draw.named(f"paper {number}"), 4)
-    return "\n".join([*parts[:1], *["All rights reserved by the publisher."] * 4] if number % 8 == 7 else parts)
-
-
-def _first_sentences(text: str) -> str:
-    """Return two sentences of the first paragraph that has several."""
-    longest = next(paragraph for paragraph in text.splitlines() if paragraph.count(". ") > 1)
-    return ". ".join(longest.split(". ")[:2]) + "."
+def _posts() -> Iterator[Json]:
+    """Yield questions and two answers each. Every fifth question has a score of 0; the last one is deleted."""
+    for number in range(40):
+        draw, first = Draw.named(f"question {number}"), 3 * number + 1
+        question, *answers = (f"<p>{text}</p>" for text in texts.paragraphs(draw, 3, 4))
+        date = f"{2011 + number % 14}-03-{number % 28 + 1:02d}T05:06:07.890"
+        title = f"Why is coffee from {texts.place_name(number)} so {draw.choice(('bitter', 'sour', 'strong', 'weak'))}?"
+        post = {"Id": first, "PostTypeId": 1, "CreationDate": date, "Score": number % 5, "Body": question}
+        if number < 39:
+            yield post | {"Title": title, "Tags": "<taste>", "AcceptedAnswerId": first + 2, "AnswerCount": 2}
+        for score, answer in enumerate(answers, 1):
+            of_answer = {"Id": first + score, "PostTypeId": 2, "ParentId": first, "Score": score, "Body": answer}
+            yield of_answer | {"CreationDate": date}
 
 
 FILES: Mapping[str, Callable[[], Files]] = {

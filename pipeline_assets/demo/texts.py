@@ -1,42 +1,38 @@
 """Seeded texts of the demo, which are the same on every machine and in every Python.
 
-Words are drawn from the lists below by SplitMix64, started by the name of a text.
+Words are drawn from one table by SplitMix64, started by the name of a text.
 """
 
 import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self, TypeVar
+from dataclasses import dataclass, replace
+from typing import Self
 
 from pipeline_assets.corpus.reservoir import Dice
 
-T = TypeVar("T")
+_VOCABULARY = """
+old, new, quiet, narrow, broad, distant, early, late, common, rare, bright, dark, heavy, light, northern, southern,
+wooden, stone, shallow, deep, gentle, steep, busy, empty
 
+harbour, valley, market, bridge, orchard, mill, library, garden, river, forest, workshop, station, tower, school,
+museum, lighthouse, quarry, canal, chapel, meadow, theatre, railway, brewery, courtyard
 
-def _words(text: str, separator: str = " ") -> list[str]:
-    return " ".join(text.split()).split(separator)
+supplied, joined, served, crossed, sheltered, replaced, resembled, followed, surrounded, outlived, inspired, faced,
+divided, fed, overlooked, financed, rebuilt, repaired, welcomed, attracted
 
+after the second winter, for nearly forty years, until the road was moved, in spite of the floods,
+long before the census, according to several letters, as the guild had asked, without any public money,
+during the dry summers, near the eastern border, on the advice of its council, with stone from the coast,
+while the ferry still ran, because the harvest failed, at the end of the century, to the surprise of visitors
 
-_ADJECTIVES = _words("""
-    old new quiet narrow broad distant early late common rare bright dark heavy light northern southern wooden
-    stone shallow deep gentle steep busy empty""")
-_NOUNS = _words("""
-    harbour valley market bridge orchard mill library garden river forest workshop station tower school museum
-    lighthouse quarry canal chapel meadow theatre railway brewery courtyard""")
-_VERBS = _words("""
-    supplied joined served crossed sheltered replaced resembled followed surrounded outlived inspired faced
-    divided fed overlooked financed rebuilt repaired welcomed attracted""")
-_ENDINGS = _words(
-    """
-    after the second winter, for nearly forty years, until the road was moved, in spite of the floods,
-    long before the census, according to several letters, as the guild had asked, without any public money,
-    during the dry summers, near the eastern border, on the advice of its council, with stone from the coast,
-    while the ferry still ran, because the harvest failed, at the end of the century, to the surprise of visitors""",
-    ", ",
+Ash, Brack, Cold, Dun, Elder, Fen, Gran, Harrow, Ivel, Kings, Long, Mar
+
+mere, wick, ford, ley, holm, stead, combe, thorpe
+"""
+_ADJECTIVES, _NOUNS, _VERBS, _ENDINGS, _SYLLABLES, _ENDS = (
+    " ".join(words.split()).split(", ") for words in _VOCABULARY.split("\n\n")
 )
-_SYLLABLES = _words("Ash Brack Cold Dun Elder Fen Gran Harrow Ivel Kings Long Mar")
-_ENDS = _words("mere wick ford ley holm stead combe thorpe")
 _FOREIGN = (
     "Am Morgen lag der Nebel noch über dem Hafen, und die Fischer warteten auf besseres Wetter. Niemand wusste, wann "
     "das Schiff aus dem Norden kommen würde. Die Wirtin glaubte kein Wort davon und stellte das Brot auf den Tisch.",
@@ -56,7 +52,7 @@ class Draw(Dice):
         """Start at the first 8 bytes of a name's sha256."""
         return cls(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]))
 
-    def choice(self, things: Sequence[T]) -> T:
+    def choice(self, things: Sequence[str]) -> str:
         return things[self.below(len(things))]
 
 
@@ -66,19 +62,31 @@ class Page:
 
     url: str
     text: str
+    title: str = ""
+    licence: str | None = None
 
     @property
     def digest(self) -> bytes:
         return hashlib.sha256(self.url.encode()).digest()
 
+    def again(self, mark: str, text: str) -> Self:
+        """Return the page at another address, with another text."""
+        return replace(self, url=f"{self.url}?{mark}", text=text)
 
-def page(site: str, number: int) -> Page:
-    """Make a page of some 2,000 characters; every fortieth has over 10,000, none over 30,000."""
-    draw = Draw.named(f"{site} {number}")
-    place, year, metres = place_name(draw.below(96)), 1700 + draw.below(320), draw.below(2000)
-    lead = f"{place} lies at {metres} metres. Since {year} the Ångström family has had its café, in the Château Row."
-    count = 25 + draw.below(40) if number % 40 == 39 else 2 + draw.below(6)
-    return Page(f"https://{site}.example/{place.lower()}/{number}", "\n\n".join([lead, *paragraphs(draw, count)]))
+
+def pages(site: str, count: int, licences: Sequence[str | None] = (None,)) -> list[Page]:
+    """Make pages of some 2,000 characters, with licences in turn; every fortieth has over 10,000, none over 30,000."""
+    made = []
+    for number in range(count):
+        draw = Draw.named(f"{site} {number}")
+        place, year, metres = place_name(draw.below(96)), 1700 + draw.below(320), draw.below(2000)
+        lead = (
+            f"{place} lies at {metres} metres. Since {year} the Ångström family has had its café, in the Château Row."
+        )
+        length = 25 + draw.below(40) if number % 40 == 39 else 2 + draw.below(6)
+        url, text = f"https://{site}.example/{place.lower()}/{number}", "\n\n".join([lead, *paragraphs(draw, length)])
+        made.append(Page(url, text, place, licences[number % len(licences)]))
+    return made
 
 
 def place_name(number: int) -> str:
@@ -88,9 +96,9 @@ def place_name(number: int) -> str:
 
 def sentence(draw: Draw) -> str:
     """Make a sentence of eleven words or more; hardly ever the same one twice."""
-    first, second = draw.choice(_ADJECTIVES), draw.choice(_ADJECTIVES)
-    subject, verb, thing = draw.choice(_NOUNS), draw.choice(_VERBS), draw.choice(_NOUNS)
-    return f"The {first} {subject} {verb} the {second} {thing} {draw.choice(_ENDINGS)}."
+    order = (_ADJECTIVES, _ADJECTIVES, _NOUNS, _VERBS, _NOUNS, _ENDINGS)
+    first, second, subject, verb, thing, ending = map(draw.choice, order)
+    return f"The {first} {subject} {verb} the {second} {thing} {ending}."
 
 
 def paragraphs(draw: Draw, count: int, sentences: int = 5) -> list[str]:
@@ -98,15 +106,27 @@ def paragraphs(draw: Draw, count: int, sentences: int = 5) -> list[str]:
     return [" ".join(sentence(draw) for _ in range(sentences)) for _ in range(count)]
 
 
-def foreign_texts(order: int) -> list[str]:
-    """Return a German, a French and a Spanish text; their sentences are in one of six orders."""
+def odd_pages(site: str, order: int) -> list[Page]:
+    """Make pages in German, French and Spanish, with their sentences in one of six orders, and one of a sentence."""
     orders = (list(itertools.permutations(text.rstrip(".").split(". "))) for text in _FOREIGN)
-    return [f"{'. '.join(one[order])}." for one in orders]
+    odd = [*(f"{'. '.join(one[order])}." for one in orders), sentence(Draw.named(f"{site} odd"))]
+    return [Page(f"https://{site}.example/odd/{number}", text, "Odd") for number, text in enumerate(odd)]
 
 
 def translated(english: str) -> str:
     """Turn a sentence into "French": each word always has the same translation."""
     return english.lower().translate(_VOWELS).capitalize()
+
+
+def reworded(text: str) -> str:
+    """Change a word, and add a paragraph."""
+    return f"{text.replace(' the ', ' that ', 1)}\n\nSo they say."
+
+
+def quoted(text: str) -> str:
+    """Put two paragraphs before a text and two after it."""
+    draw = Draw.named(text)
+    return "\n\n".join([*paragraphs(draw, 2), text, *paragraphs(draw, 2)])
 
 
 def module(number: int) -> str:
