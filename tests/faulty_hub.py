@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
-from pipeline_assets.demo.loopback_http import CHUNK_BYTES, Answer, Handler, Origin, OriginServer, json_answer
+from pipeline_assets.demo.loopback_http import CHUNK_BYTES, Answer, Ask, Handler, Origin, OriginServer, json_answer
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 NO_REPLY = 0  # status of an answer in whose place the connection is closed
@@ -352,6 +352,7 @@ class FaultyHub(LoopbackHub):
     Attributes:
         faults: those in force, on both origins.
         requests: in the order of their answers.
+        titles: of the commits that were made.
     """
 
     handler = _FaultyHandler
@@ -368,7 +369,14 @@ class FaultyHub(LoopbackHub):
         super().__init__(folder, port, writable=writable, token=token)
         self.faults = Faults(faults)
         self.requests: list[Request] = []
+        self.titles: list[str] = []
         self.closed = threading.Event()
+
+    def answer(self, origin: Origin, ask: Ask) -> Answer:
+        answer = super().answer(origin, ask)
+        if ask.parts[-2:] == ["commit", "main"] and answer.status == 200:
+            self.titles.append(json.loads(ask.body.splitlines()[0])["value"]["summary"])
+        return answer
 
     def stop(self) -> None:
         self.closed.set()

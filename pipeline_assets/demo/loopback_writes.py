@@ -1,8 +1,7 @@
 """Writes to the hub on loopback: repos, uploads and commits.
 
 They have the form in which the real clients send them. A large file (LFS) waits below `.objects` of the hub's folder
-until a commit names it. For readers of this hub a commit is complete or absent; its title and message are kept in the
-repo's `.commits.jsonl`.
+until a commit names it. For readers of this hub a commit is complete or absent.
 """
 
 import base64
@@ -28,7 +27,6 @@ OBJECTS = ".objects"
 REPO_NAME = re.compile(r"(?!.*(--|\.\.|[.-]$|\.git$|\.ipynb$))[A-Za-z0-9_][A-Za-z0-9._-]{0,95}", re.IGNORECASE)
 _MAX_PART_BYTES = 200  # of a path; file systems allow 255, and a temporary name is longer
 _MAX_PATH_LENGTH = 1024
-_COMMITS = ".commits.jsonl"
 _NEW = ".new"
 _Change = tuple[str, bytes | str | None]
 
@@ -170,22 +168,15 @@ class HubWrites:
         """
         self._check_writer(ask)
         lines = [json.loads(line) for line in ask.body.splitlines() if line.strip()]
-        header = lines[0]["value"]
         with self._lock:
             now = self._read(self._folder, f"datasets/{repo.name}", repo.name)
-            if header.get("parentCommit") not in (None, now.commit):
+            if lines[0]["value"].get("parentCommit") not in (None, now.commit):
                 raise Refused(412, "", "A commit has happened since. Please refresh and try again.")
             changes = [self._change(line, now) for line in lines[1:]]
             _check_tree(changes, now)
             for path, content in changes:
                 self._apply(repo, path, content)
             oid = self._read(self._folder, f"datasets/{repo.name}", repo.name).commit
-            entry = {"id": oid, "title": header["summary"], "message": header.get("description", "")}
-            with (
-                self._repo_folder(repo) as folder,
-                open_file(_COMMITS, folder, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as history,
-            ):
-                history.write(json.dumps(entry).encode() + b"\n")
         url = f"/datasets/{repo.name}/commit/{oid}"
         return json_answer({"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
 

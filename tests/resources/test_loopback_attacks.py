@@ -172,7 +172,7 @@ def test_a_commit_writes_nothing_through_a_link_that_replaces_a_folder(
     assert (status, paths_below(tmp_path / "outside")) == (500, set())
 
 
-@pytest.mark.parametrize("mark", [".gated", ".private", ".commits.jsonl", ".new.txt.new"])
+@pytest.mark.parametrize("mark", [".gated", ".private", ".new.txt.new"])
 def test_files_that_the_hub_keeps_in_a_repo_are_not_written_through_links(
     hub: LoopbackHub, repo: Path, tmp_path: Path, mark: str
 ) -> None:
