@@ -3,6 +3,8 @@
 Whatever is wrong shows in pass 1: no archive gives a part of a corpus.
 """
 
+import random
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -90,7 +92,7 @@ TRAPS = {
     "empty": (b"", "it is no 7z archive: it is empty", FETCH),
     "cut in its name": (SITE[:4], "it is no 7z archive: it begins with '7z", FETCH),
     "a Posts.xml that is none": (
-        archive(("Posts.xml", b"<users></users>")),
+        archive(("Posts.xml", b"<users></users>" + random.Random(7).randbytes(1 << 20))),
         "byte 0 is not the head of a Posts.xml",
         "fetch the file again",
     ),
@@ -122,6 +124,7 @@ def test_an_archive_that_cannot_be_trusted_is_refused_and_leaves_nothing(
 
     assert line.startswith(str(file)) and what in line and fix in line and "\n" not in line
     assert [name for name in names_below(tmp_path) if not name.startswith("built/")] == before
+    assert not [thread for thread in threading.enumerate() if "ThreadPool" in thread.name]  # what unpacked it is gone
     written = [name for name in names_below(tmp_path / "built") if "building" in name]
     assert not [name for name in written if name.endswith(".tmp") or ".receipts" in name]
     file.write_bytes(SITE)
