@@ -21,7 +21,7 @@ from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.snapshot.plan import list_snapshot, raw_of_hub
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, key
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Misfit, Name, Option, RecipePart, RejectShare
 from pipeline_assets.corpus.spine.recipe_yaml import section_at, sections_at
@@ -247,30 +247,26 @@ def _file_misfits(place: tuple[str | int, ...], section: Mapping[str, Any], fold
     """Patterns that match no file, and columns that footers or first rows show not to be there."""
     kind, files = _KINDS.get(str(section.get("kind"))), list[SourceFile]()
     patterns = section.get("files", kind.model_fields["files"].default if kind else ())
-    for position, pattern in enumerate(_texts(patterns)):
-        try:
-            files += list_files(folder, [pattern])
-        except UsageError as error:
-            yield _of_file((*place, "files", position), error)
-        except RetryableError:  # told by whoever reads them
-            return
-    if licences := "".join(_texts([section.get("license_files")])):
-        files = [file for file in files if not is_named(file.name, licences)]
-        try:
-            list_files(folder, [f"**/{licences}"])
-        except UsageError:
-            fix = "correct `license_files`, or leave it out"
-            yield Misfit((*place, "license_files"), f"{folder}: no file in it is called {licences}", fix)
-        except RetryableError:
-            return
-    # A misspelt key may be `columns`. Who allows bad rows may have many before the first good one.
-    if section.get("kind") == "local" and section.keys() <= LocalSource.model_fields.keys() - {"max_reject_fraction"}:
-        try:
-            check_first_rows(files, LicensedColumns.model_validate(section.get("columns", {})))
-        except UsageError as error:
-            yield _of_file((*place, "columns"), error)
-        except (InputError, pydantic.ValidationError):
-            return
+    with contextlib.suppress(InputError, pydantic.ValidationError):  # told by whoever reads them
+        for position, pattern in enumerate(_texts(patterns)):
+            try:
+                files += list_files(folder, [pattern])
+            except UsageError as error:
+                yield _of_file((*place, "files", position), error)
+        if licences := "".join(_texts([section.get("license_files")])):
+            files = [file for file in files if not is_named(file.name, licences)]
+            try:
+                list_files(folder, [f"**/{licences}"])
+            except UsageError:
+                fix = "correct `license_files`, or leave it out"
+                yield Misfit((*place, "license_files"), f"{folder}: no file in it is called {licences}", fix)
+        # A misspelt key may be `columns`. Who allows bad rows may have many before the first good one.
+        known = LocalSource.model_fields.keys() - {"max_reject_fraction"}
+        if section.get("kind") == "local" and section.keys() <= known:
+            try:
+                check_first_rows(files, LicensedColumns.model_validate(section.get("columns", {})))
+            except UsageError as error:
+                yield _of_file((*place, "columns"), error)
 
 
 def _of_file(place: tuple[str | int, ...], error: UsageError) -> Misfit:
