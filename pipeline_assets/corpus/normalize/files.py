@@ -4,7 +4,7 @@ import functools
 import io
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import assert_never
 
@@ -24,7 +24,6 @@ from pipeline_assets.corpus.normalize.converted import (
     write_outcomes,
 )
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
-from pipeline_assets.corpus.normalize.unsplit import UNSPLIT, note_unsplit, warn_unsplit
 from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import reject_words
@@ -165,7 +164,6 @@ def convert_local(
     files = [file for file in files if not recipe.is_license_file(file.name)]
     work = functools.partial(normalize_local, recipe=recipe, licences=licences, zstd_level=settings.zstd_level)
     named = _convert_pieces(building, plan_local(files, recipe, shard_bytes), work, shard_bytes, settings)
-    warn_unsplit(named.values())
     counts = total_counts(named.values())
     if columns is not None and not counts.get("documents"):
         check_first_rows(files, columns)
@@ -186,17 +184,14 @@ def normalize_local(
     licences: Mapping[PurePosixPath, Licensed],
     zstd_level: int,
 ) -> Receipt:
-    """One shard of local files. Counts: as `ShardWriter`, and `rows` read; unsplit text files are in the notes."""
-    unsplit, found, derive_id = dict[str, int](), set[str](), functools.partial(local_doc_id, recipe.source)
+    """One shard of local files. Counts: as `ShardWriter`, and `rows` read."""
+    found, derive_id = set[str](), functools.partial(local_doc_id, recipe.source)
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
             rows = read_piece(piece, recipe, licences, found)
-            if recipe.is_whole_text(piece.file.name):
-                rows = note_unsplit(rows, unsplit)
             writer.count("rows", write_outcomes(rows, writer, derive_id, licence_table()))
         count_found(found, writer)
-    receipt = writer.receipt()
-    return replace(receipt, notes={**receipt.notes, UNSPLIT: unsplit})
+    return writer.receipt()
 
 
 def read_piece(

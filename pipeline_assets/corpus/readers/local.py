@@ -80,10 +80,6 @@ class LocalRecipe(SourceLabels):
         """Return the format of a file, by its name; None if unknown."""
         return format_of(name, self.text_endings)
 
-    def is_whole_text(self, name: str) -> bool:
-        """Check by a file's name whether the whole file becomes one document."""
-        return self.text_unit == "file" and self.format_of(name) == "text"
-
     def is_license_file(self, name: str) -> bool:
         """Check by a file's name whether it states the licence of other files."""
         return self.license_files is not None and is_named(name, self.license_files)

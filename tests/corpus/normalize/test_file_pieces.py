@@ -91,29 +91,6 @@ def test_text_files_are_documents_whole_or_by_paragraph_or_by_line(
     assert (len(shard_rows(found)) > 1) is (unit != "file")
 
 
-LONG_LINES = "".join(f"{number} {'and a few more words ' * 6}\n" for number in range(277))
-
-
-@pytest.mark.parametrize(
-    ("text", "unit", "warned"),
-    [
-        (LONG_LINES, "file", True),
-        (LONG_LINES, "line", False),
-        (LONG_LINES.replace("\n", "\n\n"), "file", False),  # paragraphs of one document
-        ("a line of verse\n" * 50, "file", False),
-        ("A title\n" + LONG_LINES[:150], "file", False),
-    ],
-)
-def test_lines_that_became_one_document_are_logged_with_the_key_that_splits_them(
-    normalized: Normalized, caplog: pytest.LogCaptureFixture, text: str, unit: str, warned: bool
-) -> None:
-    normalized("notes", {"a.txt": text}, files=["*"], columns=None, text_unit=unit)
-
-    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    message = "a.txt: 277 lines, none blank, became one document; if each line is a document, set `text_unit: line`"
-    assert warnings == ([message] if warned else [])
-
-
 def test_pages_in_are_articles_and_titles_alone_which_do_not_count_as_bad(
     normalized: Normalized, documents_of: Read, rejects_of: Read
 ) -> None:
