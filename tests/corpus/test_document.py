@@ -138,10 +138,3 @@ def test_a_derived_id_is_the_sha256_of_dataset_config_split_and_text_joined_by_n
     assert derived_doc_id("maker/pages", "default", "train", "text") == (
         "86e79c823f2b52e0ca7f125e73ac2b7420ad69b986e51d2bc75d3f7ba92e6780"
     )
-
-
-def test_derived_ids_differ_where_only_the_border_between_parts_moves() -> None:
-    first = derived_doc_id("maker/pages", "en", "train", "text")
-    second = derived_doc_id("maker/pages", "entrain", "", "text")
-
-    assert first != second

@@ -217,25 +217,23 @@ def test_a_budget_or_a_share_out_of_range_is_refused(
         healing_recipe("0" * 40, megatron=megatron)
 
 
-def test_one_long_document_that_ends_a_split_early_is_named_and_holds_it_back(split: Callable[..., Artifact]) -> None:
-    train = split(pages([10] * 13 + [900] + [10] * 100), token_budget=1000)
+@pytest.mark.parametrize(
+    ("lengths", "budget", "words", "is_slight"),
+    [
+        ([10] * 13 + [900] + [10] * 100, 1000, "130 of 1,000 tokens, 87.0% are missing: {}, page-13 of 900", False),
+        ([10] * 30, 109, "100 of 109 tokens, 8.3% are missing: {}, page-10 of 10", True),
+    ],
+    ids=["one long document", "a budget small for its documents"],
+)
+def test_the_document_that_ends_a_split_early_is_named(
+    split: Callable[..., Artifact], lengths: list[int], budget: int, words: str, is_slight: bool
+) -> None:
+    verdict = token_budget_met(split(pages(lengths), token_budget=budget))
 
-    verdict = token_budget_met(train)
-
-    assert (verdict.holds, verdict.is_slight) == (False, False)
-    assert verdict.because == (
-        "130 of 1,000 tokens, 87.0% are missing: a document that doesn't fit ended it, page-13 of 900 tokens "
-        "(shards/00001.jsonl.zst row 3); leave such documents out by a rule, or change `token_budget`"
-    )
-
-
-def test_a_budget_that_is_small_for_its_documents_is_a_warning(split: Callable[..., Artifact]) -> None:
-    verdict = token_budget_met(split(pages([10] * 30), token_budget=109))
-
-    assert (verdict.holds, verdict.is_slight) == (False, True)
-    assert verdict.because.startswith(
-        "100 of 109 tokens, 8.3% are missing: a document that doesn't fit ended it, page-10 of 10 tokens"
-    )
+    assert (verdict.holds, verdict.is_slight) == (False, is_slight)
+    where = words.format("a document that doesn't fit ended it")
+    assert verdict.because.startswith(f"{where} tokens (shards/00001.jsonl.zst row ")
+    assert verdict.because.endswith("; leave such documents out by a rule, or change `token_budget`")
 
 
 @pytest.mark.parametrize(("budget", "holds"), [(300, True), (303, True), (304, False)])

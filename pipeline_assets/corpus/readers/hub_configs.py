@@ -203,11 +203,7 @@ def _is_meant(names: tuple[str, ...], parts: tuple[str, ...]) -> bool:
     """Whether the names of folders and of a file are what the parts of a pattern stand for."""
     if not names or not parts:
         return not names and not parts
+    is_shown = parts[0].startswith(".") or not names[0].startswith(".")
     if parts[0] != _ANY_FOLDERS:
-        return _is_named(names[0], parts[0]) and _is_meant(names[1:], parts[1:])
-    rest = parts[1:] or ("*",)
-    return _is_meant(names, rest) or (not names[0].startswith(".") and _is_meant(names[1:], parts))
-
-
-def _is_named(name: str, part: str) -> bool:
-    return fnmatchcase(name, part) and (part.startswith(".") or not name.startswith("."))
+        return is_shown and fnmatchcase(names[0], parts[0]) and _is_meant(names[1:], parts[1:])
+    return _is_meant(names, parts[1:] or ("*",)) or (is_shown and _is_meant(names[1:], parts))

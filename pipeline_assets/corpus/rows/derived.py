@@ -11,7 +11,7 @@ from pipeline_assets.corpus.decontamination import recipe
 from pipeline_assets.corpus.dedup.decision import read_decisions
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.filters.verdict import Verdict, dropped_line, judge
+from pipeline_assets.corpus.filters.verdict import dropped_line, judge
 from pipeline_assets.corpus.rows.documents import BESIDES, DocumentRows
 from pipeline_assets.corpus.rows.store import Fate, Labels, Part, reason_of
 from pipeline_assets.corpus.spine.errors import InputError
@@ -42,11 +42,9 @@ class FilteredRows(DerivedRows):
     def _rules(self) -> FilterRecipe:
         return FilterRecipe.from_content(self.artifact.manifest.identity.recipe["filters"])
 
-    def _judged(self, document: Document) -> Verdict:
-        return judge(document.text, document.meta.columns(), self._rules)
-
     def fate(self, part: Part) -> Fate | None:
-        verdict = self._judged(part.record)
+        document: Document = part.record
+        verdict = judge(document.text, document.meta.columns(), self._rules)
         seen = [str(measurement) for measurement in verdict.measurements]
         told: dict[str, Any] = {"reason": None, "measurements": seen, "changes": dict(verdict.changes)}
         dropped = dropped_line(self.artifact, part.id)

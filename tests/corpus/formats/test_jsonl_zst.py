@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import refusal
@@ -52,13 +51,6 @@ def test_the_output_says_how_the_file_is_stored_and_what_it_says(path: Path) -> 
     assert output.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert output.bytes == path.stat().st_size
     assert writer.content_bytes == 14
-
-
-def test_any_zstd_reader_reads_the_file(path: Path) -> None:
-    write(path, LINES)
-
-    with zstandard.open(path, "rb") as stream:
-        assert stream.read() == LINES
 
 
 def test_rows_are_written_as_one_json_object_a_line(path: Path) -> None:
@@ -106,12 +98,6 @@ def test_lines_come_back_as_they_went_in_in_whole_lines(
 
     assert b"".join(blocks) == b"".join(lines)
     assert all(block.endswith(b"\n") for block in blocks)
-
-
-def test_a_last_line_without_a_newline_is_given(path: Path) -> None:
-    path.write_bytes(zstandard.compress(b"one\ntwo"))
-
-    assert list(read_line_blocks(path)) == [b"one\ntwo"]
 
 
 @pytest.mark.parametrize("left", [0, 1, 1 << 18, (1 << 18) + 1, 1 << 19, 700_000])

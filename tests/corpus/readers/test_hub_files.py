@@ -276,7 +276,7 @@ FETCH = """
 import json, sys
 from pathlib import Path
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.hub_files import HubFile
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 cache, endpoint, commit, file = sys.argv[1:]
 hub = HubFiles(Path(cache), endpoint, tries=2, wait_s=0.01)
 sys.stdin.readline()

@@ -31,9 +31,9 @@ from pipeline_assets.corpus.readers.stackexchange.threads import read_threads
 from pipeline_assets.corpus.readers.source_folder import byte_ranges, list_files
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia import count_pages
-from pipeline_assets.corpus.snapshot.draw import SpanStream, row_lines
+from pipeline_assets.corpus.snapshot.line_prefixes import SpanStream, row_lines
 from pipeline_assets.corpus.spine.staging import BuildFolder
-from pipeline_assets.corpus.spine.worker import WHOLE
+from pipeline_assets.corpus.spine.stage import WHOLE
 
 path = Path(sys.argv[1])
 files = list_files(path.parent, [path.name])

@@ -250,24 +250,21 @@ def test_a_shard_that_the_text_manifest_leaves_out_is_said(built: Built, tmp_pat
     assert fate_of(tmp_path / "data", snapshot, 12)[2] == {"train": "in_split", "valid": "other_split"}
 
 
-def test_row_groups_and_files_that_were_not_drawn_are_told(take: Callable[..., Artifact], tmp_path: Path) -> None:
+def test_a_file_that_was_not_drawn_and_the_end_of_a_row_group_that_was_cut_were_not_read(
+    take: Callable[..., Artifact], tmp_path: Path
+) -> None:
     tables = {
         f"{name}.parquet": pa.table({"text": ["a"] * 20, "id": [f"{name}-{row}" for row in range(20)]}) for name in "ab"
     }
-    snapshot = take(tables, rows_per_group=10, amount={"documents": 10})
-    [drawn] = [entry for entry in snapshot.manifest.identity.inputs if "row_groups" in entry]
-    [group] = drawn["row_groups"]
-    path = drawn["name"].partition(":")[2]
+    snapshot = take(tables, rows_per_group=20, amount={"documents": 12})
+    [drawn] = [entry["name"] for entry in snapshot.manifest.identity.inputs if "row_groups" in entry]
+    path = drawn.partition(":")[2]
     other = "a.parquet" if path == "b.parquet" else "b.parquet"
 
-    inside, outside = ((group["number"] + shift) % 2 * 10 + 4 for shift in (0, 1))
+    fates = [fate_of(tmp_path / "data", snapshot, *place)[:2] for place in ((11, path), (12, path), (4, other))]
 
-    assert fate_of(tmp_path / "data", snapshot, inside, path) == ("document", "", {})
-    assert fate_of(tmp_path / "data", snapshot, outside, path)[:2] == (
-        "not_read",
-        f"rows read of the file: {group['number'] * 10} to {group['number'] * 10 + 9}",
-    )
-    assert fate_of(tmp_path / "data", snapshot, 4, other)[:2] == ("not_read", "no row group of the file was drawn")
+    behind = ("not_read", "rows read of the file: 0 to 11")
+    assert fates == [("document", ""), behind, ("not_read", "no row group of the file was drawn")]
 
 
 def test_a_row_between_the_row_groups_drawn_was_not_read_and_one_inside_them_was_dropped(
@@ -283,15 +280,6 @@ def test_a_row_between_the_row_groups_drawn_was_not_read_and_one_inside_them_was
 
     not_read = ("not_read", "rows read of the file: 0 to 9, 20 to 29, 50 to 59")
     assert fates == [("document", ""), not_read, ("dropped", "by `score >= 3`"), not_read, not_read]
-
-
-def test_the_end_of_a_row_group_that_was_cut_was_not_read(take: Callable[..., Artifact], tmp_path: Path) -> None:
-    table = pa.table({"text": ["a"] * 1500, "id": [f"page-{row}" for row in range(1500)]})
-    snapshot = take({"a.parquet": table}, rows_per_group=1500, amount={"documents": 1200})
-
-    fates = [fate_of(tmp_path / "data", snapshot, row)[:2] for row in (1199, 1200)]
-
-    assert fates == [("document", ""), ("not_read", "rows read of the file: 0 to 1,199")]
 
 
 def test_a_manifest_that_cannot_be_read_stops_the_search(built: Built, tmp_path: Path) -> None:
