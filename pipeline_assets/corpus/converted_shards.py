@@ -33,7 +33,6 @@ NORMALISATION = "text stays as it came; only its NUL characters (U+0000) are rem
 _MAX_NUL_FRACTION = Fraction(1, 100)
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Document)
-_reject_decoder = msgspec.json.Decoder(Reject)
 
 
 class ShardWriter:
@@ -177,7 +176,7 @@ def gather_rejects(
 def read_rejects(building: StagingDir, receipts: Sequence[Receipt]) -> Iterator[Reject]:
     """The rejects that receipts name, in their order."""
     for file in _reject_files(receipts):
-        yield from read_structs(building.path(file.path), _reject_decoder)
+        yield from read_structs(building.path(file.path), Reject)
 
 
 def _reject_files(receipts: Iterable[Receipt]) -> Iterator[OutputFile]:

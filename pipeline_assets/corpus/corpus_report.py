@@ -42,7 +42,6 @@ ATTRIBUTION = "ATTRIBUTION"
 _REPORT_FILE: OwnFile[dict[str, Any]] = OwnFile("report", 256 << 20, REBUILD, dict[str, Any])
 _EXAMPLES = 3  # of each reason of a source, the first ones
 _EXAMPLE_CHARACTERS = 400
-_document_decoder = msgspec.json.Decoder(Document)
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ def _refuse_shared_ids(
 
 
 def _documents(corpus: Artifact, shard: str) -> Iterator[Document]:
-    return read_structs(corpus.path(shard), _document_decoder)
+    return read_structs(corpus.path(shard), Document)
 
 
 def _ledgers(steps: SourceSteps) -> Iterator[dict[str, Any]]:

@@ -195,12 +195,9 @@ class ContaminatedLine(msgspec.Struct, frozen=True):
         return f"{self.evaluation_set} {self.item}: {ngrams}; items in all: {every}"
 
 
-_decoder = msgspec.json.Decoder(ContaminatedLine)
-
-
 def read_contaminated(decontaminated: Artifact) -> Iterator[ContaminatedLine]:
     """What was found, in the order of the corpus."""
-    yield from read_structs(decontaminated.path(CONTAMINATED_FILE), _decoder)
+    yield from read_structs(decontaminated.path(CONTAMINATED_FILE), ContaminatedLine)
 
 
 def evidence_on(decontaminated: Artifact, doc_id: str) -> ContaminatedLine | None:

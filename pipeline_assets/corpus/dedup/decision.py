@@ -48,9 +48,6 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     seen_in: str | None = None
 
 
-_decoder = msgspec.json.Decoder(Decision)
-
-
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
     """A document of a group, and how its text begins; of one in a signature store no text is there."""
 
@@ -78,7 +75,7 @@ def read_groups(deduplicated: Artifact) -> tuple[Group, ...]:
 
 def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
     """A decision for each document, in the order of the corpus."""
-    yield from read_structs(deduplicated.path(DECISIONS_FILE), _decoder)
+    yield from read_structs(deduplicated.path(DECISIONS_FILE), Decision)
 
 
 def compared_inputs(deduplicated: Artifact) -> tuple[dict[str, str], dict[str, str]]:
@@ -169,7 +166,8 @@ def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
     `[-gone-]{+new+}`; of equal ones, written as in the new text, `context` words beside what differs.
     """
     before, after = (list(_word.finditer(text)) for text in (old, new))
-    old_keys, new_keys = ([_normalized(word[0]) for word in words] for words in (before, after))
+    # As `words.normalize` has them.
+    old_keys, new_keys = (["".join(one.lower()[0] for one in word[0]) for word in words] for words in (before, after))
     opcodes = difflib.SequenceMatcher(None, old_keys, new_keys, autojunk=False).get_opcodes()
     for kind, a, a_stop, b, b_stop in opcodes:
         if kind == "equal":
@@ -178,11 +176,6 @@ def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
         else:
             gone, added = _written(old, before, a, a_stop), _written(new, after, b, b_stop)
             yield f"[-{gone}-]" * bool(gone) + f"{{+{added}+}}" * bool(added)
-
-
-def _normalized(word: str) -> str:
-    """As `words.normalize` has it."""
-    return "".join(character.lower()[0] for character in word)
 
 
 def _shortened(text: str, words: Sequence[re.Match[str]], start: int, stop: int, head: int, tail: int) -> Iterator[str]:

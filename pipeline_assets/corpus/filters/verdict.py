@@ -209,12 +209,9 @@ class DroppedLine(msgspec.Struct, frozen=True):
         return str(Measurement(self.reason, self.value, self.threshold, is_failed=True))
 
 
-_dropped_decoder = msgspec.json.Decoder(DroppedLine)
-
-
 def read_dropped(filtered: Artifact) -> Iterator[DroppedLine]:
     """What was dropped, in the order of the corpus."""
-    yield from read_structs(filtered.path(DROPPED_FILE), _dropped_decoder)
+    yield from read_structs(filtered.path(DROPPED_FILE), DroppedLine)
 
 
 def dropped_line(filtered: Artifact, doc_id: str) -> DroppedLine | None:

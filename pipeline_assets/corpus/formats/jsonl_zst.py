@@ -68,12 +68,13 @@ def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[by
         yield from whole_lines(decompressed(hashed(file, path), ZSTD, path, _FIX, 1), path, block_bytes=block_bytes)
 
 
-def read_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
+def read_structs(path: Path, kind: type[T]) -> Iterator[T]:
     """What each line says, in order; a block of them is in memory at a time.
 
     Raises:
         InputError: as `read_line_blocks`.
-        msgspec.DecodeError: a line is not of the decoder's type.
+        msgspec.DecodeError: a line is not of this kind.
     """
+    decoder = msgspec.json.Decoder(kind)
     for block in read_line_blocks(path):
         yield from decoder.decode_lines(block)

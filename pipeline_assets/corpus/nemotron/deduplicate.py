@@ -246,8 +246,6 @@ def prompt_of(row: Row) -> str:
 
 
 _encoder = msgspec.json.Encoder()
-_gone, _decision = msgspec.json.Decoder(DroppedRow), msgspec.json.Decoder(Decision)
-_refused = msgspec.json.Decoder(Reject)
 _NEAR = "near_duplicate"
 _SUMS = {"tokens": "stats_tokens", "completion_tokens": "stats_completion_tokens"}
 
@@ -288,7 +286,7 @@ def deduplicate_split(
         drops: whether near duplicates go.
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
-    dropped_before = ((names[one.shard], one) for one in read_structs(prompts.path(DROPPED_FILE), _gone))
+    dropped_before = ((names[one.shard], one) for one in read_structs(prompts.path(DROPPED_FILE), DroppedRow))
     gone = _by_shard(building, "gone", names, dropped_before)
     refused = _by_shard(building, "refused", names, ((_number(one.file), one) for one in _refusals(clean)))
     of_split = () if near is None else (one for one in read_decisions(near) if one.source == split)
@@ -317,7 +315,7 @@ def _refusals(clean: Artifact | None) -> Iterator[Reject]:
     if clean is None:
         return
     contaminated = (Reject(one.shard, one.row, one.reason, str(one)) for one in read_contaminated(clean))
-    killed = read_structs(clean.path(REJECTS_FILE), _refused)
+    killed = read_structs(clean.path(REJECTS_FILE), Reject)
     yield from heapq.merge(contaminated, killed, key=lambda one: (one.file, one.row))
 
 
@@ -376,9 +374,9 @@ def _findings(shard: _Shard) -> Iterator[DroppedRow | Reject | Decision | None]:
     """Of each row of a file, in order, without end: that it went, that its prompt is refused, that this is a duplicate;
     None where nothing is found. Prompts are counted without the rows that went, decisions without those refused too.
     """
-    gone = {one.shard_row: one for one in read_structs(shard.gone, _gone)}
-    refused = {one.row: one for one in read_structs(shard.refused, _refused)}
-    decided = {one.row: one for one in read_structs(shard.decided, _decision)}
+    gone = {one.shard_row: one for one in read_structs(shard.gone, DroppedRow)}
+    refused = {one.row: one for one in read_structs(shard.refused, Reject)}
+    decided = {one.row: one for one in read_structs(shard.decided, Decision)}
     prompts, compared = itertools.count(), itertools.count()
     for row in itertools.count():
         yield gone.get(row) or refused.get(next(prompts)) or decided.get(next(compared))

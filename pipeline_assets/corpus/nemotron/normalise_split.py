@@ -25,7 +25,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 
 from pipeline_assets.corpus.converted_shards import gather_lines, read_rejects
@@ -60,8 +59,6 @@ from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 
 logger = logging.getLogger("corpusmill")
 _ROW_BYTES = 20_000  # of lines, about
-_reject_decoder = msgspec.json.Decoder(Reject)
-_tool_decoder = msgspec.json.Decoder(tuple[str, str])
 
 
 @dataclass(frozen=True)
@@ -161,7 +158,7 @@ def _check(
     if rules.max_rows is not None and not rows:
         raise empty_sample(rules.max_rows, building.target)
     if not counts.get("documents"):
-        gone = [read_structs(building.path(receipt.files[4].path), _reject_decoder) for receipt in receipts]
+        gone = [read_structs(building.path(receipt.files[4].path), Reject) for receipt in receipts]
         reasons, shown = reasons_of(itertools.chain(read_rejects(building, receipts), *gone), words)
         what = f"none of {rows:,} rows gives a conversation: {reasons} (the first: {shown})"
         what = what if rows else "there is no row in its files"
@@ -200,7 +197,7 @@ def number_ids(shard: _Repeating, window: Window, folder: BuildFolder) -> Receip
 
 def _catalogue(building: StagingDir, receipts: Sequence[Receipt], name: str) -> OutputFile:
     """Every list of tools once, by id; one line of the file each."""
-    merged = heapq.merge(*(read_structs(building.path(receipt.files[3].path), _tool_decoder) for receipt in receipts))
+    merged = heapq.merge(*(read_structs(building.path(receipt.files[3].path), tuple[str, str]) for receipt in receipts))
     tools = (next(group) for _, group in itertools.groupby(merged, key=lambda tool: tool[0]))
     lists = 0
     with DurableFile(building.path(name)) as file:

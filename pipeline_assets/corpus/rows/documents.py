@@ -10,7 +10,7 @@ from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.readers.source_formats import format_of
 from pipeline_assets.corpus.rows.file_rows import FileRows, RowSchema
-from pipeline_assets.corpus.rows.store import DOCUMENT_DECODER, Labels, Line, Part, Source, source_in
+from pipeline_assets.corpus.rows.store import Labels, Line, Part, Source, source_in
 from pipeline_assets.corpus.spine.artifact import Artifact
 
 _THREADS = "stackexchange"
@@ -42,9 +42,7 @@ class DocumentRows(FileRows):
 
     def documents(self) -> Iterator[Document]:
         """All of them, in order; a block is in memory at a time."""
-        return itertools.chain.from_iterable(
-            read_structs(self.artifact.path(shard), DOCUMENT_DECODER) for shard in self.files
-        )
+        return itertools.chain.from_iterable(read_structs(self.artifact.path(shard), Document) for shard in self.files)
 
     def origin(self, part: Part) -> Line | Source:
         document: Document = part.record

@@ -25,8 +25,6 @@ from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
-_reject_decoder = msgspec.json.Decoder(Reject)
-
 
 @dataclass(frozen=True)
 class Part:
@@ -267,7 +265,7 @@ class Line:
 
 def read_rejects(rejects: Path) -> Iterator[Reject]:
     """All rejects of an artifact, in order."""
-    return read_structs(rejects, _reject_decoder)
+    return read_structs(rejects, Reject)
 
 
 def reason_of(reject: Reject) -> str:

@@ -18,7 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import yaml
 
 from pipeline_assets.corpus.document import LicensedText
@@ -106,15 +105,14 @@ def _corpora(inventory: Artifact) -> dict[str, dict[str, Any]]:
             "shards": len(figures["shards"]),
             "tokens": figures["tokens"],
             "license_tokens": figures["license_tokens"],
-            LOST_TEXT: _loss_counts((figures.get(LOST_TEXT) or {}).get(name, {})),
+            LOST_TEXT: {  # without the fraction: these add up
+                key: count
+                for key, count in (figures.get(LOST_TEXT) or {}).get(name, {}).items()
+                if isinstance(count, int)
+            },
         }
         for name, figures in corpora.items()
     }
-
-
-def _loss_counts(losses: Mapping[str, int | str]) -> dict[str, int]:
-    """Return the counts of a corpus' losses, which add up, without their fraction."""
-    return {name: count for name, count in losses.items() if isinstance(count, int)}
 
 
 def _figures(corpora: dict[str, dict[str, Any]]) -> bytes:
@@ -254,12 +252,8 @@ def train_config(folders: Mapping[str, Path], weights: Mapping[str, str], root: 
 
 
 README, CARD_COPY, LICENSES = "README.md", "DATASET_CARD.md", "LICENSES.md"
-_YES_NO = {True: "yes", False: "no", None: "not known"}
 _TOLD = ("config", "split", "files", "rules", "language", "amount", "seed", "columns")
 _NO_CARD = "The dataset has no card at this commit.\n"
-
-
-_decoder = msgspec.json.Decoder(LicensedText)
 
 
 def with_source_notes(
@@ -282,7 +276,7 @@ def with_source_notes(
     documents, text_bytes = Counter[str](), Counter[str]()
     for file in content.files:
         if file.path.startswith(f"{SHARDS}/"):
-            for one in read_structs(building.path(file.path), _decoder):
+            for one in read_structs(building.path(file.path), LicensedText):
                 documents[one.license_tag] += 1
                 text_bytes[one.license_tag] += len(one.text.encode())
     counted = {tag: {"documents": documents[tag], "text_bytes": text_bytes[tag]} for tag in sorted(documents)}
@@ -349,7 +343,7 @@ def _licences(source: str, counted: Mapping[str, Mapping[str, int]], licences: L
     for tag, counts in counted.items():
         one = licences[tag] if tag in licences else licences["unknown"]
         name = plain(one.name) if one.url is None else f"[{plain(one.name)}]({one.url})"
-        answers = [_YES_NO[answer] for answer in (one.redistributable, one.attribution, one.share_alike)]
+        answers = [_ANSWERS[answer] for answer in (one.redistributable, one.attribution, one.share_alike)]
         rows.append([code(tag), name, counts["documents"], counts["text_bytes"], *answers])
     lines = [
         f"# Licences of {plain(source)}",

@@ -107,7 +107,9 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
             what, bare("pack.tokenizer.end_of_document"), f"name the one that ends a document; it has {known}"
         )
     end = special[recipe.end_of_document]
-    unknown = _unknown_id(content["model"], vocabulary)
+    model = content["model"]
+    unknown = model.get("unk_id")  # what content gives that the vocabulary lacks; -1 where there is none
+    unknown = vocabulary.get(model.get("unk_token") or "", -1) if unknown is None else int(unknown)
     never_text, losses = set(special.values()) - {unknown}, _hf_losses(content, library, vocabulary, unknown)
     padding = _padding_id(library, vocabulary, path)
     padding = padding if padding in never_text else end
@@ -140,11 +142,6 @@ def _refuse_odd_ids(added: Sequence[dict[str, Any]], vocabulary: dict[str, int],
     if not vocabulary or max(vocabulary.values()) >= _MAX_IDS:
         what = f"its largest id is {max(vocabulary.values(), default=None)}"
         raise InputError(what, path, f"give a tokenizer with ids below {_MAX_IDS:,}: tokens are int32")
-
-
-def _unknown_id(model: dict[str, Any], vocabulary: dict[str, int]) -> int:
-    """The id of what the vocabulary lacks, which content gives; -1 without one."""
-    return int(model["unk_id"]) if model.get("unk_id") is not None else vocabulary.get(model.get("unk_token") or "", -1)
 
 
 def _hf_losses(

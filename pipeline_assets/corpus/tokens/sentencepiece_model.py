@@ -29,7 +29,8 @@ class SentencePieceModel(Tokenizer):
         self.padding: int = library.pad_id() if library.pad_id() >= 0 else end_of_document
         self.special_ids: dict[str, int] = {}
         self.library = library
-        self._losses = _sentencepiece_losses(library)
+        has_bytes = any(map(library.is_byte, range(self.vocabulary_size)))  # and so a piece for every text
+        self._losses = None if has_bytes else LossCounter(library.unk_id(), library.decode)
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
         """Ids of each text, without those of a begin or an end."""
@@ -44,13 +45,6 @@ class SentencePieceModel(Tokenizer):
     def holds_special(self, ids: NDArray[np.int32]) -> bool:
         """A symbol that its user defined can close a document too, and that one does come out of text."""
         return bool(((ids == self.end_of_document) | (ids == self.padding)).any())
-
-
-def _sentencepiece_losses(library: "sentencepiece.SentencePieceProcessor") -> LossCounter | None:
-    """Return what counts the losses of a model; None if it has byte pieces, and so a piece for every text."""
-    if any(map(library.is_byte, range(library.get_piece_size()))):
-        return None
-    return LossCounter(library.unk_id(), library.decode)
 
 
 def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path) -> SentencePieceModel:

@@ -36,7 +36,6 @@ _UNKNOWN = 0  # the id that the trainer gives what has no piece
 _MEASURED_BYTES = 2_000_000  # of each corpus
 _SAMPLE, _HELD_OUT = "sample", "held_out"
 _decoder = msgspec.json.Decoder(DocumentText)
-_texts = msgspec.json.Decoder(str)
 _encoder = msgspec.json.Encoder()
 logger = logging.getLogger("corpusmill")
 
@@ -113,9 +112,9 @@ def train_tokenizer(
     counts = total_counts(receipts)
     _refuse_beyond_memory(counts["bytes"], building.target)
     lines = [line for text in _drawn(building, receipts, 0) for line in text.split("\n")]
-    trained = trained_tokenizer.train_unigram(
-        (lines[place] for place in hashed_order(len(lines), _number(recipe.seed), "lines")), recipe
-    )
+    seed = int.from_bytes(rank(recipe.seed)[:4], "big")
+    in_order = (lines[place] for place in hashed_order(len(lines), seed, "lines"))
+    trained = trained_tokenizer.train_unigram(in_order, recipe)
     del lines
     sha256, name = hashlib.sha256(trained.model).hexdigest(), trained_tokenizer.model_name(recipe.vocab_size)
     files = [building.write(name, trained.model)]
@@ -147,10 +146,6 @@ def train_tokenizer(
     return BuildResult(files, told, decisions)
 
 
-def _number(seed: str) -> int:
-    return int.from_bytes(rank(seed)[:4], "big")
-
-
 def _by_source(shards: Sequence[CorpusShard], receipts: Sequence[Receipt]) -> Iterator[tuple[str, list[Receipt]]]:
     pairs = zip(shards, receipts, strict=True)
     for source, of_source in itertools.groupby(pairs, key=lambda pair: pair[0].source):
@@ -159,7 +154,7 @@ def _by_source(shards: Sequence[CorpusShard], receipts: Sequence[Receipt]) -> It
 
 def _drawn(building: StagingDir, receipts: Sequence[Receipt], part: int) -> Iterator[str]:
     for receipt in receipts:
-        yield from read_structs(building.path(receipt.files[part].path), _texts)
+        yield from read_structs(building.path(receipt.files[part].path), str)
 
 
 def _measured_texts(building: StagingDir, receipts: Sequence[Receipt]) -> list[str]:

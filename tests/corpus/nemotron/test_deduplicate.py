@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import msgspec
 import pyarrow.parquet as pq
 import pytest
 from forked_here import forked_here
@@ -61,7 +60,7 @@ def rows_in(artifact: Artifact) -> list[Row]:
 
 
 def gone_from(artifact: Artifact) -> list[tuple[str, str]]:
-    dropped = read_structs(artifact.path("dropped.jsonl.zst"), msgspec.json.Decoder(DroppedRow))
+    dropped = read_structs(artifact.path("dropped.jsonl.zst"), DroppedRow)
     return [(row.id, row.reason) for row in dropped]
 
 

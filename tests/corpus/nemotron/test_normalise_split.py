@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow.parquet as pq
 import pytest
 from crash_points import Victim, count_steps, killed_at
@@ -95,7 +94,7 @@ def test_rows_that_the_recipe_leaves_out_are_dropped_by_reason_and_are_no_reject
     assert [row["id"] for row in rows_of(built)] == ["a"]
     dropped = {"empty_completion": 1, "invalid_harmony": 2}
     assert built.manifest.identity.counts["ledger"] == {"in": 4, "out": 1, "dropped": dropped, "rejected": {}}
-    kept_aside = [*read_structs(built.path("dropped.jsonl.zst"), msgspec.json.Decoder(Reject))]
+    kept_aside = [*read_structs(built.path("dropped.jsonl.zst"), Reject)]
     lines = (tmp_path / "in" / "0.jsonl").read_bytes()
     assert [(lines[one.row :].splitlines()[0], one.reason) for one in kept_aside] == [
         (json.dumps(given[1]).encode(), "invalid_harmony"),
