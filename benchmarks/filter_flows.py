@@ -94,10 +94,10 @@ def datatrove(folder: Path) -> None:
 def repeated(folder: Path) -> None:
     """All steps that find documents which repeat earlier ones, in this process."""
     from pipeline_assets.corpus.dedup.repeated_windows import find_repeats, load_kernels
-    from pipeline_assets.corpus.dedup.steps import do
     from pipeline_assets.corpus.document_shards import DocumentShard
     from pipeline_assets.corpus.filters.recipe import WindowRecipe
     from pipeline_assets.corpus.spine.engine import RunSettings, run_stages
+    from pipeline_assets.corpus.spine.stage import do
     from pipeline_assets.corpus.spine.staging import BuildFolder
 
     rows = counted(folder)

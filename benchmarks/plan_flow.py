@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus.formats.arrow_columns import column_of, repeated
-from pipeline_assets.corpus.packing.plan_files import EncodedShard, PlannedCorpus
+from pipeline_assets.corpus.packing.plan_files import EncodedShard
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.spine.stage import WHOLE
 from pipeline_assets.corpus.spine.staging import BuildFolder
@@ -60,7 +60,7 @@ def plan(strategy: str, folder: Path, shards: list[EncodedShard], rows: int) -> 
             "boundaries": False,
         }
     )
-    plan_rows(PlannedCorpus(tuple(shards)), WHOLE, BuildFolder(folder), recipe)
+    plan_rows(shards, WHOLE, BuildFolder(folder), recipe)
     return time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

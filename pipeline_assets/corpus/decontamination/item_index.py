@@ -386,13 +386,9 @@ def _removed(
         if cut is None or not len(first):
             return is_removed
         left = only(words, ~is_removed)
-        found = _search(left, index)
+        proposed = propose(left.hashes, np.array([0, len(left.hashes)]), index.table)
+        found = verify(proposed, left, index.table)
         items = np.union1d(items, _held(found, index.items).items)
-
-
-def _search(words: Words, index: ItemIndex) -> Found:
-    """The n-grams in one document."""
-    return verify(propose(words.hashes, np.array([0, len(words.hashes)]), index.table), words, index.table)
 
 
 def _held(found: Found, items: Items) -> _Held:

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES
 from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, table_of
 from pipeline_assets.corpus.spine.errors import UsageError, bare
 from pipeline_assets.corpus.spine.install_hints import install_hint
-from pipeline_assets.corpus.spine.stage import Window, grouped_by_size
+from pipeline_assets.corpus.spine.stage import Task, Window, grouped_by_size
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 
 _EXACT, _PAIRS = f"{WORK}/exact", f"{WORK}/pairs"
@@ -46,7 +46,7 @@ def find_exact(dedup: steps.DedupRun, sketched: Sequence[Receipt]) -> ExactCopie
     """All exact copies, out of the sketches of the corpus."""
     seen = tuple(store.hashes for store in dedup.seen)
     hashes = _even_ranges(dedup, dedup.runs(sketched, HASHES), seen, _HASH_BYTES)
-    found = dedup.runs(dedup.run("exact", (steps.Task.of(find_copies, one, seen) for one in hashes)))
+    found = dedup.runs(dedup.run("exact", (Task.of(find_copies, one, seen) for one in hashes)))
     return ExactCopies(found, steps.save(dedup.documents_in(found, "number"), dedup.building.path(_COPIES)))
 
 
@@ -92,7 +92,7 @@ def propose(
     else:
         seen = tuple(store.bands for store in dedup.seen)
         bands = _even_ranges(dedup, dedup.runs(sketched, BANDS), seen, _BAND_BYTES)
-        tasks = [steps.Task.of(propose_pairs, one, seen, exact.copies, recipe.max_compared) for one in bands]
+        tasks = [Task.of(propose_pairs, one, seen, exact.copies, recipe.max_compared) for one in bands]
     return dedup.run("propose", tasks)
 
 
@@ -167,7 +167,7 @@ class _Sketches(NamedTuple):
 
 def _to_neighbours(
     dedup: steps.DedupRun, runs: steps.Runs, recipe: BinarySketchRecipe, max_compared: int, exact: ExactCopies
-) -> list[steps.Task]:
+) -> list[Task]:
     """Blocks of documents, each with all those before it."""
     seen_ranges = (steps.ranges(runs, BLOCK_DOCUMENTS, first) for runs, first in (one.sketches for one in dedup.seen))
     seen = itertools.chain.from_iterable(seen_ranges)
@@ -178,9 +178,7 @@ def _to_neighbours(
         sources += [(shard.first_number, shard.source) for shard in dedup.shards]
     device = searching_device(dedup.settings.faiss_gpu)
     rules = (exact.copies, sources, recipe, max_compared, device)
-    return [
-        steps.Task.of(propose_neighbours, block, (*seen, *own[:number]), *rules) for number, block in enumerate(own)
-    ]
+    return [Task.of(propose_neighbours, block, (*seen, *own[:number]), *rules) for number, block in enumerate(own)]
 
 
 def propose_neighbours(

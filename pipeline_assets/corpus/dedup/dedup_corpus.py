@@ -44,7 +44,7 @@ from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER
+from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Task, do
 from pipeline_assets.corpus.spine.staging import WORK, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 
@@ -117,7 +117,7 @@ def open_run(
 ) -> steps.DedupRun:
     """Open a deduplication of these shards."""
     settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
-    run_stage = run_stages(steps.do, settings, functools.partial(_load_kernels, recipe))
+    run_stage = run_stages(do, settings, functools.partial(_load_kernels, recipe))
     return steps.DedupRun(building, shards, recipe, settings, run_stage, seen)
 
 
@@ -240,7 +240,7 @@ def sign_corpus(
     recipe = DedupRecipe.from_content(recipe.content() | first_ones)
     shards = corpus_shards({deduplicated.manifest.name: deduplicated})
     run = open_run(building, shards, recipe, settings)
-    sketched = run.run("sketch", (steps.Task.of(sketch_shard, shard, recipe) for shard in shards))
+    sketched = run.run("sketch", (Task.of(sketch_shard, shard, recipe) for shard in shards))
     for shard, sketch in zip(shards, sketched, strict=True):
         if sketch.notes[FATAL]:
             raise fatal_row(sketch.notes[FATAL][0], "reads", shard.file)
@@ -283,7 +283,7 @@ def _write_sets(run: steps.DedupRun, shingle_words: int) -> Iterator[OutputFile]
     members = steps.no_documents(run.documents)
     steps.include(members, np.arange(run.documents, dtype=np.uint64))
     all_of_them = steps.save(members, run.building.path(_MEMBERS))
-    tasks = (steps.Task.of(write_sets, shard, all_of_them, shingle_words, _SETS_AREA) for shard in run.shards)
+    tasks = (Task.of(write_sets, shard, all_of_them, shingle_words, _SETS_AREA) for shard in run.shards)
     for receipt in run.run("shingle", tasks):
         yield from receipt.files
 

@@ -36,7 +36,7 @@ from pipeline_assets.corpus.formats.arrow_columns import numbers, table_of
 from pipeline_assets.corpus.packing.mixture import split_mix
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.stage import Window, grouped_by_size
+from pipeline_assets.corpus.spine.stage import Task, Window, grouped_by_size
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 
 _WINDOWS, _REPEATED, _GONE = (f"{WORK}/{area}" for area in ("windows", "repeated_windows", "repeating"))
@@ -182,7 +182,7 @@ class ShardRepeats:
 
 
 def find_repeats(
-    run: RunStage[steps.Task],
+    run: RunStage[Task],
     building: BuildFolder,
     shards: Sequence[DocumentShard],
     recipe: WindowRecipe,
@@ -201,7 +201,7 @@ def find_repeats(
         fix = f"make sources of at most {steps.MAX_DOCUMENTS:,} of it"
         raise InputError(f"{firsts[-1]:,} documents", "the source", fix)
     of_shards = list(zip(shards, firsts, strict=False))
-    tasks = [steps.Task.of(select_shard, shard, first, recipe, refused_licences) for shard, first in of_shards]
+    tasks = [Task.of(select_shard, shard, first, recipe, refused_licences) for shard, first in of_shards]
     selected = list(run("windows", tasks, building))
     gone = _decided(run, building, _runs(building, selected), recipe, settings)
     return [
@@ -218,17 +218,17 @@ def load_kernels() -> None:
 
 
 def _decided(
-    run: RunStage[steps.Task], building: BuildFolder, windows: steps.Runs, recipe: WindowRecipe, settings: RunSettings
+    run: RunStage[Task], building: BuildFolder, windows: steps.Runs, recipe: WindowRecipe, settings: RunSettings
 ) -> steps.Runs:
     if not windows:
         return ()
     rows, most = steps.rows_of(windows), steps.share_bytes(settings) // _ROW_BYTES
     by_hash = steps.even_ranges(windows, rows, max(min(most, -(-rows // steps.parts(settings))), 1))
-    tasks = [steps.Task.of(_find_repeated, one, place) for place, one in enumerate(by_hash)]
+    tasks = [Task.of(_find_repeated, one, place) for place, one in enumerate(by_hash)]
     found = list(run("repeated", tasks, building))
     firsts = np.cumsum([0, *(receipt.counts["repeated_windows"] for receipt in found)]).astype(np.uint64)
     decide = functools.partial(_decide_all, _runs(building, found), firsts, Fraction(recipe.max_share), most)
-    return _runs(building, list(run("repeating", [steps.Task("all", 0, decide)], building)))
+    return _runs(building, list(run("repeating", [Task("all", 0, decide)], building)))
 
 
 def _runs(building: BuildFolder, receipts: Sequence[Receipt]) -> steps.Runs:

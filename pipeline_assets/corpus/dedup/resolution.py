@@ -30,7 +30,7 @@ from pipeline_assets.corpus.formats.arrow_columns import column_of, mask, number
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.stage import Task, Window
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 
 _NONE = -1
@@ -150,7 +150,7 @@ def write_decisions(
     rules = (exact, near, tuple(dedup.seen), dedup.settings.zstd_level)
     ids = (dedup.runs([sketch], IDS) for sketch in sketched)
     of_shards = zip(dedup.shards, ids, strict=True)
-    return dedup.run("decide", (steps.Task.of(decide_shard, shard, own, *rules) for shard, own in of_shards))
+    return dedup.run("decide", (Task.of(decide_shard, shard, own, *rules) for shard, own in of_shards))
 
 
 def decide_shard(
@@ -283,7 +283,7 @@ def write_kept(
         rows = (number - shard.first_number for number in samples)
         sampled = frozenset(row for row in rows if 0 <= row < shard.rows)
         dropped, fatal = dedup.building.path(decision.files[1].path), frozenset(sketch.notes[FATAL])
-        tasks.append(steps.Task.of(keep_documents, shard, dropped, fatal, sampled, dedup.settings.zstd_level))
+        tasks.append(Task.of(keep_documents, shard, dropped, fatal, sampled, dedup.settings.zstd_level))
     return dedup.run("keep", tasks)
 
 

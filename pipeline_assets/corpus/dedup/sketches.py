@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe
-from pipeline_assets.corpus.dedup.steps import DedupRun, Task, document_numbers, orders, write_run
+from pipeline_assets.corpus.dedup.steps import DedupRun, document_numbers, orders, write_run
 from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, lowered, mixed, normalize
 from pipeline_assets.corpus.doc_ids import first_repeat, write_ids
 from pipeline_assets.corpus.document import RAW_DOCUMENTS, RawDocument, columns_of
@@ -29,7 +29,7 @@ from pipeline_assets.corpus.document_shards import read_documents
 from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, strings, table_of, truths
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, key
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.stage import Task, Window
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, total_counts
 
 _FIRST, _SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)

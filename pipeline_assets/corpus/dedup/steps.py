@@ -18,12 +18,11 @@ Documents that were seen before are in a signature store, from which later ones 
 They come before all others in the order, whatever others are selected by, and none of them goes.
 """
 
-import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +36,7 @@ from pipeline_assets.corpus.formats.arrow_columns import column_of, mask, number
 from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage
-from pipeline_assets.corpus.spine.stage import Shard, Window
+from pipeline_assets.corpus.spine.stage import Task
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 
 MAX_DOCUMENTS = 2**32
@@ -236,24 +235,6 @@ def distinct_pairs(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 _PROCESS_BYTES = 200 << 20  # libraries, compiled code, tables
 _LEAST_SHARE_BYTES = 64 << 20
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a step does to one shard of the corpus, or to one range of runs: `kernel(shard, …, window, folder)`."""
-
-    name: str
-    rows: int
-    kernel: Callable[[Window, BuildFolder], Receipt]
-
-    @classmethod
-    def of(cls, kernel: Callable[..., Receipt], shard: Shard, *arguments: object) -> Self:
-        return cls(shard.name, shard.rows, functools.partial(kernel, shard, *arguments))
-
-
-def do(task: Task, window: Window, folder: BuildFolder) -> Receipt:
-    """The work of every step: what its tasks say."""
-    return task.kernel(window, folder)
 
 
 def share_bytes(settings: RunSettings) -> int:

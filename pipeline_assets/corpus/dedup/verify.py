@@ -27,7 +27,6 @@ from pipeline_assets.corpus.dedup.steps import (
     DedupRun,
     KeyRange,
     SetsFile,
-    Task,
     are_members,
     distinct_pairs,
     document_numbers,
@@ -43,7 +42,7 @@ from pipeline_assets.corpus.document import RAW_DOCUMENTS
 from pipeline_assets.corpus.document_shards import decode, read_lines
 from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, strings, table_of
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.stage import Task, Window
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 
 _SETS, _EDGES, _COMPARED = f"{WORK}/sets", f"{WORK}/edges", f"{WORK}/compared.set"

@@ -4,10 +4,10 @@ steps before it find the documents that repeat earlier ones.
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,10 +19,10 @@ from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, run_stages, settings_for
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects, dropped_key
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
+from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Task, Window, do
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 
@@ -150,10 +150,23 @@ def filter_corpus(
     decisions = {} if recipe.language is None else {"language": recipe.language.detection()}
     shards = document_shards.shards_of(corpus)
     settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
-    receipts = _receipts(building, shards, recipe, refused_licences, settings)
+    rules = {"recipe": recipe, "zstd_level": settings.zstd_level, "refused_licences": refused_licences}
+    run = run_stages(do, settings, functools.partial(load_filters, recipe))
+    tasks = [Task.of(filter_shard, shard, **rules) for shard in shards]
+    if recipe.windows is not None:
+        # What deduplicates is loaded only where it is asked to.
+        from pipeline_assets.corpus.dedup.repeated_windows import find_repeats
+
+        found = find_repeats(run, building, shards, recipe.windows, refused_licences, settings)
+        pairs = zip(shards, found, strict=True)
+        tasks = [Task.of(_filter_repeating, shard, repeats, **rules) for shard, repeats in pairs]
+    receipts = list(run("filter", tasks, building))
     counts = total_counts(receipts)
     if not counts.get("documents"):
-        raise InputError(_nothing_left(counts), corpus.manifest.name, "loosen its filters, or leave the source out")
+        reasons = sorted(((count, reason) for reason, count in Ledger.of(counts).dropped.items()), reverse=True)
+        words = ", ".join(f"{count:,} {reason}" for count, reason in reasons[:5]) or "it is empty"
+        what = f"none of its {counts.get('rows', 0):,} documents is kept ({words})"
+        raise InputError(what, corpus.manifest.name, "loosen its filters, or leave the source out")
     dropped = gather_lines(
         building, [receipt.files[1] for receipt in receipts], verdict.DROPPED_FILE, settings.zstd_level
     )
@@ -173,44 +186,9 @@ def filter_corpus(
     )
 
 
-def _receipts(
-    building: StagingDir,
-    shards: Sequence[document_shards.DocumentShard],
-    recipe: FilterRecipe,
-    refused_licences: frozenset[str],
-    settings: RunSettings,
-) -> list[Receipt]:
-    """Of `filter_shard`, one a shard."""
-    work = functools.partial(
-        filter_shard, recipe=recipe, zstd_level=settings.zstd_level, refused_licences=refused_licences
-    )
-    warm_up = functools.partial(load_filters, recipe)
-    if recipe.windows is None:
-        return list(run_stage("filter", work, shards, building, settings, warm_up))
-    # What deduplicates is loaded only where it is asked to.
-    from pipeline_assets.corpus.dedup.repeated_windows import find_repeats
-    from pipeline_assets.corpus.dedup.steps import Task, do
-
-    run = run_stages(do, settings, warm_up)
-    found = find_repeats(run, building, shards, recipe.windows, refused_licences, settings)
-    pairs = zip(shards, found, strict=True)
-    tasks = [Task.of(_filter_repeating, shard, repeats, work) for shard, repeats in pairs]
-    return list(run("filter", tasks, building))
-
-
 def _filter_repeating(
-    shard: document_shards.DocumentShard,
-    repeats: "ShardRepeats",
-    work: Callable[..., Receipt],
-    window: Window,
-    folder: BuildFolder,
+    shard: document_shards.DocumentShard, repeats: "ShardRepeats", window: Window, folder: BuildFolder, **rules: Any
 ) -> Receipt:
-    """The shard without what repeats, as `filter_shard` takes it; a row that killed a worker before is not read."""
+    """The shard without what repeats; a row that killed a worker before is not read."""
     window = replace(window, fatal=window.fatal | repeats.fatal)
-    return work(shard, window, folder, repeating=repeats.shares())
-
-
-def _nothing_left(counts: Mapping[str, int]) -> str:
-    reasons = sorted(((count, reason) for reason, count in Ledger.of(counts).dropped.items()), reverse=True)
-    words = ", ".join(f"{count:,} {reason}" for count, reason in reasons[:5])
-    return f"none of its {counts.get('rows', 0):,} documents is kept ({words or 'it is empty'})"
+    return filter_shard(shard, window, folder, **rules, repeating=repeats.shares())

@@ -17,7 +17,6 @@ from typing import Any
 
 from pipeline_assets.corpus.converted_shards import gather_frames
 from pipeline_assets.corpus.corpus_shard import CorpusShard
-from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
 from pipeline_assets.corpus.packing import plan_files
@@ -28,10 +27,10 @@ from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import RetryableError, UsageError, bare, key
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.ledger import Ledger
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.stage import Task, Window
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.tokens.encode import encode_shard, or_by_oracle
+from pipeline_assets.corpus.tokens.encode import or_by_oracle
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 
@@ -57,19 +56,16 @@ def manifest_counts(
             source: {
                 **counts,
                 "license_tokens": documents.license_tokens[source],
-                "asked_tokens": int(Fraction(recipe.weights[source]) * tokens),
-                "asked_share": _decimal(recipe.weights[source]),
+                "asked_tokens": int(Fraction(weight) * tokens),
+                # As the recipe has it; a weight that was worked out is a fraction.
+                "asked_share": f"{float(Fraction(weight)):.6f}" if "/" in weight else weight,
                 "share": _quotient(counts["packed_tokens"], tokens),
                 "epochs": _quotient(counts["packed_tokens"], counts["text_tokens"]),
             }
             for source, counts in documents.counts.items()
+            for weight in [recipe.weights[source]]
         },
     }
-
-
-def _decimal(weight: str) -> str:
-    """A weight as the recipe has it; one that was worked out, to six places."""
-    return f"{float(Fraction(weight)):.6f}" if "/" in weight else weight
 
 
 def _quotient(part: int, of: int) -> str:
@@ -123,25 +119,13 @@ def pack_corpus(
     return or_by_oracle(tokenizer, lambda by: _pack(building, ordered, recipe, settings, created_at, by))
 
 
-def pack_work(
-    shard: DocumentShard | plan_files.PlannedCorpus | plan_files.RowRange,
-    window: Window,
-    folder: BuildFolder,
-    recipe: PackRecipe,
-    tokenizer: TokenizerFile,
-    zstd_level: int,
+def _plan(
+    encoded: Sequence[plan_files.EncodedShard], recipe: PackRecipe, window: Window, folder: BuildFolder
 ) -> Receipt:
-    """What every stage does to one of its shards: their types tell the stages apart."""
-    match shard:
-        case DocumentShard():
-            return encode_shard(shard, window, folder, tokenizer, zstd_level)
-        case plan_files.PlannedCorpus():
-            # Compiled code is loaded only where it is needed: by the one worker that plans.
-            from pipeline_assets.corpus.packing.plan import plan_rows
+    # Compiled code is loaded only where it is needed: by the one worker that plans.
+    from pipeline_assets.corpus.packing.plan import plan_rows
 
-            return plan_rows(shard, window, folder, recipe)
-        case plan_files.RowRange():
-            return write_rows(shard, window, folder, recipe.seq_len, load_tokenizer(tokenizer).padding, zstd_level)
+    return plan_rows(encoded, window, folder, recipe)
 
 
 def _pack(
@@ -152,21 +136,22 @@ def _pack(
     created_at: datetime.datetime,
     tokenizer: TokenizerFile,
 ) -> BuildResult:
-    work = functools.partial(pack_work, recipe=recipe, tokenizer=tokenizer, zstd_level=settings.zstd_level)
     if recipe.num_seqs is not None:
         _refuse_beyond_disk(building, recipe.num_seqs, recipe.seq_len)
     library = load_tokenizer(tokenizer)
-    corpus = plan_files.encoded_corpus(work, shards, tokenizer, building, settings)
+    corpus = plan_files.encoded_corpus(shards, tokenizer, building, settings)
     run, encoded, encodings = corpus.run, corpus.shards, corpus.receipts
     refuse_unencodable([shard.source for shard in shards], encodings)
-    [plan] = run("plan", [plan_files.PlannedCorpus(encoded)], building)
+    [plan] = run("plan", [Task("plan", 0, functools.partial(_plan, encoded, recipe))], building)
     files, settled = plan_files.PlanFiles.below(building), SettledPack.from_content(plan.notes[plan_files.SETTLED])
     row_bytes = settled.seq_len * DTYPE.itemsize
     if recipe.num_seqs is None:
         _refuse_beyond_disk(building, settled.num_seqs, settled.seq_len)
     ranges = plan_files.row_ranges(encoded, files, recipe.seq_len)
+    layout = {"seq_len": recipe.seq_len, "padding": library.padding, "zstd_level": settings.zstd_level}
+    tasks = [Task.of(write_rows, one, **layout) for one in ranges]
     reserve(building.path(INPUT_IDS), settled.num_seqs * row_bytes)
-    index = [receipt.files[1] for receipt in run("rows", ranges, building)]
+    index = [receipt.files[1] for receipt in run("rows", tasks, building)]
     sha256 = file_sha256(building.path(INPUT_IDS))
     documents = DrawnDocuments(plan_files.drawn_of(plan, files), encoded, files, recipe.seq_len)
     outputs = [

@@ -33,7 +33,6 @@ from pipeline_assets.corpus.packing.plan_files import (
     DrawnSource,
     EncodedShard,
     PlanFiles,
-    PlannedCorpus,
     first_documents,
     mapped,
 )
@@ -104,15 +103,15 @@ def documents_of(drawn: Drawn, draws: NDArray[np.uint32]) -> NDArray[np.uint32]:
 _CHUNK = 1 << 20
 
 
-def plan_rows(shard: PlannedCorpus, window: Window, folder: BuildFolder, asked: PackRecipe) -> Receipt:
+def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: BuildFolder, asked: PackRecipe) -> Receipt:
     """Files: those of `PlanFiles`. Counts: `tokens` that are placed, `draws`, `segments`. Notes: `settled`, see
     `drawn_of`.
 
     Raises:
         UsageError: there is not enough of a source.
     """
-    files, lengths = PlanFiles.below(folder), document_lengths(shard.encoded)
-    mixture, recipe = _settled(shard.encoded, lengths, asked)
+    files, lengths = PlanFiles.below(folder), document_lengths(encoded)
+    mixture, recipe = _settled(encoded, lengths, asked)
     order, ranked = (folder.path(f"{PLAN}/{name}") for name in ("order", "ranked"))
     # All of it may fill less than a row; who asks for rows by number wants full ones.
     is_all = asked.num_seqs is None and asked.strategy == "best_fit"

@@ -26,10 +26,10 @@ from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, sealed_mani
 from pipeline_assets.corpus.spine.engine import RunSettings, RunStage, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.spine.stage import Work
+from pipeline_assets.corpus.spine.stage import Task, do
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.tokens.encode import DocumentTable, load_tables
+from pipeline_assets.corpus.tokens.encode import DocumentTable, encode_shard, load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import LOST_TEXT, NO_LOSSES, Losses, lost_text, read_lost_text
 
@@ -72,7 +72,7 @@ class EncodedCorpus:
 
     shards: tuple[EncodedShard, ...]
     receipts: Sequence[Receipt]
-    run: RunStage[Any]
+    run: RunStage[Task]
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -88,29 +88,23 @@ class EncodedCorpus:
 
 
 def encoded_corpus(
-    work: Work[Any],
-    shards: Sequence[CorpusShard],
-    tokenizer: TokenizerFile,
-    building: StagingDir,
-    settings: RunSettings,
+    shards: Sequence[CorpusShard], tokenizer: TokenizerFile, building: StagingDir, settings: RunSettings
 ) -> EncodedCorpus:
-    """Shards, in this order, encoded; `run` of what is returned runs what follows by the same work.
+    """Encode shards, in this order; the stages that follow run in the same workers.
 
-    Args:
-        work: `encode_shard` for a DocumentShard, by this tokenizer; other shards are of the stages that follow.
     Raises:
         InputError: as `encode_shard` and `load_tokenizer`. OracleDisagrees: as `encode_shard`.
     """
     sizes = [shard.file.stat().st_size for shard in shards]
-    settings = settings_for(building, settings, sizes)
-    settings = replace(settings, growth_bytes=_GROWTH_BYTES)
+    settings = replace(settings_for(building, settings, sizes), growth_bytes=_GROWTH_BYTES)
     to_encode = [
         DocumentShard(f"{number:05d}", f"{shard.source}/{shard.path}", shard.file, shard.rows)
         for number, shard in enumerate(shards)
     ]
+    tasks = [Task.of(encode_shard, one, tokenizer=tokenizer, zstd_level=settings.zstd_level) for one in to_encode]
     warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
-    run = run_stages(work, settings, warm_up)
-    receipts = list(run(f"encode-{load_tokenizer(tokenizer).driver}", to_encode, building))
+    run = run_stages(do, settings, warm_up)
+    receipts = list(run(f"encode-{load_tokenizer(tokenizer).driver}", tasks, building))
     encoded = tuple(
         EncodedShard(
             shard.source,
@@ -177,15 +171,6 @@ class Drawn:
 
 
 PLAN, DRAWN, SETTLED = f"{WORK}/plan", "drawn", "settled"
-
-
-@dataclass(frozen=True)
-class PlannedCorpus:
-    """All encoded shards, in order: planned in one piece."""
-
-    encoded: tuple[EncodedShard, ...]
-    name: str = "plan"
-    rows: int = 0
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ runs that it lies in, a block at a time. What is left of the stream behind the l
 The recipes: how a corpus becomes token shards, and how shards are cut into segments of a continual training.
 """
 
-import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,6 @@ import pydantic
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
-from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.formats.arrow_columns import column_of, repeated
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, write_npy_header
 from pipeline_assets.corpus.formats.memmap import DTYPE as RUN_DTYPE
@@ -38,10 +36,10 @@ from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import Misfit, Name, RecipePart, refuse_repeated
 from pipeline_assets.corpus.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.stage import Task, Window
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.tokens.encode import encode_shard, or_by_oracle
+from pipeline_assets.corpus.tokens.encode import or_by_oracle
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
@@ -206,14 +204,14 @@ def _shard(
     settings: RunSettings,
 ) -> BuildResult:
     library = load_tokenizer(tokenizer)
-    work = functools.partial(shard_work, tokenizer=tokenizer, dtype=dtype, zstd_level=settings.zstd_level)
-    corpus = encoded_corpus(work, shards, tokenizer, building, settings)
+    corpus = encoded_corpus(shards, tokenizer, building, settings)
     read = total_counts(corpus.receipts)
     rows, remainder = divmod(read.get("tokens", 0), recipe.seq_len)
     if not rows:
         what = f"there are {remainder:,} tokens, and a row has {recipe.seq_len:,}"
         raise UsageError(what, bare("shards.seq_len"), "give more text, or ask for shorter rows")
-    written = list(corpus.run("shards", token_shards(corpus, rows, recipe), building))
+    tasks = [Task.of(write_shard, one, tokenizer, dtype) for one in token_shards(corpus, rows, recipe)]
+    written = list(corpus.run("shards", tasks, building))
     documents = ShardedDocuments(corpus.shards, rows * recipe.seq_len)
     files = [
         *(receipt.files[0] for receipt in written),
@@ -286,21 +284,9 @@ def token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) -> list
     return shards
 
 
-def shard_work(
-    shard: DocumentShard | TokenShard,
-    window: Window,
-    folder: BuildFolder,
-    tokenizer: TokenizerFile,
-    dtype: Dtype,
-    zstd_level: int,
+def write_shard(
+    shard: TokenShard, tokenizer: TokenizerFile, dtype: Dtype, window: Window, folder: BuildFolder
 ) -> Receipt:
-    """What both stages do to one of their shards: their types tell the stages apart."""
-    if isinstance(shard, DocumentShard):
-        return encode_shard(shard, window, folder, tokenizer, zstd_level)
-    return write_shard(shard, folder, tokenizer, dtype)
-
-
-def write_shard(shard: TokenShard, folder: BuildFolder, tokenizer: TokenizerFile, dtype: Dtype) -> Receipt:
     """The file of a token shard; no more than a block of it is in memory.
 
     Raises:

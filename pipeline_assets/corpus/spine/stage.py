@@ -4,9 +4,10 @@ Shards are planned from content, never from the number of workers: a restart wit
 one.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, Self, TypeAlias, TypeVar
 
 from pipeline_assets.corpus.spine.files import gathered
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
@@ -87,3 +88,22 @@ def run_shard(work: Work[S], shard: S, window: Window, folder: BuildFolder, stag
     if stage is not None:
         folder.commit(stage, shard.name, receipt)
     return receipt
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a stage does to one of its shards: `kernel(shard, …, window, folder, …)`."""
+
+    name: str
+    rows: int
+    kernel: Callable[[Window, BuildFolder], Receipt]
+
+    @classmethod
+    def of(cls, kernel: Callable[..., Receipt], shard: Shard, *arguments: object, **named: object) -> Self:
+        """Bind a kernel to a shard and to what it takes after the shard, or by name."""
+        return cls(shard.name, shard.rows, functools.partial(kernel, shard, *arguments, **named))
+
+
+def do(task: Task, window: Window, folder: BuildFolder) -> Receipt:
+    """Run a task: the work of stages that share their workers."""
+    return task.kernel(window, folder)

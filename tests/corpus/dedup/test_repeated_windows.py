@@ -20,12 +20,12 @@ from plain_windows import plain_hash, plain_repeats, plain_windows
 
 from pipeline_assets.corpus.dedup import repeated_windows
 from pipeline_assets.corpus.dedup.repeated_windows import ShardRepeats, find_repeats, load_kernels, select_windows
-from pipeline_assets.corpus.dedup.steps import do
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stages
+from pipeline_assets.corpus.spine.stage import do
 from pipeline_assets.corpus.spine.staging import BuildFolder
 
 INLINE = RunSettings(workers=0)

@@ -31,6 +31,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage
+from pipeline_assets.corpus.spine.stage import WHOLE
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, TokenizerRecipe, load_encoder
@@ -191,7 +192,7 @@ def test_an_id_beyond_the_vocabulary_is_refused_with_the_tokenizer(folder: Path)
     np.array([2, 3, 77_000, 1], np.int32).tofile(folder / "run")
     shard = TokenShard("00000", (1, 4), (Piece(folder / "run", 0, 4),))
 
-    line = refusal(lambda: write_shard(shard, BuildFolder(folder), tokenizer, "uint16"), InputError)
+    line = refusal(lambda: write_shard(shard, tokenizer, "uint16", WHOLE, BuildFolder(folder)), InputError)
 
     assert line == (
         f"{tokenizer.file}: it gives the id 77,000, and its vocabulary has 52; "
