@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled, inner
+from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.dedup.steps import is_first
 from pipeline_assets.corpus.dedup.words import BLANK, POLYNOMIAL, NormalizedBatch
 
@@ -50,7 +50,7 @@ def only(words: Words, is_kept: NDArray[np.bool_]) -> Words:
 
 
 _32, _6, _12, _63 = np.uint64(32), np.uint64(6), np.uint64(12), np.uint64(63)
-_ONE, _ZERO = np.uint64(1), np.uint64(0)
+_ONE = np.uint64(1)
 _BITS = 16  # for each n-gram, three of them set: of words where none begins, about one in a hundred is looked up
 _LEAST_BITS = 1 << 12
 
@@ -89,7 +89,7 @@ def number_ngrams(
         places: the first word of each.
         sizes: of each, in words.
     """
-    keys = ngram_keys(words, places, sizes)
+    keys = ngram_keys(words.hashes, places, sizes)
     ngrams, firsts = np.empty(len(places), np.int64), np.empty(0, np.int64)
     left = np.lexsort((sizes, keys))
     while len(left):  # again for those whose key another n-gram has too
@@ -102,41 +102,30 @@ def number_ngrams(
     return ngrams, firsts
 
 
-def ngram_keys(words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]) -> NDArray[np.uint64]:
-    """The key of the n-gram at each place."""
+def ngram_keys(hashes: NDArray[np.uint64], places: NDArray[np.int64], sizes: NDArray[np.int32]) -> NDArray[np.uint64]:
+    """The key of the n-gram at each place, from the hashes of all words."""
     keys = np.zeros(len(places), np.uint64)
     for word in range(int(sizes.max(initial=0))):
         is_longer = sizes > word
-        keys[is_longer] = keys[is_longer] * POLYNOMIAL + words.hashes[places[is_longer] + word]
+        keys[is_longer] = keys[is_longer] * POLYNOMIAL + hashes[places[is_longer] + word]
     return keys
 
 
 def ngram_table(words: Words, first_words: NDArray[np.int64], sizes: NDArray[np.int32]) -> NgramTable:
     """The table of different n-grams, of one at least."""
-    keys = ngram_keys(words, first_words, sizes)
+    keys = ngram_keys(words.hashes, first_words, sizes)
     by_key = np.argsort(keys)
     all_sizes = np.flatnonzero(np.bincount(sizes)).astype(np.int32)
     beginnings = np.zeros(1 << (max(_BITS * len(keys), _LEAST_BITS) // 64 - 1).bit_length(), np.uint64)
-    _mark(ngram_keys(words, first_words, np.full(len(keys), all_sizes[0])), beginnings)
+    slots, bits = _marks(ngram_keys(words.hashes, first_words, np.full(len(keys), all_sizes[0])), len(beginnings))
+    np.bitwise_or.at(beginnings, slots, bits)
     return NgramTable(words.text, words.begins, first_words, sizes, all_sizes, keys[by_key], by_key, beginnings)
 
 
-@inner
-def slot_of(key: np.uint64, slots: int) -> int:
-    """Which of so many numbers, a power of two, has the bits of a key."""
-    return np.int64(key >> _32) & (slots - 1)  # type: ignore[return-value]
-
-
-@inner
-def bits_of(key: np.uint64) -> np.uint64:
-    """The bits that tell that a key may be there."""
-    return _ONE << (key & _63) | _ONE << (key >> _6 & _63) | _ONE << (key >> _12 & _63)
-
-
-@compiled
-def _mark(keys: NDArray[np.uint64], bits: NDArray[np.uint64]) -> None:
-    for key in keys:
-        bits[slot_of(key, len(bits))] |= bits_of(key)
+def _marks(keys: NDArray[np.uint64], slots: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """The slot of each key, of a power of two, and the bits there that tell that it may be in the table."""
+    bits = _ONE << (keys & _63) | _ONE << (keys >> _6 & _63) | _ONE << (keys >> _12 & _63)
+    return (keys >> _32).astype(np.int64) & (slots - 1), bits
 
 
 class Found(NamedTuple):
@@ -152,66 +141,32 @@ def propose(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], table: N
     Args:
         hashes, first_words: as in `NormalizedBatch`.
     """
-    room = len(hashes) // 16 + 16
-    while True:
-        found = Found(np.empty(room, np.int64), np.empty(room, np.int64))
-        number = _propose(hashes, first_words, table, found)
-        if number <= room:
-            return Found(found.words[:number], found.ngrams[:number])
-        room = number
+    least = int(table.all_sizes[0])
+    keys = np.zeros(max(len(hashes) - least + 1, 0), np.uint64)
+    for word in range(least):
+        keys *= POLYNOMIAL
+        keys += hashes[word : word + len(keys)]
+    slots, bits = _marks(keys, len(table.beginnings))
+    places = np.flatnonzero(bits & ~table.beginnings[slots] == 0)
+    ends = first_words[np.searchsorted(first_words, places, side="right")]  # of their documents
+    words, ngrams = [], []
+    for size in table.all_sizes.tolist():
+        places, ends = places[places + size <= ends], ends[places + size <= ends]
+        keys = ngram_keys(hashes, places, np.full(len(places), size))
+        low, high = (np.searchsorted(table.keys, keys, side) for side in ("left", "right"))
+        owners = np.repeat(np.arange(len(places)), high - low)
+        found = table.by_key[np.arange(len(owners)) + (high - np.cumsum(high - low))[owners]]
+        is_long = table.sizes[found] == size
+        words.append(places[owners][is_long])
+        ngrams.append(found[is_long])
+    in_order = np.argsort(np.concatenate(words), kind="stable")
+    return Found(np.concatenate(words)[in_order], np.concatenate(ngrams)[in_order])
 
 
 def verify(found: Found, words: Words, table: NgramTable) -> Found:
     """Those whose words stand there."""
     is_there = _are_same(words, found.words, table, table.first_words[found.ngrams], table.sizes[found.ngrams])
     return Found(found.words[is_there], found.ngrams[is_there])
-
-
-@compiled
-def _propose(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], table: NgramTable, found: Found) -> int:
-    """Fills what is found as far as there is room; how many there are."""
-    beginnings, least = table.beginnings, table.all_sizes[0]
-    leaves = _ONE
-    for _ in range(least):
-        leaves = leaves * POLYNOMIAL
-    number = 0
-    for document in range(len(first_words) - 1):
-        begin, end = first_words[document], first_words[document + 1]
-        rolled = _ZERO
-        for word in range(begin, min(begin + least - 1, end)):
-            rolled = rolled * POLYNOMIAL + hashes[word]
-        for first in range(begin, end - least + 1):
-            rolled = rolled * POLYNOMIAL + hashes[first + least - 1]
-            if first > begin:
-                rolled -= hashes[first - 1] * leaves
-            if not bits_of(rolled) & ~beginnings[slot_of(rolled, len(beginnings))]:
-                number = _look_up(rolled, first, end, hashes, table, found, number)
-    return number
-
-
-@inner
-def _look_up(
-    key: np.uint64, first: int, end: int, hashes: NDArray[np.uint64], table: NgramTable, found: Found, number: int
-) -> int:
-    """All n-grams that may begin at a word, given the key of as many words as the shortest has; how many are found by
-    now.
-    """
-    after = first + table.all_sizes[0]
-    for size in table.all_sizes:
-        if first + size > end:
-            break
-        while after < first + size:
-            key = key * POLYNOMIAL + hashes[after]
-            after += 1
-        place = np.searchsorted(table.keys, key)
-        while place < len(table.keys) and table.keys[place] == key:
-            ngram = table.by_key[place]
-            if table.sizes[ngram] == size:
-                if number < len(found.words):
-                    found.words[number], found.ngrams[number] = first, ngram
-                number += 1
-            place += 1
-    return number
 
 
 def _are_same(
