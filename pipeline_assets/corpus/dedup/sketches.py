@@ -236,8 +236,9 @@ def _sketch(
             keys = band_keys(signed, proposer.bands, salt)
             tables[BANDS] = table_of({"key": keys.ravel(), "order": np.repeat(own, keys.shape[1])})
         else:
-            sketches = pa.array([row.tobytes() for row in binary_sketches(signed)], pa.binary())
-            tables[BITS] = table_of({"order": own, "sketch": sketches})
+            kind, bits = pa.binary(proposer.bits // 8), pa.py_buffer(binary_sketches(signed))
+            sketches = pa.FixedSizeBinaryArray.from_buffers(kind, len(signed), [None, bits])
+            tables[BITS] = table_of({"order": own, "sketch": sketches.cast(pa.binary())})
     return tables
 
 

@@ -87,28 +87,6 @@ def test_every_row_is_kept_dropped_or_rejected(decontaminated: Decontaminated) -
     ]
 
 
-@pytest.mark.parametrize(("words", "is_found"), [(16, True), (15, True), (14, True), (13, False), (12, False)])
-def test_a_part_of_an_item_contaminates_from_the_threshold_on(
-    words: int, is_found: bool, decontaminated: Decontaminated
-) -> None:
-    """Of its 16 words it has 4 n-grams of 13: a part of 14 words holds two, half of them."""
-    result = decontaminated([OTHER, " ".join(["Look:", *WORDS[:words], "etc."])], [QUESTION], min_item_overlap="0.5")
-
-    assert {line.overlap for line in evidence_of(result).values()} == ({(words - 12) / 4} if is_found else set())
-
-
-def test_an_item_of_fewer_words_than_an_ngram_is_found_as_a_whole_and_one_below_the_least_never(
-    decontaminated: Decontaminated,
-) -> None:
-    result = decontaminated(
-        [OTHER, "He asked: Who wrote the novel Ulysses? Joyce.", "Who wrote the novel", "What is two plus two?"],
-        ["Who wrote the novel Ulysses?", "plus two"],
-    )
-
-    assert list(evidence_of(result)) == ["d1"]
-    assert result.manifest.identity.counts["evaluation"]["quiz"]["too_short"] == 1
-
-
 def test_words_in_which_many_items_are_asked_contaminate_nothing_and_count_for_no_item(
     decontaminated: Decontaminated,
 ) -> None:

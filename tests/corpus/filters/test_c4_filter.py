@@ -15,16 +15,6 @@ LINES = {"remove_lines": True, "terminal_punctuation": '.?!"”'}
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["Five words are in here.", 'She said "five words here"', "Is that so, dear reader?", "It goes on and on..."],
-)
-def test_a_line_with_terminal_punctuation_and_enough_words_stays(line: str, verdict: Verdicts) -> None:
-    seen = verdict(f"  {line}\t\r\n", c4={**LINES, "min_words_per_line": 5})
-
-    assert (seen.text, seen.changes) == (line, {})
-
-
-@pytest.mark.parametrize(
     ("line", "reason"),
     [
         ("Five words and no stop", "no_terminal_punctuation"),

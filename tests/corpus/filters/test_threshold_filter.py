@@ -94,10 +94,3 @@ def test_boilerplate_is_a_fraction_of_the_lines(measured: Measured) -> None:
 
     assert measured(text, boilerplate=boilerplate) == {"boilerplate_lines": 0.75}
     assert measured("", boilerplate=boilerplate) == {"boilerplate_lines": 0.0}
-
-
-def test_a_document_that_an_earlier_threshold_drops_keeps_its_reason_whatever_else_it_is(verdict: Verdicts) -> None:
-    boilerplate = {"phrases": [], "lines": ["home"], "max_line_fraction": "0"}
-
-    assert verdict("home\nhome", length={"min_words": 3}, boilerplate=boilerplate).reason == "few_words"
-    assert verdict("home\nhome", length={"min_words": 2}, boilerplate=boilerplate).reason == "boilerplate_lines"

@@ -34,10 +34,6 @@ def test_the_rows_that_pieces_take_are_counted_without_placing_them(lengths: lis
     assert rows_needed(count_pieces(np.array(lengths, np.int32), seq_len), seq_len) == len(whole) + len(shared)
 
 
-def test_pieces_are_counted_by_length() -> None:
-    assert count_pieces(np.array([1, 4, 5, 8, 9, 3, 1], np.int32), 4).tolist() == [0, 4, 0, 1, 6]
-
-
 def test_rows_left_over_take_the_longest_documents_that_share_one() -> None:
     [segments] = packed_rows(np.array([3, 5, 4, 1, 2], np.int32), 8, num_seqs=4, seed=1)
 

@@ -22,9 +22,3 @@ def test_the_hash_is_that_of_others() -> None:
         3203168211198807973,
         9817491932198370423,
     ]
-
-
-def test_seed_and_subject_give_orders_of_their_own() -> None:
-    orders = [hashed_order(50, *key).tolist() for key in ((1, "a"), (2, "a"), (1, "b"), (1, "a", 0))]
-
-    assert len({tuple(order) for order in orders}) == 4

@@ -1,7 +1,6 @@
 """What may not change a packed set, and what it is made of."""
 
 import hashlib
-import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -70,37 +69,6 @@ def test_neither_shards_nor_the_order_of_a_recipe_change_rows(folder: Path, stra
         return [one.content_sha256 for one in result.manifest.identity.files if one.path in (INPUT_IDS, INDEX)]
 
     assert contents(one) == contents(many)
-
-
-def test_another_seed_draws_other_documents_in_another_order(folder: Path) -> None:
-    one, other = (
-        open_packed(pack_documents(folder / str(seed), TWO_SOURCES, seed=seed, num_seqs=5).folder) for seed in (1, 2)
-    )
-
-    assert one.input_ids.tolist() != other.input_ids.tolist()
-
-
-def test_sources_lie_mixed_and_not_in_lumps(folder: Path) -> None:
-    documents = [*documents_of("a", [8] * 200), *documents_of("b", [8] * 200)]
-
-    packed = open_packed(pack_documents(folder, documents, 100, num_seqs=400).folder)
-
-    sources = [packed.segments(row)[0].source for row in range(400)]
-    changes = sum(one != other for one, other in itertools.pairwise(sources))
-    assert 160 < changes < 240  # of 399, as by tossing a coin
-
-
-def test_an_epoch_is_over_before_a_document_comes_again(folder: Path) -> None:
-    documents = documents_of("a", [4] * 10)
-
-    result = pack_documents(folder, documents, 3, weights={"a": "1"}, num_seqs=13, max_epochs="2.6")
-
-    lines = pq.read_table(result.path("documents.parquet")).to_pylist()
-    drawn = [line["doc_id"] for line in lines]
-    assert len(lines) == 26
-    assert [sum(line["epoch"] == epoch for line in lines) for epoch in range(3)] == [10, 10, 6]
-    assert {drawn.count(doc_id) for doc_id in drawn} == {2, 3}
-    assert result.manifest.identity.counts["by_source"]["a"]["epochs"] == "2.600000"
 
 
 def test_without_boundaries_they_are_read_from_the_index(folder: Path) -> None:
