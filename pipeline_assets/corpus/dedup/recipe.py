@@ -5,7 +5,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import msgspec
 import pydantic
@@ -214,6 +214,7 @@ _BySource = dict[str, _Removals]
 class RemovalCaps(PerSource):
     """Of the documents of a source, the fraction that may go; changes no byte."""
 
+    check: ClassVar[str] = "removals_within_caps"
     every_source: Annotated[
         Decimal,
         Option(
@@ -229,11 +230,6 @@ class RemovalCaps(PerSource):
         if beyond:
             raise ValueError(f"a fraction of {beyond[0]}: it is 1 at most, 0.3 for 30 %")
         return self
-
-    @property
-    def check(self) -> str:
-        """The name of the check."""
-        return "removals_within_caps"
 
     def judge(self, deduplicated: Manifest) -> Verdict:
         """Of no source more documents went than its cap allows."""

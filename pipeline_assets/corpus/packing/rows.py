@@ -118,20 +118,15 @@ def _copy(
                 raise RetryableError("the token run ends early", token_file, "run the command again")
 
 
-SCHEMA = pa.schema(
-    [
-        pa.field("doc_id", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("shard", pa.string(), nullable=False),
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("license_tag", pa.string(), nullable=False),
-        pa.field("epoch", pa.int32(), nullable=False),
-        pa.field("tokens", pa.int32(), nullable=False),
-        pa.field("packed_tokens", pa.int32(), nullable=False),
-        pa.field("first_row", pa.int64(), nullable=False),
-        pa.field("is_whole", pa.bool_(), nullable=False),
-    ]
-)
+_COLUMNS = {
+    **dict.fromkeys(("doc_id", "source", "shard"), pa.string()),
+    "row": pa.int64(),
+    "license_tag": pa.string(),
+    **dict.fromkeys(("epoch", "tokens", "packed_tokens"), pa.int32()),
+    "first_row": pa.int64(),
+    "is_whole": pa.bool_(),
+}
+SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _COLUMNS.items()])
 _CHUNK_DRAWS = 1 << 16
 
 
