@@ -44,15 +44,6 @@ def test_signatures_equal_those_of_datasketch(texts: list[str], n: int, permutat
     assert signed(texts, recipe).tolist() == [by_datasketch(text, recipe) for text in texts]
 
 
-def test_equal_shingles_have_equal_hashes_wherever_they_stand_and_their_order_counts() -> None:
-    batch = normalize([b"a b c d e a b c c b a", b"one two", b"c b a b c"])
-
-    hashes, offsets = shingle_sets(batch, 3)
-
-    assert offsets.tolist() == [0, 8, 8, 11]  # of nine, three and none
-    assert len(np.intersect1d(hashes[:8], hashes[8:])) == 2  # a b c, c b a
-
-
 @given(st.lists(st.lists(st.sampled_from("abc"), max_size=30), max_size=5), st.integers(1, 4))
 def test_sets_ascend_and_hold_as_many_hashes_as_there_are_different_shingles(texts: list[list[str]], n: int) -> None:
     batch = normalize([" ".join(words).encode() for words in texts])

@@ -13,10 +13,6 @@ def normalized_here(*texts: str) -> list[str]:
     return [batch.text[start:stop].tobytes().decode() for start, stop in spans]
 
 
-def test_a_text_is_its_words_in_lower_case_with_one_blank_between() -> None:
-    assert normalized_here("  The QUICK—brown\n\tfox_1, (jumps)!") == ["the quick brown fox_1 jumps"]
-
-
 def test_every_script_has_words_and_marks_that_combine_part_them() -> None:
     assert normalized_here("Ωμέγα ΣΑΣ", "İstanbul", "日本語 テキスト", "e\u0301t", "𝔘nicode") == [
         "ωμέγα σασ",
