@@ -139,7 +139,12 @@ def rows_that_stay(
         for one in splits:
             content = {"split": one.partition, "min_completion_tokens": asked.min_completion_tokens}
             prompts.append(PROMPTS.target(recipe, content, [one, *prompts], partition=one.partition))
-        steps = [[one, *_without_items(recipe, one, items)] for one in prompts]
+        steps = [[one] for one in prompts]
+        if items is not None:
+            evaluation = evaluation_targets(items, recipe, Path("nemotron", recipe, "evaluation"))
+            for step in steps:
+                upstream, partition = [*step, *evaluation], step[0].partition
+                step.append(DECONTAMINATED.target(recipe, items.rows_content(), upstream, partition=partition))
         decided: list[Target] = []
         if near is not None:
             last = [step[-1] for step in steps]
@@ -148,14 +153,6 @@ def rows_that_stay(
             content = {"split": one.partition, "near_duplicates": None if near is None else asked.near_duplicates}
             left.append(DEDUPLICATED.target(recipe, content, [one, *step, *decided], partition=one.partition))
     return left
-
-
-def _without_items(recipe: str, prompts: Target, items: DecontaminationSection | None) -> list[Target]:
-    """The prompts of a split without items of evaluation sets."""
-    if items is None:
-        return []
-    evaluation = evaluation_targets(items, recipe, Path("nemotron", recipe, "evaluation"))
-    return [DECONTAMINATED.target(recipe, items.rows_content(), [prompts, *evaluation], partition=prompts.partition)]
 
 
 def pools_of(

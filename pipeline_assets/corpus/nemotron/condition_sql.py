@@ -155,7 +155,6 @@ def _truth(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> "pl.Expr":
 
 
 def _expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> Any:
-    """Return the expression of a node of the tree."""
     import polars as pl
     from sqlglot import exp
 

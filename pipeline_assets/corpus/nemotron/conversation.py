@@ -337,13 +337,9 @@ def _replies(given: Sequence[JsonValue], start: int) -> Iterator[Row]:
 
 
 def _prompt(instructions: str | None, tools: DeclaredTools | None, settings: RowsRecipe) -> list[Message]:
-    """What opens a conversation: the settings' system message, and the row's instructions and tools.
-
-    Raises:
-        Refusal: see `_Reader.read`.
-    """
-    is_said = instructions is not None or tools is not None
+    """Return what opens a conversation: the settings' system message, and the row's instructions and tools."""
     namespaces = () if tools is None else (tools.namespace,)
+    is_said = instructions is not None or tools is not None
     return prompt_messages(settings.system_content, DeveloperContent(instructions, namespaces) if is_said else None)
 
 

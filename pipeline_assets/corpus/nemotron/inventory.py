@@ -29,72 +29,53 @@ from pipeline_assets.corpus.spine.target import BuildResult
 _SHORT = {"difficulty_stated": "stated difficulty", "reasoning_label": "label", "reasoning_content": "reasoning text"}
 _ALWAYS = frozenset({"uuid", "correctness", "solved", "tools", "reasoning_label", "reasoning_content", "licence"})
 _MOST_TAGS = 8
+_SIZES = ["split", "files", "bytes", "format", "rows", "scan", "rejected", "optional columns"]
 _OF_ROLES = ("keys", "calls", "arguments", "types")  # of messages of a role, their calls, and arguments of these
 
 
 def coverage_markdown(inventory: Mapping[str, Any]) -> str:
     """A table of shares, one of sizes, the tags of a split, and what was left unread or couldn't be read."""
-    coverage = inventory["coverage"]
+    split = cell(f"{inventory['dataset'].rpartition('/')[2]} {inventory['split']}")
+    coverage, scan = inventory["coverage"], inventory["scan"]
     names = [name for name in COVERAGE if name in _ALWAYS or coverage[name]["rows"]]
+    shown = [_SHORT.get(name, name.replace("_", " ")) for name in names]
     shares = [_percent(coverage[name]["share"]) for name in names]
-    lines = ["# Metadata coverage", "", "Share of rows that have it, of the rows that were read.", ""]
-    lines += markdown_table(
-        ["split", "rows read", *(_SHORT.get(name, name.replace("_", " ")) for name in names)],
-        [[_split(inventory), f"{inventory['rows_counted']:,}", *shares]],
-    )
-    lines += ["", "| column of this table | there is |", "| --- | --- |"]
-    lines += [f"| {_SHORT.get(name, name.replace('_', ' '))} | {COVERAGE[name]} |" for name in names]
-    lines += ["", "## Files and rows", ""]
-    lines += markdown_table(
-        ["split", "files", "bytes", "format", "rows", "scan", "rejected", "optional columns"],
-        [_size(inventory)],
-    )
-    lines += ["", "## Tags", ""]
-    lines += markdown_table(["split", "column", "values"], _tags(inventory))
-    if notes := _notes(inventory):
-        lines += ["", "## Not read", "", *notes]
+    size = [
+        split,
+        f"{len(inventory['files']):,}",
+        f"{inventory['bytes']:,}",
+        inventory["format"],
+        "unknown" if inventory["rows"] is None else f"{inventory['rows']:,}",
+        "full" if scan["kind"] == "full" else f"sample of {scan['rows_read']:,} rows",
+        f"{sum(inventory['rejected'].values()):,}",
+        ", ".join(map(code, inventory["optional_columns"])) or "none",
+    ]
+    tags = [[split, column, _most_frequent(values)] for column, values in inventory["tags"].items()]
+    notes = []
+    if inventory["left_out"]:
+        paths = ", ".join(map(code, inventory["left_out"]))
+        notes.append(f"- {split}: {paths} lie beside its {inventory['format']} files, which are read.")
+    if inventory["rejected"]:
+        reasons = ", ".join(f"{many:,} {reason}" for reason, many in inventory["rejected"].items())
+        notes.append(f"- {split}: {reasons}; see its rejects.")
+    lines = [
+        *("# Metadata coverage", "", "Share of rows that have it, of the rows that were read.", ""),
+        *markdown_table(["split", "rows read", *shown], [[split, f"{inventory['rows_counted']:,}", *shares]]),
+        *("", "| column of this table | there is |", "| --- | --- |"),
+        *(f"| {column} | {COVERAGE[name]} |" for column, name in zip(shown, names, strict=True)),
+        *("", "## Files and rows", ""),
+        *markdown_table(_SIZES, [size]),
+        *("", "## Tags", ""),
+        *markdown_table(["split", "column", "values"], tags),
+        *(["", "## Not read", "", *notes] if notes else []),
+    ]
     return "\n".join(lines) + "\n"
 
 
-def _size(one: Mapping[str, Any]) -> list[str]:
-    scan = one["scan"]
-    is_full = scan["kind"] == "full"
-    return [
-        _split(one),
-        f"{len(one['files']):,}",
-        f"{one['bytes']:,}",
-        one["format"],
-        "unknown" if one["rows"] is None else f"{one['rows']:,}",
-        "full" if is_full else f"sample of {scan['rows_read']:,} rows",
-        f"{sum(one['rejected'].values()):,}",
-        ", ".join(map(code, one["optional_columns"])) or "none",
-    ]
-
-
-def _tags(one: Mapping[str, Any]) -> list[list[str]]:
-    """The most frequent values of each column that is told by value."""
-    rows = []
-    for column, values in one["tags"].items():
-        most = sorted(values.items(), key=lambda item: (-item[1], item[0]))
-        shown = ", ".join(f"{code(value)} {many:,}" for value, many in most[:_MOST_TAGS])
-        more = f", and {len(most) - _MOST_TAGS:,} more" if len(most) > _MOST_TAGS else ""
-        rows.append([_split(one), column, shown + more])
-    return rows
-
-
-def _notes(one: Mapping[str, Any]) -> list[str]:
-    notes = []
-    if one["left_out"]:
-        paths = ", ".join(map(code, one["left_out"]))
-        notes.append(f"- {_split(one)}: {paths} lie beside its {one['format']} files, which are read.")
-    if one["rejected"]:
-        reasons = ", ".join(f"{many:,} {reason}" for reason, many in one["rejected"].items())
-        notes.append(f"- {_split(one)}: {reasons}; see its rejects.")
-    return notes
-
-
-def _split(one: Mapping[str, Any]) -> str:
-    return cell(f"{one['dataset'].rpartition('/')[2]} {one['split']}")
+def _most_frequent(values: Mapping[str, int]) -> str:
+    most = sorted(values.items(), key=lambda item: (-item[1], item[0]))
+    shown = ", ".join(f"{code(value)} {many:,}" for value, many in most[:_MOST_TAGS])
+    return shown + (f", and {len(most) - _MOST_TAGS:,} more" if len(most) > _MOST_TAGS else "")
 
 
 def _percent(fraction: str) -> str:

@@ -129,7 +129,6 @@ def normalise_rows(
 def _drafts(
     rows: Sequence[tuple[int, Row | Fault]], settings: RowsRecipe, origin: RowOrigin, are_shallow: bool
 ) -> tuple[list[_Draft], list[Reject], list[Reject]]:
-    """Return drafts, rejects and dropped rows."""
     drafts, rejects, dropped = [], [], []
     for number, row in rows:
         if isinstance(row, Fault):
@@ -200,7 +199,6 @@ def _reject(origin: RowOrigin, number: int, fault: Refusal) -> Reject:
 def _batch(
     drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], settings: RowsRecipe, origin: RowOrigin
 ) -> pa.RecordBatch:
-    """Return the rows of a block, `SCHEMA`."""
     loss = settings.loss_mode
     alike = {
         "dataset": origin.dataset,
@@ -362,7 +360,6 @@ def _characters(columns: Mapping[str, object]) -> int:
 
 
 def _spot_check(found: NormalisedRows, settings: RowsRecipe, encoder: Encoder) -> int:
-    """Compare sampled rows with tiktoken and count them."""
     ids = found.batch.column("id").to_pylist()
     sample = [row for row, one in enumerate(ids) if is_spot_checked(one)]
     if sample:

@@ -157,7 +157,6 @@ def report_on_pools(building: StagingDir, datasets: Mapping[str, Artifact], sett
 
 
 def _report(datasets: Mapping[str, Mapping[str, Any]]) -> PoolReport:
-    """What is said of each dataset, and of all."""
     total: dict[str, Any] = {}
     for said in datasets.values():
         add(total, {name: said[name] for name in (*_SIZES, "ledger", "pools")})
@@ -199,7 +198,6 @@ def _sizes(rows: pa.Table) -> dict[str, int]:
 
 
 def _spread(rows: pa.Table) -> dict[str, Mapping[str, int]]:
-    """Rows by length, by correctness and by domain."""
     tokens, shares, domains = (rows[name].to_pylist() for name in ("stats_tokens", "meta_correctness", "meta_domain"))
     return {
         "lengths": Counter(map(length_range, tokens)),

@@ -237,7 +237,6 @@ def _chosen(
 
 
 def _allowed(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[np.bool_]:
-    """Return which rows have a licence that isn't refused."""
     said = frame["meta_license"].to_list()
     refused = {one for one in set(said) if stated_tag(one) in recipe.refuse_licences}
     return np.array([one not in refused for one in said], bool)
@@ -304,10 +303,6 @@ def write_pools(bucket: _Bucket, window: Window, folder: BuildFolder, pools: Seq
 
 
 def _read_row_group(path: Path, number: int) -> pa.Table:
-    """
-    Raises:
-        InputError: the file is damaged.
-    """
     try:
         with open_parquet(path) as file:
             return file.read_row_group(number, use_threads=False)

@@ -61,7 +61,6 @@ COVERAGE: Final[dict[str, str]] = {
     "formal_statement": "`formal_statement`",
 }
 TAGS: Final = ("license", "reasoning", "used_in", "capability_target", "data_source", "source")  # columns told by value
-_TYPE_NAMES: Final = {"NoneType": "null"}
 _ANY_VALUE: Final = (
     ("uuid", "uuid"),
     ("expected_answer", "expected_answer"),
@@ -77,7 +76,7 @@ Types = tuple[type, ...]
 
 def type_name(kind: type) -> str:
     """As reports call a type: `str`, `int`, `float`, `bool`, `list`, `dict`, `null`; of Parquet also `datetime`, …"""
-    return _TYPE_NAMES.get(kind.__name__, kind.__name__)
+    return "null" if kind is type(None) else kind.__name__
 
 
 class RowCensus:
@@ -160,20 +159,20 @@ class RowCensus:
 
 def _present(row: Row) -> list[str]:
     """Names of `COVERAGE` that hold of a row."""
-    present = [name for column, name in _ANY_VALUE if has_value(row.get(column))]
-    if has_value(row.get("difficulty")) or has_value(row.get("difficulty_bin")):
-        present.append("difficulty_stated")
-    correctness = row_correctness(row)
-    present += ["correctness"] * (correctness["meta_correctness"] is not None)
-    present += ["solved"] * (correctness["meta_solved_bin"] is not None)
-    present += ["tools"] * _has_tools(row)
-    text, messages = row.get("text"), row.get("messages")
-    present += ["text"] * (isinstance(text, str) and has_value(text))
-    if isinstance(messages, list) and messages:
-        objects = [message for message in messages if isinstance(message, dict)]
-        of_messages = [key for key in _OF_MESSAGES if any([has_value(message.get(key)) for message in objects])]
-        present += ["messages", *of_messages]
-    return present
+    correctness, text, messages = row_correctness(row), row.get("text"), row.get("messages")
+    messages = messages if isinstance(messages, list) else []
+    objects = [message for message in messages if isinstance(message, dict)]
+    holds = {
+        **{name: has_value(row.get(column)) for column, name in _ANY_VALUE},
+        "difficulty_stated": has_value(row.get("difficulty")) or has_value(row.get("difficulty_bin")),
+        "correctness": correctness["meta_correctness"] is not None,
+        "solved": correctness["meta_solved_bin"] is not None,
+        "tools": _has_tools(row),
+        "text": isinstance(text, str) and has_value(text),
+        "messages": bool(messages),
+        **{key: any([has_value(message.get(key)) for message in objects]) for key in _OF_MESSAGES},
+    }
+    return [name for name, is_there in holds.items() if is_there]
 
 
 def _has_tools(row: Row) -> bool:

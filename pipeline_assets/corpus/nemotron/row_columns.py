@@ -192,22 +192,16 @@ def row_correctness(row: Row) -> dict[str, object]:
 
 def _tags(row: Row, conversation: list[Message]) -> list[str]:
     """Return the row's own tags, its sources, and what the row and its conversation have, sorted."""
-    tags = set(_texts(row.get("tags")))
-    for column in ("data_source", "source"):
-        source = row.get(column)
-        if isinstance(source, str) and source:
-            tags.add(f"source:{source}")
-    if row.get("changed_answer_to_majority") is True:
-        tags.add("changed_answer_to_majority")
-    if has_value(row.get("tools")):
-        tags.add("tools")
-    if any([message.is_call for message in conversation if message.recipient is not None]):
-        tags.add("tool_calls")
-    if "analysis" in [message.channel for message in conversation]:
-        tags.add("reasoning")
-    if [message.role for message in conversation].count(Role.USER) > 1:
-        tags.add("multi_turn")
-    return sorted(tags)
+    sources = (row.get(column) for column in ("data_source", "source"))
+    has = {
+        "changed_answer_to_majority": row.get("changed_answer_to_majority") is True,
+        "tools": has_value(row.get("tools")),
+        "tool_calls": any([message.is_call for message in conversation if message.recipient is not None]),
+        "reasoning": "analysis" in [message.channel for message in conversation],
+        "multi_turn": [message.role for message in conversation].count(Role.USER) > 1,
+    }
+    tags = {*_texts(row.get("tags")), *(tag for tag, is_there in has.items() if is_there)}
+    return sorted(tags | {f"source:{source}" for source in sources if isinstance(source, str) and source})
 
 
 def _source_json(row: Row, settings: RowsRecipe) -> str | None:

@@ -166,11 +166,7 @@ def _decisions(chosen: SplitFiles) -> dict[str, Any]:
 
 
 def _folder(path: Path) -> tuple[list[str], str]:
-    """All files of a folder, and the text of its card.
-
-    Raises:
-        UsageError: there is no such folder, or nothing in it.
-    """
+    """Return all files of a folder, and the text of its card."""
     if not path.is_dir():
         raise UsageError("there is no such folder", path, "correct the dataset's `path`")
     card = path / CARD

@@ -154,11 +154,7 @@ def files_matching(paths: Iterable[str], patterns: Sequence[str], whose: str, wh
 
 
 def _by_name(paths: Iterable[str], where: str) -> dict[str, list[str]]:
-    """Files of rows by the split that their names say, sorted; one split may be there in both formats, named unlike.
-
-    Raises:
-        InputError: names of one format that are unlike would be one split.
-    """
+    """Group files of rows by the split that their names say, sorted; those of both formats may be named unlike."""
     by_split: dict[str, list[str]] = {}
     first: dict[tuple[str, Format], str] = {}
     for path in paths:
@@ -174,11 +170,7 @@ def _by_name(paths: Iterable[str], where: str) -> dict[str, list[str]]:
 
 
 def _splits_of_card(configs: Sequence[Config], there: Sequence[str], where: str) -> dict[str, SplitFiles]:
-    """Every split of every config, by its name here.
-
-    Raises:
-        InputError: a split names no file that is there, or two would have one name.
-    """
+    """Return every split of every config, by its name here."""
     beside: dict[str, list[str]] = {}
     for path in filter(format_of, there):
         beside.setdefault(split_of_name(path), []).append(path)
@@ -200,11 +192,7 @@ def _splits_of_card(configs: Sequence[Config], there: Sequence[str], where: str)
 
 
 def _files_of_config(config: Config, there: Sequence[str], where: str) -> dict[str, list[str]]:
-    """Files by split, in the card's order.
-
-    Raises:
-        InputError: a split or the folder has no file that is there, or two splits would have one name.
-    """
+    """Return files by split, in the card's order."""
     if config.folder is not None:
         whose = f"config {config.name!r} of the card"
         return _by_name(files_matching(there, [posixpath.join(config.folder, "**")], whose, where), where)

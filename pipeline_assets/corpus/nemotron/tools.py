@@ -11,6 +11,7 @@ defines, a reference out of the schema, an expression that takes more than linea
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
@@ -309,13 +310,12 @@ def _function(number: int, tool: JsonValue) -> FunctionTool:
 _decode = msgspec.json.Decoder().decode
 
 
-def read_arguments(call: Message) -> tuple[bool, JsonValue]:
-    """Whether the arguments of a call are JSON, nested no deeper than a row may be, and their value."""
-    try:
+def _arguments(call: Message) -> JsonValue:
+    """Return the arguments of a call; None if they are no JSON, or nested deeper than a row may be."""
+    with suppress(msgspec.DecodeError, RecursionError):
         arguments = _decode(call.content)
-    except (msgspec.DecodeError, RecursionError):
-        return False, None
-    return (True, arguments) if is_nested_within(arguments) else (False, None)
+        return arguments if is_nested_within(arguments) else None
+    return None
 
 
 def calls_fit_tools(calls: Sequence[Message], tools: DeclaredTools | None) -> bool:
@@ -331,7 +331,7 @@ def calls_fit_tools(calls: Sequence[Message], tools: DeclaredTools | None) -> bo
             return False
         schema = tools.schema(name)
         steps += schema.steps(len(call.content))
-        is_json, arguments = read_arguments(call)
-        if not (is_json and isinstance(arguments, dict) and steps <= MAX_STEPS and schema.fits(arguments)):
+        arguments = _arguments(call)
+        if not (isinstance(arguments, dict) and steps <= MAX_STEPS and schema.fits(arguments)):
             return False
     return True
