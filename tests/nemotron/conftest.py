@@ -71,16 +71,8 @@ def wrong(corpusmill: Corpusmill, tmp_path: Path) -> Wrong:
     """Exit status and the one line of a nemotron command that can't be done: `wrong("inventory", "--split", "x")`."""
 
     def answer(*arguments: object, **env: str) -> tuple[int, str]:
-        result = corpusmill(
-            "nemotron",
-            *arguments,
-            "--out-dir",
-            tmp_path / "out",
-            "--cpu-threads",
-            "0",
-            cwd=tmp_path,
-            env={"CORPUSMILL_HUB_TRIES": "1", **env},
-        )
+        common = ("--out-dir", tmp_path / "out", "--cpu-threads", "0")
+        result = corpusmill("nemotron", *arguments, *common, cwd=tmp_path, env={"CORPUSMILL_HUB_TRIES": "1", **env})
         return result.returncode, only_line(result)
 
     return answer

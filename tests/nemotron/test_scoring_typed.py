@@ -67,20 +67,13 @@ TOO_SMALL = (
 )
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        (("--max-length", 5000, "--dry-run"), TOO_LONG),
-        (("--batch-tokens", 8, "--dry-run"), TOO_SMALL),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("options", "line"), [(("--max-length", 5000), TOO_LONG), (("--batch-tokens", 8), TOO_SMALL)])
 def test_options_that_a_model_can_not_do_are_named_as_they_were_typed_and_so_by_a_dry_run(
     corpusmill: Corpusmill, models: Path, tmp_path: Path, options: tuple[object, ...], line: str
 ) -> None:
     pool = write_pool(tmp_path / "mine", rows_of(3))
 
-    result = score(corpusmill, pool, models / "first", tmp_path / "out", *options)
+    result = score(corpusmill, pool, models / "first", tmp_path / "out", *options, "--dry-run")
 
     assert result.returncode == 2
     assert re.fullmatch(line, only_line(result)), result.stderr
@@ -110,26 +103,7 @@ def test_models_that_are_the_same_have_no_gap_and_others_have_one(
     assert named_alike == other
 
 
-# Pools that were edited
-
-
-def test_sealed_pools_that_were_edited_are_refused(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
-    rows = [row(f"{number}", f"What are {number} and {number}?") for number in range(6)]
-    pools = run(corpusmill, tmp_path / "out", {"maths": {"high": rows}}, pools={}) / "candidate_pools" / "maths"
-    path = sorted(pools.rglob("*.parquet"))[0]
-    path.chmod(0o644)
-    flip(path)
-
-    result = score(corpusmill, pools, models / "first", tmp_path / "out")
-
-    assert result.returncode == 1
-    line = only_line(result)
-    assert line.startswith(f"{path}: sha256 is ") and ", sealed with " in line
-    assert line.endswith(f"remove {pools}, and run its recipe again")
-    assert half_written(tmp_path) == []
-
-
-def test_sealed_pools_are_scored_and_known_as_what_scores_are_made_from(
+def test_sealed_pools_are_scored_and_known_as_what_scores_are_made_from_and_edited_ones_are_refused(
     corpusmill: Corpusmill, models: Path, tmp_path: Path
 ) -> None:
     rows = [row(f"{number}", f"What are {number} and {number}?") for number in range(6)]
@@ -149,9 +123,16 @@ def test_sealed_pools_are_scored_and_known_as_what_scores_are_made_from(
     }
     again = corpusmill("run", "score-maths-first", "--data", tmp_path / "out")
     assert again.returncode == 0, again.stderr
-    pools_of_scores = definitions_of(tmp_path / "out").resolve_asset_graph().get(_key("nll_scores")).parent_keys
+    key = dg.AssetKey(["nemotron", "score-maths-first", "nll_scores"])
+    pools_of_scores = definitions_of(tmp_path / "out").resolve_asset_graph().get(key).parent_keys
     assert dg.AssetKey(["nemotron", "mine", "candidate_pools"]) in pools_of_scores
 
-
-def _key(artifact: str) -> dg.AssetKey:
-    return dg.AssetKey(["nemotron", "score-maths-first", artifact])
+    path = sorted(pools.rglob("*.parquet"))[0]
+    path.chmod(0o644)
+    flip(path)
+    edited = score(corpusmill, pools, models / "second", tmp_path / "out")
+    assert edited.returncode == 1
+    line = only_line(edited)
+    assert line.startswith(f"{path}: sha256 is ") and ", sealed with " in line
+    assert line.endswith(f"remove {pools / 'maths'}, and run its recipe again")
+    assert half_written(tmp_path) == []

@@ -57,23 +57,10 @@ def test_the_assets_come_to_the_same_digests_by_partition(
     assert len(built) == 2 * len(steps) + 2
     for target in built:
         assert open_artifact(tmp_path / target.folder).manifest.digest == undisturbed[target.role]
-
-
-def test_the_partitions_are_those_that_the_recipe_has(recipe: NemotronRecipe, tmp_path: Path) -> None:
-    (tmp_path / "recipes").mkdir()
-    content = recipe.content() | {"datasets": recipe.content()["datasets"][2:3]}
-    (tmp_path / "recipes" / "nemotron_v1.yaml").write_text(yaml.safe_dump(content))
-
-    assets = {asset.key.path[2]: asset for asset in Materialized(tmp_path, "").definitions.assets or []
-              if asset.key.path[:-1] == ["nemotron", "nemotron_v1"]}  # fmt: skip
-
-    science = ["nemotron-science-v1/MCQ", "nemotron-science-v1/RQA"]
-    assert assets["raw"].partitions_def.get_partition_keys() == science
-    assert assets["hf_layout"].partitions_def.get_partition_keys() == ["nemotron-science-v1"]
-    mapping = assets["hf_layout"].get_partition_mapping_for_dep(
-        dg.AssetKey(["nemotron", "nemotron_v1", "normalized_shards"])
-    )
-    assert mapping == dg.StaticPartitionMapping({split: ["nemotron-science-v1"] for split in science})
+    folder = ["nemotron", "nemotron_v1"]
+    [layout] = [one for one in run.definitions.assets or [] if one.key.path == [*folder, "hf_layout"]]
+    mapping = layout.get_partition_mapping_for_dep(dg.AssetKey([*folder, "normalized_shards"]))
+    assert mapping == dg.StaticPartitionMapping({key: [key.partition("/")[0]] for key in PARTITIONS})
 
 
 def test_a_plan_tells_what_is_to_be_fetched(

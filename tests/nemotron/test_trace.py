@@ -1,21 +1,18 @@
 """Every normalised row is traced to the line that it was made from."""
 
 import functools
-import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from nemotron_build import build, offline
-from nemotron_hub import SCIENCE, is_science_line, rows_of
+from nemotron_hub import is_science_line
 from rows_contract import hold_contract
 
 from pipeline_assets.corpus.rows.conversations import ConversationRows
-from pipeline_assets.corpus.rows.source_row import SourceRow
-from pipeline_assets.corpus.rows.trace import follow_source, open_rows, trace_id, trace_row
+from pipeline_assets.corpus.rows.trace import follow_source, open_rows, trace_row
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.systems.nemotron import NemotronRecipe
 
@@ -31,23 +28,6 @@ def root(recipe: NemotronRecipe, cache: Path, tmp_path_factory: pytest.TempPathF
 def laid_out(root: Path) -> Artifact:
     """Both splits, one after the other."""
     return open_artifact(root / "nemotron" / "nemotron_v1" / "hf_layout" / "nemotron-science-v1")
-
-
-def test_each_row_names_its_line_by_number_and_by_id(root: Path, laid_out: Artifact, real: bool) -> None:
-    store = open_rows(laid_out.folder)
-    for row in range(6):
-        split = ("MCQ", "RQA")[row // 3]
-        [found] = trace_row(store, row)
-
-        text, [source] = found.text, found.text.source.rows
-        assert isinstance(source, SourceRow)
-        assert (source.dataset, source.path) == (SCIENCE, f"data/{split}.jsonl")
-        line = json.loads(rows_of(SCIENCE, split, real)[source.row :].splitlines()[0])
-        assert line["uuid"] == text.part.id
-        assert " ".join(line["messages"][0]["content"].split()).startswith(" ".join(text.beginning.split())[:80])
-        assert [(one.places, one.text) for one in trace_id(store, text.part.id)] == [(found.places, text)]
-        [entry] = open_artifact(root / "nemotron/nemotron_v1/raw/nemotron-science-v1" / split).manifest.identity.inputs
-        assert text.source.digest == entry["digest"]
 
 
 def test_a_split_of_its_own_is_traced_to_the_same_lines_and_back(root: Path, laid_out: Artifact) -> None:
@@ -101,12 +81,3 @@ def test_a_row_is_found_whatever_the_row_groups(tmp_path: Path, root: Path, laid
 
     assert [part.id for part in parts] == table["id"].to_pylist()
     assert [part.shard_row for part in parts] == [0, 1, 2]
-
-
-def test_what_is_not_there_is_refused(laid_out: Artifact) -> None:
-    store = open_rows(laid_out.folder)
-
-    with pytest.raises(UsageError, match="there is no row 6; give 0 to 5"):
-        trace_row(store, 6)
-    with pytest.raises(UsageError, match="no row has the id 'x'"):
-        trace_id(store, "x")

@@ -1,14 +1,13 @@
 """Token ids: control tokens get their special ids, content never does."""
 
 import numpy as np
-import pytest
 from harmony_made import CONVERSATIONS
 from harmony_oracle import encoder, library_tokens
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.harmony.encode import encode_harmony, render_harmony
-from pipeline_assets.corpus.harmony.message import SPECIAL, Analysis, Ending, Message, Refusal
+from pipeline_assets.corpus.harmony.message import SPECIAL, Analysis, Ending, Message
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS
 
@@ -37,10 +36,3 @@ def test_a_body_ends_before_its_terminator() -> None:
 
 def test_every_special_token_of_the_vocabulary_is_refused_in_content() -> None:
     assert [token for token in SPECIAL_TOKENS if SPECIAL.fullmatch(token) is None] == []
-
-
-def test_a_text_that_the_tokenizer_fails_on_is_refused() -> None:
-    text = f"<|start|>user<|message|>{' ' * 1_100_000}x<|end|>"
-
-    with pytest.raises(Refusal, match="not_encodable"):
-        encode_harmony([parse_harmony(text)], encoder())

@@ -19,14 +19,6 @@ from pipeline_assets.corpus.harmony.prompt import (
     with_object_types,
 )
 
-RENDERED_ROWS = [
-    "high_part01_row0",
-    "interactive_agent_row0",
-    "tool_calling_row0",
-    "tool_calling_row1",
-    "tool_calling_row2",
-]
-
 
 def functions(tools: list[dict[str, dict[str, object]]]) -> list[FunctionTool]:
     return [
@@ -42,19 +34,6 @@ def completed(tools: list[FunctionTool]) -> list[FunctionTool]:
 def developer_text(tools: list[FunctionTool]) -> str:
     messages = prompt_messages(None, DeveloperContent(None, (function_namespace(tools),)))
     return render_harmony(messages, analysis=Analysis.KEEP, ending=Ending.CONVERSATION).text
-
-
-@pytest.mark.real
-@pytest.mark.parametrize("name", RENDERED_ROWS)
-def test_tools_of_a_row_equal_what_the_library_rendered_where_all_have_types(name: str) -> None:
-    row = json.loads(sample(f"{RENDERED_TOOLS}/{name}.json").read_text(encoding="utf-8"))
-    tools = functions(row["tools"])
-
-    text = developer_text(tools)
-
-    if completed(tools) == tools:
-        assert text == row["text"]
-    assert text == prompt_text(None, DeveloperContent(None, (function_namespace(completed(tools)),)))
 
 
 @pytest.mark.real

@@ -23,6 +23,9 @@ PROOFS = replace(ORIGIN, domain="proof")
 
 QUESTION = {"role": "user", "content": "2 + 2?"}
 ANSWER = {"role": "assistant", "content": "4"}
+USER = "<|start|>user<|message|>2 + 2?<|end|>"
+ANALYSIS = "<|start|>assistant<|channel|>analysis<|message|>"
+FINAL = "<|start|>assistant<|channel|>final<|message|>"
 LOOKUP = {
     "type": "function",
     "function": {
@@ -48,6 +51,10 @@ def called(*arguments: object, name: str = "lookup") -> dict[str, object]:
             for number, one in enumerate(arguments)
         ],
     }
+
+
+def reply(content: object) -> dict[str, object]:
+    return {"role": "tool", "content": content}
 
 
 def settings_of(**changes: Any) -> RowsRecipe:

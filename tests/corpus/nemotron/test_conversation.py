@@ -2,31 +2,27 @@
 
 import pytest
 from rows_made import (
+    ANALYSIS,
     ANSWER,
-    LOOKUP,
+    FINAL,
     PROOFS,
     QUESTION,
+    USER,
     called,
     dropped_by,
     normalised,
     reason_of,
+    reply,
     row_of,
     settings_of,
     text_of,
 )
 
 from pipeline_assets.corpus.harmony.message import Analysis
-from pipeline_assets.corpus.nemotron.sections import SystemMessage
 
-USER = "<|start|>user<|message|>2 + 2?<|end|>"
-FINAL = "<|start|>assistant<|channel|>final<|message|>4<|return|>"
-ANALYSIS = "<|start|>assistant<|channel|>analysis<|message|>"
+ANSWERED = f"{USER}{FINAL}4<|return|>"
 CALL = "<|start|>assistant to=functions.lookup<|channel|>commentary <|constrain|>json<|message|>"
 REPLY = "<|start|>functions.lookup to=assistant<|channel|>commentary<|message|>"
-
-
-def reply(content: object) -> dict[str, object]:
-    return {"role": "tool", "content": content}
 
 
 CALLS = called({})["tool_calls"]
@@ -36,15 +32,15 @@ BOTH = {**called({}), "content": "Let me look.", "reasoning_content": "Look it u
 @pytest.mark.parametrize(
     ("messages", "text"),
     [
-        pytest.param([ANSWER], FINAL, id="an answer is on the final channel"),
+        pytest.param([ANSWER], f"{FINAL}4<|return|>", id="an answer is on the final channel"),
         pytest.param(
             [{**ANSWER, "reasoning_content": "Count."}],
-            f"{ANALYSIS}Count.<|end|>{FINAL}",
+            f"{ANALYSIS}Count.<|end|>{FINAL}4<|return|>",
             id="reasoning comes before its answer on the analysis channel",
         ),
         pytest.param(
             [called('{"word":  "sum"}'), reply("4"), ANSWER],
-            f'{CALL}{{"word":  "sum"}}<|call|>{REPLY}4<|end|>{FINAL}',
+            f'{CALL}{{"word":  "sum"}}<|call|>{REPLY}4<|end|>{FINAL}4<|return|>',
             id="arguments that are text stay as they are",
         ),
         pytest.param(
@@ -89,39 +85,20 @@ def test_analysis_is_dropped_by_setting_and_counted_in_and_out() -> None:
 
     assert (kept.counts["analysis_given"], kept.counts["analysis_rendered"]) == (2, 2)
     assert (dropped.counts["analysis_given"], dropped.counts["analysis_rendered"]) == (2, 0)
-    assert dropped.batch.column("text").to_pylist() == [USER + FINAL] * 2
+    assert dropped.batch.column("text").to_pylist() == [ANSWERED] * 2
 
 
 def test_a_system_message_becomes_the_developers_instructions_and_an_empty_one_is_no_message() -> None:
     text, empty = (text_of({"role": "system", "content": said}, QUESTION, ANSWER) for said in ("Be brief.", ""))
 
-    assert text == "<|start|>developer<|message|># Instructions\n\nBe brief.<|end|>" + USER + FINAL
-    assert empty == USER + FINAL
+    assert text == "<|start|>developer<|message|># Instructions\n\nBe brief.<|end|>" + ANSWERED
+    assert empty == ANSWERED
 
 
 def test_a_later_system_message_stays_in_its_place() -> None:
     text = text_of(QUESTION, ANSWER, {"role": "system", "content": "Be brief."}, QUESTION, ANSWER)
 
     assert text.split("<|start|>")[3] == "developer<|message|># Instructions\n\nBe brief.<|end|>"
-
-
-def test_the_system_message_of_the_settings_says_where_calls_go() -> None:
-    settings = settings_of(system=SystemMessage())
-
-    with_tools = row_of({"messages": [QUESTION, ANSWER], "tools": [LOOKUP]}, settings)["text"]
-    without = row_of({"messages": [QUESTION, ANSWER]}, settings)["text"]
-
-    assert with_tools.startswith("<|start|>system<|message|>You are ChatGPT")
-    assert "Calls to these tools must go to the commentary channel: 'functions'." in with_tools
-    assert "Calls to these tools" not in without
-
-
-def test_tools_are_shown_with_their_arguments_though_their_schema_has_no_type() -> None:
-    text = text_of({"role": "system", "content": "Be brief."}, QUESTION, ANSWER, tools=[LOOKUP])
-
-    shown = "namespace functions {\n\n// Looks a word up.\ntype lookup = (_: {\nword: string,\n}) => any;\n\n}"
-    assert text.startswith("<|start|>developer<|message|># Instructions\n\nBe brief.\n\n# Tools\n\n## functions\n\n")
-    assert shown in text
 
 
 def test_replies_name_their_tools_though_some_come_without_ids() -> None:
@@ -137,7 +114,7 @@ def test_replies_name_their_tools_though_some_come_without_ids() -> None:
 
 @pytest.mark.parametrize(("result", "written"), [([], "[]"), ({}, "{}"), (0, "0"), (False, "false"), (None, "")])
 def test_what_a_tool_found_is_told_though_it_is_nothing(result: object, written: str) -> None:
-    text = text_of(QUESTION, called({}), {"role": "tool", "content": result}, ANSWER)
+    text = text_of(QUESTION, called({}), reply(result), ANSWER)
 
     assert f"<|channel|>commentary<|message|>{written}<|end|>" in text
 
@@ -180,30 +157,10 @@ def test_a_text_that_is_no_harmony_is_kept_and_says_so_or_is_dropped() -> None:
 PROOF = {"problem": "Prove it.", "formal_statement": "theorem a : True := by sorry", "lean_header": "import Mathlib"}
 
 
-def test_a_proof_without_messages_is_a_formalisation() -> None:
-    values = row_of({**PROOF, "messages": []}, origin=PROOFS)
-
-    assert values["text"] == (
-        "<|start|>user<|message|>Prove it.<|end|><|start|>assistant<|channel|>final<|message|>"
-        "import Mathlib\n\ntheorem a : True := by sorry<|return|>"
-    )
-    assert values["meta_task"] == "formalisation"
-    assert (values["meta_lean_header"], values["meta_formal_statement"]) == (
-        "import Mathlib",
-        PROOF["formal_statement"],
-    )
-
-
 def test_a_proof_that_is_harmony_text_has_no_task() -> None:
     row = {"problem": "?", "formal_statement": "!", "text": "<|start|>user<|message|>Hi<|end|>"}
 
     assert row_of(row, origin=PROOFS)["meta_task"] is None
-
-
-def test_a_proof_with_messages_keeps_them() -> None:
-    values = row_of({**PROOF, "formal_statement": None, "messages": [QUESTION, ANSWER]}, origin=PROOFS)
-
-    assert (values["text"], values["meta_task"]) == (USER + FINAL, "proof")
 
 
 @pytest.mark.parametrize(
@@ -234,7 +191,7 @@ def test_a_proof_without_its_parts_is_a_reject(changes: dict[str, object], reaso
         ({"messages": [QUESTION, called({}, name="look up")]}, "invalid_header_field"),
         ({"messages": [QUESTION, {"role": "assistant", "tool_calls": {"id": 1}}]}, "malformed_tool_call"),
         ({"messages": [QUESTION, {"role": "assistant", "tool_calls": [{"id": 1}]}]}, "malformed_tool_call"),
-        ({"messages": [QUESTION, {"role": "tool", "content": "4"}]}, "reply_without_call"),
+        ({"messages": [QUESTION, reply("4")]}, "reply_without_call"),
         ({"messages": [QUESTION, {"role": "tool", "name": 4}]}, "malformed_message"),
         ({"messages": [QUESTION, ANSWER], "tools": [{"name": "lookup"}]}, "malformed_tools"),
         ({"messages": [QUESTION, ANSWER], "tools": "[{"}, "malformed_tools"),

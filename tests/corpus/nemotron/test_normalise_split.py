@@ -1,20 +1,17 @@
 """A split's files → Parquet of one schema: whole, the same however it is built, each id once."""
 
-import functools
 import json
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from crash_points import Victim, count_steps, killed_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nemotron_hub import made_rows
 from refusals import refusal
-from rows_made import ANSWER, INLINE, LOOKUP, QUESTION, SETTINGS, called, settings_of
+from rows_made import ANSWER, INLINE, LOOKUP, QUESTION, called, settings_of
 from rows_made import split_of as build
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks, read_structs
@@ -23,7 +20,7 @@ from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.sections import RowsRecipe
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.rows.comparison import document_changes
-from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
+from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.ledger import Reject
@@ -218,24 +215,6 @@ def test_a_sample_passes_over_what_is_empty_and_says_so_where_it_meets_no_row(tm
     assert made.manifest.identity.counts["ledger"]["out"] == 1
     with pytest.raises(InputError, match="a sample of 1 at most met no row in its files; leave out `max_rows`"):
         build(tmp_path / "none", write(tmp_path / "blank", [b"\n\n"]), rules)
-
-
-@pytest.mark.parametrize(("victim", "engine"), [(Victim.ALL, INLINE), (Victim.WORKER, FORKED), (Victim.PARENT, FORKED)])
-def test_killed_at_a_seeded_point_it_goes_on_to_the_same_files(
-    tmp_path: Path, victim: Victim, engine: RunSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", "")  # builds that don't ask git for the commit
-    rows = [said("one", uuid="a"), said("two", uuid="a"), tool_row(0), tool_row(1), {"messages": []}]
-    files = write(tmp_path / "in", rows)
-    undisturbed = build(tmp_path / "undisturbed", files).manifest.digest
-    steps = count_steps(functools.partial(build, tmp_path / "counted", files, SETTINGS, engine), victim)
-
-    killed = functools.partial(build, tmp_path / "killed", files, SETTINGS, engine)
-    killed_at(random.Random(str(victim)).randint(1, steps), killed, victim)
-    finished = build(tmp_path / "killed", files)
-
-    assert finished.manifest.digest == undisturbed
-    assert [item for item in verify(finished.folder) if isinstance(item, Damage)] == []
 
 
 @pytest.mark.parametrize("shard_bytes", [400, 1 << 20])

@@ -121,15 +121,6 @@ def test_no_text_has_a_number_that_json_has_not(value: object, kind: pa.DataType
     assert row["text"].endswith(f"<|message|>{written}<|end|>")
 
 
-def test_content_in_bytes_is_its_text(tmp_path: Path) -> None:
-    message = pa.struct([("role", pa.string()), ("content", pa.binary())])
-    given = [{"role": "user", "content": b"2 + 2?"}, {"role": "assistant", "content": b"4"}]
-
-    [row] = normalised(tmp_path, {"messages": pa.array([given], pa.list_(message))})
-
-    assert "<|message|>2 + 2?<|end|>" in row["text"]
-
-
 def test_a_time_that_python_has_not_is_one_line(tmp_path: Path) -> None:
     far = pa.array([10**15], pa.int64()).cast(pa.timestamp("s"))
 

@@ -1,7 +1,6 @@
 """What a row says of itself, beside its conversation."""
 
 import hashlib
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -63,16 +62,6 @@ def test_names_and_links_of_users_are_kept_only_by_setting() -> None:
     names = row_of(row, settings_of(keep_user_names=True))["meta_source_json"]
     links = row_of(row, settings_of(keep_urls=True))["meta_source_json"]
     assert (names, links) == ('{"user_name":"ann"}', '{"url":"a://q","user_url":"a://u"}')
-
-
-def test_evaluations_are_kept_whole() -> None:
-    evaluations = {"reason_low_no_tool": {"pass": 7, "count": 8, "accuracy": 0.875}}
-
-    for metadata in (evaluations, json.dumps(evaluations)):
-        values = row_of({**ROW, "metadata": metadata})
-        assert values["meta_correctness"] == 0.875
-    kept = row_of({**ROW, "metadata": evaluations})["meta_eval_json"]
-    assert kept == '{"reason_low_no_tool":{"accuracy":0.875,"count":8,"pass":7}}'
 
 
 @pytest.mark.parametrize("metadata", ["{", "none", [1], 7])

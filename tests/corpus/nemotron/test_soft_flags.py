@@ -4,19 +4,14 @@ import json
 from itertools import chain
 
 import pytest
-from rows_made import ANSWER, QUESTION, called, normalised, row_of, settings_of
+from rows_made import ANSWER, FINAL, QUESTION, USER, called, normalised, reply, row_of, settings_of
 
-USER = "<|start|>user<|message|>2 + 2?<|end|>"
-FINAL = "<|start|>assistant<|channel|>final<|message|>4<|return|>"
-
-
-def reply(content: object) -> dict[str, object]:
-    return {"role": "tool", "content": content}
+FOUR = f"{FINAL}4<|return|>"
 
 
 @pytest.mark.parametrize(("channel", "is_known"), [("analysis", True), ("commentary", True), ("thinking", False)])
 def test_a_channel_that_harmony_does_not_have_is_flagged(channel: str, is_known: bool) -> None:
-    text = f"{USER}<|start|>assistant<|channel|>{channel}<|message|>Count.<|end|>{FINAL}"
+    text = f"{USER}<|start|>assistant<|channel|>{channel}<|message|>Count.<|end|>{FOUR}"
 
     assert row_of({"text": text})["quality_known_channels"] is is_known
 
@@ -36,7 +31,7 @@ def test_every_control_character_is_counted_wherever_it_is(control: str) -> None
     in_object = {"messages": [{"role": "user", "content": {"a": [spoiled]}}, ANSWER]}
     in_arguments = {"messages": [QUESTION, called({"word": spoiled}, json.dumps({"word": spoiled}))]}
     in_reply = {"messages": [QUESTION, called({}), reply({"found": spoiled}), ANSWER]}
-    in_text = {"text": f"{USER}{FINAL}{control}"}
+    in_text = {"text": f"{USER}{FOUR}{control}"}
 
     rows = normalised(in_content, in_object, in_arguments, in_reply, in_text).batch.to_pylist()
 
@@ -113,15 +108,13 @@ def test_replies_belong_to_calls_by_their_ids() -> None:
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_single_line_end_behind_an_external_text_does_not_make_it_invalid(end: str) -> None:
-    row = row_of({"text": USER + FINAL + end, "uuid": "a"})
+    row = row_of({"text": USER + FOUR + end, "uuid": "a"})
 
-    assert row == row_of({"text": USER + FINAL, "uuid": "a"})
+    assert row == row_of({"text": USER + FOUR, "uuid": "a"})
     assert row["quality_valid_harmony"] is True
 
 
-@pytest.mark.parametrize(
-    "text", [f"{USER}{FINAL}\n\n", f"{USER}{FINAL} \n", f"{USER}{FINAL} ", f"\n{USER}{FINAL}", "\n"]
-)
+@pytest.mark.parametrize("text", [f"{USER}{FOUR}\n\n", f"{USER}{FOUR} \n", f"{USER}{FOUR} ", f"\n{USER}{FOUR}", "\n"])
 def test_other_text_outside_of_messages_makes_it_invalid(text: str) -> None:
     result = normalised({"text": text})
 

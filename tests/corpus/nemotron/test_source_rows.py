@@ -157,14 +157,6 @@ def test_a_sample_lies_evenly_over_large_files(tmp_path: Path, monkeypatch: pyte
     assert max(after - before for before, after in itertools.pairwise(found[:-1])) <= 50
 
 
-def test_a_sample_of_fewer_rows_than_there_are_files_reads_the_first_files(tmp_path: Path) -> None:
-    files = [file_of(tmp_path, f"{n}.jsonl", b'{"n": %d}\n' % n) for n in range(5)]
-
-    [shard] = plan_sample(files, 2)
-
-    assert [row["n"] for row in columns([*read_shard(shard)])] == [0, 1]
-
-
 @pytest.mark.parametrize(
     ("counts", "rows", "drawn"),
     [
@@ -173,6 +165,7 @@ def test_a_sample_of_fewer_rows_than_there_are_files_reads_the_first_files(tmp_p
         ((2, 2, 100, 100), 40, (2, 2, 26, 10)),
         ((100, 1), 10, (5, 1)),
         ((0, 0), 3, (0, 0)),
+        ((1, 1, 1, 1, 1), 2, (1, 1, 0, 0, 0)),
     ],
 )
 def test_what_a_piece_has_not_is_taken_from_the_next_ones(

@@ -53,13 +53,6 @@ def test_without_configs_of_a_card_names_tell_the_splits_and_other_files_are_non
     assert found["high_part01"] == SplitFiles("high_part01", ("data/high.part_01.jsonl",), "jsonl", "file name")
 
 
-def test_the_card_says_which_splits_there_are() -> None:
-    found = find_splits(MATH, CARD, WHERE)
-
-    assert list(found) == ["high_part00", "low"]
-    assert found["low"] == SplitFiles("low", ("data/low.jsonl",), "jsonl", "card")
-
-
 def test_of_both_formats_the_lines_are_read_and_the_parquet_is_named_as_left_out_in_order() -> None:
     names = [f"data/low-0000{number}-of-00003.parquet" for number in range(3)]
 
@@ -69,74 +62,54 @@ def test_of_both_formats_the_lines_are_read_and_the_parquet_is_named_as_left_out
     assert found["high_part00"].left_out == ("data/high_part00.parquet",)
 
 
-def test_a_card_that_names_parquet_alone_is_followed() -> None:
-    card = CARD.replace("data/low.jsonl", "data/low*.parquet")
-
-    found = find_splits([*MATH, "data/low-00001-of-00002.parquet", "data/low-00000-of-00002.parquet"], card, WHERE)
-
-    files = ("data/low-00000-of-00002.parquet", "data/low-00001-of-00002.parquet")
-    assert found["low"] == SplitFiles("low", files, "parquet", "card", ("data/low.jsonl",))
+PARQUET = ("data/low-00000-of-00002.parquet", "data/low-00001-of-00002.parquet")
+TWO_SPLITS = "  data_files: [{split: train, path: code/train.jsonl}, {split: test, path: [b.jsonl, a.jsonl]}]\n"
 
 
-def test_one_split_of_several_configs_is_told_apart_by_the_config() -> None:
-    card = """---
-configs:
-- config_name: math
-  data_files: "math/*.jsonl"
-- config_name: code
-  data_files:
-  - split: train
-    path: code/train.jsonl
-  - split: test
-    path: code/test.jsonl
----
-"""
-    found = find_splits(["math/a.jsonl", "code/train.jsonl", "code/test.jsonl"], card, WHERE)
+def configs(*entries: str) -> str:
+    return "".join(["---\nconfigs:\n", *(f"- config_name: {entry}" for entry in entries), "---\n"])
 
-    assert {split: one.files for split, one in found.items()} == {
-        "math": ("math/a.jsonl",),
-        "code_train": ("code/train.jsonl",),
-        "test": ("code/test.jsonl",),
+
+def split_by(card: str, *paths: str) -> dict[str, tuple[str | None, tuple[str, ...]]]:
+    """Return the config and the files of each split."""
+    return {split: (one.config, one.files) for split, one in find_splits(paths, card, WHERE).items()}
+
+
+def test_the_card_says_which_splits_there_are_and_which_format_is_read() -> None:
+    found = find_splits([*MATH, *reversed(PARQUET)], CARD.replace("data/low.jsonl", "data/low*.parquet"), WHERE)
+
+    assert find_splits(MATH, CARD, WHERE)["low"] == SplitFiles("low", ("data/low.jsonl",), "jsonl", "card")
+    assert list(found) == ["high_part00", "low"]
+    assert found["low"] == SplitFiles("low", PARQUET, "parquet", "card", ("data/low.jsonl",))
+
+
+def test_one_split_of_several_configs_is_told_apart_by_the_config_and_the_default_one_has_no_name() -> None:
+    card = configs('math\n  data_files: "math/*.jsonl"\n', f"code\n{TWO_SPLITS}")
+    files = ("math/a.jsonl", "code/train.jsonl", "a.jsonl", "b.jsonl")
+
+    assert split_by(card, *files) == {
+        "math": ("math", ("math/a.jsonl",)),
+        "code_train": ("code", ("code/train.jsonl",)),
+        "test": ("code", ("a.jsonl", "b.jsonl")),
     }
-
-
-CONFIGS = """---
-configs:
-- config_name: en
-  data_files: en/*.jsonl
-- config_name: default
-  data_files:
-  - split: test
-    path: [test.jsonl, more/test.jsonl]
----
-"""
-
-
-def test_the_config_of_a_split_is_known_unless_it_is_the_default_one() -> None:
-    found = find_splits(["en/a.jsonl", "test.jsonl", "more/test.jsonl"], CONFIGS, WHERE)
-
-    assert {split: one.config for split, one in found.items()} == {"train": "en", "test": None}
-    assert found["test"].files == ("more/test.jsonl", "test.jsonl")
+    assert [config for config, _ in split_by(configs(f"default\n{TWO_SPLITS}"), *files).values()] == [None, None]
 
 
 def test_of_a_config_that_names_a_folder_the_files_in_it_tell_the_splits() -> None:
-    card = "---\nconfigs:\n- config_name: en\n  data_dir: en\n- config_name: fr\n  data_dir: ./fr\n---\n"
+    card = configs("en\n  data_dir: en\n", "fr\n  data_dir: ./fr\n")
 
-    alike = find_splits(["en/x.jsonl", "fr/x.jsonl", "other/x.jsonl"], card, WHERE)
-    unlike = find_splits(["en/train.jsonl", "en/test-00000-of-00001.parquet", "fr/a/train.jsonl"], card, WHERE)
-
-    assert {split: (one.files, one.config) for split, one in alike.items()} == {
-        "en": (("en/x.jsonl",), "en"),
-        "fr": (("fr/x.jsonl",), "fr"),
+    assert split_by(card, "en/x.jsonl", "fr/x.jsonl", "other/x.jsonl") == {
+        "en": ("en", ("en/x.jsonl",)),
+        "fr": ("fr", ("fr/x.jsonl",)),
     }
-    assert {split: one.files for split, one in unlike.items()} == {
-        "test": ("en/test-00000-of-00001.parquet",),
-        "en_train": ("en/train.jsonl",),
-        "fr": ("fr/a/train.jsonl",),
+    assert split_by(card, "en/train.jsonl", "en/test-00000-of-00001.parquet", "fr/a/train.jsonl") == {
+        "test": ("en", ("en/test-00000-of-00001.parquet",)),
+        "en_train": ("en", ("en/train.jsonl",)),
+        "fr": ("fr", ("fr/a/train.jsonl",)),
     }
 
 
-FOLDER = "---\nconfigs:\n- config_name: fr\n  data_dir: ./fr\n---\n"
+FOLDER = configs("fr\n  data_dir: ./fr\n")
 GONE = CARD.replace("data/low.jsonl", "data/gone.jsonl")
 
 

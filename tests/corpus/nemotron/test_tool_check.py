@@ -41,11 +41,6 @@ def test_a_call_that_does_not_fit_makes_the_row_invalid_but_keeps_it(arguments: 
     assert verdict({"word": "sum"}, arguments) is False
 
 
-def test_rows_without_calls_are_valid() -> None:
-    assert row_of({"messages": [QUESTION, ANSWER]})["quality_valid_tool_schema"] is True
-    assert row_of({"messages": [QUESTION, ANSWER], "tools": [LOOKUP]})["quality_valid_tool_schema"] is True
-
-
 def test_the_calls_of_a_row_share_their_steps() -> None:
     function = {"name": "lookup", "description": "d", "parameters": {"enum": [{"n": 1}] * 20_000}}
     tools = ({"type": "function", "function": function},)
