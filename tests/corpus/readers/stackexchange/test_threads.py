@@ -12,6 +12,7 @@ from samples import sample
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome
 from pipeline_assets.corpus.spine.ledger import Reject
+from pipeline_assets.corpus.spine.stage import Window
 
 SITES = ["beer.stackexchange.com", "coffee.stackexchange.com", "conlang.meta.stackexchange.com"]
 Read = Callable[..., list[Outcome]]
@@ -117,6 +118,13 @@ def test_the_accepted_answer_comes_first_then_the_best_then_the_first(read_docum
     order = ["Title 1", "Body 1", "Answer:", "Body 4", "Answer:", "Body 3", "Answer:", "Body 5", "Answer:", "Body 2"]
     assert document.text == "\n\n".join(order)
     assert document.meta.source_file == "garden.7z"
+
+
+def test_a_row_that_kills_its_worker_is_rejected_unread(read: Read) -> None:
+    outcomes = read(dump(question(1), answer(2, 1), question(3)), window=Window(fatal=frozenset({1})))
+
+    assert [document.text for document in documents_of(outcomes)] == ["Title 1\n\nBody 1", "Title 3\n\nBody 3"]
+    assert outcomes[-1] == Reject("garden.7z", 1, "killed_worker")
 
 
 @pytest.mark.parametrize(
