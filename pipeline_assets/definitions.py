@@ -34,20 +34,22 @@ def definitions_of(root: Path) -> dg.Definitions:
     externals = externals_of((target for recipe in lasting.values() for target in recipe.targets()), root)
     meant = [recipe for recipe in lasting.values() if is_of_interest(recipe, root)]
     watched = externals_of((target for recipe in meant for target in recipe.targets()), root)
-    by_the_clock = scheduled(root, recipes, jobs)
-    fresh = [Freshness(one, lasting[one.recipe], root) for one in by_the_clock.runs if one.recipe in lasting]
+    by_the_clock = scheduled(root, jobs)
+    runs = [one.section for one in by_the_clock if one.section.action == "run"]
+    fresh = [Freshness(one, lasting[one.recipe], root) for one in runs if one.recipe in lasting]
+    repinned = {one.section.recipe for one in by_the_clock if one.section.action == "repin"}
     return dg.Definitions(
         assets=labelled(
             [
                 *(asset for recipe in lasting.values() for asset in assets_of(recipe, root, recipe_of)),
-                *version_assets_of(by_name, by_the_clock.repinned, root, recipe_of),
+                *version_assets_of(by_name, repinned, root, recipe_of),
                 *(one.spec() for one in externals.values()),
                 *map(left_out, wrong),
             ]
         ),
         asset_checks=[one.checks() for one in fresh],
-        jobs=[*jobs.values(), *by_the_clock.jobs],
-        schedules=by_the_clock.schedules,
+        jobs=[*jobs.values(), *(one.job for one in by_the_clock if one.section.action != "run")],
+        schedules=[one.schedule for one in by_the_clock],
         sensors=[sensor_of(recipes, root), observer_of(watched.values(), root), watch(fresh), alert],
         resources={"store": Store(), "hub": Hub(), "tokenizer": Tokenizer(), "launcher": Launcher()},
         executor=dg.in_process_executor,

@@ -60,8 +60,7 @@ class External:
 
 def externals_of(targets: Iterable[Target], root: Path) -> dict[dg.AssetKey, External]:
     """What artifacts below a data root are read from, beside artifacts, by key."""
-    found = (one for target in targets for one in _externals(target, root))
-    return {one.key: one for one in found}
+    return {one.key: one for target in targets for one in _externals(target, root)}
 
 
 def _externals(target: Target, root: Path) -> Iterable[External]:

@@ -76,8 +76,7 @@ class Opened:
         Raises:
             UsageError: its rows are no text.
         """
-        shards = self.rows.table_shards()
-        return pa.concat_tables([rows for shard in shards for rows in shard.tables()])
+        return pa.concat_tables([rows for shard in self.rows.table_shards() for rows in shard.tables()])
 
     def trace(self, *, row: int | None = None, doc_id: str | None = None, token: int | None = None) -> list[Traced]:
         """Where a row, a document or a token came from: exactly one of them.

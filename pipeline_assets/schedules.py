@@ -15,11 +15,10 @@ import json
 import logging
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import dagster as dg
 import pydantic
@@ -27,10 +26,10 @@ import pydantic
 from pipeline_assets.assets import name_in_dagster
 from pipeline_assets.corpus.recipes.files import Period
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, one_line
-from pipeline_assets.corpus.spine.recipe import Name, Recipe, RecipePart, refuse_repeated
+from pipeline_assets.corpus.spine.recipe import Name, RecipePart, refuse_repeated
 from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
 from pipeline_assets.corpus.trust.result import Sample
-from pipeline_assets.jobs import job_of, repin, verify_sample
+from pipeline_assets.jobs import Act, job_of, repin, verify_sample
 from pipeline_assets.systems.registry import PROJECT_RECIPES
 from resources.webhook import WEBHOOK, webhook_address
 
@@ -77,19 +76,12 @@ class _Schedules(RecipePart):
         return self
 
 
-@dataclass(frozen=True)
-class Scheduled:
-    """What the UI offers by the clock.
+class Scheduled(NamedTuple):
+    """A schedule as the UI offers it, with the job that it runs, and the section that says so."""
 
-    Attributes:
-        runs: sections that run their recipes.
-        repinned: names of the recipes that sections repin.
-    """
-
-    schedules: Sequence[dg.ScheduleDefinition]
-    jobs: Sequence[dg.JobDefinition]
-    runs: Sequence[ScheduleSection]
-    repinned: frozenset[str]
+    section: ScheduleSection
+    schedule: dg.ScheduleDefinition
+    job: dg.JobDefinition
 
 
 def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]:
@@ -106,59 +98,55 @@ def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]
     return list(found.values()), wrong
 
 
-def scheduled(root: Path, recipes: Sequence[Recipe], jobs: Mapping[str, dg.JobDefinition]) -> Scheduled:
-    """The schedules of a data root, and the jobs of theirs that recipes don't have already.
+def scheduled(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> list[Scheduled]:
+    """The schedules of a data root; those that are wrong are left out with a warning.
 
     Args:
         jobs: by recipe, those that make all of it.
     """
     sections, wrong = read_schedules(root)
-    known = {recipe.name for recipe in recipes}
-    made: list[dg.ScheduleDefinition] = []
-    own: list[dg.JobDefinition] = []
-    runs: list[ScheduleSection] = []
+    found: list[Scheduled] = []
     for section in sections:
-        if section.recipe not in known:
-            what = f"schedule {section.name} names recipe {section.recipe}, which isn't there"
-            wrong.append(UsageError(what, root / FILE, f"there are {', '.join(sorted(known))}"))
-            continue
-        if name_in_dagster(section.name) in SENSORS or _job_name(section) in {job.name for job in jobs.values()}:
-            what = f"schedule {section.name}: a sensor or the job of a recipe has this name"
-            wrong.append(UsageError(what, root / FILE, "give it another name"))
-            continue
-        act, what = None, ""
-        match section.action:
-            case "repin":
-                act = partial(repin, recipe=section.recipe, timezone=section.timezone, period=section.period)
-                what = f"Builds {section.recipe} at the heads of its datasets"
-            case "verify":
-                act = partial(verify_sample, recipe=section.recipe, timezone=section.timezone, sample=section.sample)
-                what = f"Reads {section.sample} of what {section.recipe} made"
-        job = jobs[section.recipe]
-        if act is not None:
-            job = job_of(_job_name(section), what, section.recipe, root, act)
-            own.append(job)
         try:
-            made.append(
-                dg.ScheduleDefinition(
-                    name=name_in_dagster(section.name),
-                    job=job,
-                    cron_schedule=section.cron,
-                    execution_timezone=section.timezone,
-                    description=f"{section.action} {section.recipe}",
-                    tags={"corpusmill/recipe": section.recipe, "corpusmill/action": section.action},
-                    default_status=dg.DefaultScheduleStatus.STOPPED,
-                )
-            )
+            found.append(_scheduled(section, root, jobs))
+        except UsageError as error:
+            wrong.append(error)
         except dg.DagsterInvalidDefinitionError as error:
             fix = "write five fields, such as '0 6 * * 1', and a timezone such as Europe/Berlin"
             wrong.append(UsageError(f"schedule {section.name}: {one_line(error)}", root / FILE, fix))
-        else:
-            runs += [section] * (section.action == "run")
     for one in wrong:
         logging.getLogger("corpusmill").warning("a schedule is left out: %s", one)
-    repinned = frozenset(one.recipe for one in sections if one.action == "repin" and one.recipe in known)
-    return Scheduled(made, own, runs, repinned)
+    return found
+
+
+def _scheduled(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.JobDefinition]) -> Scheduled:
+    recipe = section.recipe
+    if recipe not in jobs:
+        what = f"schedule {section.name} names recipe {recipe}, which isn't there"
+        raise UsageError(what, root / FILE, f"there are {', '.join(sorted(jobs))}")
+    if name_in_dagster(section.name) in SENSORS or _job_name(section) in {job.name for job in jobs.values()}:
+        what = f"schedule {section.name}: a sensor or the job of a recipe has this name"
+        raise UsageError(what, root / FILE, "give it another name")
+    match section.action:
+        case "run":
+            job = jobs[recipe]
+        case "repin":
+            act: Act = partial(repin, recipe=recipe, timezone=section.timezone, period=section.period)
+            what = f"Builds {recipe} at the heads of its datasets"
+            job = job_of(_job_name(section), what, recipe, root, act)
+        case "verify":
+            act = partial(verify_sample, recipe=recipe, timezone=section.timezone, sample=section.sample)
+            job = job_of(_job_name(section), f"Reads {section.sample} of what {recipe} made", recipe, root, act)
+    schedule = dg.ScheduleDefinition(
+        name=name_in_dagster(section.name),
+        job=job,
+        cron_schedule=section.cron,
+        execution_timezone=section.timezone,
+        description=f"{section.action} {recipe}",
+        tags={"corpusmill/recipe": recipe, "corpusmill/action": section.action},
+        default_status=dg.DefaultScheduleStatus.STOPPED,
+    )
+    return Scheduled(section, schedule, job)
 
 
 def _job_name(section: ScheduleSection) -> str:

@@ -108,19 +108,16 @@ def mapping_between(
         pairs: sources of upstream and downstream artifacts.
         of_sources: how sources map; None for equal names.
     """
-    has_sources = {upstream is not None for upstream, _ in pairs}, {downstream is not None for _, downstream in pairs}
+    have_sources = {(upstream is not None, downstream is not None) for upstream, downstream in pairs}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)
-        if has_sources == ({False}, {False}):
+        if have_sources == {(False, False)}:
             return None
-        if has_sources != ({True}, {True}):
+        if have_sources != {(True, True)}:
             return dg.MultiToSingleDimensionPartitionMapping(VERSION)
-        sources = of_sources or dg.IdentityPartitionMapping()
+        mappings = {SOURCE: of_sources or dg.IdentityPartitionMapping(), VERSION: dg.IdentityPartitionMapping()}
         return dg.MultiPartitionMapping(
-            {
-                SOURCE: dg.DimensionPartitionMapping(SOURCE, sources),
-                VERSION: dg.DimensionPartitionMapping(VERSION, dg.IdentityPartitionMapping()),
-            }
+            {name: dg.DimensionPartitionMapping(name, mapping) for name, mapping in mappings.items()}
         )
 
 

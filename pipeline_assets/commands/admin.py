@@ -49,9 +49,7 @@ _REJECTS = '# max_reject_fraction: "0.01"  # more bad rows than this stop the bu
 def pin(
     dataset: Annotated[str, typer.Argument(help="owner/name on the hub.")],
     model: Annotated[bool, typer.Option("--model", help="It is a model; its commit is printed.")] = False,
-    revision: Annotated[
-        str | None, typer.Option(help="Branch, tag or commit; default: the recipe's branch, else main.")
-    ] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit; default: the recipe's, or main.")] = None,
     recipe: Annotated[str | None, typer.Option(help="Write the commit into this recipe.")] = None,
     tries: Annotated[int, typer.Option(min=1, envvar="CORPUSMILL_HUB_TRIES", help="Tries of a call to the hub.")] = 6,
     data: Root = Path("data"),
@@ -182,9 +180,7 @@ def init(
 
 def recipes(
     data: Root = Path("data"),
-    schema: Annotated[
-        str | None, typer.Option(help="Print the JSON Schema of a system's recipes, for editors: stage_a.")
-    ] = None,
+    schema: Annotated[str | None, typer.Option(help="Print the JSON Schema of a system's recipes: stage_a.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Example: corpusmill recipes --data data/demo"""

@@ -13,12 +13,10 @@ import typer
 
 from pipeline_assets.commands import terminal
 from pipeline_assets.commands.options import Sets
-from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.run_targets import run_targets
 from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, open_artifact, read_manifest
-from pipeline_assets.corpus.spine.bars import named_step
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Recipe, upstream_first
@@ -253,12 +251,10 @@ def build_targets(targets: Sequence[Target], run: Run, strict: bool = False, lin
         typer.Exit: with 1, if a check warned and it is `strict`.
     """
     with warning_last(targets, run.root, strict):
-        for number, target in enumerate(targets, 1):
-            with named_step(number, len(targets)):
-                built = drive.build(target, run)
-            terminal.tell(lines(built.artifact))
-            target.refuse_failed(run.root)
-    return built.artifact
+        for outcome in run_targets(targets, run):
+            built = open_artifact(run.root / outcome.target.folder)
+            terminal.tell(lines(built))
+    return built
 
 
 def _check_line(target: Target, result: CheckResult) -> str:

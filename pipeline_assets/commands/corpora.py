@@ -103,9 +103,7 @@ def dedup(
     capped: Annotated[Content, Section(RemovalCaps)],
     *,
     proposer: Proposer = "minhash",
-    seen: Annotated[
-        list[str] | None, typer.Option(help="A signature store of what was seen before; repeatable.")
-    ] = None,
+    seen: Annotated[list[str] | None, typer.Option(help="Signature store of earlier corpora; repeatable.")] = None,
     build: BuildInFolder,
 ) -> None:
     """Example: corpusmill stage-a dedup --input 'out/stage_a/filtered/*' --out-dir out/stage_a/deduplicated/all"""

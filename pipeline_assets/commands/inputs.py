@@ -27,6 +27,7 @@ from pipeline_assets.systems.registry import KINDS
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
 SealedInputs = Annotated[list[str], typer.Option("--input", help="Folder of a source, or quoted pattern; repeatable.")]
 _MAGIC = frozenset("*?[")
+_USUAL_COLUMNS = {"id": "id", "created_at": "date", "license": "license"}
 _READ_WITH_UPSTREAM = ("stage_a/filtered", "nemotron/nll_scores")
 
 
@@ -115,9 +116,8 @@ def hub_source(
         what = f"config {config!r} has no files ({', '.join(patterns) or none})"
         raise UsageError(what, where, "take another config, or write a recipe with `files`")
     first = next(file for file in listing if file.path == meant[0])
-    names: Sequence[str]
     if is_lines(first):
-        names = head_columns(hub, dataset, commit, first)
+        names = [*head_columns(hub, dataset, commit, first)]
     else:
         names = read_footer(hub, dataset, commit, first).metadata.schema.to_arrow_schema().names
     if text not in names:
@@ -135,12 +135,7 @@ def hub_source(
         "files": recipe_patterns(patterns, meant, [file.path for file in listing]),
         "domain": "web",
         "license_tag": licence_table().tag_of(licence) or UNKNOWN if isinstance(licence, str) else UNKNOWN,
-        "columns": {
-            "text": text,
-            "id": "id" if "id" in names else None,
-            "created_at": "date" if "date" in names else None,
-            "license": "license" if "license" in names else None,
-        },
+        "columns": {"text": text} | {key: name if name in names else None for key, name in _USUAL_COLUMNS.items()},
         "rules": list(rules),
         "language": None,
         "amount": amount,

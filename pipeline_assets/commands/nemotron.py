@@ -66,9 +66,7 @@ def normalize(
     layout: Annotated[Content, Section(HubLayout)],
     *,
     system: Annotated[bool, typer.Option(help="With gpt-oss's system message, or none.")] = True,
-    hf_layout: Annotated[
-        bool, typer.Option("--hf-layout", help="All splits in one folder, as a hub has them.")
-    ] = False,
+    hf_layout: Annotated[bool, typer.Option("--hf-layout", help="All splits in one folder, as on a hub.")] = False,
     build: Build,
 ) -> None:
     """Example: corpusmill nemotron normalize --dataset my/folder --domain math --out-dir out"""

@@ -47,23 +47,22 @@ def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
     return {
         "bytes_fetched_to_plan": planned.fetched_bytes,
         "bytes_to_fetch": planned.missing_bytes,
-        "artifacts": [_artifact_json(one, root) for one in planned.artifacts],
+        "artifacts": [
+            {
+                "artifact": one.status.target.kind,
+                "partition": one.status.target.partition,
+                "folder": root / one.status.target.folder,
+                "state": one.status.condition,
+                "reason": one.status.reason,
+                "needs_replace": one.needs_replace,
+                "sample": one.sample,
+                "planned": one.figures,
+                "outcome": _of_built(one),
+            }
+            for one in planned.artifacts
+        ],
         "room": [vars(room) | {"fits": room.fits} for room in planned.rooms],
         "warnings": _warnings(planned),
-    }
-
-
-def _artifact_json(one: ArtifactPlan, root: Path) -> dict[str, Any]:
-    return {
-        "artifact": one.status.target.kind,
-        "partition": one.status.target.partition,
-        "folder": root / one.status.target.folder,
-        "state": one.status.condition,
-        "reason": one.status.reason,
-        "needs_replace": one.needs_replace,
-        "sample": one.sample,
-        "planned": one.figures,
-        "outcome": _of_built(one),
     }
 
 

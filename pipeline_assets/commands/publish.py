@@ -93,9 +93,7 @@ def _state(place: "HubRepo", parent: str | None, owners: Collection[str], public
 def export(
     folder: Annotated[Path, typer.Argument(help="Folder of documents, or of normalised rows.")],
     out: Annotated[Path, typer.Option(help="Folder that is made.")],
-    to: Annotated[
-        Literal["parquet", "jsonl", "hf"], typer.Option(help="parquet, jsonl, or hf: as a hub has it.")
-    ] = "parquet",
+    to: Annotated[Literal["parquet", "jsonl", "hf"], typer.Option(help="Format; hf: as on a hub.")] = "parquet",
     data: OptionalRoot = None,
 ) -> None:
     """Example: corpusmill export data/stage_a/notes/deduplicated/notes --to hf --out exported/notes"""

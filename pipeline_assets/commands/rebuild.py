@@ -28,9 +28,7 @@ _GAP = "  "
 
 def rebuild(
     folder: Annotated[Path, typer.Argument(help="Folder of a sealed artifact.")],
-    upstream: Annotated[
-        bool, typer.Option("--upstream", help="Build all that it is made from again too, from the hub on.")
-    ] = False,
+    upstream: Annotated[bool, typer.Option("--upstream", help="Build all its upstream again too.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the rebuilt copy; one that differs always is.")] = False,
     data: terminal.OptionalRoot = None,
     as_json: terminal.AsJson = False,

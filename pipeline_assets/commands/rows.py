@@ -36,21 +36,12 @@ _COLOURS = {Role.USER: "blue", Role.ASSISTANT: "cyan", Role.TOOL: "yellow"}
 def trace(
     folder: Annotated[Path | None, typer.Argument(help=_FOLDER)] = None,
     token: Annotated[int | None, typer.Option(help="Position in tokens.bin or input_ids.mmap, from 0.")] = None,
-    doc_id: Annotated[
-        str | None, typer.Option(help="A document of the split, set or corpus; the id of a normalised row.")
-    ] = None,
-    row: Annotated[
-        int | None,
-        typer.Option(
-            help="Row of a split's documents.parquet, of a packed set, of normalised rows, or document; from 0."
-        ),
-    ] = None,
+    doc_id: Annotated[str | None, typer.Option(help="Id of a document, or of a normalised row.")] = None,
+    row: Annotated[int | None, typer.Option(help="Sequence of a split, row of a set, or document, from 0.")] = None,
     source: Annotated[
         str | None, typer.Option(help="Row of a source, REPO@COMMIT:PATH#ROW, PATH#ROW or PATH:LINE; no FOLDER.")
     ] = None,
-    record: Annotated[
-        bool, typer.Option("--record", help="Print the source's record alone, byte for byte, fetched if it isn't here.")
-    ] = False,
+    record: Annotated[bool, typer.Option("--record", help="Print the source's record alone, byte for byte.")] = False,
     data: terminal.OptionalRoot = None,
     as_json: terminal.AsJson = False,
 ) -> None:
@@ -97,13 +88,12 @@ def trace(
 def _traced_lines(found: "Traced") -> Iterator[str]:
     text, labels, token = found.text, found.text.store.labels, found.token
     if token is not None:
-        place = f"number {token.number:,} of its document"
-        place += (
-            "" if token.byte_offset is None else f", at byte {token.byte_offset:,} of the text, line {token.line:,}"
-        )
+        byte = token.byte_offset
         if token.is_end_of_document:
-            after = "" if token.byte_offset is None else f", after byte {token.byte_offset:,}"
-            place = f"the end of text that closes the document{after}"
+            place = "the end of text that closes the document" + ("" if byte is None else f", after byte {byte:,}")
+        else:
+            place = f"number {token.number:,} of its document"
+            place += "" if byte is None else f", at byte {byte:,} of the text, line {token.line:,}"
         yield f"token     {token.position:,}: id {token.id}, {place}"
     for row, part in found.places:
         yield from _place_lines(found, row, part)
@@ -225,9 +215,7 @@ def _fate_json(fate: "Fate") -> dict[str, Any]:
 
 def peek(
     folder: Annotated[Path, typer.Argument(help=_FOLDER)],
-    row: Annotated[
-        int | None, typer.Option(help="Sequence, row of a packed set, or document, from 0; default: 0.")
-    ] = None,
+    row: Annotated[int | None, typer.Option(help="Sequence of a split, row of a set, or document.")] = None,
     token: Annotated[int | None, typer.Option(help="The sequence or row that holds this token.")] = None,
     as_json: terminal.AsJson = False,
 ) -> None:

@@ -15,7 +15,6 @@ from pipeline_assets.commands.terminal import aligned, as_command, tell
 from pipeline_assets.corpus.nemotron.pools import POOLS, pooled_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import has_files, list_files
-from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.trace import preview
 from pipeline_assets.corpus.scoring.model_pin import ModelFolder, ScoringSection
@@ -91,9 +90,7 @@ def percentiles(in_dir: Scores, build: Build) -> None:
 
 def subsets(
     in_dir: Scores,
-    rules: Annotated[
-        Path | None, typer.Option(help="YAML: what `subsets` of a recipe says. Default: four rules.")
-    ] = None,
+    rules: Annotated[Path | None, typer.Option(help="YAML: `subsets` of a recipe; default: four rules.")] = None,
     *,
     build: Build,
 ) -> None:
@@ -160,9 +157,7 @@ def _scoring_recipe(
 
 def _tell_work(scores: Sequence[Target], run: Run) -> None:
     """Build the inputs of scores, and print what the scores that are not sealed would take."""
-    for target in upstream_first([above for one in scores for above in one.upstream]):
-        drive.build(target, run)
-        target.refuse_failed(run.root)
+    build_targets(upstream_first([above for one in scores for above in one.upstream]), run)
     works = []
     for target in (target for target in scores if not target.is_sealed(run.root)):
         with tempfile.TemporaryDirectory() as scratch:

@@ -62,9 +62,7 @@ def _hub_section(dataset: str, said: Content, run: Run, output: Path | None) -> 
 def raw(
     dataset: Dataset,
     said: HubRows,
-    output: Annotated[
-        Path | None, typer.Option(help="FILE.ndjsonl or .jsonl.gz of the rows; names the source.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option(help="FILE.ndjsonl or .jsonl.gz of rows; names the source.")] = None,
     *,
     build: Build,
 ) -> None:
@@ -154,9 +152,7 @@ def train(
 
 def check(
     tokenizer_path: Annotated[Path, typer.Option(help="A .model or .tiktoken file.")],
-    expected_sha256: Annotated[
-        str, typer.Option(help="The pinned hash; default: that in checksum.json beside it.")
-    ] = "",
+    expected_sha256: Annotated[str, typer.Option(help="The pinned hash; default: that in checksum.json.")] = "",
     metadata_json: Annotated[Path | None, typer.Option(help="Write what was found to this file.")] = None,
 ) -> None:
     """Example: corpusmill stage2 tokenizer check --tokenizer-path spm_32000_unigram.model"""
@@ -165,9 +161,7 @@ def check(
 
 def process(
     manifest: RecipeOf,
-    tokenizer_path: Annotated[
-        Path | None, typer.Option(help="A SentencePiece .model, in place of the recipe's tokenizer.")
-    ] = None,
+    tokenizer_path: Annotated[Path | None, typer.Option(help="A .model in place of the recipe's tokenizer.")] = None,
     log_file: LogFile = None,
     *,
     build: Build,

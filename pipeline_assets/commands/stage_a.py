@@ -46,9 +46,7 @@ def hf_configs(
     dataset: Annotated[str, typer.Option(help="owner/name, fineweb-edu or fineweb-2.")],
     lang: Annotated[str | None, typer.Option(help="ISO 639-3 code, matched whole: eng.")] = None,
     script: Annotated[str | None, typer.Option(help="ISO 15924 code, matched whole: Latn.")] = None,
-    contains: Annotated[
-        str | None, typer.Option("--contains", "--filter", help="A piece of the name; for looking around only.")
-    ] = None,
+    contains: Annotated[str | None, typer.Option("--contains", "--filter", help="A piece of the name.")] = None,
     revision: Annotated[str, typer.Option(help="Branch, tag or commit.")] = "main",
     out_dir: OutDir = Path("data"),
     as_json: AsJson = False,

@@ -154,16 +154,12 @@ def _reason(holding: inventory.ArtifactStatus, known: KnownRecipe) -> str | None
         return f"{reason}; {left}" if reason else left
     beside = "" if holding.sealed == "missing" else f"; what is sealed meanwhile: {holding.sealed}"
     beside += f" ({reason})" if beside and reason else ""
-    left = _finished(unfinished)
+    done = ", ".join(f"{count} shards of {stage}" for stage, count in unfinished.finished_shards.items())
+    left = f"finished: {done}" if done else "no shard is finished"
     if unfinished.builder is None and unfinished.is_sealing:
         left = "all shards are finished, its seal was cut short"
     going_on = "" if unfinished.builder is not None else f"; to go on: {known.again(holding)}"
     return f"{_builder_words(unfinished)}; {left}{beside}{going_on}"
-
-
-def _finished(unfinished: inventory.Unfinished) -> str:
-    done = ", ".join(f"{count} shards of {stage}" for stage, count in unfinished.finished_shards.items())
-    return f"finished: {done}" if done else "no shard is finished"
 
 
 def _builder_words(unfinished: inventory.Unfinished) -> str:

@@ -234,7 +234,6 @@ def log_to_stderr() -> None:
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # each of its tries is said by ours
     logger = logging.getLogger("corpusmill")
-    to_files = [one for one in logger.handlers if isinstance(one, logging.FileHandler)]
-    logger.handlers = [handler, *to_files]
+    logger.handlers = [handler, *(one for one in logger.handlers if isinstance(one, logging.FileHandler))]
     logger.setLevel(logging.DEBUG if os.environ.get(VERBOSE) else logging.INFO)
     logger.propagate = False

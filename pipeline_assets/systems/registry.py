@@ -4,7 +4,6 @@ import difflib
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, cast
 
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -15,16 +14,6 @@ from pipeline_assets.corpus.spine.shipped import shipped_path
 
 PROJECT_RECIPES = shipped_path("manifests/recipes")
 SYSTEMS: dict[str, str] = {}  # modules of their pages, by name
-
-
-class System(Protocol):
-    """What a system's page ends with."""
-
-    @property
-    def RECIPE(self) -> type[Recipe]: ...  # noqa: N802, a constant of the page, as is the next
-
-    @property
-    def KINDS(self) -> Sequence[Kind]: ...  # noqa: N802
 
 
 def add_system(name: str, page: str) -> None:
@@ -43,8 +32,9 @@ add_system("stage2", "pipeline_assets.systems.stage2_mixture")
 add_system("parallel_text", "pipeline_assets.systems.parallel_text")
 
 
-def _page(system: str) -> System:
-    return cast(System, importlib.import_module(SYSTEMS[system]))
+def _kinds_of(system: str) -> Sequence[Kind]:
+    kinds: Sequence[Kind] = importlib.import_module(SYSTEMS[system]).KINDS
+    return kinds
 
 
 class _Kinds(Mapping[str, Kind]):
@@ -52,14 +42,13 @@ class _Kinds(Mapping[str, Kind]):
 
     def __getitem__(self, name: str) -> Kind:
         system = name.partition("/")[0]
-        kinds = _page(system).KINDS if system in SYSTEMS else ()
-        found = next((kind for kind in kinds if kind.name == name), None)
+        found = next((kind for kind in _kinds_of(system) if kind.name == name), None) if system in SYSTEMS else None
         if found is None:
             raise KeyError(name)
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return (kind.name for system in SYSTEMS for kind in _page(system).KINDS)
+        return (kind.name for system in SYSTEMS for kind in _kinds_of(system))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -75,7 +64,8 @@ def labels_of(kind: str) -> tuple[str, ...]:
 
 def recipe_class(system: str) -> type[Recipe]:
     """What recipes of a system say."""
-    return _page(system).RECIPE
+    recipe: type[Recipe] = importlib.import_module(SYSTEMS[system]).RECIPE
+    return recipe
 
 
 def read_recipe(path: Path, root: Path | None = None) -> Recipe:
@@ -105,19 +95,10 @@ def recipes_of(root: Path) -> tuple[list[Recipe], list[InputError]]:
     wrong: list[InputError] = []
     for path in recipe_paths(root).values():
         try:
-            recipes.append(read_named(path))
+            recipes.append(recipe_of(check_file_name(path), path))
         except InputError as error:
             wrong.append(error)
     return recipes, wrong
-
-
-def read_named(path: Path) -> Recipe:
-    """Read a recipe that commands find by the name of its file.
-
-    Raises:
-        UsageError: as `check_file_name`, else as `read_recipe`.
-    """
-    return recipe_of(check_file_name(path), path)
 
 
 def check_file_name(path: Path) -> dict[str, object]:
