@@ -22,7 +22,7 @@ from typer.exceptions import TyperException
 
 from pipeline_assets.commands.output import discard_output, open_closed_streams, writing_output
 from pipeline_assets.commands.settings import PANEL, Settings, apply, parameters_of
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -282,17 +282,11 @@ def main() -> None:
     except OSError as error:
         from pipeline_assets.corpus.spine.disk_errors import explain
 
-        explained = explain(error, Path(os.fsdecode(error.filename or os.getcwd())))
-        for note in getattr(error, "__notes__", []) if isinstance(explained, RetryableError) else []:
-            explained.add_note(note)
-        _fail(explained)
+        _fail(explain(error, Path(os.fsdecode(error.filename or os.getcwd()))))
 
 
 def _refuse_other_encodings() -> None:
-    """
-    Raises:
-        UsageError: a name that was typed isn't UTF-8. Parquet's library and the UI's database take no other.
-    """
+    """Refuse names that aren't UTF-8: Parquet's library and the UI's database take no other."""
     for name in (*sys.argv[1:], os.environ.get("CORPUSMILL_DATA", ""), os.getcwd()):
         if not name.isprintable() and any(0xDC80 <= ord(letter) <= 0xDCFF for letter in name):
             raise UsageError("this name isn't UTF-8", name, "rename it, or type another")
@@ -341,7 +335,6 @@ def _fail(error: InputError) -> None:
     from pipeline_assets.commands.terminal import tell
 
     lines = [(("corpusmill", "red"), f": {one}") for one in (error, *error.others)]
-
     tell([*lines, *getattr(error, "__notes__", [])], err=True)
     sys.exit(2 if isinstance(error, UsageError) else 1)
 

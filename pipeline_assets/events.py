@@ -230,12 +230,7 @@ def report_sealed(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterIns
 
 @dataclass(frozen=True)
 class _Sealed:
-    """Sealed artifact and the asset that shows it.
-
-    Attributes:
-        target: the target of a recipe; None if no recipe requests the artifact.
-        is_outdated: whether the source files that it lists have changed.
-    """
+    """Sealed artifact and the asset that shows it; no target if no recipe requests it."""
 
     folder: Path
     kind: str

@@ -159,13 +159,6 @@ def test_a_setting_that_cannot_be_used_is_refused_where_nothing_is_left_to_do(
     assert only_line(result) == f"CORPUSMILL_LOG_EVERY: it is {value!r}; set a whole number of 1 or more"
 
 
-def test_a_second_demo_builds_nothing(corpusmill: Corpusmill, demo_root: Path) -> None:
-    result = corpusmill("demo", "--data", demo_root, "--only", "healing")
-
-    assert result.returncode == 0
-    assert "all 5 artifacts are current; rebuilt before; " in result.stdout
-
-
 def test_manifests_are_exported_for_commit(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:
     result = corpusmill("manifests", "export", "--data", demo_root, "--to", tmp_path)
 

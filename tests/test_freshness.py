@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
-from materialized import QUIET, resources, run_job
+from materialized import run_job
 
 from pipeline_assets.corpus.spine.artifact import CheckResult
 from pipeline_assets.definitions import definitions_of
@@ -117,11 +117,3 @@ def test_a_run_that_builds_nothing_draws_no_point_in_the_plots(root: Path, insta
         points.append(len(instance.fetch_materializations(FILTERED, limit=9).records))
 
     assert points == [1, 1]
-
-
-def test_a_run_that_may_not_replace_says_how_it_may(root: Path, instance: dg.DagsterInstance) -> None:
-    edit(root)
-    job = definitions_of(root).resolve_job_def("mixed")
-
-    with pytest.raises(dg.Failure, match="or run with `replace: true` of the resource `store`, in the launchpad"):
-        job.execute_in_process(instance=instance, resources=resources(), run_config=QUIET)

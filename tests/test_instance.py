@@ -96,23 +96,6 @@ def test_what_a_whole_instance_holds_is_kept(tmp_path: Path) -> None:
     assert sorted(noted_sources(tmp_path)) == ["notes", "of dagster dev"]
 
 
-@pytest.mark.slow
-def test_three_first_runs_at_once_build_once_and_the_others_say_who_is_at_work(
-    started: Callable[..., subprocess.Popen[str]], corpusmill: Corpusmill, notes_root: Path
-) -> None:
-    (notes_root / "stage_a").rename(notes_root / "before")
-
-    runs = [started("run", "mixed", "--data", notes_root, "--workers", 0) for _ in range(3)]
-    told = [run.communicate(timeout=240)[1] for run in runs]
-    after = corpusmill("run", "mixed", "--data", notes_root)
-
-    assert 0 in [run.returncode for run in runs], told
-    assert not [words for words in told if "Traceback" in words or "WARNING" in words]
-    refused = [words for run, words in zip(runs, told, strict=True) if run.returncode]
-    assert all(" is building this, for " in words for words in refused)
-    assert after.returncode == 0
-
-
 def test_a_data_root_that_moved_keeps_its_instance(tmp_path: Path) -> None:
     noted_sources(tmp_path / "here")
     (tmp_path / "here").rename(tmp_path / "there")

@@ -14,11 +14,10 @@ import pytest
 import yaml
 from answers import Corpusmill, refused
 
-from pipeline_assets.commands.inputs import folder_and_patterns
 from pipeline_assets.corpus.normalize.drafts import KINDS
 from pipeline_assets.corpus.normalize.sources import FileSource
 from pipeline_assets.corpus.rows.store import DOCUMENT_SCHEMA
-from pipeline_assets.notebook import open_folder, run
+from pipeline_assets.notebook import open_folder
 from pipeline_assets.systems.registry import read_recipe
 
 PROJECT = Path(__file__).parents[1]
@@ -143,10 +142,6 @@ def test_init_takes_no_empty_name_or_path(corpusmill: Corpusmill, tmp_path: Path
     refused(corpusmill("init", name, "--input", given, "--data", tmp_path / "data", cwd=tmp_path))
 
     assert list(tmp_path.iterdir()) == []
-
-
-def test_patterns_of_the_root_folder_begin_below_it() -> None:
-    assert folder_and_patterns(["/"], "**/*") == (Path("/"), ["**/*"])
 
 
 def test_a_small_folder_is_one_padded_row(corpusmill: Corpusmill, tmp_path: Path) -> None:
@@ -298,16 +293,3 @@ def test_a_notebook_runs_a_recipe_and_trains_on_its_rows_without_dagster(built: 
 
     packed = open_folder(built / "stage_a" / "mine" / "packed" / "mine")
     assert told.stdout.split() == [str(len(packed.packed())), packed.manifest.digest]
-
-
-def test_a_run_says_what_is_there_already(built: Path) -> None:
-    made = run("mine", built, workers=0)
-
-    assert {kind.partition("/")[2]: len(opened) for kind, opened in made.items()} == {
-        "raw": 2,
-        "normalized": 2,
-        "filtered": 2,
-        "deduplicated": 1,
-        "packed": 1,
-        "report": 1,
-    }

@@ -146,22 +146,6 @@ def test_every_artifact_can_be_verified_and_rebuilt_from_the_report_up(
     assert rebuilt.stdout.count("identical   ") == len(above)
 
 
-def test_each_recipe_has_assets_of_its_own_and_one_that_is_wrong_has_none(root: Path) -> None:
-    def leave_out_packing(content: dict) -> None:
-        content["sources"][-1].update(source="diaries")
-        content["outputs"] = {"normalized_dir": "stage_a/second/normalized", "up_to": "filtered"}
-
-    write_recipe(root, "0" * 40, leave_out_packing, "second")
-    (root / "recipes" / "broken.yaml").write_text("system: stage_a\n")
-
-    assets = {asset.key for asset in Materialized(root, NOWHERE).definitions.assets or []}
-
-    of_second = {key.path[2] for key in assets if key.path[1] == "second"}
-    assert of_second == {"raw", "normalized", "filtered"}
-    assert {key.path[2] for key in assets if key.path[1] == "mixed"} > of_second
-    assert [key.path[0] for key in assets if key.path[1] == "broken"] == ["recipes_left_out"]
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_source_changed_since_it_was_hashed_is_named_and_nothing_is_sealed(notes_root: Path, workers: int) -> None:
     recipe = StageARecipe.read(notes_root / "recipes" / "mixed.yaml")

@@ -123,7 +123,7 @@ def test_settings_become_variables_wherever_they_stand(monkeypatch: pytest.Monke
 
 
 def test_of_a_setting_that_a_command_has_itself_there_is_one_option(corpusmill: Corpusmill) -> None:
-    answers = {name: corpusmill(*name.split(), "--help").stdout for name in ("verify", "dedup explain")}
+    answers = {name: corpusmill(*name.split(), "--help").stdout for name in ("smoke", "dedup explain")}
 
     assert [text.count("--workers") for text in answers.values()] == [1, 1]
     assert "  --workers, --log-every, --verbose," in answers["dedup explain"].partition("Also:")[2]

@@ -23,13 +23,16 @@ def free_port() -> int:
         return port
 
 
+def started(root: Path, port: int) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "pipeline_assets", "ui", "--data", str(root), "--port", str(port)]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
 @pytest.mark.slow
 def test_its_address_is_said_once_it_answers(tmp_path: Path) -> None:
     port = free_port()
-    words = [sys.executable, "-m", "pipeline_assets", "ui", "--data", str(tmp_path), "--port", str(port)]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-
-    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as ui:
+    with started(tmp_path, port) as ui:
         try:
             assert ui.stdout is not None
             said = next(line for line in ui.stdout if line.startswith("Dagster UI"))  # dagster's own lines come before
@@ -50,11 +53,7 @@ def test_its_address_is_said_once_it_answers(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="lists processes by /proc")
 def test_a_ui_that_was_killed_leaves_no_process(tmp_path: Path) -> None:
-    port = free_port()
-    words = [sys.executable, "-m", "pipeline_assets", "ui", "--data", str(tmp_path), "--port", str(port)]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-
-    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as ui:
+    with started(tmp_path, free_port()) as ui:
         assert ui.stdout is not None
         next(line for line in ui.stdout if line.startswith("Dagster UI"))
         assert processes_of(tmp_path)

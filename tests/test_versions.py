@@ -184,12 +184,6 @@ def test_a_week_is_built_from_the_ui_and_no_other_with_it(weeks: Weeks, tmp_path
     assert open_artifact(root / target.folder).manifest.digest == digest
 
 
-def test_no_condition_starts_a_week(weeks: Weeks) -> None:
-    graph = definitions_of(weeks.root).resolve_asset_graph()
-
-    assert [key for key in graph.get_all_asset_keys() if graph.get(key).automation_condition is not None] == []
-
-
 def test_a_recipe_that_ends_in_a_date_and_belongs_to_none_keeps_its_assets(notes_root: Path) -> None:
     path = notes_root / "recipes" / "mixed.yaml"
     text = path.read_text().replace("name: mixed", "name: alone_20260101")

@@ -27,20 +27,9 @@ from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.losses import read_lost_text
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.evaluation import evaluation_targets
 from pipeline_assets.systems.registry import recipe_path
-from pipeline_assets.systems.stage_a import (
-    DECONTAMINATED,
-    DEDUPLICATED,
-    FILTERED,
-    NORMALIZED,
-    PACKED,
-    REPORT,
-    SIGNATURES,
-    StageARecipe,
-    packed_target,
-    seen_store,
-)
 
 Proposer = Annotated[
     Literal["minhash", "faiss"],
@@ -55,7 +44,7 @@ _CURVE = (
     "near.faiss.bits",
     "near.faiss.max_distance",
 )
-_SOURCES, _OF_SEVERAL = (NORMALIZED, FILTERED), (DEDUPLICATED, DECONTAMINATED)
+_SOURCES, _OF_SEVERAL = (stage_a.NORMALIZED, stage_a.FILTERED), (stage_a.DEDUPLICATED, stage_a.DECONTAMINATED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +100,10 @@ def dedup(
     recipe = DedupRecipe.of(said if said["mode"] == "exact" else said | {"near": near}, "stage-a dedup")
     caps = RemovalCaps.of(capped, "--max-removed") if capped else None
     sources = given_corpora(input)
-    stores = [seen_store(folder) for folder in sealed_folders(seen or ())]
+    stores = [stage_a.seen_store(folder) for folder in sealed_folders(seen or ())]
     _refuse_one_name(stores)
     content = {"dedup": recipe.content(), "sources": [source.partition for source in sources]}
-    build.make(DEDUPLICATED.target(build.folder.name, content, (*sources, *stores), demand=caps))
+    build.make(stage_a.DEDUPLICATED.target(build.folder.name, content, (*sources, *stores), demand=caps))
 
 
 def signatures(
@@ -127,9 +116,9 @@ def signatures(
     Example: corpusmill stage-a signatures --input out/stage_a/deduplicated/all
     --out-dir out/stage_a/signatures/all
     """
-    corpus = sealed_target(input, DEDUPLICATED)
+    corpus = sealed_target(input, stage_a.DEDUPLICATED)
     content = {"signatures": DedupRecipe.from_content(corpus.recipe["dedup"]).signatures()}
-    build.make(SIGNATURES.target(build.folder.name, content, [corpus]))
+    build.make(stage_a.SIGNATURES.target(build.folder.name, content, [corpus]))
 
 
 def _near(near: Content, proposer: str) -> Content:
@@ -164,7 +153,7 @@ def decontaminate(input: SealedInputs, manifest: Manifest, build: BuildInFolder)
     """
     file = recipe_path(manifest, build.root)
     section = DecontaminationSection.of(_section(read_yaml(file, "manifest"), file, "decontamination"), file)
-    build.make(decontaminated_target(given_corpora(input, DEDUPLICATED), build.place, section))
+    build.make(decontaminated_target(given_corpora(input, stage_a.DEDUPLICATED), build.place, section))
 
 
 def pack(
@@ -185,7 +174,7 @@ def pack(
         content = read_yaml(file, "manifest")
         section = PackSection.of(_section(content, file, "pack") | said, file)
         corpora = given_corpora(input, *_OF_SEVERAL) if input else _own_corpora(content, file, section, build.root)
-        build.make(packed_target(section, build.folder.name, build.place, corpora), _packed_lines)
+        build.make(stage_a.packed_target(section, build.folder.name, build.place, corpora), _packed_lines)
 
 
 def _section(content: Content, file: Path, name: str) -> Content:
@@ -205,14 +194,14 @@ def _own_corpora(content: Content, file: Path, section: PackSection, root: Path)
     """Return what a recipe's own packed set would derive from: its last corpus, or its sources."""
     if "system" not in content:
         raise UsageError("nothing to pack is given", file, "give --input, or a recipe")
-    recipe = StageARecipe.in_file(content, file, root).model_copy(update={"pack": section})
-    packed = [target for target in recipe.targets() if target.kind == PACKED.name]
+    recipe = stage_a.StageARecipe.in_file(content, file, root).model_copy(update={"pack": section})
+    packed = [target for target in recipe.targets() if target.kind == stage_a.PACKED.name]
     return packed[0].upstream if packed else recipe.goals()
 
 
 def _packed_lines(packed: Artifact) -> Iterator[str]:
     yield from lines_of(packed)
-    if packed.manifest.kind == PACKED.name:
+    if packed.manifest.kind == stage_a.PACKED.name:
         yield from (f"  {source}: {losses}" for source, losses in (read_lost_text(packed.manifest) or {}).items())
 
 
@@ -227,11 +216,11 @@ def report(input: SealedInputs, build: BuildInFolder) -> None:
         if link.exists() and not link.is_symlink():
             raise UsageError("a file is there", link, "give another name, or move it away")
         build = replace(build, out_dir=link.with_suffix(""))
-    corpora = given_corpora(input, *_OF_SEVERAL, PACKED)
+    corpora = given_corpora(input, *_OF_SEVERAL, stage_a.PACKED)
     if corpora[0].partition is None:  # the sources are reported on too, and what was made of them in between
         made_of = sorted(_made_of(corpora[0]), key=lambda one: one.partition is None)
         corpora = (*made_of, *corpora)
-    build.make(REPORT.target(build.folder.name, {}, corpora, tokenizer=TokenizerRecipe().content()))
+    build.make(stage_a.REPORT.target(build.folder.name, {}, corpora, tokenizer=TokenizerRecipe().content()))
     if link.suffix == ".json":
         link.unlink(missing_ok=True)
         link.symlink_to(Path(build.out_dir.name, "report.json"))
@@ -256,7 +245,7 @@ def decontaminated_target(corpora: Sequence[Target], place: Path, section: Decon
     names = corpora[0].recipe["sources"] if is_one_of_several else [source.partition for source in corpora]
     evaluation = evaluation_targets(section, place.name, place.with_name(f"{place.name}.evaluation"))
     content = section.rows_content() | {"sources": list(names)}
-    return replace(DECONTAMINATED.target(place.name, content, (*corpora, *evaluation)), folder=place)
+    return replace(stage_a.DECONTAMINATED.target(place.name, content, (*corpora, *evaluation)), folder=place)
 
 
 def given_corpora(inputs: Sequence[str], *of_several: Kind) -> tuple[Target, ...]:

@@ -12,18 +12,8 @@ from pipeline_assets.commands.inputs import folder_named, folder_or_commit, name
 from pipeline_assets.commands.lines import lines_of
 from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.commands.terminal import as_command, echo, tell
+from pipeline_assets.corpus.nemotron import sections
 from pipeline_assets.corpus.nemotron.schema import PoolsRecipe
-from pipeline_assets.corpus.nemotron.sections import (
-    DOMAINS,
-    EFFORTS,
-    DatasetSection,
-    DeduplicateRecipe,
-    Domain,
-    HubLayout,
-    RowsRecipe,
-    Scan,
-    known_domain,
-)
 from pipeline_assets.corpus.nemotron.split_pin import splits_of_folder, splits_on_hub
 from pipeline_assets.corpus.nemotron.splits import dataset_key, no_such_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -33,16 +23,7 @@ from pipeline_assets.corpus.spine.errors import DeniedError, InputError, Retryab
 from pipeline_assets.corpus.spine.recipe import UNPINNED
 from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.systems.nemotron import (
-    CANDIDATE_POOLS,
-    DEDUPLICATED,
-    HF_LAYOUT,
-    NORMALIZED_SHARDS,
-    POOL_REPORT,
-    NemotronRecipe,
-    pools_of,
-    rows_that_stay,
-)
+from pipeline_assets.systems import nemotron
 from pipeline_assets.systems.registry import PROJECT_RECIPES
 
 _ALL = "nemotron_all"  # the recipe that run-all writes
@@ -51,8 +32,8 @@ Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, 
 
 def inventory(
     dataset: Dataset,
-    said: Annotated[Content, Section(DatasetSection, ("revision", "splits"))],
-    scan: Annotated[Content, Section(Scan)],
+    said: Annotated[Content, Section(sections.DatasetSection, ("revision", "splits"))],
+    scan: Annotated[Content, Section(sections.Scan)],
     build: Build,
 ) -> None:
     """Example: corpusmill nemotron inventory --dataset my/folder --out-dir out"""
@@ -61,9 +42,9 @@ def inventory(
 
 def normalize(
     dataset: Dataset,
-    said: Annotated[Content, Section(DatasetSection)],
-    rows: Annotated[Content, Section(RowsRecipe)],
-    layout: Annotated[Content, Section(HubLayout)],
+    said: Annotated[Content, Section(sections.DatasetSection)],
+    rows: Annotated[Content, Section(sections.RowsRecipe)],
+    layout: Annotated[Content, Section(sections.HubLayout)],
     *,
     system: Annotated[bool, typer.Option(help="With gpt-oss's system message, or none.")] = True,
     hf_layout: Annotated[bool, typer.Option("--hf-layout", help="All splits in one folder, as on a hub.")] = False,
@@ -84,11 +65,11 @@ def pools(
     """Example: corpusmill nemotron pools --in-dir out/nemotron/mine/normalized_shards --out-dir out"""
     build = build.at_place()
     deduplicated, normalised = given_rows(in_dir)
-    left = [*deduplicated, *rows_that_stay("pools", normalised, DeduplicateRecipe.model_validate({}))]
-    targets = pools_of("pools", left, PoolsRecipe.model_validate({}), None)
+    left = [*deduplicated, *nemotron.rows_that_stay("pools", normalised, sections.DeduplicateRecipe.model_validate({}))]
+    targets = nemotron.pools_of("pools", left, PoolsRecipe.model_validate({}), None)
 
     build.targets(targets, lines_of)
-    of_datasets = [target for target in targets if target.kind == CANDIDATE_POOLS.name]
+    of_datasets = [target for target in targets if target.kind == nemotron.CANDIDATE_POOLS.name]
     words = (
         as_command("nemotron", "publish", f"OWNER/{one.partition}", build.out_dir / one.folder) for one in of_datasets
     )
@@ -104,7 +85,7 @@ def run_all(
     build = build.at_place()
     content: dict[str, Any] = read_yaml(PROJECT_RECIPES / "nemotron_v1.yaml")
     place = build.out_dir / "recipes" / f"{_ALL}.yaml"
-    known = NemotronRecipe.read(place).datasets if place.exists() and not build.replace else ()
+    known = nemotron.NemotronRecipe.read(place).datasets if place.exists() and not build.replace else ()
     pinned = {one.dataset: one for one in known if one.revision != UNPINNED}
     for section in content["datasets"]:
         earlier = pinned.get(section["dataset"])
@@ -112,14 +93,14 @@ def run_all(
             section |= {"revision": earlier.revision, "splits": list(earlier.splits)}
         else:
             section |= _at_head(section, build.run.hub_for("a dataset"))
-        efforts = set(EFFORTS.get(section["dataset"], {}).values())
+        efforts = set(sections.EFFORTS.get(section["dataset"], {}).values())
         section["reasoning_effort"] = {
             split: effort for split in section["splits"] for effort in efforts if split.startswith(effort)
         }
         echo(f"{section['dataset']} at {section['revision']}", err=True)
     content["scan"] |= {"max_rows": max_records}
     content["rows"] |= {"max_rows": max_records}
-    recipe, path = build.write(NemotronRecipe, content | {"name": _ALL})
+    recipe, path = build.write(nemotron.NemotronRecipe, content | {"name": _ALL})
     try:
         build_recipe(recipe, path, build.run, strict=build.strict)
     except InputError as error:
@@ -134,10 +115,7 @@ def _spares_others(error: InputError) -> bool:
 
 
 def _at_head(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
-    """Return the commit and the splits that a dataset of the shipped recipe has now.
-
-    A dataset that cannot be read keeps its splits, or has no commit: its own build fails with the reason, others go on.
-    """
+    """Return commit and splits of now; a dataset that cannot be read has no commit, so that its own build fails."""
     revision = UNPINNED
     try:
         revision = hub.resolve(section["dataset"])
@@ -151,12 +129,12 @@ def _at_head(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
     return {"revision": revision, "splits": [*shipped, *(split for split in there if split not in shipped)]}
 
 
-def _report_on_built(recipe: NemotronRecipe, run: Run) -> None:
+def _report_on_built(recipe: nemotron.NemotronRecipe, run: Run) -> None:
     """Build the report of the datasets whose pools are sealed, in a folder of its own; print which are missing."""
-    pools = [one for one in recipe.targets() if one.kind == CANDIDATE_POOLS.name and one.is_settled(run.root)]
+    pools = [one for one in recipe.targets() if one.kind == nemotron.CANDIDATE_POOLS.name and one.is_settled(run.root)]
     missing = {dataset_key(section.dataset) for section in recipe.datasets} - {str(one.partition) for one in pools}
     if pools:
-        report = POOL_REPORT.target(f"{recipe.name}_partial", {}, pools)
+        report = nemotron.POOL_REPORT.target(f"{recipe.name}_partial", {}, pools)
         made = build_targets([report], replace(run, replace=True))
         tell([f"{made.folder}  without {', '.join(sorted(missing))}"])
 
@@ -168,38 +146,38 @@ def given_rows(folder: Path) -> tuple[list[Target], list[Target]]:
     Raises:
         UsageError: there are none; else as `sealed_below`.
     """
-    found = sealed_below(folder, DEDUPLICATED, NORMALIZED_SHARDS, HF_LAYOUT)
-    for layout in [one for one in found.values() if one.kind == HF_LAYOUT.name]:
-        for rows in upstream_targets(open_artifact(layout.folder), DEDUPLICATED, NORMALIZED_SHARDS):
+    found = sealed_below(folder, nemotron.DEDUPLICATED, nemotron.NORMALIZED_SHARDS, nemotron.HF_LAYOUT)
+    for layout in [one for one in found.values() if one.kind == nemotron.HF_LAYOUT.name]:
+        for rows in upstream_targets(open_artifact(layout.folder), nemotron.DEDUPLICATED, nemotron.NORMALIZED_SHARDS):
             found.setdefault(rows.role, rows)
-    deduplicated = {one.partition: one for one in found.values() if one.kind == DEDUPLICATED.name}
-    normalised = [one for one in found.values() if one.kind == NORMALIZED_SHARDS.name]
+    deduplicated = {one.partition: one for one in found.values() if one.kind == nemotron.DEDUPLICATED.name}
+    normalised = [one for one in found.values() if one.kind == nemotron.NORMALIZED_SHARDS.name]
     if not deduplicated and not normalised:
         raise UsageError("no rows are sealed there", folder, "give a folder that `nemotron normalize` or `run` made")
     return [*deduplicated.values()], [one for one in normalised if one.partition not in deduplicated]
 
 
-def _build(verb: str, dataset: str, said: Content, sections: Mapping[str, Any], build: Build) -> None:
+def _build(verb: str, dataset: str, said: Content, asked: Mapping[str, Any], build: Build) -> None:
     build = build.at_place()
     section = _dataset_section(dataset, said["revision"], said["splits"], build.run.hub_for("a dataset"))
     if "path" in section and build.out_dir.resolve().is_relative_to(Path(section["path"]).resolve()):
         raise UsageError(f"it lies in the dataset {dataset}", build.out_dir, "give --out-dir a folder outside of it")
     section |= {"domain": said["domain"]} if said.get("domain") is not None else {}
-    if "rows" in sections and not (said.get("domain") or known_domain(section["dataset"])):
-        domains = ", ".join(get_args(Domain))
+    if "rows" in asked and not (said.get("domain") or sections.known_domain(section["dataset"])):
+        domains = ", ".join(get_args(sections.Domain))
         raise UsageError("nobody knows what its rows are about", dataset, f"give --domain one of {domains}")
-    if "rows" in sections and "system" not in sections["rows"]:
-        known = {dataset_key(name): efforts for name, efforts in EFFORTS.items()}
+    if "rows" in asked and "system" not in asked["rows"]:
+        known = {dataset_key(name): efforts for name, efforts in sections.EFFORTS.items()}
         efforts = known.get(dataset_key(section["dataset"]), {})
         section["reasoning_effort"] = {split: one for split, one in efforts.items() if split in section["splits"]}
     name = "-".join([verb, name_of(section["dataset"].rpartition("/")[2]), *map(name_of, said["splits"])])
-    content = {"system": "nemotron", "name": name, **sections, "datasets": [section]}
-    build.recipe(NemotronRecipe, content, lines_of)
+    content = {"system": "nemotron", "name": name, **asked, "datasets": [section]}
+    build.recipe(nemotron.NemotronRecipe, content, lines_of)
 
 
 def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], hub: HubFiles) -> dict[str, Any]:
     """Return the dataset as a recipe has it, with its commit of now and the splits that are there."""
-    known = {dataset_key(name): name for name in DOMAINS}  # of these the owner can be left out
+    known = {dataset_key(name): name for name in sections.DOMAINS}  # of these the owner can be left out
     repo = known.get(dataset.lower(), dataset) if folder_named(dataset, "--dataset") is None else dataset
     section = folder_or_commit(hub, repo, "--dataset", revision)
     path = Path(section["path"]) if "path" in section else None

@@ -127,13 +127,7 @@ def option_finder(options: Mapping[str, str], names: Mapping[str, str]) -> Optio
 
 @dataclasses.dataclass(frozen=True)
 class _Key:
-    """A key that is an option.
-
-    Attributes:
-        path: of the key in its section, dotted.
-        parameter: of the command.
-        empty: its value where the option isn't given; ... leaves it out.
-    """
+    """A key that is an option; where that isn't given, `empty` is its value, and ... leaves it out."""
 
     path: str
     parameter: inspect.Parameter

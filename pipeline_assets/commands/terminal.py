@@ -187,10 +187,7 @@ def resume_hint(command: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stops_as_ctrl_c() -> Iterator[None]:
-    """End the block as Ctrl-C does when a job scheduler stops the command, or its terminal is closed.
-
-    A signal that is ignored, as under nohup, or handled by the caller, is left alone.
-    """
+    """End the block as Ctrl-C does on signals to stop, unless they are ignored, as under nohup, or handled."""
     is_main = threading.current_thread() is threading.main_thread()
     numbers = [number for number in _STOPS if is_main and signal.getsignal(number) is signal.SIG_DFL]
     process = os.getpid()

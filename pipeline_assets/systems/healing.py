@@ -4,15 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline_assets.corpus import megatron_split as audit
+from pipeline_assets.corpus import megatron_split as splits
 from pipeline_assets.corpus import sampling
-from pipeline_assets.corpus.megatron_split import (
-    DATASET_STAGE,
-    SPLIT_STAGE,
-    MegatronRecipe,
-    build_split,
-    describe_dataset,
-)
 from pipeline_assets.corpus.readers.listing import Listing, Planned
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
@@ -32,7 +25,7 @@ class HealingRecipe(Recipe):
     system: Literal["healing"]
     snapshot: SnapshotRecipe
     selection: sampling.SelectionRecipe = sampling.SelectionRecipe()
-    megatron: MegatronRecipe
+    megatron: splits.MegatronRecipe
 
     def fineweb_edu_snapshot(self) -> Target:
         """Document shards, by dataset and commit: recipes of one commit and one sample share it, whatever their token
@@ -135,8 +128,8 @@ def _encode(job: Job) -> BuildResult:
     [snapshot] = selection.upstream
     selected = job.upstream[0].manifest
     [made_from] = selected.identity.inputs
-    recipe = MegatronRecipe.from_content({key: value for key, value in job.recipe.items() if key != "split"})
-    return build_split(
+    recipe = splits.MegatronRecipe.from_content({key: value for key, value in job.recipe.items() if key != "split"})
+    return splits.build_split(
         job.building,
         open_artifact(run.root / snapshot.folder, made_from["digest"]),
         sampling.selected_shards(selected),
@@ -157,32 +150,32 @@ def _budget(recipe: Mapping[str, Any]) -> Planned:
 
 MEGATRON_SPLIT = Kind(
     "healing/megatron_split",
-    SPLIT_STAGE,
+    splits.SPLIT_STAGE,
     seals_files(_encode),
     "Megatron token files of one split: o200k Harmony ids, one sequence a document, cut at the token budget.",
     formats=frozenset({"megatron"}),
     rows=SplitRows,
     tokens=_budget,
-    checks=(FILES, LEDGER, *map(check, (audit.index_reads_back, audit.ids_in_range, audit.token_budget_met))),
+    checks=(FILES, LEDGER, *map(check, (splits.index_reads_back, splits.ids_in_range, splits.token_budget_met))),
 )
 
 
 def _join(target: Target, run: Run) -> BuildResult:
-    _, *splits = target.upstream
-    opened = {_split(split.partition): open_artifact(run.root / split.folder) for split in splits}
-    return describe_dataset(opened, MegatronRecipe.from_content(target.recipe))
+    _, *upstream = target.upstream
+    opened = {_split(split.partition): open_artifact(run.root / split.folder) for split in upstream}
+    return splits.describe_dataset(opened, splits.MegatronRecipe.from_content(target.recipe))
 
 
 MEGATRON_DATASET = Kind(
     "healing/megatron_dataset",
-    DATASET_STAGE,
+    splits.DATASET_STAGE,
     seals_inputs(_join),
     "Both splits under one digest: what a training run names.",
     checks=(
         FILES,
-        check(audit.no_document_in_both_splits),
-        check(audit.valid_fraction_is_plausible, is_blocking=False),  # by chance it fails once in a while, for ever
-        check(audit.no_valid_text_in_train, is_blocking=False),
+        check(splits.no_document_in_both_splits),
+        check(splits.valid_fraction_is_plausible, is_blocking=False),  # by chance it fails once in a while, for ever
+        check(splits.no_valid_text_in_train, is_blocking=False),
     ),
 )
 RECIPE = HealingRecipe

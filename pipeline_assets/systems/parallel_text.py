@@ -13,15 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
+from pipeline_assets.corpus.parallel_text import sample as sampling
 from pipeline_assets.corpus.parallel_text.pairs import PairSource, TranslationFile, canonical
-from pipeline_assets.corpus.parallel_text.sample import (
-    MANIFEST,
-    MANIFEST_META,
-    SAMPLE_STAGE,
-    SampleRecipe,
-    SampleSource,
-    read_sample,
-)
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_STAGE, EncodeRecipe, EncodeSection, open_cache
 from pipeline_assets.corpus.readers import raw_pin
 from pipeline_assets.corpus.readers.hub_listing import HubFile
@@ -49,7 +42,7 @@ class ParallelRecipe(Recipe):
 
     system: Literal["parallel_text"]
     source: PairSource
-    sample: SampleRecipe
+    sample: sampling.SampleRecipe
     encode: EncodeSection | None = None
 
     @classmethod
@@ -121,13 +114,13 @@ def _sample(job: Job) -> BuildResult:
     from pipeline_assets.corpus.parallel_text.draw import write_sample
 
     [listed], [pin], run = job.target.upstream, job.upstream, job.run
-    recipe, splits = SampleRecipe.from_content(job.recipe["sample"]), tuple(job.recipe["splits"])
+    recipe, splits = sampling.SampleRecipe.from_content(job.recipe["sample"]), tuple(job.recipe["splits"])
     patterns, now = pin.manifest.identity.recipe["files"], datetime.datetime.now(datetime.UTC)
     with contextlib.ExitStack() as reading:
         if isinstance(listed.outside, SourceFolder):
             here = reading.enter_context(files_while_read(listed.outside.below(run.root).path, pin.manifest))
             files = [TranslationFile(file.name, functools.partial(Path, file.path)) for file in here]
-            source = SampleSource(dataset="local", revision=pin.manifest.digest, splits=splits)
+            source = sampling.SampleSource(dataset="local", revision=pin.manifest.digest, splits=splits)
         else:
             dataset, revision, there = raw_pin.pinned_files(pin.manifest)
             hub = run.hub_for("pairs")
@@ -136,7 +129,7 @@ def _sample(job: Job) -> BuildResult:
                 return hub.fetch(dataset, revision, file).local
 
             files = [TranslationFile(file.path, functools.partial(fetched, file)) for file in there]
-            source = SampleSource(dataset=dataset, revision=revision, splits=splits)
+            source = sampling.SampleSource(dataset=dataset, revision=revision, splits=splits)
 
         def place(file: TranslationFile) -> tuple[int, str]:
             """Place of the first pattern that matches, then the name."""
@@ -156,7 +149,7 @@ def _list_fetched(target: Target, run: Run) -> Listing:
 
 def no_text_in_two_splits(sample: Artifact) -> Verdict:
     """No text of either side is in two splits, and no side is empty."""
-    splits, pairs = dict[str, str](), read_sample(sample.path(MANIFEST)).pairs
+    splits, pairs = dict[str, str](), sampling.read_sample(sample.path(sampling.MANIFEST)).pairs
     texts = [(canonical(text), one.split) for one in pairs for text in (one.src_text, one.tgt_text)]
     shared = sum(splits.setdefault(text, split) != split for text, split in texts)
     empty = sum(not text for text, _ in texts)
@@ -166,13 +159,13 @@ def no_text_in_two_splits(sample: Artifact) -> Verdict:
 
 SAMPLE = Kind(
     "parallel_text/sample",
-    SAMPLE_STAGE,
+    sampling.SAMPLE_STAGE,
     seals_files(_sample),
     """Sentence pairs, drawn by a reservoir in one pass and split once: manifest.jsonl.
 
     Each names the row of the file that it is.""",
     formats=frozenset({"jsonl"}),
-    labels=(MANIFEST_META,),
+    labels=(sampling.MANIFEST_META,),
     listing=_list_fetched,
     rows=PairRows,
     checks=(FILES, LEDGER, check(no_text_in_two_splits)),
@@ -185,7 +178,7 @@ def _encode(job: Job) -> BuildResult:
     [sample], outside = job.upstream, job.target.outside
     model = job.run.root / outside.path if isinstance(outside, TokenizerPath) else None
     recipe = EncodeRecipe.from_content(job.recipe["encode"])
-    content = write_cache(job.building, sample.path(MANIFEST), recipe, model)
+    content = write_cache(job.building, sample.path(sampling.MANIFEST), recipe, model)
     told = {TOKENIZER_FILE: str(outside.path)} if isinstance(outside, TokenizerPath) else {}
     return replace(content, provenance={**content.provenance, **told})
 

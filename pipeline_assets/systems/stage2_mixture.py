@@ -15,32 +15,14 @@ from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.document_sizes import no_document_is_outsized
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
+from pipeline_assets.corpus.normalize import sources as source_kinds
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE, named_columns_have_values
-from pipeline_assets.corpus.normalize.sources import (
-    HubSource,
-    check_languages,
-    folder_misfits,
-    inputs_of,
-    source_misfits,
-    source_of,
-)
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files
 from pipeline_assets.corpus.rows.documents import SourceRows
 from pipeline_assets.corpus.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.shards import mixture_views
-from pipeline_assets.corpus.shards.shard_corpus import (
-    INVENTORY_STAGE,
-    SEGMENTS_STAGE,
-    SHARDS_STAGE,
-    GivenTokenizer,
-    SegmentsRecipe,
-    ShardsRecipe,
-    ShardsSection,
-    Source,
-    TrainedTokenizer,
-    licence_misfits,
-)
+from pipeline_assets.corpus.shards import shard_corpus as sharding
 from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Name, Recipe
@@ -67,22 +49,24 @@ class Stage2Recipe(Recipe):
 
     system: Literal["stage2"]
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
-    sources: Annotated[tuple[Source, ...], pydantic.Field(strict=False)] = ()
-    tokenizer: Annotated[TrainedTokenizer | GivenTokenizer, pydantic.Field(discriminator="kind")] | None = None
+    sources: Annotated[tuple[sharding.Source, ...], pydantic.Field(strict=False)] = ()
+    tokenizer: (
+        Annotated[sharding.TrainedTokenizer | sharding.GivenTokenizer, pydantic.Field(discriminator="kind")] | None
+    ) = None
     dedup: DedupRecipe | None = None
-    shards: ShardsSection | None = None
+    shards: sharding.ShardsSection | None = None
     mixture: Name | None = None
-    segments: SegmentsRecipe | None = None
+    segments: sharding.SegmentsRecipe | None = None
 
     @classmethod
     def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
         names = [str(section["source"]) for _, section in sections_at(values, "sources") if "source" in section]
-        yield from source_misfits(values)
-        yield from licence_misfits(values)
+        yield from source_kinds.source_misfits(values)
+        yield from sharding.licence_misfits(values)
         for section in ("tokenizer", "shards"):
             yield from weight_misfits(values, (section, "sources"), names, of_all=False)
         if root is not None:
-            yield from folder_misfits(values, root)
+            yield from source_kinds.folder_misfits(values, root)
         for section, needs in (("shards", "tokenizer"), ("dedup", "shards")):
             if values.get(section) is not None and values.get(needs) is None:
                 yield Misfit((section,), f"there is `{section}` without `{needs}`", f"add `{needs}`, or leave it out")
@@ -102,7 +86,7 @@ class Stage2Recipe(Recipe):
     def goals(self) -> list[Target]:
         kept = {source.source: self._kept(source) for source in self.sources}
         goals, corpora, shards = [*kept.values()], dict(kept), dict[str, Target]()
-        trained = [self._trained(self.tokenizer, kept)] if isinstance(self.tokenizer, TrainedTokenizer) else []
+        trained = [self._trained(self.tokenizer, kept)] if isinstance(self.tokenizer, sharding.TrainedTokenizer) else []
         goals += trained
         if self.shards is not None:
             if self.dedup is not None:
@@ -119,24 +103,24 @@ class Stage2Recipe(Recipe):
             goals.append(SEGMENTS.target(self.name, self.segments.content(), upstream))
         return goals
 
-    def _raw_corpus(self, source: Source) -> Target:
-        if isinstance(source, HubSource):
+    def _raw_corpus(self, source: sharding.Source) -> Target:
+        if isinstance(source, source_kinds.HubSource):
             raw = RAW.target(self.name, source.rows_content(self.shard_text_bytes), partition=source.source)
         else:
-            inputs = inputs_of(source)
+            inputs = source_kinds.inputs_of(source)
             content = {"kind": source.kind, "files": list(inputs.patterns)}
             raw = RAW.target(self.name, content, partition=source.source, outside=inputs)
         content = source.rows_content(self.shard_text_bytes) | {"licences": licence_table().digest()}
         return RAW_CORPUS.target(self.name, content, [raw], partition=source.source)
 
-    def _kept(self, source: Source) -> Target:
+    def _kept(self, source: sharding.Source) -> Target:
         raw_corpus = self._raw_corpus(source)
         if source.filters == FilterRecipe():
             return raw_corpus
         content = {"filters": source.filters.content(), "refuse_licences": []}
         return FILTERED.target(self.name, content, [raw_corpus], partition=source.source)
 
-    def _trained(self, section: TrainedTokenizer, kept: Mapping[str, Target]) -> Target:
+    def _trained(self, section: sharding.TrainedTokenizer, kept: Mapping[str, Target]) -> Target:
         content = {"tokenizer": {key: value for key, value in section.training_content().items() if key != "kind"}}
         expected = section.expected_sha256
         demand = None if expected is None else trained_tokenizer.ExpectedTokenizer(expected)
@@ -145,7 +129,7 @@ class Stage2Recipe(Recipe):
     def _sharded(self, name: str, upstream: Sequence[Target]) -> Target:
         assert self.shards is not None
         content, given = {"shards": self.shards.corpus_content(), "source": name}, dict[str, Any]()
-        if isinstance(self.tokenizer, GivenTokenizer):
+        if isinstance(self.tokenizer, sharding.GivenTokenizer):
             given["tokenizer"] = self.tokenizer.file().content()
             given["outside"] = TokenizerPath(Path(self.tokenizer.path))
         folder = shards_folder(self.name, name)
@@ -157,14 +141,16 @@ class Stage2Recipe(Recipe):
         `Recipe.check_local_files`.
         """
         to_build = {target.kind for target in self.targets() if not target.is_sealed(root)}
-        check_languages(self.sources, self.targets(), FILTERED.name, root)
+        source_kinds.check_languages(self.sources, self.targets(), FILTERED.name, root)
         if TOKENIZER.name in to_build:
             trained_tokenizer.check_trainer()
-        if TOKEN_SHARDS.name in to_build and isinstance(self.tokenizer, GivenTokenizer):
+        if TOKEN_SHARDS.name in to_build and isinstance(self.tokenizer, sharding.GivenTokenizer):
             load_tokenizer(TokenizerFile(self.tokenizer.file(), root / self.tokenizer.path))
 
     def revisions(self) -> list[tuple[str, str]]:
-        return [(source.dataset, source.revision) for source in self.sources if isinstance(source, HubSource)]
+        return [
+            (source.dataset, source.revision) for source in self.sources if isinstance(source, source_kinds.HubSource)
+        ]
 
 
 def shards_folder(mixture: str, corpus: str) -> Path:
@@ -182,8 +168,8 @@ RAW = replace(stage_a.RAW, name="stage2/raw")
 
 
 def _take_rows(job: Job) -> BuildResult:
-    (source, _), [raw], run = source_of(job.recipe), job.upstream, job.run
-    hub = run.hub_for("this source") if isinstance(source, HubSource) else None
+    (source, _), [raw], run = source_kinds.source_of(job.recipe), job.upstream, job.run
+    hub = run.hub_for("this source") if isinstance(source, source_kinds.HubSource) else None
     return mixture_views.with_source_notes(
         job.building, stage_a.normalise(job), source, raw.manifest, licence_table(), hub
     )
@@ -283,7 +269,7 @@ def _shard(job: Job) -> BuildResult:
     shards = [shard for shard in found if shard.source == name]
     content = _adopt_earlier(job, shards, tokenizer)
     if content is None:
-        recipe = ShardsRecipe.from_content(job.recipe["shards"])
+        recipe = sharding.ShardsRecipe.from_content(job.recipe["shards"])
         content = shard_corpus(job.building, shards, recipe, tokenizer, job.run.settings)
     return replace(content, provenance={**content.provenance, TOKENIZER_FILE: str(path)})
 
@@ -311,7 +297,7 @@ def _adopt_earlier(job: Job, shards: Sequence[CorpusShard], tokenizer: Tokenizer
 
 TOKEN_SHARDS = Kind(
     "stage2/token_shards",
-    SHARDS_STAGE,
+    sharding.SHARDS_STAGE,
     seals_files(_shard),
     """Token ids of a corpus as NumPy files of rows of one length, and what tells where each token is from.
 
@@ -332,7 +318,7 @@ def _take_inventory(job: Job) -> BuildResult:
 
 INVENTORY = Kind(
     "stage2/inventory",
-    INVENTORY_STAGE,
+    sharding.INVENTORY_STAGE,
     seals_files(_take_inventory),
     """Every token shard, read again and held against what was sealed: rows, tokens, licences and hashes by corpus.
 
@@ -345,12 +331,12 @@ INVENTORY = Kind(
 def _cut(job: Job) -> BuildResult:
     from pipeline_assets.corpus.shards.segments import build_segments
 
-    return build_segments(job.building, job.upstream_by_name(), SegmentsRecipe.from_content(job.recipe))
+    return build_segments(job.building, job.upstream_by_name(), sharding.SegmentsRecipe.from_content(job.recipe))
 
 
 SEGMENTS = Kind(
     "stage2/continual_segments",
-    SEGMENTS_STAGE,
+    sharding.SEGMENTS_STAGE,
     seals_files(_cut),
     "Segments for continual learning, in order: of each corpus the rows that are next; no row is in two.",
     preview=mixture_views.preview_segments,

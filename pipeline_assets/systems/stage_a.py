@@ -20,27 +20,9 @@ from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.verdict import FILTER_STAGE
 from pipeline_assets.corpus.formats.memmap import META
 from pipeline_assets.corpus.licences import known_tag, licence_table
-from pipeline_assets.corpus.normalize.converted import (
-    NORMALIZE_STAGE,
-    finish,
-    named_columns_have_values,
-    write_group_manifest,
-)
+from pipeline_assets.corpus.normalize import converted
+from pipeline_assets.corpus.normalize import sources as source_kinds
 from pipeline_assets.corpus.normalize.files import convert_files, pages_add_up
-from pipeline_assets.corpus.normalize.sources import (
-    FileSource,
-    HubSource,
-    NormalizedSource,
-    Outputs,
-    Source,
-    check_languages,
-    folder_misfits,
-    inputs_of,
-    list_inputs,
-    pin_inputs,
-    source_misfits,
-    source_of,
-)
 from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.packing import recipe as packing
 from pipeline_assets.corpus.pages import REPORT_HTML
@@ -81,11 +63,11 @@ class StageARecipe(Recipe):
     """
 
     system: Literal["stage_a"]
-    outputs: Outputs | None = None
+    outputs: source_kinds.Outputs | None = None
     refuse_licences: Annotated[Tags, Option("Tag of which none is kept; repeatable.", "refuse-license")] = ()
     tokenizer: TokenizerRecipe = TokenizerRecipe()
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
-    sources: Annotated[tuple[Source, ...], pydantic.Field(strict=False, min_length=1)]
+    sources: Annotated[tuple[source_kinds.Source, ...], pydantic.Field(strict=False, min_length=1)]
     dedup: DedupRecipe | None = None
     seen: Tags = ()
     max_removed: RemovalCaps | None = None
@@ -100,11 +82,11 @@ class StageARecipe(Recipe):
     @classmethod
     def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
         sources = [str(section["source"]) for _, section in sections_at(values, "sources") if "source" in section]
-        yield from source_misfits(values)
+        yield from source_kinds.source_misfits(values)
         yield from cap_misfits(values, sources)
         yield from weight_misfits(values, ("pack", "weights"), sources, of_all=True)
         if root is not None:
-            yield from folder_misfits(values, root)
+            yield from source_kinds.folder_misfits(values, root)
         outputs, seen = section_at(values, "outputs"), values.get("seen")
         place = Path(str(outputs.get("normalized_dir")))
         if place.name in {kind.step for kind in KINDS if kind is not NORMALIZED}:
@@ -152,14 +134,14 @@ class StageARecipe(Recipe):
         content = {**names, "licences": licence_table().digest()}
         return [*goals, self._of_all(REPORT, content, of_report, tokenizer=self.tokenizer.content())]
 
-    def _raw(self, source: HubSource | FileSource) -> Target:
-        if isinstance(source, HubSource):
+    def _raw(self, source: source_kinds.HubSource | source_kinds.FileSource) -> Target:
+        if isinstance(source, source_kinds.HubSource):
             return self._of_source(RAW, source, source.rows_content(self.shard_text_bytes))
-        inputs = inputs_of(source)
+        inputs = source_kinds.inputs_of(source)
         return self._of_source(RAW, source, {"kind": source.kind, "files": list(inputs.patterns)}, outside=inputs)
 
-    def _normalized(self, source: Source) -> Target:
-        if isinstance(source, NormalizedSource):
+    def _normalized(self, source: source_kinds.Source) -> Target:
+        if isinstance(source, source_kinds.NormalizedSource):
             return self._of_source(NORMALIZED, source, {}, is_given=True)
         content = source.rows_content(self.shard_text_bytes)
         columns = getattr(source, "columns", None)
@@ -167,19 +149,21 @@ class StageARecipe(Recipe):
             content["licences"] = licence_table().fingerprint
         return self._of_source(NORMALIZED, source, content, [self._raw(source)])
 
-    def _filtered(self, source: Source) -> Target:
+    def _filtered(self, source: source_kinds.Source) -> Target:
         content = {"filters": source.filters.content(), "refuse_licences": list(self.refuse_licences)}
         return self._of_source(FILTERED, source, content, [self._normalized(source)])
 
     def check_local_files(self, root: Path) -> None:
         """The tokenizer that packs and what tells languages can be loaded. Errors as `Recipe.check_local_files`."""
-        check_languages(self.sources, self.targets(), FILTERED.name, root)
+        source_kinds.check_languages(self.sources, self.targets(), FILTERED.name, root)
         packed = (target for target in self.targets() if target.kind == PACKED.name)
         if self.pack is not None and not all(target.is_sealed(root) for target in packed):
             self.pack.check_tokenizer(root)
 
     def revisions(self) -> list[tuple[str, str]]:
-        return [(source.dataset, source.revision) for source in self.sources if isinstance(source, HubSource)]
+        return [
+            (source.dataset, source.revision) for source in self.sources if isinstance(source, source_kinds.HubSource)
+        ]
 
     def _folder(self, step: str) -> Path:
         given = self.outputs.normalized_dir if self.outputs else None
@@ -187,7 +171,12 @@ class StageARecipe(Recipe):
         return normalized if step == NORMALIZED.step else normalized.parent / step
 
     def _of_source(
-        self, kind: Kind, source: Source, content: dict[str, Any], upstream: Sequence[Target] = (), **more: Any
+        self,
+        kind: Kind,
+        source: source_kinds.Source,
+        content: dict[str, Any],
+        upstream: Sequence[Target] = (),
+        **more: Any,
     ) -> Target:
         folder = self._folder(kind.step) / source.source
         return kind.target(self.name, content, upstream, partition=source.source, folder=folder, **more)
@@ -199,46 +188,46 @@ class StageARecipe(Recipe):
 RAW = Kind(
     "stage_a/raw",
     RAW_STAGE,
-    seals_inputs(pin_inputs),
+    seals_inputs(source_kinds.pin_inputs),
     """The files of a source, each by its hash: of a hub dataset at the recipe's commit, or of a folder here.
 
     Nothing is copied; bytes of a hub are fetched into the cache.""",
     formats=frozenset({"huggingface", "file"}),
     outside=folder_of,
     preview=preview_inputs,
-    listing=list_inputs,
+    listing=source_kinds.list_inputs,
 )
 
 
 def normalise(job: Job) -> BuildResult:
     """Documents of a source, of the files that its pin lists."""
-    source, shard_text_bytes = source_of(job.recipe)
+    source, shard_text_bytes = source_kinds.source_of(job.recipe)
     [listed], [raw], run = job.target.upstream, job.upstream, job.run
-    if isinstance(source, HubSource):
+    if isinstance(source, source_kinds.HubSource):
         recipe, hub = source.snapshot(shard_text_bytes), run.hub_for("this source")
-        converted = convert_hub_rows(job.building, raw, hub, recipe, source.columns, run.settings)
+        made = convert_hub_rows(job.building, raw, hub, recipe, source.columns, run.settings)
     else:
         assert isinstance(listed.outside, SourceFolder)
         folder = listed.outside.below(run.root)
-        converted = convert_files(job.building, folder, raw.manifest, source, shard_text_bytes, run.settings)
-    return finish(job.building, converted, source.max_reject_fraction, run.settings)
+        made = convert_files(job.building, folder, raw.manifest, source, shard_text_bytes, run.settings)
+    return converted.finish(job.building, made, source.max_reject_fraction, run.settings)
 
 
 NORMALIZED = Kind(
     "stage_a/normalized",
-    NORMALIZE_STAGE,
+    converted.NORMALIZE_STAGE,
     seals_files(normalise),
     """Documents of a source, in one schema: text, where it came from, its licence and what that rests on.
 
     Bad rows are kept aside with their reasons; every doc_id is there once.""",
     formats=frozenset({"jsonl"}),
     rows=SourceRows,
-    beside=write_group_manifest,
+    beside=converted.write_group_manifest,
     checks=(
         FILES,
         LEDGER,
         check(pages_add_up),
-        check(named_columns_have_values, is_blocking=False),
+        check(converted.named_columns_have_values, is_blocking=False),
         check(no_document_is_outsized, is_blocking=False),
     ),
 )

@@ -36,15 +36,6 @@ AMOUNTS = st.one_of(
 )
 
 
-def test_the_shipped_recipe_pins_commit_tokenizer_and_budget() -> None:
-    recipe = HealingRecipe.read(RECIPE)
-
-    assert (recipe.snapshot.dataset, recipe.snapshot.revision) == ("HuggingFaceFW/fineweb-edu", REVISION)
-    assert recipe.megatron.tokenizer.sha256 == VOCABULARY_SHA256
-    assert (recipe.megatron.token_budget, recipe.megatron.valid_fraction) == (200_000_000, "0.1")
-    assert recipe.snapshot.amount.limit == ("text_bytes", 1_104_000_000)
-
-
 def test_the_snapshot_is_called_by_its_own_name_and_the_rest_by_the_recipes_upstream_first(
     healing_recipe: RecipeOf,
 ) -> None:

@@ -508,14 +508,6 @@ def test_the_section_of_a_source_is_read_back_from_its_content(tmp_path: Path) -
         assert {"path", "filters"}.isdisjoint(content)
 
 
-def test_a_hub_source_needs_a_hub(tmp_path: Path) -> None:
-    recipe = recipe_with(tmp_path)
-    [pages, *_] = recipe.sources
-
-    with pytest.raises(ValueError, match="this source is read from a hub, and the run has none"):
-        KINDS["stage_a/raw"].build(recipe.target("stage_a/raw", pages.source), Run(tmp_path, INLINE))
-
-
 def test_what_a_dump_lacks_to_be_read_is_said_before_it_is_hashed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

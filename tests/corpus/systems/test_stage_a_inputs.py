@@ -51,6 +51,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["a/x.jsonl", "c/w.jsonl"], ".", ["a/x.jsonl", "c/w.jsonl"]),
         (["a/b", "a/x.jsonl"], "a", ["b/**/*", "x.jsonl"]),
         (["./a/../c/w.jsonl"], "c", ["w.jsonl"]),
+        (["/"], "/", ["**/*"]),
     ],
 )
 def test_inputs_are_patterns_below_one_folder(here: Path, inputs: list[str], folder: str, patterns: list[str]) -> None:
