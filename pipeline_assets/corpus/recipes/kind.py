@@ -23,7 +23,7 @@ from pipeline_assets.corpus.spine.files import logged, unreplaced
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.provenance import Stopwatch
-from pipeline_assets.corpus.spine.reuse import link_files
+from pipeline_assets.corpus.spine.reuse import link_content
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult, ExternalInputs, Target
 
@@ -226,20 +226,12 @@ def _taken_over(building: StagingDir, target: Target, root: Path, earlier: "Reci
     """The files of an artifact that an earlier recipe made, linked, if it is what is asked; else None."""
     try:
         artifact = open_artifact(root / earlier.target(target.kind, target.partition).folder)
-        made = artifact.manifest
     except (LookupError, InputError):
         return None
-    if target.stale_because(root, made) is not None:
+    if target.stale_because(root, artifact.manifest) is not None:
         return None
-    contents, files = {file.path for file in made.identity.files}, link_files(building, artifact)
-    return BuildResult(
-        files=[files[file.path] for file in made.identity.files],
-        counts=made.identity.counts,
-        decisions=made.identity.decisions,
-        outside=[entry for entry in made.identity.inputs if entry not in made.identity.upstream],
-        labels=[file for path, file in files.items() if path not in contents],
-        provenance={**made.provenance, "taken_over_from": made.name},
-    )
+    linked = link_content(building, artifact)
+    return replace(linked, provenance={**artifact.manifest.provenance, **linked.provenance})
 
 
 def seals_inputs(describe: Callable[[Target, Run], BuildResult]) -> Build:

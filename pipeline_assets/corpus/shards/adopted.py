@@ -4,10 +4,11 @@ The documents of such a source are the same rows in both versions.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.reuse import link_files
+from pipeline_assets.corpus.spine.reuse import link_content
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.families import TokenizerFile
@@ -31,21 +32,11 @@ def adopt_shards(
         None if the rows, their shards, or the tokenizer differ.
     """
     before, now = map(_content, corpora)
-    identity = earlier.manifest.identity
-    if before != now or identity.decisions["tokenizer"] != tokenizer.recipe.content():
+    if before != now or earlier.manifest.identity.decisions["tokenizer"] != tokenizer.recipe.content():
         return None
-    files = link_files(building, earlier)
-    lost = read_lost_text(earlier.manifest)
-    return BuildResult(
-        files=[files[file.path] for file in identity.files],
-        counts=identity.counts,
-        decisions=identity.decisions,
-        provenance={
-            "taken_over_from": earlier.manifest.name,
-            "taken_over_digest": earlier.manifest.digest,
-            **({} if lost is None else lost_text(lost)),
-        },
-    )
+    linked, lost = link_content(building, earlier), read_lost_text(earlier.manifest)
+    told = {"taken_over_digest": earlier.manifest.digest, **({} if lost is None else lost_text(lost))}
+    return replace(linked, provenance={**linked.provenance, **told})
 
 
 def _content(corpus: Corpus) -> list[tuple[str, int, str]]:

@@ -3,14 +3,23 @@
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult
 
 
-def link_files(building: StagingDir, artifact: Artifact) -> dict[str, OutputFile]:
-    """Link every stored file of an artifact, labels included, by path."""
-    contents, files = {file.path: file for file in artifact.manifest.identity.files}, dict[str, OutputFile]()
+def link_content(building: StagingDir, artifact: Artifact) -> BuildResult:
+    """Link every stored file of an artifact, labels included, and return what its build made."""
+    identity = artifact.manifest.identity
+    contents, files = {file.path: file for file in identity.files}, dict[str, OutputFile]()
     for stored in artifact.manifest.storage:
         durable.link(artifact.folder / stored.path, building.path(stored.path))
         content = contents.get(stored.path)
         rows, digest = (1, stored.sha256) if content is None else (content.rows, content.content_sha256)
         files[stored.path] = OutputFile(stored.path, rows, stored.bytes, stored.sha256, digest)
-    return files
+    return BuildResult(
+        files=[files[path] for path in contents],
+        counts=identity.counts,
+        decisions=identity.decisions,
+        outside=[entry for entry in identity.inputs if entry not in identity.upstream],
+        labels=[file for path, file in files.items() if path not in contents],
+        provenance={"taken_over_from": artifact.manifest.name},
+    )
