@@ -21,7 +21,6 @@ from pipeline_assets.corpus.rows.trace import preview, rows_of
 from pipeline_assets.corpus.scoring.modal_settings import VARIABLES
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.lineage import root_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.corpus.tokens.losses import read_lost_text
@@ -220,7 +219,11 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
         values["commit"] = dg.MetadataValue.text(published["commit"])
     values |= _costs(manifest) | _columns(store)
     if "ledger" in counts:
-        values["ledger"] = dg.MetadataValue.md(ledger_table(manifest.identity.ledger))
+        ledger = manifest.identity.ledger
+        fates = ((f"{fate}: {reason}" if reason else fate, count) for fate, reason, count in ledger.fates())
+        table = [("in", ledger.rows_in), ("out", ledger.out), *fates]
+        lines = [{"rows": fate, "count": f"{count:,}"} for fate, count in table]
+        values["ledger"] = dg.MetadataValue.md(table_of(lines))
     if REPORT_HTML in {file.path for file in manifest.storage} and (address := dg.EnvVar(REPORTS).get_value()):
         root = root_of(artifact.folder)
         place = artifact.folder.relative_to(root) if root is not None else artifact.folder
@@ -260,14 +263,6 @@ def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:
     if rows:
         values["planned"] = dg.MetadataValue.md(table_of(rows))
     return values
-
-
-def ledger_table(ledger: Ledger) -> str:
-    """A ledger as a Markdown table: what went in, what became of it."""
-    rows = [{"rows": "in", "count": f"{ledger.rows_in:,}"}, {"rows": "out", "count": f"{ledger.out:,}"}]
-    for fate, reason, count in ledger.fates():
-        rows.append({"rows": f"{fate}: {reason}" if reason else fate, "count": f"{count:,}"})
-    return table_of(rows)
 
 
 def table_of(rows: list[dict[str, str]]) -> str:
