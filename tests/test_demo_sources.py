@@ -20,7 +20,7 @@ import zstandard
 
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.demo.corpora import EDU_DATASET, FILES, write_inputs
-from pipeline_assets.demo.texts import Draw, module, odd_pages, pages, paragraphs, place_name, translated
+from pipeline_assets.demo.texts import module, odd_pages, pages, place_name, translated
 
 Rows = dict[str, list[dict[str, Any]]]
 FINEWEB, WIKIPEDIA, C4 = "HuggingFaceFW/fineweb", "wikimedia/wikipedia", "allenai/c4"
@@ -170,18 +170,6 @@ def test_modules_say_their_licence(mixture: Rows) -> None:
 
     assert licences == {"mit": 76, "apache-2.0": 1, "gpl-3.0": 1}
     assert all(tag in licence_table() for tag in licences)
-
-
-def shingles(text: str) -> set[tuple[str, ...]]:
-    words = text.split()
-    return {tuple(words[place : place + 5]) for place in range(len(words) - 4)}
-
-
-def test_made_up_texts_are_nothing_like_each_other() -> None:
-    texts = [shingles(" ".join(paragraphs(Draw.named(f"text {number}"), 3))) for number in range(30)]
-
-    alike = [len(one & other) / len(one | other) for one, other in combinations(texts, 2)]
-    assert max(alike) < 0.2
 
 
 def test_places_have_different_names_and_foreign_texts_another_order() -> None:

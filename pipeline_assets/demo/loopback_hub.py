@@ -162,26 +162,17 @@ class LoopbackHub:
         raise Refused(404, "", "No such address")
 
     def _answer_api(self, ask: Ask, kind: str, repo: Repo, rest: list[str]) -> Answer:
+        writes = self._writes if kind == "datasets" else None  # models are read, and that is all
         match ask.method, rest:
             case "GET", [] | ["revision", _]:
                 _check_revision(repo, rest[1] if rest else "main")
                 return json_answer(repo.info(blobs=ask.query.get("blobs") == "true"))
-            case "GET", ["refs"]:
-                main = {"name": "main", "ref": "refs/heads/main", "targetCommit": repo.commit}
-                return json_answer({"branches": [main], "converts": [], "tags": [], "pullRequests": []})
             case "GET", ["tree", revision, *folder]:
                 _check_content(ask, repo, revision)
                 return self._tree(ask, repo, "/".join(folder).strip("/"))
             case "POST", ["paths-info", revision]:
                 _check_content(ask, repo, revision)
                 return _paths_info(ask, repo)
-        if kind == "models":  # they are read, and that is all
-            raise Refused(404, "", "No such address")
-        return self._answer_writer(ask, repo, rest)
-
-    def _answer_writer(self, ask: Ask, repo: Repo, rest: list[str]) -> Answer:
-        writes = self._writes
-        match ask.method, rest:
             case "PUT", ["settings"] if writes is not None:
                 return writes.change_settings(ask, repo)
             case "POST", ["preupload", "main"] if writes is not None:
@@ -202,13 +193,11 @@ class LoopbackHub:
         paths = repo.paths_below(folder, recursive=ask.query.get("recursive") == "true")
         if folder and not paths:
             raise Refused(404, "EntryNotFound", "No such folder", repo.commit)
-        limit = ask.query.get("limit", "")
-        shown = min(int(limit), self.page_size) if re.fullmatch("[1-9][0-9]{0,8}", limit) else self.page_size
         rest = [path for path in paths if path > ask.query.get("cursor", "")]
-        page = [repo.tree_item(path, expand=ask.query.get("expand") == "true") for path in rest[:shown]]
-        if len(rest) <= shown:
+        page = [repo.tree_item(path) for path in rest[: self.page_size]]
+        if len(rest) <= self.page_size:
             return json_answer(page)
-        query = urlencode({**ask.query, "cursor": rest[shown - 1]})
+        query = urlencode({**ask.query, "cursor": rest[self.page_size - 1]})
         return json_answer(page, headers={"Link": f'<{self.endpoint}{ask.raw_path}?{query}>; rel="next"'})
 
     def _resolve(self, ask: Ask, kind: str, repo: Repo, revision: str, path: str) -> Answer:
@@ -288,8 +277,7 @@ def _check_revision(repo: Repo, revision: str) -> None:
 def _paths_info(ask: Ask, repo: Repo) -> Answer:
     """Files and folders among the paths asked for, in that order; unknown ones are left out."""
     form = parse_qs(ask.body.decode(errors="replace"))
-    expand = form.get("expand") == ["true"]
-    items = [repo.tree_item(path.strip("/"), expand) for path in form.get("paths", [])]
+    items = [repo.tree_item(path.strip("/")) for path in form.get("paths", [])]
     return json_answer([item for item in items if item is not None])
 
 

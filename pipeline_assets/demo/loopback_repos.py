@@ -71,21 +71,15 @@ class Repo:
                 found.update(start + "/".join(parts[:depth]) for depth in depths)
         return sorted(found)
 
-    def tree_item(self, path: str, expand: bool) -> dict[str, object] | None:
+    def tree_item(self, path: str) -> dict[str, object] | None:
         """What `tree` and `paths-info` say of a file or folder; None where there is neither."""
         file = self.files.get(path)
         if file is not None:
-            item: dict[str, object] = {"type": "file", "path": path, "oid": file.oid, "size": file.size}
-            if file.pointer_size is not None:
-                item["lfs"] = {"oid": file.sha256, "size": file.size, "pointerSize": file.pointer_size}
-        elif below := [file for file in self.files.values() if file.path.startswith(f"{path}/")]:
-            item = {"type": "directory", "path": path, "oid": _content_id(below), "size": 0}
-        else:
-            return None
-        if expand:  # the client reads these keys without looking whether they are there
-            item["lastCommit"] = {"id": self.commit, "title": "Content of the folder", "date": EPOCH}
-            item["securityFileStatus"] = {"status": "safe", "avScan": None, "pickleImportScan": None}
-        return item
+            lfs = {"lfs": {"oid": file.sha256, "size": file.size, "pointerSize": file.pointer_size}}
+            item = {"type": "file", "path": path, "oid": file.oid, "size": file.size}
+            return item | (lfs if file.pointer_size is not None else {})
+        below = [file for file in self.files.values() if file.path.startswith(f"{path}/")]
+        return {"type": "directory", "path": path, "oid": _content_id(below), "size": 0} if below else None
 
     def info(self, blobs: bool) -> dict[str, object]:
         """What `repo_info` says; sizes and digests of files only with `blobs`."""
