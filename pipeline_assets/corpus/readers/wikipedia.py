@@ -63,7 +63,7 @@ _PREFIX = b'<doc id="'
 _FIRST_FILE = re.compile(r"(^|/)AA/wiki_00(\.\w+)?$")
 _END = b"</doc>"
 _END_LINE = re.compile(rb"^</doc>[ \t\r]*$", re.MULTILINE)
-_KEYS = ("id", "url", "title", "text")
+_TYPES: dict[str, tuple[type, ...]] = {"text": (str,), "id": (str, int), "url": (str,), "title": (str,)}
 _URL = re.compile(r"https?://(?P<language>[a-z0-9-]+)\.(?:m\.)?wikipedia\.org/")
 _TITLE_ENTITIES = (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#039;", "'"), ("&amp;", "&"))
 # From when on text was offered under which licence: Wikimedia's licensing update of 2009 and terms of use of 2023.
@@ -194,8 +194,8 @@ def _doc_page(header: re.Match[bytes], body: bytes, is_last: bool, piece: ByteRa
 def _json_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Page | Fault]]:
     is_first = piece.start == 0
     for place, row in json_rows(piece, lines_of(blocks, piece.stop)):
-        if is_first and isinstance(row, dict) and not row.keys() >= set(_KEYS):
-            missing = ", ".join(key for key in _KEYS if key not in row)
+        if is_first and isinstance(row, dict) and not row.keys() >= _TYPES.keys():
+            missing = ", ".join(key for key in _TYPES if key not in row)
             what = f"its first line has no {missing}; it has {', '.join(row) or 'nothing'}"
             raise InputError(what, piece.file.path, "give wikiextractor's JSON lines; others are read as local files")
         is_first = False
@@ -203,15 +203,14 @@ def _json_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterat
 
 
 def _json_page(row: dict[str, Any]) -> Page | Fault:
-    id_, url, title, text = (row.pop(key, None) for key in _KEYS)
-    revid = row.pop("revid", None)
-    if text is None:
+    values = {key: row.pop(key, None) for key in _TYPES}
+    if values["text"] is None:
         return Fault("no_text", "null")
-    if not (type(text) is type(url) is type(title) is str and type(id_) in (str, int)):
-        typed = {"text": (text, (str,)), "id": (id_, (str, int)), "url": (url, (str,)), "title": (title, (str,))}
-        wrong = next(key for key, (value, types) in typed.items() if type(value) not in types)
-        return Fault("wrong_type", f"{wrong} is {type(typed[wrong][0]).__name__}")
-    return Page(str(id_), None if revid in (None, "") else str(revid), url, title, text, row)
+    for name, value in values.items():
+        if type(value) not in _TYPES[name]:
+            return Fault("wrong_type", f"{name} is {type(value).__name__}")
+    revid, id_ = row.pop("revid", None), values.pop("id")
+    return Page(str(id_), None if revid in (None, "") else str(revid), others=row, **values)
 
 
 def count_pages(piece: ByteRange) -> int:
