@@ -260,9 +260,7 @@ def _terms(card: CardContent) -> list[str]:
     if card.sources:
         of = [[code(source.dataset), *_source(source)] for source in card.sources]
         lines = [*markdown_table(["source", "commit", "licence of its card", "who may read it"], of), ""]
-    counts: Counter[tuple[str, str | None]] = Counter()
-    for split in card.splits:
-        counts.update(split.licences)
+    counts = sum((split.licences for split in card.splits), Counter[tuple[str, str | None]]())
     if not counts:
         return lines[:-1]
     most = sorted(counts.items(), key=lambda item: (-item[1], item[0][0], item[0][1] or ""))

@@ -194,16 +194,11 @@ def _told(row: token_rows.EncodedRow, found: "RowNll | None") -> dict[str, Any]:
 
 
 def _counts(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    counts = Counter[str](documents=len(lines))
-    for line in lines:
-        counts["tokens"] += line["tokens"]
-        counts["completion_tokens"] += line["completion_token_count"]
-        counts["truncated"] += line["truncated"]
-        counts["tokens_lost"] += line["tokens_lost"]
-        if line.get("reason") is not None:
-            counts[f"unscored/{line['reason']}"] += 1
-    counts["batches"] = len({line["batch"] for line in lines if line.get("batch") is not None})
-    return dict(counts)
+    sums = {"tokens": "tokens", "completion_tokens": "completion_token_count"}
+    sums |= {name: name for name in ("truncated", "tokens_lost")}
+    counts = {name: sum(line[column] for line in lines) for name, column in sums.items()}
+    counts |= {"documents": len(lines), "batches": len({line["batch"] for line in lines if "batch" in line})}
+    return counts | Counter(f"unscored/{line['reason']}" for line in lines if "reason" in line)
 
 
 def made_by(recipe: ScoringRecipe) -> dict[str, str]:

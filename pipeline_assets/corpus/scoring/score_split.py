@@ -166,7 +166,11 @@ def score_split(
     Raises:
         InputError: as `run_stage`; more than 1 % of the rows have logits that are no numbers.
     """
-    jobs = list(_jobs(files, selection, recipe.shard_rows))
+    jobs = [
+        ScoreJob(f"{place:05d}-{first:09d}", name, files[name], tuple(rows[first : first + recipe.shard_rows].tolist()))
+        for place, (name, rows) in enumerate(selection.rows.items())
+        for first in range(0, len(rows), recipe.shard_rows)
+    ]
     receipts = list(_watched(run_stage("score", jobs, building), selection.size, weights))
     tables = [building.path(receipt.files[0].path) for receipt in receipts]
     nll = np.concatenate([numbers(read_columns(path, ["nll_mean"])["nll_mean"].fill_null(np.nan)) for path in tables])
@@ -196,13 +200,6 @@ def score_split(
             **lost_text({"rows": Losses.from_counts(counts)}),
         },
     )
-
-
-def _jobs(files: Mapping[str, Path], selection: Selection, shard_rows: int) -> Iterator[ScoreJob]:
-    for place, (name, rows) in enumerate(selection.rows.items()):
-        for start in range(0, len(rows), shard_rows):
-            numbers = tuple(rows[start : start + shard_rows].tolist())
-            yield ScoreJob(f"{place:05d}-{start:09d}", name, files[name], numbers)
 
 
 def _places(recipe: ScoringRecipe, settings: RunSettings) -> int:
