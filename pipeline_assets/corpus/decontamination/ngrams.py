@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.dedup.steps import is_first
 from pipeline_assets.corpus.dedup.words import BLANK, POLYNOMIAL, NormalizedBatch
 
@@ -180,22 +179,8 @@ def _are_same(
     starts, other_starts = words.begins[places], others.begins[other_places]
     lengths = words.begins[places + sizes] - starts
     is_same: NDArray[np.bool_] = lengths == others.begins[other_places + sizes] - other_starts
-    _compare(words.text, starts, others.text, other_starts, lengths, is_same)
+    text, other_text = words.text.data, others.text.data
+    for pair in np.flatnonzero(is_same).tolist():
+        start, other, length = int(starts[pair]), int(other_starts[pair]), int(lengths[pair])
+        is_same[pair] = text[start : start + length] == other_text[other : other + length]
     return is_same
-
-
-@compiled
-def _compare(
-    text: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    other: NDArray[np.uint8],
-    other_starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    is_same: NDArray[np.bool_],
-) -> None:
-    """Clears `is_same` where the bytes from two starts on are others."""
-    for pair in range(len(starts)):
-        at = 0
-        while is_same[pair] and at < lengths[pair]:
-            is_same[pair] = text[starts[pair] + at] == other[other_starts[pair] + at]
-            at += 1

@@ -159,16 +159,9 @@ def binary_sketches(signed: NDArray[np.uint32]) -> NDArray[np.uint8]:
 
     Permutations are affine modulo 2**32: of the lowest bits themselves all say the same, whether a hash is odd.
     """
-    bits = np.empty(signed.shape, np.bool_)
-    _mix_to_bits(signed, bits)
-    return np.packbits(bits, axis=1)
-
-
-@compiled
-def _mix_to_bits(signed: NDArray[np.uint32], bits: NDArray[np.bool_]) -> None:
-    for document in range(signed.shape[0]):
-        for number in range(signed.shape[1]):
-            bits[document, number] = _finalized(np.uint64(signed[document, number])) & np.uint32(1)
+    key = (signed ^ (signed >> _16)) * _FIRST  # as `_finalized` does with one number
+    key = (key ^ (key >> _13)) * _SECOND
+    return np.packbits((key ^ (key >> _16)) & np.uint32(1), axis=1)
 
 
 IDS, HASHES, BANDS, BITS, ID_HASHES = (f"{WORK}/{area}" for area in ("ids", "hashes", "bands", "bits", "id_hashes"))
