@@ -217,11 +217,7 @@ class RemovalCaps(PerSource):
     check: ClassVar[str] = "removals_within_caps"
     every_source: Annotated[
         Decimal,
-        Option(
-            "Fraction of a source that may go, else the exit status is 1.",
-            "max-removed",
-            default=None,
-        ),
+        Option("Fraction of a source that may go, else the exit status is 1.", "max-removed", default=None),
     ]
 
     @pydantic.model_validator(mode="after")

@@ -31,6 +31,7 @@ def test_every_document_is_packed_once_and_no_row_is_empty(folder: Path, strateg
         assert sum(one.length for one in placed) == tokens
         assert {one.doc_id for one in placed} == {one.doc_id for one in TWO_SOURCES}
     assert all(packed.segments(row) for row in range(len(packed)))
+    check_tokens(packed, {one.doc_id: ids_of(one.text) for one in TWO_SOURCES})
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -85,9 +86,3 @@ def test_a_row_that_is_not_full_is_padded_where_all_is_packed(folder: Path) -> N
 def test_a_corpus_without_documents_is_refused(folder: Path) -> None:
     with pytest.raises(UsageError, match="there is no document"):
         pack_documents(folder, [], **ALL)
-
-
-def test_what_is_packed_is_what_was_written(folder: Path) -> None:
-    made = pack_documents(folder, TWO_SOURCES, strategy="best_fit", **ALL)
-
-    check_tokens(open_packed(made.folder), {one.doc_id: ids_of(one.text) for one in TWO_SOURCES})

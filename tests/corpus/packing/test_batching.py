@@ -3,6 +3,7 @@
 import pickle
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -77,38 +78,31 @@ def test_a_pickled_dataset_reads_the_same_rows(packed: PackedSet) -> None:
     ]
 
 
+FITS_NOT = r"segments of row \d+ do not fit into 8 tokens"
+
+
 @pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("length", [-1, 9, 2**31 - 1])
-def test_damaged_boundaries_are_refused(packed: PackedSet, length: int, workers: int) -> None:
-    folder = without(packed.folder)
-    boundaries = np.load(folder / BOUNDARIES)
-    (folder / BOUNDARIES).unlink()
-    boundaries[:, 1] = length
-    np.save(folder / BOUNDARIES, boundaries)
+@pytest.mark.parametrize(
+    ("name", "damage", "what"),
+    [
+        *(
+            (BOUNDARIES, lambda found, length=length: np.where([False, True], length, found), FITS_NOT)
+            for length in (-1, 9, 2**31 - 1)
+        ),
+        (BOUNDARY_OFFSETS, lambda found: found[::-1], FITS_NOT),
+        (BOUNDARY_OFFSETS, lambda found: np.arange(5), "4 rows instead of 21"),
+    ],
+)
+def test_damaged_boundaries_are_refused(
+    packed: PackedSet, name: str, damage: Callable[[np.ndarray], np.ndarray], what: str, workers: int
+) -> None:
+    folder = without(packed.folder, name)
+    np.save(folder / name, damage(np.load(packed.folder / name)))
 
     # torch wraps the error of a worker, and keeps its line.
-    with pytest.raises(
-        RuntimeError if workers else InputError,
-        match=r"boundaries are damaged: segments of row \d+ do not fit into 8 tokens",
-    ):
+    refused = RuntimeError if workers and what is FITS_NOT else InputError
+    with pytest.raises(refused, match=f"boundaries are damaged: {what}"):
         list(batching.loader(folder, 4, 7, workers=workers))
-
-
-def test_offsets_that_descend_are_refused(packed: PackedSet) -> None:
-    offsets = np.load(packed.folder / BOUNDARY_OFFSETS)
-    folder = without(packed.folder, BOUNDARY_OFFSETS)
-    np.save(folder / BOUNDARY_OFFSETS, offsets[::-1])
-
-    with pytest.raises(InputError, match=r"boundaries are damaged: segments of row \d+ do not fit into 8 tokens"):
-        list(batching.loader(folder, 4, 7))
-
-
-def test_boundaries_of_other_rows_are_refused(packed: PackedSet) -> None:
-    folder = without(packed.folder, BOUNDARY_OFFSETS)
-    np.save(folder / BOUNDARY_OFFSETS, np.arange(5))
-
-    with pytest.raises(InputError, match="boundaries are damaged: 4 rows instead of 21"):
-        batching.loader(folder, 4, 7)
 
 
 def test_a_set_without_boundaries_and_index_is_refused(packed: PackedSet) -> None:
