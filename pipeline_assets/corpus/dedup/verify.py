@@ -19,24 +19,9 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.corpus_shard import CorpusShard
+from pipeline_assets.corpus.dedup import steps
 from pipeline_assets.corpus.dedup.recipe import NearRecipe
 from pipeline_assets.corpus.dedup.sketches import shingle_sets
-from pipeline_assets.corpus.dedup.steps import (
-    INDEX_SUFFIX,
-    SETS_SUFFIX,
-    DedupRun,
-    KeyRange,
-    SetsFile,
-    are_members,
-    distinct_pairs,
-    document_numbers,
-    load,
-    parts,
-    ranges,
-    rows_of,
-    save,
-    write_run,
-)
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.document import RAW_DOCUMENTS
 from pipeline_assets.corpus.document_shards import decode, read_lines
@@ -52,17 +37,21 @@ _SETS_SHARE = 2  # sets may have half of a worker's memory
 _INDEX = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4"), ("shingles", "<u4")])
 
 
-def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe) -> tuple[list[Receipt], list[Receipt]]:
+def find_edges(
+    dedup: steps.DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe
+) -> tuple[list[Receipt], list[Receipt]]:
     """Receipts of `write_sets`, one a shard, and of `verify_pairs`, in the order of their ranges."""
     pairs = dedup.runs(proposed)
-    compared = save(dedup.documents_in(pairs, "later", "earlier"), dedup.building.path(_COMPARED))
+    compared = steps.save(dedup.documents_in(pairs, "later", "earlier"), dedup.building.path(_COMPARED))
     words = recipe.proposer.shingle_words
     written = dedup.run("shingle", (Task.of(write_sets, shard, compared, words, _SETS) for shard in dedup.shards))
-    own = [SetsFile(0, *dedup.runs([receipt])) for receipt in written if receipt.files]
+    own = [steps.SetsFile(0, *dedup.runs([receipt])) for receipt in written if receipt.files]
     sets = (*(file for store in dedup.seen for file in store.sets), *own)
     for_sets = dedup.share_bytes // _SETS_SHARE
     rules = (sets, recipe.threshold, for_sets // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)
-    by_later = ranges(pairs, min(for_sets // _PAIR_BYTES, -(-rows_of(pairs) // parts(dedup.settings))))
+    by_later = steps.ranges(
+        pairs, min(for_sets // _PAIR_BYTES, -(-steps.rows_of(pairs) // steps.parts(dedup.settings)))
+    )
     return written, dedup.run("verify", (Task.of(verify_pairs, one, *rules) for one in by_later))
 
 
@@ -75,10 +64,10 @@ def write_sets(
     Counts: `compared` documents.
     """
     own = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
-    wanted = are_members(own, load(members))
+    wanted = steps.are_members(own, steps.load(members))
     if not wanted.any():
         return Receipt([], {"compared": 0})
-    sets_name, index_name = f"{area}/{shard.name}{SETS_SUFFIX}", f"{area}/{shard.name}{INDEX_SUFFIX}"
+    sets_name, index_name = f"{area}/{shard.name}{steps.SETS_SUFFIX}", f"{area}/{shard.name}{steps.INDEX_SUFFIX}"
     entries: list[tuple[int, int, int, int]] = []
     with DurableFile(folder.path(sets_name)) as file:
         for block in read_lines(shard, window):
@@ -107,7 +96,7 @@ class ShingleSets:
     are asked for.
     """
 
-    def __init__(self, files: Sequence[SetsFile]) -> None:
+    def __init__(self, files: Sequence[steps.SetsFile]) -> None:
         self._offsets = [np.uint64(file.offset) for file in files]
         self._descriptors = [os.open(file.sets, os.O_RDONLY) for file in files]
         self._indices = [np.memmap(file.entries, _INDEX, "r") for file in files]
@@ -145,8 +134,8 @@ class ShingleSets:
 
 
 def verify_pairs(
-    pairs: KeyRange,
-    sets: Sequence[SetsFile],
+    pairs: steps.KeyRange,
+    sets: Sequence[steps.SetsFile],
     threshold: str,
     fetched_shingles: int,
     max_compared: int | None,
@@ -165,7 +154,7 @@ def verify_pairs(
         max_compared: each later document is compared to so many others, the first; None for all.
     """
     table = pairs.table()
-    compared = distinct_pairs(np.stack([numbers(table["later"]), numbers(table["earlier"])]))
+    compared = steps.distinct_pairs(np.stack([numbers(table["later"]), numbers(table["earlier"])]))
     del table
     capped = 0
     if max_compared is not None:
@@ -177,7 +166,7 @@ def verify_pairs(
             _edges(block, opened, Fraction(threshold)) for block in _blocks(compared, opened, fetched_shingles)
         ).combine_chunks()
     counts = {"pairs": compared.shape[1], "edges": edges.num_rows, "capped_documents": capped}
-    return Receipt([write_run(folder, f"{_EDGES}/{pairs.name}.parquet", edges)], counts)
+    return Receipt([steps.write_run(folder, f"{_EDGES}/{pairs.name}.parquet", edges)], counts)
 
 
 def load_kernels() -> None:
@@ -198,13 +187,13 @@ def _blocks(pairs: NDArray[np.uint64], sets: ShingleSets, most: int) -> Iterator
 
 
 def _documents_of(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return np.unique(document_numbers(pairs))
+    return np.unique(steps.document_numbers(pairs))
 
 
 def _edges(pairs: NDArray[np.uint64], sets: ShingleSets, threshold: Fraction) -> pa.Table:
     documents = _documents_of(pairs)
     ids, hashes, offsets = sets.fetch(documents)
-    left, right = np.searchsorted(documents, document_numbers(pairs))
+    left, right = np.searchsorted(documents, steps.document_numbers(pairs))
     shared = np.empty(len(left), np.int64)
     sizes = np.diff(offsets)
     _count_shared(hashes, offsets, left, right, shared)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.packing.mixture import (
     MAX_THINGS,
     Draws,
@@ -24,17 +25,6 @@ from pipeline_assets.corpus.packing.mixture import (
     hashed_order,
     largest,
     taken_from,
-)
-from pipeline_assets.corpus.packing.plan_files import (
-    DRAWN,
-    PLAN,
-    SETTLED,
-    Drawn,
-    DrawnSource,
-    EncodedShard,
-    PlanFiles,
-    first_documents,
-    mapped,
 )
 from pipeline_assets.corpus.packing.recipe import PackRecipe, SettledPack
 from pipeline_assets.corpus.packing.strategies import best_fit_rows, count_pieces, rows_needed, sequential_rows
@@ -46,19 +36,21 @@ from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receip
 from pipeline_assets.corpus.tokens.encode import DocumentTable
 
 
-def number_draws(mixture: Mixture, draws: Draws) -> Drawn:
+def number_draws(mixture: Mixture, draws: Draws) -> plan_files.Drawn:
     """
     Raises:
         UsageError: there are more than can be numbered.
     """
-    sources: list[DrawnSource] = []
+    sources: list[plan_files.DrawnSource] = []
     taken: list[NDArray[np.uint32]] = []
     cut, first_draw, first_taken = None, 0, 0
     for number, (source, drawn) in enumerate(zip(mixture.sources, draws.of, strict=True)):
         is_cut = draws.cut is not None and draws.cut.source == number
         order = mixture.order(number, drawn.epochs)[: drawn.partial + is_cut]
         stop, stop_taken = source.first + len(source.lengths), first_taken + len(order)
-        sources.append(DrawnSource(source.name, source.first, stop, first_draw, drawn.epochs, first_taken, stop_taken))
+        sources.append(
+            plan_files.DrawnSource(source.name, source.first, stop, first_draw, drawn.epochs, first_taken, stop_taken)
+        )
         last = order[-1:].copy()
         order.sort()
         taken.append(order)
@@ -70,10 +62,10 @@ def number_draws(mixture: Mixture, draws: Draws) -> Drawn:
         raise UsageError(
             f"{first_draw:,} documents are drawn", bare("pack.num_seqs"), f"pack at most {MAX_THINGS:,} at a time"
         )
-    return Drawn(sources, np.concatenate(taken), cut)
+    return plan_files.Drawn(sources, np.concatenate(taken), cut)
 
 
-def packed_order(drawn: Drawn, seed: int) -> NDArray[np.uint32]:
+def packed_order(drawn: plan_files.Drawn, seed: int) -> NDArray[np.uint32]:
     """The numbers of draws, in the order in which they are packed, shape (draws,)."""
     order = hashed_order(drawn.draws, seed, "draws")
     if drawn.cut is not None:
@@ -82,7 +74,7 @@ def packed_order(drawn: Drawn, seed: int) -> NDArray[np.uint32]:
     return order
 
 
-def documents_of(drawn: Drawn, draws: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def documents_of(drawn: plan_files.Drawn, draws: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """The documents that were drawn, numbered in the corpus; in the place of the draws, which are lost."""
     first_draws = np.array([one.first_draw for one in drawn.sources])
     first_documents = np.array([one.first_document for one in drawn.sources])
@@ -103,16 +95,18 @@ def documents_of(drawn: Drawn, draws: NDArray[np.uint32]) -> NDArray[np.uint32]:
 _CHUNK = 1 << 20
 
 
-def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: BuildFolder, asked: PackRecipe) -> Receipt:
+def plan_rows(
+    encoded: Sequence[plan_files.EncodedShard], window: Window, folder: BuildFolder, asked: PackRecipe
+) -> Receipt:
     """Files: those of `PlanFiles`. Counts: `tokens` that are placed, `draws`, `segments`. Notes: `settled`, see
     `drawn_of`.
 
     Raises:
         UsageError: there is not enough of a source.
     """
-    files, lengths = PlanFiles.below(folder), document_lengths(encoded)
+    files, lengths = plan_files.PlanFiles.below(folder), document_lengths(encoded)
     mixture, recipe = _settled(encoded, lengths, asked)
-    order, ranked = (folder.path(f"{PLAN}/{name}") for name in ("order", "ranked"))
+    order, ranked = (folder.path(f"{plan_files.PLAN}/{name}") for name in ("order", "ranked"))
     # All of it may fill less than a row; who asks for rows by number wants full ones.
     is_all = asked.num_seqs is None and asked.strategy == "best_fit"
     budget = mixture.largest_budget if is_all else budget_of(mixture, recipe)
@@ -122,7 +116,7 @@ def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: BuildFold
     draws = packed_order(drawn, recipe.seed)
     _write(order, [draws])
     documents = documents_of(drawn, draws)
-    drawn = replace(drawn, taken=mapped(files.taken, np.uint32))
+    drawn = replace(drawn, taken=plan_files.mapped(files.taken, np.uint32))
     in_order = taken_from(lengths, documents)
     del lengths
     if drawn.cut is not None:
@@ -135,18 +129,18 @@ def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: BuildFold
     segments = _write(files.documents, (documents[ranks] for ranks in _chunks(files.documents, np.uint32)))
     counts = {"tokens": budget, "draws": drawn.draws, "segments": segments}
     notes = {"sources": [asdict(source) for source in drawn.sources], "cut": drawn.cut}
-    told = {DRAWN: notes, SETTLED: recipe.content()}
+    told = {plan_files.DRAWN: notes, plan_files.SETTLED: recipe.content()}
     return Receipt([_listed(path) for path in vars(files).values()], counts, told)
 
 
 def _listed(path: Path) -> OutputFile:
     sha256 = file_sha256(path)
-    return OutputFile(f"{PLAN}/{path.name}", 0, path.stat().st_size, sha256, sha256)
+    return OutputFile(f"{plan_files.PLAN}/{path.name}", 0, path.stat().st_size, sha256, sha256)
 
 
-def document_lengths(shards: Sequence[EncodedShard]) -> NDArray[np.int32]:
+def document_lengths(shards: Sequence[plan_files.EncodedShard]) -> NDArray[np.int32]:
     """Tokens of each document with its end, shape (documents,): 4 bytes a document."""
-    firsts = first_documents(shards)
+    firsts = plan_files.first_documents(shards)
     lengths = np.empty(firsts[-1], np.int32)
     for shard, first in zip(shards, firsts.tolist(), strict=False):
         lengths[first : first + shard.documents] = DocumentTable(shard.document_file).tokens
@@ -154,7 +148,7 @@ def document_lengths(shards: Sequence[EncodedShard]) -> NDArray[np.int32]:
 
 
 def _settled(
-    shards: Sequence[EncodedShard], lengths: NDArray[np.int32], asked: PackRecipe
+    shards: Sequence[plan_files.EncodedShard], lengths: NDArray[np.int32], asked: PackRecipe
 ) -> tuple[Mixture, SettledPack]:
     """What is drawn from, and the recipe with the weights and rows that it leaves to what there is."""
     texts: list[SourceText] = []
@@ -179,7 +173,9 @@ def _settled(
     return mixture, SettledPack.from_content({**asked.content(), "weights": weights, "num_seqs": max(num_seqs, 1)})
 
 
-def _place(lengths: NDArray[np.int32], drawn: Drawn, recipe: SettledPack, files: PlanFiles, order: Path) -> None:
+def _place(
+    lengths: NDArray[np.int32], drawn: plan_files.Drawn, recipe: SettledPack, files: plan_files.PlanFiles, order: Path
+) -> None:
     """Writes all that tells of rows, but for `documents`: there the ranks of draws stand."""
     first_rows, is_whole = np.empty(len(lengths), np.uint32), np.empty(len(lengths), bool)
     last_row, placed = -1, 0

@@ -8,15 +8,7 @@ from typing import Any
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import sha256_of
-from pipeline_assets.corpus.tokens.o200k_harmony import (
-    END_OF_TEXT,
-    FAMILY,
-    RANKS,
-    SPECIAL_TOKENS,
-    VOCABULARY_SIZE,
-    load_encoder,
-    read_ranks,
-)
+from pipeline_assets.corpus.tokens import o200k_harmony
 from pipeline_assets.corpus.tokens.sentencepiece_model import load_sentencepiece
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
 
@@ -77,23 +69,27 @@ def describe_tokenizer(path: Path, expected_sha256: str) -> dict[str, Any]:
     """
     if not re.fullmatch("[0-9a-f]{64}", expected_sha256):
         raise UsageError("this is no sha256", expected_sha256, "give 64 hex digits, or nothing for the shipped one's")
-    encoder = load_encoder(expected_sha256, path)
-    ranks = len(read_ranks(path))
-    if ranks != RANKS:
-        raise InputError(f"it has {ranks:,} ranks, {FAMILY} has {RANKS:,}", path, "give o200k_base.tiktoken")
+    encoder = o200k_harmony.load_encoder(expected_sha256, path)
+    ranks = len(o200k_harmony.read_ranks(path))
+    if ranks != o200k_harmony.RANKS:
+        raise InputError(
+            f"it has {ranks:,} ranks, {o200k_harmony.FAMILY} has {o200k_harmony.RANKS:,}",
+            path,
+            "give o200k_base.tiktoken",
+        )
     runs = encoder.encode(_PROBE)
     slow = [token for text in _PROBE for token in encoder.oracle.encode_ordinary(text)]
     if runs.ids.tolist() != slow:
         raise InputError(f"{encoder.driver} and tiktoken encode a probe differently", path, "reinstall gigatoken")
     return {
-        "family": FAMILY,
+        "family": o200k_harmony.FAMILY,
         "file": path.name,
         "bytes": path.stat().st_size,
         "sha256": expected_sha256,
         "ranks": ranks,
-        "vocabulary_size": VOCABULARY_SIZE,
-        "end_of_text": END_OF_TEXT,
-        "special_tokens_sha256": sha256_of(SPECIAL_TOKENS),
+        "vocabulary_size": o200k_harmony.VOCABULARY_SIZE,
+        "end_of_text": o200k_harmony.END_OF_TEXT,
+        "special_tokens_sha256": sha256_of(o200k_harmony.SPECIAL_TOKENS),
         "driver": encoder.driver,
         "probe_ids_sha256": sha256_of(slow),
     }
