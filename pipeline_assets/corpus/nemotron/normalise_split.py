@@ -22,7 +22,6 @@ import heapq
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -50,7 +49,7 @@ from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, Words, check_rejects, reasons_of
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.stage import Task, Window, do
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.encode import OracleDisagrees, load_tables
@@ -59,17 +58,6 @@ from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 
 logger = logging.getLogger("corpusmill")
 _ROW_BYTES = 20_000  # of lines, about
-
-
-@dataclass(frozen=True)
-class _Repeating:
-    """A normalised shard with ids that came before, the name of its final file, and the work file of these repeats."""
-
-    name: str
-    file: Path
-    final: str
-    repeats: Path
-    rows: int
 
 
 def origin_of(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
@@ -171,28 +159,28 @@ def _publish(building: StagingDir, receipts: Sequence[Receipt], split: str, sett
     finals = [f"{DATA}/{split}-{number:05d}-of-{len(receipts):05d}.parquet" for number in range(len(receipts))]
     files = [receipt.files[0] for receipt in receipts]
     again = [
-        _Repeating(f"{number:05d}", building.path(file.path), final, of_shard, file.rows)
+        Task(f"{number:05d}", file.rows, functools.partial(number_ids, building.path(file.path), final, of_shard))
         for number, (file, final, of_shard) in enumerate(zip(files, finals, repeats, strict=True))
         if of_shard is not None
     ]
-    rewritten = run_stage("number_ids", number_ids, again, building, settings) if again else ()
+    rewritten = run_stage("number_ids", do, again, building, settings) if again else ()
     outputs = {receipt.files[0].path: receipt.files[0] for receipt in rewritten}
     return [outputs.get(final) or file.linked(final, building) for file, final in zip(files, finals, strict=True)]
 
 
-def number_ids(shard: _Repeating, window: Window, folder: BuildFolder) -> Receipt:
+def number_ids(path: Path, final: str, repeats: Path, window: Window, folder: BuildFolder) -> Receipt:
     """The shard's rows under their final name, ids that were there before numbered, in row groups as they were."""
-    times = read_repeats(shard.repeats, shard.rows)
     with (
-        open_parquet(shard.file) as file,
-        ParquetOutput(folder.path(shard.final), SCHEMA, file.metadata.num_rows) as output,
+        open_parquet(path) as file,
+        ParquetOutput(folder.path(final), SCHEMA, file.metadata.num_rows) as output,
     ):
+        times = read_repeats(repeats, file.metadata.num_rows)
         for group in range(file.num_row_groups):
             table: pa.Table = file.read_row_group(group)
             numbered = zip(table["id"].to_pylist(), itertools.islice(times, table.num_rows), strict=True)
             ids = [f"{row_id}#{nth}" if nth else row_id for row_id, nth in numbered]
             output.write(table.set_column(0, SCHEMA.field("id"), strings(ids)))
-    return Receipt([output.output(shard.final)], {})
+    return Receipt([output.output(final)], {})
 
 
 def _catalogue(building: StagingDir, receipts: Sequence[Receipt], name: str) -> OutputFile:

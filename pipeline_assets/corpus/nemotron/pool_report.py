@@ -4,10 +4,10 @@ Files: `report.json`; `report.html`, the same as one page with plots. A file of 
 split and one hash of their ids, so that files of one name, a bucket, have all that pools share of their rows.
 """
 
+import functools
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings
 from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.stage import Task, Window, do
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 
@@ -124,16 +124,6 @@ _ORDER: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class _Bucket:
-    """Files that have the rows of one bucket of a dataset, by pool."""
-
-    name: str
-    dataset: str
-    files: Mapping[str, Path]
-    rows: int = 0  # it is read whole
-
-
 def report_on_pools(building: StagingDir, datasets: Mapping[str, Artifact], settings: RunSettings) -> BuildResult:
     """Write the report; its page follows when its digest is known.
 
@@ -142,13 +132,14 @@ def report_on_pools(building: StagingDir, datasets: Mapping[str, Artifact], sett
     """
     buckets = list(_buckets(datasets))
     sizes = [file.bytes for pools in datasets.values() for file in pools.manifest.storage]
-    receipts = run_stage("count", count_bucket, buckets, building, settings_for(building, settings, sizes))
+    tasks = [Task(f"{dataset}.{name}", 0, functools.partial(count_bucket, files)) for dataset, name, files in buckets]
+    receipts = run_stage("count", do, tasks, building, settings_for(building, settings, sizes))
     found: dict[str, dict[str, Any]] = {
         name: {"ledger": pools.manifest.identity.ledger.to_json(), **dict.fromkeys(_SIZES, 0), "pools": {}}
         for name, pools in datasets.items()
     }
-    for bucket, receipt in zip(buckets, receipts, strict=True):
-        add(found[bucket.dataset], receipt.notes)
+    for (dataset, *_), receipt in zip(buckets, receipts, strict=True):
+        add(found[dataset], receipt.notes)
     report = _report({name: {**found[name], **pools.manifest.identity.decisions} for name, pools in datasets.items()})
     total = report.total
     counts = {"documents": total.rows, "tokens": total.tokens, "completion_tokens": total.completion_tokens}
@@ -166,21 +157,22 @@ def _report(datasets: Mapping[str, Mapping[str, Any]]) -> PoolReport:
     )
 
 
-def _buckets(datasets: Mapping[str, Artifact]) -> Iterator[_Bucket]:
+def _buckets(datasets: Mapping[str, Artifact]) -> Iterator[tuple[str, str, dict[str, Path]]]:
+    """Yield the dataset, the name and the files by pool of each bucket."""
     for dataset, pools in datasets.items():
         files: dict[str, dict[str, Path]] = {}
         for file in pools.manifest.identity.files:
             files.setdefault(Path(file.path).name, {})[purpose_of(file.path)] = pools.path(file.path)
-        yield from (_Bucket(f"{dataset}.{name}", dataset, files[name]) for name in sorted(files))
+        yield from ((dataset, name, files[name]) for name in sorted(files))
 
 
-def count_bucket(bucket: _Bucket, window: Window, folder: BuildFolder) -> Receipt:
+def count_bucket(files: Mapping[str, Path], window: Window, folder: BuildFolder) -> Receipt:
     """What pools have in a bucket: a tally in the notes, shaped as `Pools` is."""
     seen: set[str] = set()
     members: dict[str, set[str]] = {}
     once: Counter[str] = Counter()
     pools: dict[str, dict[str, Any]] = {}
-    for pool, path in bucket.files.items():
+    for pool, path in files.items():
         rows = read_columns(path, _COLUMNS)
         ids: list[str] = rows["id"].to_pylist()
         once.update(_sizes(rows.filter(mask(np.array([one not in seen for one in ids])))))

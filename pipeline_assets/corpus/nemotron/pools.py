@@ -9,11 +9,9 @@ Files are written in content-defined chunks, one row group each, so that most by
 
 import functools
 import hashlib
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +33,10 @@ from pipeline_assets.corpus.nemotron.schema import (
     select_columns,
 )
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, one_line
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
-from pipeline_assets.corpus.spine.stage import Window, grouped_by_size
+from pipeline_assets.corpus.spine.stage import Task, Window, do, grouped_by_size
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 
@@ -61,33 +59,6 @@ PUBLISHED = {
 }
 
 
-@dataclass(frozen=True)
-class _Shard:
-    """A file of deduplicated rows.
-
-    Attributes:
-        buckets: files that the rows of its split are cut into.
-    """
-
-    name: str
-    split: str
-    file: Path
-    buckets: int
-    rows: int = 0  # a file is read whole
-
-
-@dataclass(frozen=True)
-class _Bucket:
-    """Rows of a split whose ids have one hash, a row group in each work file of that split."""
-
-    name: str
-    split: str
-    number: int
-    of: int
-    files: tuple[Path, ...]
-    rows: int = 0
-
-
 def build_pools(
     building: StagingDir, splits: Mapping[str, Artifact], recipe: PoolsRecipe, settings: RunSettings
 ) -> BuildResult:
@@ -96,27 +67,31 @@ def build_pools(
     Args:
         splits: their deduplicated rows, by name.
     """
-    shards = [
-        _Shard(f"{split}-{number:05d}", split, rows.path(path), buckets)
-        for split, rows in splits.items()
-        for buckets in [_buckets(rows)]
-        for number, path in enumerate(data_files(rows))
+    files = [(split, rows.path(path)) for split, rows in splits.items() for path in data_files(rows)]
+    pools = [*recipe.rules, *(_capabilities([file for _, file in files]) if recipe.by_capability else ())]
+    run = run_stages(do, settings_for(building, settings, [file.stat().st_size for _, file in files]))
+    buckets = {split: _buckets(rows) for split, rows in splits.items()}
+    tasks = [
+        Task(f"{number:05d}", 0, functools.partial(spill_rows, split, file, buckets[split], pools, recipe))
+        for number, (split, file) in enumerate(files)
     ]
-    settings = settings_for(building, settings, [shard.file.stat().st_size for shard in shards])
-    pools = [*recipe.rules, *(_capabilities(shards) if recipe.by_capability else ())]
-    spill = functools.partial(spill_rows, pools=pools, recipe=recipe)
-    spilled = list(run_stage("spill", spill, shards, building, settings))
-    counts = Counter(total_counts(spilled))
-    gap = _joint_gap(receipt.notes for receipt in spilled)
-    buckets = list(_gathered(building, shards, spilled))
-    work = functools.partial(write_pools, pools=pools)
-    files = [file for receipt in run_stage("pools", work, buckets, building, settings) for file in receipt.files]
+    receipts = list(run("spill", tasks, building))
+    spilled: dict[str, list[Path]] = {split: [] for split in splits}
+    for (split, _), receipt in zip(files, receipts, strict=True):
+        spilled[split] += [building.path(file.path) for file in receipt.files]
+    counts, gap = Counter(total_counts(receipts)), _joint_gap(receipt.notes for receipt in receipts)
+    tasks = [
+        Task(f"{split}-{bucket:05d}", 0, functools.partial(write_pools, split, bucket, buckets[split], of_split, pools))
+        for split, of_split in spilled.items()
+        for bucket in range(buckets[split] if of_split else 0)
+    ]
+    written = [file for receipt in run("pools", tasks, building) for file in receipt.files]
     rows: Counter[str] = Counter()
-    for file in files:
+    for file in written:
         rows[purpose_of(file.path)] += file.rows
     silent = {name: _why_empty(name, recipe, counts) for name in recipe.rules if not rows[name]}
     return BuildResult(
-        files=sorted(files, key=lambda file: file.path),
+        files=sorted(written, key=lambda file: file.path),
         counts={
             "ledger": Ledger.of(+counts).to_json(),
             "documents": counts["documents"],
@@ -156,16 +131,22 @@ def _why_empty(name: str, recipe: PoolsRecipe, counts: Mapping[str, int]) -> str
     return {condition: counts.get(f"holds/{condition}", 0) for condition in recipe.rules[name]}
 
 
-def _capabilities(shards: Sequence[_Shard]) -> list[str]:
+def _capabilities(files: Sequence[Path]) -> list[str]:
     """Pools by capability that have rows, sorted."""
     said: set[str | None] = set()
-    for shard in shards:
-        said.update(read_columns(shard.file, ["meta_capability_target"])["meta_capability_target"].unique().to_pylist())
+    for file in files:
+        said.update(read_columns(file, ["meta_capability_target"])["meta_capability_target"].unique().to_pylist())
     return sorted({capability_pool(target) for target in said if target is not None})
 
 
 def spill_rows(
-    shard: _Shard, window: Window, folder: BuildFolder, pools: Sequence[str], recipe: PoolsRecipe
+    split: str,
+    file: Path,
+    buckets: int,
+    pools: Sequence[str],
+    recipe: PoolsRecipe,
+    window: Window,
+    folder: BuildFolder,
 ) -> Receipt:
     """Write the rows that are in some pool, and in which, as work files with a row group for each bucket.
 
@@ -173,12 +154,12 @@ def spill_rows(
     `holds/<condition>` and `said/<column>`, those with a value. Notes: rows of known correctness in no pool.
     """
     files, counts, gaps = list[OutputFile](), Counter[str](), list[dict[str, Any]]()
-    chosen = _chosen_rows(shard, pools, recipe, counts, gaps)
+    chosen = _chosen_rows(split, file, pools, recipe, counts, gaps)
     for tables in grouped_by_size(chosen, lambda table: int(table.nbytes), _SPILL_BYTES):
         table = pa.concat_tables(tables)
-        numbers = _bucket_numbers(table["id"].to_pylist(), shard.buckets)
+        numbers = _bucket_numbers(table["id"].to_pylist(), buckets)
         table = table.take(column_of(np.argsort(numbers, kind="stable")))
-        name, sizes = f"{WORK}/spilled/{shard.name}-{len(files):05d}", np.bincount(numbers, minlength=shard.buckets)
+        name, sizes = f"{WORK}/spilled/{file.stem}-{len(files):05d}", np.bincount(numbers, minlength=buckets)
         with ParquetOutput(folder.path(name), table.schema, table.num_rows, use_dictionary=False) as output:
             for end, size in zip(np.cumsum(sizes).tolist(), sizes.tolist(), strict=True):
                 output.write(table.slice(end - size, size))
@@ -187,7 +168,12 @@ def spill_rows(
 
 
 def _chosen_rows(
-    shard: _Shard, pools: Sequence[str], recipe: PoolsRecipe, counts: Counter[str], gaps: list[dict[str, Any]]
+    split: str,
+    path: Path,
+    pools: Sequence[str],
+    recipe: PoolsRecipe,
+    counts: Counter[str],
+    gaps: list[dict[str, Any]],
 ) -> Iterator[pa.Table]:
     """Yield the rows of a file that are in some pool, and in which, row group by row group; count all."""
     import polars as pl
@@ -195,7 +181,7 @@ def _chosen_rows(
     asked = sorted(
         {*recipe.columns, "id", "meta_license", "meta_capability_target", "meta_correctness", "stats_tokens"}
     )
-    with open_parquet(shard.file) as file:
+    with open_parquet(path) as file:
         for group in range(file.num_row_groups):
             table = select_columns(file.read_row_group(group, use_threads=False))
             frame = pl.DataFrame(pl.from_arrow(table.select(asked)))
@@ -203,7 +189,7 @@ def _chosen_rows(
             chosen = _chosen(frame, pools, recipe, is_allowed, counts)
             is_in_any = np.asarray(chosen.any(axis=1))
             is_known = frame["meta_correctness"].is_not_null().to_numpy()
-            gaps.append(_gap(shard.split, frame.filter(is_known & is_allowed & ~is_in_any)))
+            gaps.append(_gap(split, frame.filter(is_known & is_allowed & ~is_in_any)))
             if is_in_any.any():
                 column = utf8_strings([row.tobytes() for row in chosen])
                 yield table.append_column(_CHOSEN, column).filter(mask(is_in_any))
@@ -270,23 +256,19 @@ def _bucket_numbers(ids: Sequence[str], buckets: int) -> NDArray[np.int64]:
     return (np.frombuffer(heads, ">u8") % np.uint64(buckets)).astype(np.int64)
 
 
-def _gathered(building: StagingDir, shards: Sequence[_Shard], receipts: Sequence[Receipt]) -> Iterator[_Bucket]:
-    together = zip(shards, receipts, strict=True)
-    for (split, of), spilled in itertools.groupby(together, key=lambda pair: (pair[0].split, pair[0].buckets)):
-        files = tuple(building.path(file.path) for _, receipt in spilled for file in receipt.files)
-        for number in range(of if files else 0):
-            yield _Bucket(f"{split}-{number:05d}", split, number, of, files)
-
-
-def write_pools(bucket: _Bucket, window: Window, folder: BuildFolder, pools: Sequence[str]) -> Receipt:
-    """A file for each pool that has rows of the bucket, by their ids.
+def write_pools(
+    split: str, bucket: int, of: int, paths: Sequence[Path], pools: Sequence[str], window: Window, folder: BuildFolder
+) -> Receipt:
+    """A file for each pool that has rows of a bucket of a split, by their ids.
 
     Args:
+        of: buckets of the split.
+        paths: work files of the split, each of which has a row group for each bucket.
         pools: in the order in which rows say in which they are.
     Raises:
         InputError: a work file is damaged.
     """
-    table = pa.concat_tables(map(functools.partial(_read_row_group, number=bucket.number), bucket.files))
+    table = pa.concat_tables(map(functools.partial(_read_row_group, number=bucket), paths))
     order = np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")
     octets = "".join(table[_CHOSEN].to_pylist()).encode()
     chosen = np.frombuffer(octets, bool).reshape(len(order), len(pools))[order]
@@ -295,7 +277,7 @@ def write_pools(bucket: _Bucket, window: Window, folder: BuildFolder, pools: Seq
     for place, pool in enumerate(pools):
         rows = order[chosen[:, place]]
         if len(rows):
-            name = f"{POOLS}{pool}/{bucket.split}-{bucket.number:05d}-of-{bucket.of:05d}.parquet"
+            name = f"{POOLS}{pool}/{split}-{bucket:05d}-of-{of:05d}.parquet"
             with ParquetOutput(folder.path(name), SCHEMA, len(rows), **PUBLISHED) as output:
                 output.write(table.take(column_of(rows)))
             files.append(output.output(name))
