@@ -6,7 +6,7 @@ the middle of an epoch.
 import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Generic, Literal, TypedDict, TypeVar, get_args
 
@@ -245,27 +245,15 @@ class Batch(TypedDict):
     places: torch.Tensor
 
 
-@dataclass(frozen=True)
-class Collate:
-    """Pairs to a batch.
-
-    Attributes:
-        seq_len: None pads to the longest of the batch.
-    """
-
-    pad_id: int
-    eos_id: int
-    seq_len: int | None
-    ignore_source: bool
-    mask: Mask
-
-    def __call__(self, pairs: Sequence[EncodedPair]) -> list[torch.Tensor]:
-        """Tokens, targets, attn_mask."""
-        longest = max(pair["length"] for pair in pairs) - 1
-        batch = token_cache.padded([pair["ids"].numpy() for pair in pairs], self.seq_len or longest, self.pad_id)
-        targets = token_cache.without_source(batch, self.eos_id) if self.ignore_source else batch.targets
-        mask = token_cache.causal(batch.attn_mask) if self.mask == "causal" else batch.attn_mask[:, None, :]
-        return [torch.from_numpy(array) for array in (batch.tokens, targets, mask)]
+def _collate(
+    pad_id: int, eos_id: int, seq_len: int | None, ignore_source: bool, mask: Mask, pairs: Sequence[EncodedPair]
+) -> list[torch.Tensor]:
+    """Make tokens, targets and attn_mask of pairs; without `seq_len` they are padded to their longest."""
+    longest = max(pair["length"] for pair in pairs) - 1
+    batch = token_cache.padded([pair["ids"].numpy() for pair in pairs], seq_len or longest, pad_id)
+    targets = token_cache.without_source(batch, eos_id) if ignore_source else batch.targets
+    masked = token_cache.causal(batch.attn_mask) if mask == "causal" else batch.attn_mask[:, None, :]
+    return [torch.from_numpy(array) for array in (batch.tokens, targets, masked)]
 
 
 class PairLoader(RankLoader[Batch]):
@@ -310,7 +298,7 @@ class PairLoader(RankLoader[Batch]):
             return [step[rank] for step in steps]
 
         made_by = {"experiment_id": meta.experiment_id, "split": dataset.split, "side": dataset.side, **asdict(order)}
-        collate = Collate(meta.pad_id, meta.eos_id, seq_len, ignore_source, mask)
+        collate = functools.partial(_collate, meta.pad_id, meta.eos_id, seq_len, ignore_source, mask)
         super().__init__(dataset, plan, made_by, collate, _pair_batch, workers)
 
 

@@ -5,10 +5,11 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
+import pydantic
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
@@ -76,6 +77,16 @@ class ColumnRule:
             fix = "compare it with a value of that type"
             raise UsageError(f"column `{self.column}` is {type(value).__name__}", f"rule `{self.text}`", fix)
         return value is not None and _COMPARE[self.operator](value, self.value)
+
+
+def _can_be_read(rules: tuple[str, ...]) -> tuple[str, ...]:
+    for rule in rules:
+        ColumnRule.parse(rule)
+    return rules
+
+
+Rules = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydantic.AfterValidator(_can_be_read)]
+"""Rules of a recipe as it has them, such as `int_score >= 3`."""
 
 
 def first_failed(rules: Sequence[ColumnRule], batch: pa.RecordBatch) -> NDArray[np.int8]:

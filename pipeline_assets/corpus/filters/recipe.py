@@ -3,34 +3,21 @@
 An English ratio of ASCII characters would empty a Japanese source, and so would any count of words that blanks part.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Self
 
 import pydantic
 
-from pipeline_assets.corpus.filters.column_rules import ColumnRule
+from pipeline_assets.corpus.filters.column_rules import Rules
 from pipeline_assets.corpus.filters.language import LanguageRecipe
-from pipeline_assets.corpus.spine.recipe import Decimal, RecipePart, Share
+from pipeline_assets.corpus.spine.recipe import Decimal, RecipePart, Share, text_rule
 
 _SHARE_CHARACTERS = 11  # 64 bits hold the product of its denominator and any number of windows
-
-
-def _is_phrase(phrase: str) -> str:
-    if not phrase or phrase != phrase.strip() or "\n" in phrase:
-        raise ValueError("a phrase has something in it, no blank at its ends, and no line feed")
-    return phrase
-
-
-def _is_short(share: str) -> str:
-    if len(share) > _SHARE_CHARACTERS:
-        raise ValueError("write at most nine decimals")
-    return share
-
-
+_PHRASE_RULE = "a phrase has something in it, no blank at its ends, and no line feed"
 Natural = Annotated[int, pydantic.Field(ge=0)]
-Phrase = Annotated[str, pydantic.AfterValidator(_is_phrase)]
+Phrase = Annotated[str, text_rule(re.compile(r"\S(.*\S)?").fullmatch, _PHRASE_RULE)]
 Phrases = Annotated[tuple[Phrase, ...], pydantic.Field(strict=False)]
-Rules = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
 
 class WindowRecipe(RecipePart):
@@ -45,7 +32,9 @@ class WindowRecipe(RecipePart):
 
     window_bytes: int = pydantic.Field(256, ge=1, le=1 << 20)
     every: int = pydantic.Field(64, ge=1, le=1 << 32)
-    max_share: Annotated[Share, pydantic.AfterValidator(_is_short)] = "0.5"
+    max_share: Annotated[
+        Share, text_rule(lambda share: len(share) <= _SHARE_CHARACTERS, "write at most nine decimals")
+    ] = "0.5"
 
 
 class LengthRecipe(RecipePart):
@@ -214,10 +203,3 @@ class FilterRecipe(RecipePart):
     language: LanguageRecipe | None = None
     c4: C4Recipe | None = None
     masking: MaskingRecipe | None = None
-
-    @pydantic.field_validator("rules")
-    @classmethod
-    def _can_be_read(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
-        for rule in rules:
-            ColumnRule.parse(rule)
-        return rules

@@ -27,7 +27,7 @@ from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_formats import COMPRESSED, FORMATS, Format, format_of
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
-from pipeline_assets.corpus.spine.recipe import Option
+from pipeline_assets.corpus.spine.recipe import Option, text_rule
 
 LOOKED_AT = 20  # rows of a file, where only the first are looked at; and files
 Piece = source_folder.ByteRange | RowGroupRun
@@ -36,6 +36,7 @@ TextUnit = Literal["file", "paragraph", "line"]
 TEXT_COLUMNS = LicensedColumns(text="text", id=None, created_at=None, license=None)
 
 
+_FILE_NAME_RULE = "it is the name of files in any folder, such as LICENSE or LICENSE*"
 _LATER_KEYS = frozenset({"text_endings", "license_files"})
 
 
@@ -45,12 +46,6 @@ def _is_text_ending(ending: str) -> str:
     if ending.endswith((*FORMATS, *COMPRESSED)):
         raise ValueError(f"files that end with {ending} are read already, each as what it is: leave it out")
     return ending
-
-
-def _is_file_name(pattern: str) -> str:
-    if not pattern or "/" in pattern:
-        raise ValueError("it is the name of files in any folder, such as LICENSE or LICENSE*")
-    return pattern
 
 
 class LocalRecipe(SourceLabels):
@@ -70,7 +65,7 @@ class LocalRecipe(SourceLabels):
     text_endings: Annotated[
         tuple[Annotated[str, pydantic.AfterValidator(_is_text_ending)], ...], pydantic.Field(strict=False)
     ] = ()
-    license_files: Annotated[str, pydantic.AfterValidator(_is_file_name)] | None = None
+    license_files: Annotated[str, text_rule(re.compile(r"[^/]+").fullmatch, _FILE_NAME_RULE)] | None = None
 
     def content(self) -> dict[str, object]:
         """As `RecipePart.content`, without keys that came later and aren't used: what is made is what was made."""

@@ -259,12 +259,11 @@ def fetch_pieces(
 def _fetched(hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest, tail: tuple[Span, ...]) -> list[LocalPiece]:
     """The request's pieces with their bytes, those of `tail` among them."""
     fetch = functools.partial(hub.fetch, recipe.dataset, recipe.revision, request.file)
-    if request.is_whole:
-        whole = (fetch(0, tail[0].start), *tail)
-        check_whole(request.file, whole, recipe.where(request.file.path))
-        return [LocalPiece(piece, whole) for piece in request.pieces]
-    if is_lines(request.file):
-        return [LocalPiece(request.pieces[0], tuple(starmap(fetch, request.ranges)))]
+    if request.is_whole or is_lines(request.file):
+        spans = (*starmap(fetch, request.ranges), *tail)
+        if request.is_whole:
+            check_whole(request.file, spans, recipe.where(request.file.path))
+        return [LocalPiece(piece, spans) for piece in request.pieces]
     return [
         LocalPiece(piece, (fetch(start, stop), *tail) if start < stop else tail)
         for piece, (start, stop) in zip(request.pieces, request.ranges, strict=True)

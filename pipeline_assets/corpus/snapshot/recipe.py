@@ -6,13 +6,23 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.filters.column_rules import ColumnRule
+from pipeline_assets.corpus.filters.column_rules import ColumnRule, Rules
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, Patterns
 from pipeline_assets.corpus.spine.errors import key
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, SHARD_TEXT_BYTES, Name, Option, RecipePart, RejectShare
+from pipeline_assets.corpus.spine.recipe import (
+    COMMIT_PATTERN,
+    SHARD_TEXT_BYTES,
+    Name,
+    Option,
+    RecipePart,
+    RejectShare,
+    text_rule,
+)
 
 Unit = Literal["files", "documents", "text_bytes"]
 _UNITS: tuple[Unit, ...] = ("files", "documents", "text_bytes")
+_DATASET_RULE = "write owner/name, such as HuggingFaceFW/fineweb-edu"
+_REVISION_RULE = "a revision is a commit of 40 hex digits, since a branch moves; `corpusmill pin` gives the commit"
 
 
 class Amount(RecipePart):
@@ -53,11 +63,15 @@ class HubRows(RecipePart):
         max_reject_fraction: more bad rows than this stop the build.
     """
 
-    dataset: str
+    dataset: Annotated[str, text_rule(re.compile(r"[\w.-]+/[\w.-]+").fullmatch, _DATASET_RULE)]
     config: Annotated[
         str, Option("Config. Default: fineweb-2 eng_Latn, others default.", "config-name", None, ("--subset",))
     ] = "default"
-    revision: Annotated[str, Option("Branch, tag or commit; its commit is written down.", default="main")]
+    revision: Annotated[
+        str,
+        text_rule(re.compile(COMMIT_PATTERN).fullmatch, _REVISION_RULE),
+        Option("Branch, tag or commit; its commit is written down.", default="main"),
+    ]
     split: Annotated[str, Option("Split of the dataset.")] = "train"
     files: Patterns
     source: str
@@ -65,35 +79,11 @@ class HubRows(RecipePart):
     license_tag: Annotated[
         str, Option("Licence, such as mit or unknown. Default: the card's or each row's.", "license", default=None)
     ] = "unknown"
-    rules: Annotated[
-        tuple[str, ...], pydantic.Field(strict=False), Option("A row must pass 'int_score >= 3'; repeatable.", "rule")
-    ] = ()
+    rules: Annotated[Rules, Option("A row must pass 'int_score >= 3'; repeatable.", "rule")] = ()
     language: str | None = None
     amount: Amount
     seed: Annotated[str, Option("Of a sample's draw; nothing else is random.")] = "0"
     max_reject_fraction: RejectShare = "0.001"
-
-    @pydantic.field_validator("dataset")
-    @classmethod
-    def _has_an_owner(cls, dataset: str) -> str:
-        if not re.fullmatch(r"[\w.-]+/[\w.-]+", dataset):
-            raise ValueError("write owner/name, such as HuggingFaceFW/fineweb-edu")
-        return dataset
-
-    @pydantic.field_validator("revision")
-    @classmethod
-    def _is_a_commit(cls, revision: str) -> str:
-        if not re.fullmatch(COMMIT_PATTERN, revision):
-            what = "a revision is a commit of 40 hex digits, since a branch moves"
-            raise ValueError(f"{what}; `corpusmill pin` gives the commit")
-        return revision
-
-    @pydantic.field_validator("rules")
-    @classmethod
-    def _can_be_read(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
-        for rule in rules:
-            ColumnRule.parse(rule)
-        return rules
 
     def row_rules(self, columns: Collection[str]) -> list[ColumnRule]:
         """What a row of these columns must pass: the rules, then the language where there is a column of it."""

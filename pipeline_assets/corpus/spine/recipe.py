@@ -21,8 +21,8 @@ COMMIT_PATTERN = r"^[0-9a-f]{40}$"
 SHARD_TEXT_BYTES = 1 << 26
 
 
-def _rule(holds: Callable[[str], object], words: str) -> pydantic.AfterValidator:
-    """A rule that a text must keep, and what to say of one that doesn't."""
+def text_rule(holds: Callable[[str], object], words: str) -> pydantic.AfterValidator:
+    """Make a validator of a rule that a text must keep, and what to say of one that doesn't."""
 
     def check(text: str) -> str:
         if not holds(text):
@@ -33,9 +33,11 @@ def _rule(holds: Callable[[str], object], words: str) -> pydantic.AfterValidator
 
 
 _NAME_RULE = "a name has lower-case letters, digits, `_`, `.` and `-`, a letter or digit first"
-Name = Annotated[str, _rule(re.compile(r"[a-z0-9][a-z0-9_.-]*").fullmatch, _NAME_RULE)]
-Decimal = Annotated[str, _rule(re.compile(r"[0-9]+(\.[0-9]+)?").fullmatch, "write it as a decimal number, such as 0.3")]
-Share = Annotated[Decimal, _rule(lambda fraction: Fraction(fraction) <= 1, "a fraction is at most 1")]
+Name = Annotated[str, text_rule(re.compile(r"[a-z0-9][a-z0-9_.-]*").fullmatch, _NAME_RULE)]
+Decimal = Annotated[
+    str, text_rule(re.compile(r"[0-9]+(\.[0-9]+)?").fullmatch, "write it as a decimal number, such as 0.3")
+]
+Share = Annotated[Decimal, text_rule(lambda fraction: Fraction(fraction) <= 1, "a fraction is at most 1")]
 
 
 @dataclass(frozen=True)
