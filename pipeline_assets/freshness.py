@@ -28,11 +28,7 @@ _EVERY_S = 60
 
 
 class Freshness:
-    """The question of one schedule, asked of every asset of its recipe.
-
-    Args:
-        recipe: that the schedule runs.
-    """
+    """The question of one schedule that runs a recipe, asked of every asset of that recipe."""
 
     def __init__(self, section: ScheduleSection, recipe: Recipe, root: Path) -> None:
         self._section, self._root, self._recipe = section, root, recipe

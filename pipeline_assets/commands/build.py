@@ -127,12 +127,10 @@ def run(
     as_json: terminal.AsJson = False,
 ) -> None:
     """Example: corpusmill run healing_text_v1 --partition valid --workers 2"""
-    wait_s = math.inf if wait else 0
-    elsewhere = elsewhere_of(os.environ)
+    wait_s, elsewhere = math.inf if wait else 0, elsewhere_of(os.environ)
     settings = Run.of(data, os.environ, replace=replace, wait_s=wait_s, elsewhere=elsewhere)
     path = recipe_path(recipe, data)
-    wanted = read_recipe(path, data)
-    build_recipe(wanted, path, settings, partition=partition, strict=strict, as_json=as_json)
+    build_recipe(read_recipe(path, data), path, settings, partition=partition, strict=strict, as_json=as_json)
 
 
 def build_recipe(

@@ -218,8 +218,7 @@ def report(input: SealedInputs, build: BuildInFolder) -> None:
         build = replace(build, out_dir=link.with_suffix(""))
     corpora = given_corpora(input, *_OF_SEVERAL, stage_a.PACKED)
     if corpora[0].partition is None:  # the sources are reported on too, and what was made of them in between
-        made_of = sorted(_made_of(corpora[0]), key=lambda one: one.partition is None)
-        corpora = (*made_of, *corpora)
+        corpora = (*sorted(_made_of(corpora[0]), key=lambda one: one.partition is None), *corpora)
     build.make(stage_a.REPORT.target(build.folder.name, {}, corpora, tokenizer=TokenizerRecipe().content()))
     if link.suffix == ".json":
         link.unlink(missing_ok=True)

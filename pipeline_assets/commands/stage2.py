@@ -30,7 +30,6 @@ from pipeline_assets.corpus.spine.errors import DeniedError, UsageError
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, UNPINNED, upstream_first
 from pipeline_assets.corpus.spine.recipe_yaml import read_yaml, section_at
-from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.describe import CHECKSUM
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT, FIGURES
@@ -248,7 +247,7 @@ def verify(manifest: RecipeOf, data: Root = Path("data")) -> bool:
     """Example: corpusmill stage2 verify refinedweb_mixture --data out"""
     log_to_stderr()
     recipe, path = _read(manifest, data)
-    taken = take_inventory({one.partition or one.name: data / one.folder for one in _shards(recipe, path)})
+    taken = take_inventory(_shard_folders(recipe, path, data))
     moment = datetime.datetime.now(datetime.UTC)
     place = data / "logs" / f"data_inventory_{moment:%Y-%m-%d}_{recipe.name}"
     if place.with_suffix(".json").exists():
@@ -263,8 +262,9 @@ def verify(manifest: RecipeOf, data: Root = Path("data")) -> bool:
     return not taken.differences
 
 
-def _shards(recipe: Stage2Recipe, path: Path) -> list[Target]:
-    found = [target for target in recipe.targets() if target.kind == TOKEN_SHARDS.name]
+def _shard_folders(recipe: Stage2Recipe, path: Path, root: Path) -> dict[str, Path]:
+    shards = (target for target in recipe.targets() if target.kind == TOKEN_SHARDS.name)
+    found = {one.partition or one.name: root / one.folder for one in shards}
     if not found:
         raise UsageError("it asks for no token shards", path, "give a recipe with `shards`")
     return found
@@ -282,7 +282,5 @@ def docs(output: Annotated[Path, typer.Option(help="The page.")] = _PAGE) -> Non
 def train_config(manifest: RecipeOf, data: Root = Path("data")) -> None:
     """Example: corpusmill stage2 train-config refinedweb_mixture --data out"""
     recipe, path = _read(manifest, data)
-    if recipe.shards is None:
-        raise UsageError("it asks for no token shards", path, "give a recipe with `shards`")
-    folders = {one.partition or one.name: data / one.folder for one in _shards(recipe, path)}
-    tell([config_of(folders, recipe.shards.sources, data).rstrip("\n")])
+    folders, weights = _shard_folders(recipe, path, data), recipe.shards.sources if recipe.shards else {}
+    tell([config_of(folders, weights, data).rstrip("\n")])

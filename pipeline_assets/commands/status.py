@@ -20,12 +20,7 @@ _GAP = "  "
 
 @dataclass(frozen=True)
 class KnownRecipe:
-    """A recipe that the command found.
-
-    Attributes:
-        targets: none where it can't be read.
-        error: why it can't be.
-    """
+    """A recipe that the command found; one that can't be read has no targets, and `error` says why."""
 
     name: str
     path: Path
