@@ -37,14 +37,6 @@ def test_it_counts_what_the_rows_hold(tmp_path: Path) -> None:
     assert sources == [Source(rows[0]["dataset"], rows[0]["source_revision"])]
 
 
-def test_splits_of_several_artifacts_are_told_apart(tmp_path: Path) -> None:
-    built = [normalise(tmp_path, split, [said("x")] * rows, 900) for split, rows in (("low", 1), ("low-more", 2))]
-
-    splits, _ = card_splits(built)
-
-    assert [(split.split, split.rows) for split in splits] == [("low", 1), ("low-more", 2)]
-
-
 def test_a_file_that_is_damaged_is_named(tmp_path: Path) -> None:
     built = normalise(tmp_path, "low", [said("x")], 900)
     path = next((built.folder / "data").iterdir())

@@ -135,10 +135,6 @@ def test_another_origin_that_confirms_uploads_gets_no_token(place: Place, other:
     assert any(request.has_token for request in place.hub.requests)
 
 
-def splits(artifact: Artifact, place: Place) -> dict[str, list[str]]:
-    return publication_of(artifact, place.repo()).configs
-
-
 def read_back(place: Place, commit: str, configs: Mapping[str, Sequence[str]]) -> None:
     load_back(NAME, commit, place.hub.endpoint, place.hub.token, configs)
 
@@ -148,7 +144,7 @@ def test_another_origin_of_a_page_gets_no_token_when_read_back(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", place.hub.token)
     commit, _ = send(first, place)
-    configs = splits(first, place)
+    configs = publication_of(first, place.repo()).configs
     place.hub.requests.clear()
     place.hub.inject(Fault(FaultKind.LINK_AWAY, f"/api/datasets/{NAME}/tree/*", ALWAYS, value=other.endpoint))
 
@@ -162,7 +158,7 @@ def test_another_origin_of_a_page_gets_no_token_when_read_back(
 
 def test_a_card_that_names_another_origin_reaches_nothing(place: Place, other: FaultyHub, first: Artifact) -> None:
     commit, _ = send(first, place)
-    config, names = next(iter(splits(first, place).items()))
+    config, names = next(iter(publication_of(first, place.repo()).configs.items()))
     card = f"---\nconfigs:\n- config_name: {config}\n  data_files: {other.endpoint}/low.parquet\n---\n"
     (place.folder / "README.md").write_text(card)
     changed = place.hub.commits()[NAME]
@@ -176,7 +172,7 @@ def test_a_card_that_names_another_origin_reaches_nothing(place: Place, other: F
 
 def test_other_splits_than_published_are_an_error(place: Place, first: Artifact) -> None:
     commit, _ = send(first, place)
-    config, names = next(iter(splits(first, place).items()))
+    config, names = next(iter(publication_of(first, place.repo()).configs.items()))
 
     read_back(place, commit, {config: [*reversed(sorted(names))]})
     with pytest.raises(InputError, match=r"`datasets` can't load what was published \(it finds"):

@@ -29,12 +29,6 @@ def test_the_order_of_rules_is_read_back_from_sorted_keys() -> None:
     assert again.content() == recipe.content()
 
 
-def test_another_order_of_rules_is_another_recipe() -> None:
-    first, second = ({"rules": {name: {} for name in names}} for names in (("a", "b"), ("b", "a")))
-
-    assert SubsetsRecipe.of(first, "one").content() != SubsetsRecipe.of(second, "two").content()
-
-
 @pytest.mark.parametrize(
     ("rule", "why"),
     [
