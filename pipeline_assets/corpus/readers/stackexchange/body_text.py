@@ -38,6 +38,7 @@ _WHITE_RUN = re.compile(r"[\x00-\x09\x0b-\x1f\xa0][\x00-\x20\xa0]*+|[ \n][\x00-\
 _NUMBER = re.compile(r"[-+]?(?:[0-9]|[A-Za-z](?![0-9A-Za-z_\x80-\U0010ffff]))")
 _TICKS = re.compile("`+")
 _DEEPEST = 32  # quotes, and lists, within each other; those below are written as if they lay here
+_MARKS = "> " * _DEEPEST
 _MAX_TICKS = 100
 # What the sites' editor puts there for whoever says nothing: of two images in five.
 _NO_ALT = ("", "enter image description here", "alt text")
@@ -52,7 +53,7 @@ _BETWEEN_BLOCKS = frozenset(("pre", "hr", *(slash + name for name in _PAIRED + _
 
 def body_text(body: str) -> str:
     """Return the text of one post, of its HTML."""
-    return _Page(body, _tokens(body)).text()
+    return _Page(body).text()
 
 
 def _decoded(text: str) -> str:
@@ -86,26 +87,25 @@ def _one_white(run: re.Match[str]) -> str:
 
 
 class _Page:
-    """The body, or a quote in it, being laid out block by block."""
+    """A text being laid out, block by block."""
 
-    def __init__(self, body: str, tokens: Iterator[tuple[str, str, str, int]], depth: int = 0) -> None:
-        self._body, self._tokens, self._depth = body, tokens, depth
+    def __init__(self, body: str) -> None:
+        self._body, self._tokens = body, _tokens(body)
         self._out: list[str] = []
         self._line: list[str] = []  # the block at hand
         self._codes: list[str] = []  # in it
         self._item = self._heading = ""  # markers of the next block
         self._is_tight = self._was_tight = False  # the next block, and the last one, is an item or a table row
-        self._lists: list[Iterator[str]] = []  # the markers of open ones
+        self._lists: list[list[int | None]] = [[]]  # of the body and of each open quote, the next numbers of its lists
+        self._last_depth = self._lowest = 0  # open quotes at the last block, and the fewest since
 
     def text(self) -> str:
-        """Return the text up to the end of the body or quote."""
+        """Return the whole text."""
         for words, name, attributes, end in self._tokens:
             if self._line or words.strip(" \n"):
                 self._line.append(words)
             if name in _BETWEEN_BLOCKS:
                 self._end_block()
-                if name == "/blockquote" and self._depth:
-                    break
                 self._pass_block_tag(name, attributes)
             elif name == "code":
                 self._put_code()
@@ -122,33 +122,39 @@ class _Page:
 
     def _pass_block_tag(self, name: str, attributes: str) -> None:
         """Take up what a tag says of the blocks behind it."""
+        lists = self._lists[-1]
         if name[1:] in _MARKED:
             self._forget_marker()
         match name:
             case "pre":
                 self._put_code_block(attributes)
             case "li":
-                marker = next(self._lists[-1]) if self._lists else "- "
-                self._item = "  " * (min(len(self._lists), _DEEPEST) - 1) + marker
+                number = lists[-1] if lists else None
+                self._item = "  " * (min(len(lists), _DEEPEST) - 1) + ("- " if number is None else f"{number}. ")
+                if number is not None:
+                    lists[-1] = number + 1
                 self._is_tight = True
             case "ul":
-                self._lists.append(itertools.repeat("- "))
+                lists.append(None)
             case "ol":
                 start = _START.search(attributes)
-                self._lists.append(map("{}. ".format, itertools.count(int(start[1]) if start else 1)))
+                lists.append(int(start[1]) if start else 1)
             case "tr":
                 self._is_tight = True
             case "blockquote":
                 self._put_lonely_marker()
-                if self._depth < _DEEPEST:
-                    self._put_quote()
+                self._lists.append([])
+            case "/blockquote" if len(self._lists) > 1:
+                self._forget_marker()
+                self._lists.pop()
+                self._lowest = min(self._lowest, len(self._lists) - 1)
             case "hr":
                 self._forget_marker()
                 self._put_block("---")
             case "h1" | "h2" | "h3" | "h4" | "h5" | "h6":
                 self._heading = f"{'#' * int(name[1])} "
             case "/ul" | "/ol":
-                del self._lists[-1:]
+                del lists[-1:]
 
     def _end_block(self) -> None:
         """Lay out the block at hand, if it has text: one space or line break between words, code as it is."""
@@ -167,19 +173,18 @@ class _Page:
             self._put_block(words)
 
     def _put_block(self, block: str) -> None:
-        """Append a block behind its markers."""
+        """Append a block behind its markers, each line behind the marks of the open quotes."""
+        depth = len(self._lists) - 1
         if self._out:
-            self._out.append("\n" if self._is_tight and self._was_tight else "\n\n")
-        self._out.append(f"{self._item}{self._heading}{block}")
-        self._was_tight = self._is_tight
+            is_near = self._is_tight and self._was_tight and self._lowest == depth == self._last_depth
+            self._out.append("\n" if is_near else f"\n{_MARKS[: 2 * self._lowest].rstrip(' ')}\n")
+        block = f"{self._item}{self._heading}{block}"
+        if depth:
+            marks = _MARKS[: 2 * depth]
+            block = "\n".join([f"{marks}{line}" if line else marks.rstrip(" ") for line in block.split("\n")])
+        self._out.append(block)
+        self._was_tight, self._last_depth, self._lowest = self._is_tight, depth, depth
         self._forget_marker()
-
-    def _put_quote(self) -> None:
-        quote = _Page(self._body, self._tokens, self._depth + 1)
-        quote._heading, quote._is_tight = self._heading, self._is_tight
-        self._forget_marker()
-        if text := quote.text():
-            self._put_block("\n".join([f"> {line}" if line else ">" for line in text.split("\n")]))
 
     def _forget_marker(self) -> None:
         """End an item or heading, whether it had text or not."""

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Annotated
 
 import pydantic
@@ -73,8 +73,8 @@ def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window =
 
     Reject reasons: `invalid_character`, `invalid_utf8`, `malformed_row`, `missing_attribute`, `wrong_type`;
     `duplicate_post`, an id that came before in the thread; `no_question`, an answer to a question that isn't there;
-    `killed_worker`. Dropped: `low_question_score`, `low_answer_score`, `few_answers`, each for every post it takes;
-    `empty_answer`, one without text.
+    `killed_worker`, which come first. Dropped: `low_question_score`, `low_answer_score`, `few_answers`, each for every
+    post it takes; `empty_answer`, one without text.
 
     Args:
         file: the dump's, as the manifest lists it.
@@ -82,13 +82,17 @@ def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window =
     Raises:
         InputError: a spilled run is damaged.
     """
+    rows = []
+    for place, row in window.of(read_bucket(bucket), 0):
+        if place in window.fatal:
+            yield Reject(file, row[1], KILLED_WORKER)
+        else:
+            rows.append(row)
     rejects: list[Reject] = []
-    for question_id, members in groupby(window.of(read_bucket(bucket), 0), lambda placed: placed[1][0]):
+    for question_id, members in groupby(rows, itemgetter(0)):
         posts: dict[int, Post] = {}
-        for place, (_, number, said) in members:
-            if place in window.fatal:
-                rejects.append(Reject(file, number, KILLED_WORKER))
-            elif isinstance(said, Fault):
+        for _, number, said in members:
+            if isinstance(said, Fault):
                 rejects.append(said.rejected(file, number))
             elif said.id in posts:
                 rejects.append(Reject(file, number, "duplicate_post", "its Id came before"))
