@@ -308,6 +308,8 @@ def _opened(name: str, store: Artifact, first: int) -> steps.SeenStore:
         steps.SeenRuns(tuple(store.path(path) for path in paths if path.startswith(f"{area}/")), first)
         for area in _STORED.values()
     )
+    stems = (path.removesuffix(steps.SETS_SUFFIX) for path in paths if path.endswith(steps.SETS_SUFFIX))
+    files = [(f"{stem}{steps.SETS_SUFFIX}", f"{stem}{steps.INDEX_SUFFIX}") for stem in stems]
     return steps.SeenStore(
         name,
         first,
@@ -316,13 +318,7 @@ def _opened(name: str, store: Artifact, first: int) -> steps.SeenStore:
         hashes,
         bands,
         sketches,
-        tuple(
-            steps.SetsFile(
-                first, store.path(path), store.path(path.removesuffix(steps.SETS_SUFFIX) + steps.INDEX_SUFFIX)
-            )
-            for path in paths
-            if path.endswith(steps.SETS_SUFFIX)
-        ),
+        tuple(steps.SetsFile(first, store.path(sets), store.path(index)) for sets, index in files),
         tuple((number, one["source"]) for number, one in zip(firsts, counts["sources"], strict=False)),
     )
 

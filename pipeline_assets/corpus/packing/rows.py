@@ -76,13 +76,9 @@ def write_rows(
 def _segments_of(rows: plan_files.RowRange, seq_len: int) -> _Segments:
     of_rows = np.array(plan_files.mapped(rows.plan.row_starts, np.int64)[rows.start : rows.stop + 1])
     first, stop = int(of_rows[0]), int(of_rows[-1])
-    documents, starts, lengths = (
-        np.array(plan_files.mapped(path, dtype)[first:stop])
-        for path, dtype in (
-            (rows.plan.documents, np.uint32),
-            (rows.plan.starts, np.int32),
-            (rows.plan.lengths, np.int32),
-        )
+    documents = np.array(plan_files.mapped(rows.plan.documents, np.uint32)[first:stop])
+    starts, lengths = (
+        np.array(plan_files.mapped(path, np.int32)[first:stop]) for path in (rows.plan.starts, rows.plan.lengths)
     )
     ends = np.cumsum(lengths, dtype=np.int64)
     of_rows -= first
@@ -154,10 +150,8 @@ class DrawnDocuments:
         them that are in the set: all, but for the document that the budget cut; `first_row`, where it begins;
         `is_whole`: that row holds all of it.
         """
-        first_rows, is_whole = (
-            plan_files.mapped(self.plan.first_rows, np.uint32),
-            plan_files.mapped(self.plan.is_whole, np.bool_),
-        )
+        first_rows = plan_files.mapped(self.plan.first_rows, np.uint32)
+        is_whole = plan_files.mapped(self.plan.is_whole, np.bool_)
         sources = {source.name: source for source in self.drawn.sources}
         for shard, first in zip(self.encoded, plan_files.first_documents(self.encoded).tolist(), strict=False):
             source, table = sources[shard.source], shard.table
