@@ -4,7 +4,6 @@ import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,16 +12,17 @@ import pydantic
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
+from pipeline_assets.corpus.formats.arrow_columns import column_of, strings, truths
 from pipeline_assets.corpus.spine.errors import UsageError
 
 _RULE = re.compile(r"^\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*$")
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-    ">": operator.gt,
-    "<": operator.lt,
+_COMPARE: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {  # Arrow's function, and that of Python's values
+    ">=": ("greater_equal", operator.ge),
+    "<=": ("less_equal", operator.le),
+    "==": ("equal", operator.eq),
+    "!=": ("not_equal", operator.ne),
+    ">": ("greater", operator.gt),
+    "<": ("less", operator.lt),
 }
 
 
@@ -52,31 +52,43 @@ class ColumnRule:
         return cls(f"{column} {operator} {constant}", column, operator, _constant(constant))
 
     def keeps(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
-        """Check which rows pass, shape (rows,).
+        """Check which rows pass, shape (rows,), by Arrow: values that are no UTF-8 have not been rejected yet.
 
         Raises:
-            UsageError: the batch has no such column, or a value that can't be compared with the constant.
+            UsageError: the batch has no such column, or one that can't be compared with the constant.
         """
+        import pyarrow.compute as pc
+
         self._require_column(batch.schema.names)
-        return np.array([self._passes(value) for value in batch.column(self.column).to_pylist()], np.bool_)
+        if isinstance(self.value, str):
+            constant = strings([self.value])
+        else:
+            is_int64 = isinstance(self.value, int) and -(2**63) <= self.value < 2**63
+            constant = column_of(np.array([self.value], np.int64 if is_int64 else np.float64))
+        column, (function, _) = batch.column(self.column), _COMPARE[self.operator]
+        try:
+            return truths(pc.call_function(function, [column, constant[0]]))
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+            raise self._not_comparable(column.type) from None
 
     def measure(self, meta: Mapping[str, Any]) -> Measurement:
         """Apply the rule to the columns that a document keeps in its meta; raise as `keeps`."""
         self._require_column(meta)
-        value = meta[self.column]
-        return Measurement(self.text, value, self.value, not self._passes(value))
+        value, (_, compare) = meta[self.column], _COMPARE[self.operator]
+        comparable = str if isinstance(self.value, str) else (int, float)
+        if value is not None and (not isinstance(value, comparable) or isinstance(value, bool)):
+            raise self._not_comparable(type(value).__name__)
+        is_passed = value is not None and compare(value, self.value)
+        return Measurement(self.text, value, self.value, not is_passed)
 
     def _require_column(self, columns: Collection[str]) -> None:
         if self.column not in columns:
             fix = f"correct the rule; there are {', '.join(columns) or 'none'}"
             raise UsageError(f"there is no column `{self.column}`", f"rule `{self.text}`", fix)
 
-    def _passes(self, value: object) -> bool:
-        comparable = str if isinstance(self.value, str) else (int, float, Decimal)
-        if value is not None and (not isinstance(value, comparable) or isinstance(value, bool)):
-            fix = "compare it with a value of that type"
-            raise UsageError(f"column `{self.column}` is {type(value).__name__}", f"rule `{self.text}`", fix)
-        return value is not None and _COMPARE[self.operator](value, self.value)
+    def _not_comparable(self, kind: object) -> UsageError:
+        fix = "compare it with a value of that type"
+        return UsageError(f"column `{self.column}` is {kind}", f"rule `{self.text}`", fix)
 
 
 def _can_be_read(rules: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Rules over source columns: which rows pass, which rule is counted for those that don't, and what a bad rule says."""
 
 import re
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -76,18 +77,31 @@ def test_a_column_of_nulls_alone_fails_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "kind"),
-    [("language >= 3", "str"), ('score == "three"', "float"), ("is_cleaned == 1", "bool"), ("quality >= 3", None)],
+    ("rule", "kinds"),
+    [
+        ("language >= 3", ("string", "str")),
+        ('score == "three"', ("double", "float")),
+        ("is_cleaned == 1", ("bool", "bool")),
+        ("quality >= 3", None),
+    ],
 )
-def test_a_column_that_can_not_be_compared_is_named(rule: str, kind: str | None) -> None:
+def test_a_column_that_can_not_be_compared_is_named(rule: str, kinds: tuple[str, str] | None) -> None:
     parsed, meta = ColumnRule.parse(rule), {"int_score": 2, "score": 2.5, "language": "en", "is_cleaned": True}
 
     refused = [refusal(lambda: parsed.keeps(BATCH), UsageError), refusal(lambda: parsed.measure(meta), UsageError)]
 
-    what = f"there is no column `{parsed.column}`; correct the rule; there are {', '.join(meta)}"
-    if kind is not None:
-        what = f"column `{parsed.column}` is {kind}; compare it with a value of that type"
-    assert refused == [f"rule `{rule}`: {what}"] * 2
+    missing = f"there is no column `{parsed.column}`; correct the rule; there are {', '.join(meta)}"
+    fix = "compare it with a value of that type"
+    whats = [f"column `{parsed.column}` is {kind}; {fix}" for kind in kinds] if kinds else [missing] * 2
+    assert refused == [f"rule `{rule}`: {what}" for what in whats]
+
+
+def test_decimals_and_bytes_compare_as_arrow_has_them() -> None:
+    columns = {"price": pa.array([Decimal("0.10"), Decimal("0.05")]), "code": pa.array([b"en", b"\xff"], pa.binary())}
+    batch = pa.record_batch(columns)
+
+    assert ColumnRule.parse("price >= 0.1").keeps(batch).tolist() == [True, False]
+    assert ColumnRule.parse('code == "en"').keeps(batch).tolist() == [True, False]
 
 
 NO_RULES = ["", "int_score", ">= 3", "int_score = 3", "1 >= int_score"]

@@ -93,6 +93,15 @@ def test_bytes_that_are_no_utf8_in_any_column_reject_the_row_alone(
     ]
 
 
+def test_bytes_that_are_no_utf8_are_compared_by_a_rule_before_their_row_is_rejected(
+    take: Take, documents_of: Read, rejects_of: Read
+) -> None:
+    snapshot = take({"a.parquet": pages(3, url=RAW.view(pa.string()))}, max_reject_fraction="0.5", rules=['url != "x"'])
+
+    assert [document["doc_id"] for document in documents_of(snapshot)] == ["page-0"]  # the third has no url
+    assert [reject["reason"] for reject in rejects_of(snapshot)] == ["invalid_utf8"]
+
+
 @pytest.mark.parametrize("column", ["text", "id"])
 def test_a_text_or_an_id_that_is_no_text_rejects_the_row(
     take: Take, documents_of: Read, rejects_of: Read, column: str
