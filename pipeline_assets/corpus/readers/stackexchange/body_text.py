@@ -46,7 +46,7 @@ _NO_ALT = ("", "enter image description here", "alt text")
 _CODE, _CELL, _SUP = "\ud800", "\ud801", "\ud802"
 _SUP_OF_WORD = re.compile(f"{_SUP}(?<=[0-9A-Za-z)]{_SUP})")
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
-_MARKED = ("li", "tr", "ul", "ol", *_HEADINGS)
+_END_MARKED = frozenset(f"/{name}" for name in ("li", "tr", "ul", "ol", *_HEADINGS))
 _PAIRED = ("p", "div", "dl", "dt", "dd", "table", "thead", "tbody", "tfoot", "tr", "ul", "ol", "li", "blockquote")
 _BETWEEN_BLOCKS = frozenset(("pre", "hr", *(slash + name for name in _PAIRED + _HEADINGS for slash in ("", "/"))))
 
@@ -123,7 +123,7 @@ class _Page:
     def _pass_block_tag(self, name: str, attributes: str) -> None:
         """Take up what a tag says of the blocks behind it."""
         lists = self._lists[-1]
-        if name[1:] in _MARKED:
+        if name in _END_MARKED:
             self._forget_marker()
         match name:
             case "pre":

@@ -1,14 +1,14 @@
 """A Posts.xml, block by block, to its rows, and a row to a post. Memory: a block, and the longest row.
 
 Between `<posts>` and `</posts>` stand empty elements `<row … />` and white space. No value has a `<` in it, so the file
-is split there, and ElementTree reads each row as an XML document of its own: it has no DTD, so no entities, and a row
+is split there, and expat reads each row as an XML document of its own: it has no DTD, so no entities, and a row
 that is no XML is rejected alone.
 """
 
 import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
-from xml.etree import ElementTree
+from xml.parsers import expat
 
 import msgspec
 
@@ -168,8 +168,12 @@ def _refusal(what: str, left: bytes, where: str, at: int) -> InputError:
 
 
 def _attributes(row: bytes) -> dict[str, str] | None:
-    """Return the attributes of a row; None if it is no XML."""
+    """Return the attributes of a row, with the names that it writes, of namespaces too; None if it is no XML."""
+    attributes: dict[str, str] = {}
+    parser = expat.ParserCreate("utf-8")
+    parser.StartElementHandler = lambda _, values: attributes.update(values)
     try:
-        return ElementTree.fromstring(row).attrib
-    except ElementTree.ParseError:
+        parser.Parse(row, True)
+    except expat.ExpatError:
         return None
+    return attributes

@@ -33,6 +33,12 @@ def test_rows_are_the_same_in_blocks_of_any_size(block_bytes: int) -> None:
     assert [row.attributes for row in found] == expected
 
 
+def test_an_attribute_of_a_namespace_that_nobody_declared_keeps_its_name() -> None:
+    [found] = rows_of(dump(b'<row Id="7" a:b="2" />'), 1 << 20)
+
+    assert (found.attributes, found.fault) == ({"Id": "7", "a:b": "2"}, None)
+
+
 @pytest.mark.parametrize(
     "head", [HEAD, BOM + b"<posts>", DECLARATION + b"<posts>", b"<posts>", b"\n<!-- a -->\n<posts >"]
 )
