@@ -13,7 +13,7 @@ from pipeline_assets.external import externals_of, left_out, observer_of
 from pipeline_assets.freshness import Freshness, watch
 from pipeline_assets.jobs import recipe_job
 from pipeline_assets.owners import labelled
-from pipeline_assets.schedules import alert, scheduled
+from pipeline_assets.schedules import alert, read_schedules, scheduled
 from pipeline_assets.systems.registry import is_of_interest, recipe_of_folders, recipes_of
 from pipeline_assets.version_assets import version_assets_of
 from pipeline_assets.versions import find_version
@@ -37,7 +37,7 @@ def definitions_of(root: Path) -> dg.Definitions:
     by_the_clock = scheduled(root, jobs)
     runs = [one.section for one in by_the_clock if one.section.action == "run"]
     fresh = [Freshness(one, lasting[one.recipe], root) for one in runs if one.recipe in lasting]
-    repinned = {one.section.recipe for one in by_the_clock if one.section.action == "repin"}
+    repinned = {one.recipe for one in read_schedules(root)[0] if one.action == "repin" and one.recipe in jobs}
     return dg.Definitions(
         assets=labelled(
             [

@@ -53,6 +53,12 @@ def snapshot(defs: dg.Definitions) -> dict[str, object]:
     }
 
 
+def test_no_condition_starts_a_build_by_itself(defs: dg.Definitions) -> None:
+    graph = defs.resolve_asset_graph()
+
+    assert [key for key in graph.get_all_asset_keys() if graph.get(key).automation_condition is not None] == []
+
+
 def test_the_definitions_are_those_of_the_snapshot(defs: dg.Definitions) -> None:
     found = snapshot(defs)
 

@@ -37,11 +37,13 @@ def trace(
     folder: Annotated[Path | None, typer.Argument(help=_FOLDER)] = None,
     token: Annotated[int | None, typer.Option(help="Position in tokens.bin or input_ids.mmap, from 0.")] = None,
     doc_id: Annotated[str | None, typer.Option(help="Id of a document, or of a normalised row.")] = None,
-    row: Annotated[int | None, typer.Option(help="Sequence of a split, row of a set, or document, from 0.")] = None,
+    row: Annotated[int | None, typer.Option(help="Sequence of a split, else row or document, from 0.")] = None,
     source: Annotated[
         str | None, typer.Option(help="Row of a source, REPO@COMMIT:PATH#ROW, PATH#ROW or PATH:LINE; no FOLDER.")
     ] = None,
-    record: Annotated[bool, typer.Option("--record", help="Print the source's record alone, byte for byte.")] = False,
+    record: Annotated[
+        bool, typer.Option("--record", help="Print the source's record alone, byte for byte, fetched if need be.")
+    ] = False,
     data: terminal.OptionalRoot = None,
     as_json: terminal.AsJson = False,
 ) -> None:
@@ -215,7 +217,9 @@ def _fate_json(fate: "Fate") -> dict[str, Any]:
 
 def peek(
     folder: Annotated[Path, typer.Argument(help=_FOLDER)],
-    row: Annotated[int | None, typer.Option(help="Sequence of a split, row of a set, or document.")] = None,
+    row: Annotated[
+        int | None, typer.Option(help="Sequence of a split, else row or document, from 0; default: 0.")
+    ] = None,
     token: Annotated[int | None, typer.Option(help="The sequence or row that holds this token.")] = None,
     as_json: terminal.AsJson = False,
 ) -> None:

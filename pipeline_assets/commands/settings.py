@@ -21,7 +21,9 @@ class Settings:
         int | None,
         typer.Option("--workers", "--cpu-threads", min=0, metavar="N", help="Worker processes; 0 uses none.", **_SHOWN),
     ] = None
-    log_every: Annotated[int | None, typer.Option(min=1, metavar="N", help="Seconds between lines.", **_SHOWN)] = None
+    log_every: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Seconds between progress lines.", **_SHOWN)
+    ] = None
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.", **_SHOWN)] = False
     memory_mib: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Memory of deduplication; the rest spills.", **_SHOWN)

@@ -1,5 +1,4 @@
-"""Compressed streams, known by their first bytes and not by a file's name: zstd, gzip, bzip2, xz; and JSON lines in
-zstd, written whole with both hashes, read in blocks of whole lines.
+"""Compressed streams, known by their first bytes and not by a file's name: zstd, gzip, bzip2, xz.
 
 A stream may be several frames (members, streams) one after the other; nothing else may follow. The standard library's
 file objects ignore what follows a bzip2 stream, and a cut zstd frame reads like a finished one: here both are errors.

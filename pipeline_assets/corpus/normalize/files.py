@@ -67,7 +67,7 @@ def convert_files(
 
     Raises:
         UsageError: a StackExchange source has more than one file; no row has a column of text by the recipe's name.
-        InputError: files are not as they are listed, before or after; pages or posts are lost; others from the readers.
+        InputError: files are not as they are listed, before or after; posts are lost; others from the readers.
     """
     files = source_folder.files_of(folder, listing)
     match source:

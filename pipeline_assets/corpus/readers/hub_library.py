@@ -1,4 +1,7 @@
-"""HTTP client of `huggingface_hub` with limits on time, size, recipients and its own retries."""
+"""HTTP client of `huggingface_hub` with limits on time, size, recipients and its own retries.
+
+The library's own session has no timeout, reads any body whole and waits as long as a server requires.
+"""
 
 import functools
 import re
@@ -22,7 +25,7 @@ class UnansweredError(httpx2.RequestError):
 
 
 class LibraryClient(LimitedClient):
-    """The same for `huggingface_hub`, whose own retries and waits are limited too. Streams may have any size.
+    """A `LimitedClient` for `huggingface_hub`, whose retries and waits are limited too. Streams may have any size.
 
     Args:
         token: token for requests to the hub; None keeps the one that `huggingface_hub` sets.

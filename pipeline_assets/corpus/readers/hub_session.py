@@ -1,6 +1,4 @@
-"""HTTP clients of a hub, with limits on time, size and recipients: one for reading, one for `huggingface_hub`.
-
-The library's own session has no timeout, reads any body whole and waits as long as a server requires.
+"""HTTP client of a hub with limits on time, size and recipients.
 
 This module loads the HTTP client: import it only to make requests.
 """

@@ -1,4 +1,4 @@
-"""Files of a source on this machine: those that patterns match, their format, their byte ranges, what changed."""
+"""Files of a source on this machine: those that patterns match, their byte ranges, what changed."""
 
 import contextlib
 import glob

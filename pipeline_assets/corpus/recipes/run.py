@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
-from pipeline_assets.corpus.spine.engine import RunSettings, StartMethod, default_start_method
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.fork_server import StartMethod, default_start_method
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.launcher import Elsewhere  # which loads more than most runs need

@@ -4,15 +4,14 @@ bytes.
 
 import functools
 import logging
-import sys
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import refuse_broken
-from pipeline_assets.corpus.spine.fork_server import starter
+from pipeline_assets.corpus.spine.fork_server import StartMethod, default_start_method, starter
 from pipeline_assets.corpus.spine.pool import Pool
 from pipeline_assets.corpus.spine.progress import Progress
 from pipeline_assets.corpus.spine.stage import WHOLE, S, WarmUp, Work, no_warm_up, run_shard
@@ -23,14 +22,6 @@ logger = logging.getLogger("corpusmill")
 TIMES_PACKED = 4  # bytes of text to a byte of a compressed shard, about
 _LARGE_SHARD = 16  # times as much as workers must take away
 _SHOWN = ("documents", "tokens", "bytes")  # the counts of a receipt that progress lines show
-
-
-StartMethod = Literal["forkserver", "spawn"]  # told apart in `fork_server`
-
-
-def default_start_method() -> StartMethod:
-    """`forkserver` where the system's own libraries are known to survive a fork."""
-    return "forkserver" if sys.platform.startswith("linux") else "spawn"
 
 
 @dataclass(frozen=True)

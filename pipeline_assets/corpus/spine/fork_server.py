@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pipeline_assets.corpus.spine import worker
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
@@ -39,6 +39,12 @@ _ALLOCATOR = "jemalloc_bg_thd\n"
 
 
 Starter = Callable[[], worker.Started]
+StartMethod = Literal["forkserver", "spawn"]
+
+
+def default_start_method() -> StartMethod:
+    """`forkserver` where the system's own libraries are known to survive a fork."""
+    return "forkserver" if sys.platform.startswith("linux") else "spawn"
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,7 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
-def starter(method: str, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> Starter:
+def starter(method: StartMethod, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> Starter:
     """A function that starts a worker of a stage. A fork server that was killed is started again, once. The function
     raises InputError: as the warm-up raised it, or the fork server was killed twice.
     """

@@ -23,7 +23,6 @@ from pipeline_assets.corpus.spine.ledger import Reject, count_rejects, dropped_k
 from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.losses import NO_LOSSES
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer, TokenRuns
 
 BLANKS, SPECIAL_TOKENS = "blanks", "special_tokens"
@@ -127,8 +126,7 @@ class _Encoding:
         self.counts.update(
             rows=len(read) + len(fatal), documents=len(documents), tokens=len(closed.ids), bytes=runs.text_bytes
         )
-        if runs.losses is not NO_LOSSES:
-            self.counts.update(runs.losses.to_counts())
+        self.counts.update(runs.losses.to_counts())
         return documents, closed
 
     def _encodable(self, read: Rows) -> Iterator[tuple[int, DocumentText]]:

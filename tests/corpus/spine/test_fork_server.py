@@ -24,7 +24,8 @@ from word_artifact import (
 from word_stage import MANY, children
 
 from pipeline_assets.corpus.spine import fork_server
-from pipeline_assets.corpus.spine.engine import RunSettings, StartMethod, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
+from pipeline_assets.corpus.spine.fork_server import StartMethod
 from pipeline_assets.corpus.spine.stage import WarmUp, Work
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir
 from pipeline_assets.corpus.spine.usage import peak_memory_bytes

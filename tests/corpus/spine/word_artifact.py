@@ -13,8 +13,9 @@ from pathlib import Path
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, StartMethod, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.fork_server import StartMethod
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window, Work
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
