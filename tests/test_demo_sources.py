@@ -72,11 +72,11 @@ def test_texts_are_the_same_on_every_machine_and_python() -> None:
 @pytest.mark.parametrize(
     ("system", "sha256"),
     [
-        ("healing", "2b8690218d4df740dd23ff51d889268e199d96e152e86763f50e797fc6060945"),
-        ("stage_a", "268d4532ea934214283fef35428a9803b67563f2116220ef0f9ab399933cfea2"),
-        ("nemotron", "74187b2d8676f3ebf8a747e5eacd1056e0465cd31941042494611f04a05ad463"),
-        ("stage2", "cecedb99bb9b647b1861472dc1a03858cc8edb78573ec4b026f99de1c66a9509"),
-        ("parallel_text", "fcf52e1d5e2d6d4d4ca8d45db0bf7034ee4add7b7e6e13a095f83a08da1b4b46"),
+        ("healing", "1b2ff895ec9b371ad930d4ac904775d86713962c6f220f0a3eed087a30f3485a"),
+        ("stage_a", "84c16663e6255a99436004c9fca0918366b1a6db42ffcb5a9eed427b043d44b4"),
+        ("nemotron", "e9710b6ab6b754e4a6a202574d453fc08a00b086f75303a9638ff0698673bab6"),
+        ("stage2", "08abf0a0f41189a4484d5f2a30a723f4335a56f33b20293f039d61a13eae19a5"),
+        ("parallel_text", "caa2cbcd1c7bc760534ae01e42838e28d214a27771f32beecae0ded3c1ef7a36"),
     ],
 )
 def test_files_are_the_same_where_libraries_have_the_pinned_versions(system: str, sha256: str) -> None:

@@ -41,8 +41,9 @@ _CARD = """\
 {head}---
 # Made stand-in for {name}
 
-This is not {name} and holds none of its text. It has the same paths and columns, so that a pipeline for the real set
-runs on it offline. Everything in it is made up, ids, dates and scores too: no page was crawled, no repository read.
+This is not {name} and holds none of its text. It has the same paths, and the columns that are read, so that a
+pipeline for the real set runs on it offline. Everything in it is made up, ids, dates and scores too: no page was
+crawled, no repository read.
 """
 
 
@@ -93,6 +94,7 @@ def _record(page: Page, number: int, dump: str) -> Json:
     return {
         "number": str(number),
         "half": half,
+        "part": half + 1,
         "text": page.text,
         "url": page.url,
         "title": page.title,
@@ -119,17 +121,16 @@ def _record(page: Page, number: int, dump: str) -> Json:
 
 def _encoded(folder: str, files: Mapping[str, Rows]) -> Files:
     """Encode rows as the names of their files say: Parquet, or JSON lines."""
+    pack: dict[str, Callable[[bytes], bytes]] = {".gz": gzip_member, ".zst": zstandard.compress}
     for path, rows in files.items():
-        data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-        match Path(path).suffix:
-            case ".parquet":
-                sink = io.BytesIO()
-                pq.write_table(pa.Table.from_pylist(rows), sink, row_group_size=50, compression="zstd")
-                data = sink.getvalue()
-            case ".gz":
-                data = gzip_member(data)
-            case ".zst":
-                data = zstandard.compress(data)
+        suffix = Path(path).suffix
+        if suffix == ".parquet":
+            sink = io.BytesIO()
+            pq.write_table(pa.Table.from_pylist(rows), sink, row_group_size=50, compression="zstd")
+            data = sink.getvalue()
+        else:
+            lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            data = pack.get(suffix, bytes)(lines.encode())
         yield f"{folder}/{path}", data
 
 
@@ -204,7 +205,7 @@ def _stage2() -> Files:
     yield from _dataset("togethercomputer/RedPajama-Data-1T-Sample", "other", "default", train=rows)
     rows = page_rows(mixed, "train/chunk1/example_train_{half}.jsonl.zst", "text meta=set")
     yield from _dataset("cerebras/SlimPajama-627B", "other", "default", train=rows)
-    rows = page_rows([*code[:77], code[76]], "file-{half:012d}.json.gz", "path=url content=text license")
+    rows = page_rows([*code[:77], code[76]], "file-{part:012d}.json.gz", "path=url content=text license")
     yield from _dataset("codeparrot/codeparrot-clean", "other", "default", train=rows)
     columns = "max_stars_repo_path=url id=number content=text"
     rows = page_rows(code[76:], "python/train-00000-of-00059.parquet", columns)
