@@ -8,7 +8,7 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, one_line
 from pipeline_assets.corpus.spine.install_hints import install_hint
@@ -76,21 +76,22 @@ def posts_bytes(file: Path, start: int = 0, stop: int | None = None) -> Generato
                 left -= len(block)
         return
     reading, writing = os.pipe()
-    with ThreadPoolExecutor(1) as thread, open(reading, "rb", buffering=0) as pipe:
-        unpacking = thread.submit(_unpack, file, writing)
+    # An early leave closes `packed`, so that the thread's next read fails: it may skip gigabytes before it writes.
+    with ThreadPoolExecutor(1) as thread, open(reading, "rb") as pipe, open(file, "rb") as packed:
+        unpacking = thread.submit(_unpack, packed, file, writing)
         while block := pipe.read(_BLOCK_BYTES):
             yield block
         unpacking.result()
 
 
-def _unpack(file: Path, writing: int) -> None:
+def _unpack(packed: BinaryIO, file: Path, writing: int) -> None:
     with open(writing, "wb") as pipe:
         open_archive = unpacker(file)
         from py7zr.exceptions import ArchiveError, CrcError, PasswordRequired, UnsupportedCompressionMethodError
 
         factory = cast("WriterFactory", SimpleNamespace(create=lambda name: pipe))
         try:
-            with open(file, "rb") as packed, open_archive(packed, blocksize=_BLOCK_BYTES) as archive:
+            with open_archive(packed, blocksize=_BLOCK_BYTES) as archive:
                 archive.extract(targets=[_checked_name(archive, file)], factory=factory)
         except (ArchiveError, PasswordRequired, MemoryError, *_DAMAGE) as error:
             what, fix = f"the archive is damaged ({type(error).__name__}: {one_line(error, 100)})", _FETCH_AGAIN

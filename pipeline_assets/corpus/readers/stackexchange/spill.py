@@ -7,6 +7,7 @@ Buckets are planned from the sizes of blocks, so they are the same whatever the 
 """
 
 import contextlib
+import functools
 import itertools
 import mmap
 from collections import Counter
@@ -84,8 +85,11 @@ def spill_rows(shard: SpillShard, window: Window, folder: BuildFolder, run_bytes
     counts, files = Counter[str](rows=0, spilled=0), list[OutputFile]()
     with contextlib.closing(posts_bytes(shard.file, shard.start, shard.stop)) as blocks:
         rows = _spilled(read_rows(blocks, where, shard.start, shard.stop is None), counts)
-        for number, run in enumerate(grouped_by_size(rows, lambda row: len(row[2]) + _OVERHEAD_BYTES, run_bytes)):
-            files += _write_run(folder, f"{WORK}/spilled/{shard.name}-{number:05d}", run)
+        names = (f"{WORK}/spilled/{shard.name}-{number:05d}" for number in itertools.count())
+        runs = grouped_by_size(rows, lambda row: len(row[2]) + _OVERHEAD_BYTES, run_bytes)
+        # `map` keeps no run: a variable here would hold the written one while the next one grows.
+        for written in map(functools.partial(_write_run, folder), names, runs):
+            files += written
     return Receipt(files, dict(sorted(counts.items())))
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import py7zr
 import pytest
@@ -16,7 +17,7 @@ from made_dump import END, answer, dump, question
 from refusals import refusal
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.stackexchange.archive import site_of
+from pipeline_assets.corpus.readers.stackexchange.archive import _BLOCK_BYTES, posts_bytes, site_of
 from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
@@ -129,6 +130,31 @@ def test_an_archive_that_cannot_be_trusted_is_refused_and_leaves_nothing(
     assert not [name for name in written if name.endswith(".tmp") or ".receipts" in name]
     file.write_bytes(SITE)
     assert spilled(file, target) == len(ROWS)
+
+
+def test_a_reader_that_is_left_ends_its_thread_though_nothing_more_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, read_on = tmp_path / "garden.7z", [False]
+    file.write_bytes(SITE)
+
+    class Skipping(py7zr.SevenZipFile):
+        def extract(self, *args: Any, **named: Any) -> None:
+            pipe = named["factory"].create("Posts.xml")
+            pipe.write(bytes(_BLOCK_BYTES))
+            pipe.flush()
+            for _ in range(1 << 24):  # some seconds: whoever is still reading then was not stopped
+                self.fp.seek(0)
+            read_on[0] = True
+
+    monkeypatch.setattr("pipeline_assets.corpus.readers.stackexchange.archive.unpacker", lambda file: Skipping)
+    blocks = posts_bytes(file)
+
+    assert len(next(blocks)) == _BLOCK_BYTES  # more than a pipe holds
+    blocks.close()
+
+    assert not read_on[0]
+    assert not [thread for thread in threading.enumerate() if "ThreadPool" in thread.name]
 
 
 def test_an_archive_reads_as_the_posts_in_it_wherever_they_lie(

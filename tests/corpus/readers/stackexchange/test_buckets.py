@@ -1,5 +1,6 @@
 """Spilled rows: runs come back sorted by question; one that was changed on disk is refused."""
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,20 @@ def test_rows_come_back_by_question_then_number_from_one_run_or_more(tmp_path: P
 
     assert len(bucket.runs) == runs
     assert said(bucket) == [(7, 10, "one"), (7, 12, "three"), (9, 11, "two")]
+
+
+def test_one_run_at_a_time_is_in_memory(tmp_path: Path) -> None:
+    rows = (question(BLOCK_IDS * number + 1, Body="x" * 20_000) for number in range(800))
+    (tmp_path / "Posts.xml").write_bytes(dump(*rows))
+    [shard] = plan_spill(tmp_path / "Posts.xml")
+
+    tracemalloc.start()
+    files = spill_rows(shard, WHOLE, BuildFolder(tmp_path), 4_000_000).files
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert len(files) == 2 * 5
+    assert peak < 10_000_000  # encoded rows keep room to spare: half a run
 
 
 def test_buckets_are_ranges_of_questions_in_whatever_order_the_dump_has_them(tmp_path: Path) -> None:
