@@ -19,6 +19,7 @@ Nothing is copied: the files are those of the splits under a second name. Their 
 
 import functools
 import heapq
+import importlib
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -163,7 +164,8 @@ def _publish(building: StagingDir, receipts: Sequence[Receipt], split: str, sett
         for number, (file, final, of_shard) in enumerate(zip(files, finals, repeats, strict=True))
         if of_shard is not None
     ]
-    rewritten = run_stage("number_ids", do, again, building, settings) if again else ()
+    warm_up = functools.partial(importlib.import_module, __name__)
+    rewritten = run_stage("number_ids", do, again, building, settings, warm_up) if again else ()
     outputs = {receipt.files[0].path: receipt.files[0] for receipt in rewritten}
     return [outputs.get(final) or file.linked(final, building) for file, final in zip(files, finals, strict=True)]
 

@@ -5,6 +5,7 @@ split and one hash of their ids, so that files of one name, a bucket, have all t
 """
 
 import functools
+import importlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -133,7 +134,8 @@ def report_on_pools(building: StagingDir, datasets: Mapping[str, Artifact], sett
     buckets = list(_buckets(datasets))
     sizes = [file.bytes for pools in datasets.values() for file in pools.manifest.storage]
     tasks = [Task(f"{dataset}.{name}", 0, functools.partial(count_bucket, files)) for dataset, name, files in buckets]
-    receipts = run_stage("count", do, tasks, building, settings_for(building, settings, sizes))
+    warm_up = functools.partial(importlib.import_module, __name__)
+    receipts = run_stage("count", do, tasks, building, settings_for(building, settings, sizes), warm_up)
     found: dict[str, dict[str, Any]] = {
         name: {"ledger": pools.manifest.identity.ledger.to_json(), **dict.fromkeys(_SIZES, 0), "pools": {}}
         for name, pools in datasets.items()

@@ -9,6 +9,7 @@ Files are written in content-defined chunks, one row group each, so that most by
 
 import functools
 import hashlib
+import importlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -69,7 +70,9 @@ def build_pools(
     """
     files = [(split, rows.path(path)) for split, rows in splits.items() for path in data_files(rows)]
     pools = [*recipe.rules, *(_capabilities([file for _, file in files]) if recipe.by_capability else ())]
-    run = run_stages(do, settings_for(building, settings, [file.stat().st_size for _, file in files]))
+    settings = settings_for(building, settings, [file.stat().st_size for _, file in files])
+    # The warm-up must not call polars: workers are forked from where it runs, and polars' threads would be lost there.
+    run = run_stages(do, settings, functools.partial(importlib.import_module, __name__))
     buckets = {split: _buckets(rows) for split, rows in splits.items()}
     tasks = [
         Task(f"{number:05d}", 0, functools.partial(spill_rows, split, file, buckets[split], pools, recipe))

@@ -73,7 +73,7 @@ Work: TypeAlias = Callable[[S, Window, BuildFolder], Receipt]
 """What a stage does to one shard: writes its files into the folder, durable; the engine commits the receipt. A
 module-level function or a `functools.partial` of one, so that it can be sent to a worker process.
 """
-WarmUp = Callable[[], None]
+WarmUp = Callable[[], object]
 
 
 def no_warm_up() -> None:

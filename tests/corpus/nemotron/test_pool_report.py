@@ -2,19 +2,25 @@
 
 import json
 import math
+import pickle
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from samples import some
-from test_pools import STAGE, Row, pools_of, row, rows_artifact
+from test_pools import MIXED, STAGE, Row, pools_of, row, rows_artifact
 
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, preview_pools, report_on_pools
+from pipeline_assets.corpus.nemotron.pools import build_pools
 from pipeline_assets.corpus.nemotron.schema import RULES, PoolsRecipe
+from pipeline_assets.corpus.spine import engine
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.stage import WarmUp
 from pipeline_assets.corpus.spine.target import Target
 
 SOLVED = {name: rules for name, rules in RULES.items() if name != "unsolved"}  # some rows are in no pool
@@ -74,6 +80,25 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
 @pytest.fixture(scope="module")
 def report(drawn: dict[str, Artifact], tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     return report_of(tmp_path_factory.mktemp("report"), drawn)
+
+
+def test_workers_are_forked_from_a_process_that_has_the_kernels_and_no_threads_of_polars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[WarmUp] = []
+    run_here = engine._run_here
+
+    def spied(work: Any, load: WarmUp) -> Any:
+        loads.append(load)
+        return run_here(work, load)
+
+    monkeypatch.setattr(engine, "_run_here", spied)
+    report_of(tmp_path, {"maths": pools_of(tmp_path, {"low": rows_artifact(tmp_path, MIXED)})})
+
+    kernels = {build_pools.__module__, report_on_pools.__module__}
+    code = "import pickle, sys; [load() for load in pickle.load(sys.stdin.buffer)]; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(loads), capture_output=True, check=True)
+    assert {*loaded.stdout.decode().split()} & {*kernels, "polars"} == kernels
 
 
 def rows_of(pools: Artifact) -> pl.DataFrame:
