@@ -16,6 +16,7 @@ from pipeline_assets.corpus.nemotron.pools import POOLS, pooled_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import has_files, list_files
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.recipes.run_targets import run_targets
 from pipeline_assets.corpus.rows.trace import preview
 from pipeline_assets.corpus.scoring.model_pin import ModelFolder, ScoringSection
 from pipeline_assets.corpus.scoring.recipe import FEWEST_BATCH_TOKENS, ScoringRecipe, SubsetsRecipe, device_here
@@ -157,7 +158,8 @@ def _scoring_recipe(
 
 def _tell_work(scores: Sequence[Target], run: Run) -> None:
     """Build the inputs of scores, and print what the scores that are not sealed would take."""
-    build_targets(upstream_first([above for one in scores for above in one.upstream]), run)
+    for _ in run_targets(upstream_first([above for one in scores for above in one.upstream]), run):
+        pass
     works = []
     for target in (target for target in scores if not target.is_sealed(run.root)):
         with tempfile.TemporaryDirectory() as scratch:
@@ -218,4 +220,5 @@ def _gap(first: Sequence[Target], second: Sequence[Target], run: Run) -> list[st
         folder = BuildFolder(Path(scratch))
         with scored_splits(first, run, folder) as one, scored_splits(second, run, folder) as other:
             gap = score_gap(one, other)
-            return [*aligned(gap.rows(), range(1, len(gap.rows()[0]))), *gap.remarks()]
+            rows = gap.rows()
+            return [*aligned(rows, range(1, len(rows[0]))), *gap.remarks()]

@@ -102,20 +102,17 @@ def _score(job: Job) -> BuildResult:
 
 def work_of(target: Target, run: Run, folder: BuildFolder) -> ScoreWork:
     """What scores would take, whose pools and model are pinned."""
+    max_rows = ScoringRecipe.from_content(target.recipe["scoring"]).max_rows
     with _pool_files(target.upstream[0], target.recipe["split"], run, folder) as files:
-        return _work_of(
-            target, run, files, select_rows(files, ScoringRecipe.from_content(target.recipe["scoring"]).max_rows)
-        )
+        return _work_of(target, run, files, select_rows(files, max_rows))
 
 
 def _work_of(target: Target, run: Run, files: Mapping[str, Path], selection: Selection) -> ScoreWork:
     recipe, model = ScoringRecipe.from_content(target.recipe["scoring"]), target.upstream[1]
     model_pin.refuse_unfit(model, run, recipe)
     pools, weights = (_files_of_hub(one, run) for one in target.upstream)
-    split, digest = (
-        str(target.partition or target.recipe["split"]),
-        open_artifact(run.root / model.folder).manifest.digest,
-    )
+    split = str(target.partition or target.recipe["split"])
+    digest = open_artifact(run.root / model.folder).manifest.digest
     return ScoreWork(split, recipe, pools, weights, digest, selection.size, selection.text_bytes(files))
 
 

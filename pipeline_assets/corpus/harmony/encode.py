@@ -79,10 +79,11 @@ def _check_content(content: str) -> None:
     """Refuse control tokens, which can't be escaped, and lone surrogates, at the first one's position."""
     if found := first_special(content, 0, len(content)):
         raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, found.group(), found.start())
-    try:
-        content.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise Refusal(Reason.LONE_SURROGATE, f"U+{ord(content[error.start]):04X}", error.start) from None
+    if not content.isascii():
+        try:
+            content.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise Refusal(Reason.LONE_SURROGATE, f"U+{ord(content[error.start]):04X}", error.start) from None
 
 
 def _kept(messages: Sequence[Message], analysis: Analysis) -> list[int]:

@@ -29,6 +29,7 @@ from pipeline_assets.corpus.readers.source_folder import (
     ByteRange,
     InputFolder,
     SourceFile,
+    SourceFolder,
     files_while_read,
     folder_path,
     list_files,
@@ -99,7 +100,8 @@ def pin_split(target: Target, run: Run) -> BuildResult:
         return _pin_of_hub(target, run)
     assert isinstance(target.outside, SplitFolder)
     here = target.outside.below(run.root)
-    return raw_pin.pin_of_folder(here, run.root, run.settings, _decisions(here.chosen()))
+    chosen = here.chosen()
+    return raw_pin.pin_of_folder(SourceFolder(here.path, chosen.files), run.root, run.settings, _decisions(chosen))
 
 
 def _pin_of_hub(target: Target, run: Run) -> BuildResult:

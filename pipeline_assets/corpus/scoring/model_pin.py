@@ -22,6 +22,7 @@ from pipeline_assets.corpus.readers.hub_files import is_name
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_folder import (
     InputFolder,
+    SourceFolder,
     files_while_read,
     folder_path,
     has_files,
@@ -215,7 +216,8 @@ def pin_model(target: Target, run: Run) -> BuildResult:
         return _pin_of_hub(target, run)
     assert isinstance(target.outside, ModelFolder)
     here = target.outside.below(run.root)
-    return raw_pin.pin_of_folder(here, run.root, run.settings, here.chosen().decisions)
+    chosen = here.chosen()
+    return raw_pin.pin_of_folder(SourceFolder(here.path, chosen.names), run.root, run.settings, chosen.decisions)
 
 
 def _pin_of_hub(target: Target, run: Run) -> BuildResult:

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.scoring.scores import ScoredSplit
 _STANDARD_ERRORS = 1.96  # on either side of a 95 % interval
 _DIGITS = 6  # of an interval: squares of equal changes cancel out to eight digits
 _ROWS = pl.Schema({"id": pl.String, "nll_sum": pl.Float64, "completion_bytes": pl.Int64, "meta_domain": pl.String})
-HEAD = ("", "rows", "bytes", "first", "second", "gap", "95 % interval", "second better")
+_HEAD = ("", "rows", "bytes", "first", "second", "gap", "95 % interval", "second better")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class ScoreGap:
     def rows(self) -> list[tuple[str, ...]]:
         """The cells of a table, its head first."""
         named = {"all": self.total, **self.splits, **{f"domain {name}": gap for name, gap in self.domains.items()}}
-        return [HEAD, *((name, *gap.cells()) for name, gap in named.items())]
+        return [_HEAD, *((name, *gap.cells()) for name, gap in named.items())]
 
     def remarks(self) -> Iterator[str]:
         """What was left out, a line a split."""

@@ -112,7 +112,7 @@ def _by_file(scores: Any, columns: Sequence[str]) -> Iterator[tuple[str, pa.Tabl
 
 def _beside(path: Path, runs: Sequence[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
     table, given = pa.concat_tables(runs), 0
-    for of_pool in pool_rows(path, numbers(table["pool_row"]), ["id", *columns]):
+    for of_pool in pool_rows(path, numbers(table["pool_row"]), columns):
         asked = table.slice(given, len(of_pool))
         given += len(asked)
         for name in columns:
@@ -123,7 +123,7 @@ def _beside(path: Path, runs: Sequence[pa.Table], columns: Sequence[str]) -> Ite
 
 
 def pool_rows(path: Path, rows: NDArray[np.int64], columns: Iterable[str]) -> Iterator[pa.Table]:
-    """Rows of a file of pools, a row group at a time, with those of the columns that it has.
+    """Rows of a file of pools, a row group at a time, with those of the columns that it has, or else its first.
 
     Args:
         rows: their numbers, ascending, shape (rows,).
@@ -133,6 +133,7 @@ def pool_rows(path: Path, rows: NDArray[np.int64], columns: Iterable[str]) -> It
     first = given = 0
     with open_parquet(path) as file:
         there = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
+        there = there or file.schema_arrow.names[:1]
         for group in range(file.num_row_groups):
             stop = first + file.metadata.row_group(group).num_rows
             inside = rows[np.searchsorted(rows, first) : np.searchsorted(rows, stop)] - first

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import some
 from scores_made import naive_percentile, scored_row, write_scores
 
 from pipeline_assets.corpus.scoring.scores import COLUMNS, SCORES, percentiles
@@ -35,6 +36,20 @@ def test_scores_stand_beside_the_rows_that_they_are_of(tmp_path: Path) -> None:
 
     assert [one for table in tables for one in table["id"].to_pylist()] == [f"row-{number}" for number in range(21)]
     assert all(table["nowhere"].null_count == len(table) for table in tables)
+    assert [len(table) for table in split.rows(["nll_mean"], ["nowhere"])] == [len(table) for table in tables]
+
+
+def test_columns_of_a_pool_that_are_not_asked_for_are_not_read(tmp_path: Path) -> None:
+    split = write_scores(tmp_path, "math/high", [scored_row(number, 1.0) for number in range(21)])
+    for path in some(split.pool_files.values()):
+        ids = pq.read_metadata(path).row_group(0).column(0)
+        with open(path, "r+b") as file:
+            file.seek(ids.dictionary_page_offset)
+            file.write(bytes(ids.total_compressed_size))
+
+    tables = list(split.rows(["nll_mean"], ["meta_domain"]))
+
+    assert sum(len(table) for table in tables) == 21
 
 
 def test_a_pool_that_lost_rows_is_named(tmp_path: Path) -> None:
