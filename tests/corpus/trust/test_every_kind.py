@@ -13,6 +13,7 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring.model_pin import write_made_model
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.fork_server import StartMethod
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.systems.registry import KINDS
@@ -67,7 +68,9 @@ def test_made_again_with_any_run_settings_it_is_identical_and_nothing_is_left(
     built: tuple[Run, Targets], kind: str
 ) -> None:
     run, targets = built
-    other = replace(run, settings=RunSettings(2, zstd_level=19, fetch_threads=1))
+    # Polars runs in workers of pools, and in tests before: a fork of this process would wait for threads that it lacks.
+    start_method: StartMethod = "spawn" if kind == "nemotron/candidate_pools" else "forkserver"
+    other = replace(run, settings=RunSettings(2, start_method, zstd_level=19, fetch_threads=1))
     before = contents_of(run.root)
 
     for target in targets[kind]:
