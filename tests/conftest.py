@@ -18,6 +18,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))  # of command_server, demo_variants, forged
 
+from answers import Corpusmill, Typed
 from command_server import READ_AT_IMPORT, CommandServer, load_tokenizer_tables
 from faulty_hub import FaultyHub
 
@@ -42,8 +43,6 @@ PROJECT = Path(__file__).parents[1]
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path("~/.cache/corpusmill/compiled").expanduser()))
 TIMEOUT_S = 240
 MANY_TESTS = 1000  # a whole run, in which hundreds of forks encode
-Typed = subprocess.CompletedProcess[str]
-Corpusmill = Callable[..., Typed]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from crash_points import Victim, armed
 from forked_here import forked_here
-from healing_build import INLINE, build_dataset, build_megatron, build_selection, build_snapshot, recipe_of, write_pages
+from healing_build import INLINE, build_megatron, recipe_of, write_pages
 from nemotron_build import write_nemotron
 from parallel_build import write_pairs
 from stage2_build import write_local_mixture
@@ -58,7 +58,7 @@ class Sources:
 
     hub: LoopbackHub
     cache: Path
-    recipe: HealingRecipe
+    healing: HealingRecipe
     stage_a: StageARecipe
     nemotron: NemotronRecipe
     stage2: Stage2Recipe
@@ -149,37 +149,21 @@ def _fetch(sources: Sources, root: Path, engine: RunSettings) -> None:
     fetch_pieces(hub, recipe, plan_snapshot(hub, recipe, threads=1, log_every_s=60), threads=1, log_every_s=60)
 
 
-def _snapshot(sources: Sources, root: Path, engine: RunSettings) -> None:
-    build_snapshot(sources.recipe, root, sources.offline, engine)
-
-
-def _selection(sources: Sources, root: Path, engine: RunSettings) -> None:
-    build_selection(sources.recipe, root)
-
-
-def _train(sources: Sources, root: Path, engine: RunSettings) -> None:
-    build_megatron(sources.recipe, root, "train", engine)
-
-
-def _valid(sources: Sources, root: Path, engine: RunSettings) -> None:
-    build_megatron(sources.recipe, root, "valid", engine)
-
-
-def _dataset(sources: Sources, root: Path, engine: RunSettings) -> None:
-    build_dataset(sources.recipe, root)
+def _split(sources: Sources, root: Path, engine: RunSettings, split: Literal["train", "valid"]) -> None:
+    build_megatron(sources.healing, root, split, engine)
 
 
 def _larger_train(sources: Sources, root: Path, engine: RunSettings) -> None:
-    megatron = sources.recipe.megatron.model_copy(update={"token_budget": 10**6})
-    build_megatron(sources.recipe.model_copy(update={"megatron": megatron}), root, "train", engine, replace=True)
+    megatron = sources.healing.megatron.model_copy(update={"token_budget": 10**6})
+    build_megatron(sources.healing.model_copy(update={"megatron": megatron}), root, "train", engine, replace=True)
 
 
 def _rebuild(sources: Sources, root: Path, engine: RunSettings) -> None:
-    rebuild(root / sources.recipe.healing_text_manifest().folder, Run(root, engine))
+    rebuild(root / sources.healing.healing_text_manifest().folder, Run(root, engine))
 
 
 def _rebuild_and_keep(sources: Sources, root: Path, engine: RunSettings) -> None:
-    rebuild(root / sources.recipe.megatron_split("train").folder, Run(root, engine), keep=True)
+    rebuild(root / sources.healing.megatron_split("train").folder, Run(root, engine), keep=True)
 
 
 def _all(*works: Work) -> Work:
@@ -190,8 +174,6 @@ def _all(*works: Work) -> Work:
     return run
 
 
-_TO_SELECTION = _all(_snapshot, _selection)
-_TO_SPLITS = _all(_TO_SELECTION, _train, _valid)
 _ENGINES = [(INLINE, Victim.ALL), *((FORKED, victim) for victim in Victim)]
 _REPLACEMENTS: list[tuple[str, Literal["exchange"] | None]] = [
     ("replace by exchange", None),
@@ -199,7 +181,7 @@ _REPLACEMENTS: list[tuple[str, Literal["exchange"] | None]] = [
 ]
 
 
-def _built(system: Literal["stage_a", "nemotron", "stage2", "parallel_text"], *steps: str) -> Work:
+def _built(system: str, *steps: str) -> Work:
     """Builds these steps of the recipe of a system, such as `raw`, of all its sources."""
 
     def run(sources: Sources, root: Path, engine: RunSettings) -> None:
@@ -210,6 +192,12 @@ def _built(system: Literal["stage_a", "nemotron", "stage2", "parallel_text"], *s
     return run
 
 
+_SNAPSHOT, _SELECTION, _DATASET = (
+    _built("healing", step) for step in ("fineweb_edu_snapshot", "healing_text_manifest", "megatron_dataset")
+)
+_TRAIN, _VALID = (functools.partial(_split, split=split) for split in ("train", "valid"))
+_TO_SELECTION = _all(_SNAPSHOT, _SELECTION)
+_TO_SPLITS = _all(_TO_SELECTION, _TRAIN, _VALID)
 stage_a, nemotron = functools.partial(_built, "stage_a"), functools.partial(_built, "nemotron")
 stage2, parallel_text = functools.partial(_built, "stage2"), functools.partial(_built, "parallel_text")
 _TO_FILTERED = stage_a("raw", "normalized", "filtered")
@@ -248,6 +236,10 @@ def _to_scores(sources: Sources, root: Path, engine: RunSettings) -> None:
     shutil.copytree(made, root, dirs_exist_ok=True)
 
 
+def _inline_and_forked(name: str, start: Work, work: Work, stride: int = 1) -> list[Case]:
+    return [Case(name, start, work, stride=stride), Case(name, start, work, FORKED, stride=4 * stride)]
+
+
 _SCORING = [(Victim.ALL, 1), (Victim.PARENT, 4), (Victim.WORKER, 4)]  # each start of workers loads the model
 CASES = [
     *(Case("words: build", _nothing, _ENGLISH, engine, victim) for engine, victim in _ENGINES),
@@ -258,12 +250,12 @@ CASES = [
         for name, lacks in _REPLACEMENTS
     ),
     Case("fetch", _nothing, _fetch),
-    *(Case("snapshot", _nothing, _snapshot, engine, victim) for engine, victim in _ENGINES),
-    Case("snapshot without links", _nothing, _snapshot, lacks="link"),
-    Case("selection", _snapshot, _selection),
-    *(Case("split train", _TO_SELECTION, _train, engine, victim) for engine, victim in _ENGINES),
-    Case("split valid", _TO_SELECTION, _valid),
-    Case("dataset: seal in place", _TO_SPLITS, _dataset),
+    *(Case("snapshot", _nothing, _SNAPSHOT, engine, victim) for engine, victim in _ENGINES),
+    Case("snapshot without links", _nothing, _SNAPSHOT, lacks="link"),
+    Case("selection", _SNAPSHOT, _SELECTION),
+    *(Case("split train", _TO_SELECTION, _TRAIN, engine, victim) for engine, victim in _ENGINES),
+    Case("split valid", _TO_SELECTION, _VALID),
+    Case("dataset: seal in place", _TO_SPLITS, _DATASET),
     *(Case(f"split train: {name}", _TO_SPLITS, _larger_train, lacks=lacks) for name, lacks in _REPLACEMENTS),
     Case("selection: rebuild", _TO_SELECTION, _rebuild),
     Case("split train: rebuild and keep", _TO_SPLITS, _rebuild_and_keep),
@@ -273,22 +265,16 @@ CASES = [
         Case("stage A: normalized", stage_a("raw"), stage_a("normalized"), FORKED, victim, stride=4)
         for victim in Victim
     ),
-    Case("stage A: filtered", stage_a("raw", "normalized"), stage_a("filtered")),
-    Case("stage A: filtered", stage_a("raw", "normalized"), stage_a("filtered"), FORKED, stride=4),
-    Case("stage A: deduplicated", _TO_FILTERED, stage_a("deduplicated"), stride=4),
-    Case("stage A: deduplicated", _TO_FILTERED, stage_a("deduplicated"), FORKED, stride=16),
-    Case("stage A: signatures", _TO_DEDUPLICATED, stage_a("signatures"), stride=4),
-    Case("stage A: signatures", _TO_DEDUPLICATED, stage_a("signatures"), FORKED, stride=16),
+    *_inline_and_forked("stage A: filtered", stage_a("raw", "normalized"), stage_a("filtered")),
+    *_inline_and_forked("stage A: deduplicated", _TO_FILTERED, stage_a("deduplicated"), stride=4),
+    *_inline_and_forked("stage A: signatures", _TO_DEDUPLICATED, stage_a("signatures"), stride=4),
     Case("stage A: evaluation", _nothing, stage_a("evaluation")),
-    Case("stage A: decontaminated", _TO_EVALUATION, stage_a("decontaminated")),
-    Case("stage A: decontaminated", _TO_EVALUATION, stage_a("decontaminated"), FORKED, stride=4),
-    Case("stage A: packed", _TO_DECONTAMINATED, stage_a("packed"), stride=4),
-    Case("stage A: packed", _TO_DECONTAMINATED, stage_a("packed"), FORKED, stride=16),
+    *_inline_and_forked("stage A: decontaminated", _TO_EVALUATION, stage_a("decontaminated")),
+    *_inline_and_forked("stage A: packed", _TO_DECONTAMINATED, stage_a("packed"), stride=4),
     Case("stage A: report", _TO_PACKED, stage_a("report")),
     Case("stage A: all", _nothing, _all(_TO_PACKED, stage_a("report")), FORKED, stride=16),
     Case("nemotron: inventory", _RAW_ROWS, nemotron("inventory")),
-    Case("nemotron: normalized shards", _RAW_ROWS, nemotron("normalized_shards"), stride=4),
-    Case("nemotron: normalized shards", _RAW_ROWS, nemotron("normalized_shards"), FORKED, stride=16),
+    *_inline_and_forked("nemotron: normalized shards", _RAW_ROWS, nemotron("normalized_shards"), stride=4),
     Case("nemotron: decontaminated", _TO_PROMPTS, nemotron("decontaminated"), stride=4),
     Case("nemotron: prompts", nemotron("raw", "normalized_shards"), nemotron("prompts"), stride=4),
     Case(
@@ -296,20 +282,16 @@ CASES = [
         _all(_TO_PROMPTS, nemotron("decontaminated", "near_duplicates")),
         nemotron("deduplicated"),
     ),
-    Case("nemotron: pool report", _TO_POOLS, nemotron("pool_report")),
-    Case("nemotron: pool report", _TO_POOLS, nemotron("pool_report"), FORKED, stride=4),
+    *_inline_and_forked("nemotron: pool report", _TO_POOLS, nemotron("pool_report")),
     Case("nemotron: hf layout", nemotron("raw", "normalized_shards"), nemotron("hf_layout")),
     Case("nemotron: model", _model, nemotron("model")),
     *(Case("nemotron: scores", _to_model, _scores, FORKED, victim, stride=stride) for victim, stride in _SCORING),
     Case("nemotron: score report", _to_scores, nemotron("score_report")),
-    Case("nemotron: training subsets", _to_scores, nemotron("training_subsets")),
-    Case("nemotron: training subsets", _to_scores, nemotron("training_subsets"), FORKED, stride=4),
+    *_inline_and_forked("nemotron: training subsets", _to_scores, nemotron("training_subsets")),
     Case("stage 2: raw corpus", stage2("raw"), stage2("raw_corpus"), stride=4),
-    Case("stage 2: filtered", stage2("raw", "raw_corpus"), stage2("filtered"), stride=4),
-    Case("stage 2: filtered", stage2("raw", "raw_corpus"), stage2("filtered"), FORKED, stride=16),
+    *_inline_and_forked("stage 2: filtered", stage2("raw", "raw_corpus"), stage2("filtered"), stride=4),
     Case("stage 2: tokenizer", _TO_FILTERED_MIXTURE, stage2("tokenizer"), stride=4),
-    Case("stage 2: token shards", _TO_TOKENS, stage2("token_shards"), stride=4),
-    Case("stage 2: token shards", _TO_TOKENS, stage2("token_shards"), FORKED, stride=16),
+    *_inline_and_forked("stage 2: token shards", _TO_TOKENS, stage2("token_shards"), stride=4),
     Case("parallel text: sample", parallel_text("raw"), parallel_text("sample")),
     Case("parallel text: token cache", parallel_text("raw", "sample"), parallel_text("token_cache")),
     Case("stage 2: inventory and segments", _TO_SHARDS, stage2("inventory", "continual_segments"), stride=4),

@@ -85,7 +85,9 @@ class FlipProof:
         shutil.copytree(self._start, self._goal)
         case.work(sources, self._goal, INLINE)
         self._built = dict(_digests(self._goal).items() - _digests(self._start).items())
-        self._steps = self._count()
+        shutil.copytree(self._start, self._root)
+        self._steps = count_steps(lambda: case.work(self._sources, self._root, INLINE), Victim.ALL)
+        shutil.rmtree(self._root)
 
     def run(self, dice: random.Random) -> Outcome:
         """Kills the case at some step, or not at all; flips a bit; goes on."""
@@ -96,12 +98,6 @@ class FlipProof:
             return self._flipped(dice)
         finally:
             shutil.rmtree(self._root)
-
-    def _count(self) -> int:
-        shutil.copytree(self._start, self._root)
-        steps = count_steps(lambda: self._case.work(self._sources, self._root, INLINE), Victim.ALL)
-        shutil.rmtree(self._root)
-        return steps
 
     def _flipped(self, dice: random.Random) -> Outcome:
         path = dice.choice([path for folder in (self._root, self._outside) for path in _files(folder)])

@@ -100,11 +100,6 @@ def build_megatron(
     )
 
 
-def build_dataset(recipe: HealingRecipe, root: Path) -> Artifact:
-    """Both splits, which are there, sealed as one."""
-    return _build(recipe.megatron_dataset(), Run(root, INLINE))
-
-
 def build_all(recipe: HealingRecipe, root: Path, hub: HubFiles, engine: RunSettings = INLINE) -> list[Artifact]:
     return [_build(target, Run(root, engine, hub)) for target in recipe.targets()]
 

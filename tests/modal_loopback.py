@@ -9,10 +9,10 @@ It is a process beside the tests, so that it outlives whoever calls it. All that
 
 import asyncio
 import contextlib
-import importlib
 import json
 import os
 import pickle
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -52,14 +52,11 @@ class ModalOnLoopback:
             (folder / name).mkdir(parents=True, exist_ok=True)
         here, project = Path(__file__).parent, Path(__file__).parents[1]
         paths = os.pathsep.join(map(str, (project, here, here / "corpus" / "scoring")))
-        environment = {
-            **os.environ,
-            **(variables or {}),
-            "PYTHONPATH": paths,
-            "CORPUSMILL_MODAL_MOUNT": str(self.mount),
-        }
+        own = {"PYTHONPATH": paths, "CORPUSMILL_MODAL_MOUNT": str(self.mount)}
         words = [f"{name}={place}" for name, place in functions.items()]
-        self._process = subprocess.Popen([sys.executable, __file__, str(folder), *words], env=environment)
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, str(folder), *words], env={**os.environ, **(variables or {}), **own}
+        )
         port = folder / "port"
         wait_for(lambda: port.exists() or self._process.poll() is not None)
         self.variables = {
@@ -323,12 +320,6 @@ def _write(path: Path, data: bytes) -> None:
     unfinished.rename(path)
 
 
-def _functions(words: list[str]) -> Iterator[tuple[str, Any]]:
-    for word in words:
-        name, place = word.split("=")
-        module, function = place.split(":")
-        yield name, getattr(importlib.import_module(module), function)
-
-
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), dict(_functions(sys.argv[2:])))
+    given = dict(word.split("=") for word in sys.argv[2:])
+    serve(Path(sys.argv[1]), {name: pkgutil.resolve_name(place) for name, place in given.items()})

@@ -157,12 +157,7 @@ def _agentic_row(number: int, split: str) -> Row:
         {"role": "tool", "content": content, **({"tool_call_id": f"call_{number}"} if is_text else {})},
         {"role": "assistant", "content": "Sunny.", "reasoning_content": "", "tool_calls": None},
     ]
-    row: Row = {
-        "uuid": f"{split}-{number}",
-        "messages": messages,
-        "tools": [_WEATHER],
-        "license": "cc-by-4.0",
-    }
+    row: Row = {"uuid": f"{split}-{number}", "messages": messages, "tools": [_WEATHER], "license": "cc-by-4.0"}
     return row | ({"reasoning": "on"} if is_text else {})
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from stage_a_build import local_source
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
@@ -115,6 +116,11 @@ def recipe_with(
     return Stage2Recipe.in_file(content, path, root)
 
 
+def without_languages(content: dict[str, Any]) -> None:
+    for source in content["sources"]:
+        source["filters"].pop("language", None)
+
+
 def build(
     recipe: Stage2Recipe, root: Path, hub: HubFiles | None = None, engine: RunSettings = INLINE, **settings: Any
 ) -> dict[str, Artifact]:
@@ -126,23 +132,13 @@ def write_local_mixture(folder: Path) -> Stage2Recipe:
     """A recipe of two sources of files here, for builds without a hub; one text is in both, one goes, one is bad."""
     first, second = ([" ".join(text.split()) for text in texts(seed, count)] for seed, count in ((3, 12), (4, 8)))
     rows = {"first": [*first, "Short."], "second": [*second, first[0], None]}
-    sources = []
-    for name, own in rows.items():
-        place = folder / "mixture" / name
-        place.mkdir(parents=True, exist_ok=True)
-        (place / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in own))
-        sources.append(
-            {
-                "kind": "local",
-                "source": name,
-                "path": str(place),
-                "files": ["*.jsonl"],
-                "columns": {"text": "text", "id": None, "created_at": None, "license": None},
-                "license_tag": "cc0-1.0",
-                "max_reject_fraction": "0.5",
-                "filters": {"length": {"min_characters": 20}, "windows": {}},
-            }
-        )
+    columns = {"text": "text", "id": None, "created_at": None, "license": None}
+    filters = {"length": {"min_characters": 20}, "windows": {}}
+    changes = {"columns": columns, "max_reject_fraction": "0.5", "filters": filters}
+    sources = [
+        local_source(folder / "mixture", name, [{"text": text} for text in own], **changes)
+        for name, own in rows.items()
+    ]
     halves = {"first": "0.5", "second": "0.5"}
     content = {
         "system": "stage2",

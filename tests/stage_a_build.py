@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stage_a_sources import (
+    SITES,
     recipe_content,
     source_named,
     with_decontamination,
@@ -116,35 +117,11 @@ def write_stage_a(folder: Path, dataset: str, commit: str) -> StageARecipe:
     notes = local_source(folder, "notes", [*rows, {"text": "Short."}, {"text": None}], max_reject_fraction="0.5")
     masking = {"emails": True, "public_ips": False}
     notes["filters"] = {"windows": {}, "length": {"min_words": 2}, "masking": masking}
-    site = {
-        "kind": "stackexchange",
-        "source": site_name,
-        "path": str(folder / site_name),
-        "files": ["Posts.xml"],
-        "domain": "questions",
-        "host": site_name,
-        "min_question_score": None,
-        "min_answer_score": None,
-        "min_answers": 1,
-        "max_reject_fraction": "0.5",
-    }
-    leaves = {
-        "kind": "hub",
-        "source": "leaves",
-        "dataset": dataset,
-        "config": "default",
-        "revision": commit,
-        "split": "train",
-        "files": ["*.parquet"],
-        "domain": "web",
-        "license_tag": "cc0-1.0",
-        "columns": {"text": "text", "id": "id", "created_at": None, "license": None},
-        "rules": [],
-        "language": None,
-        "amount": {"files": 100},
-        "seed": "seed",
-        "max_reject_fraction": "0.1",
-    }
+    made = recipe_content(commit)
+    site = source_named(made, SITES[0]) | {"source": site_name, "path": str(folder / site_name), "host": site_name}
+    site |= {"min_question_score": None, "max_reject_fraction": "0.5"}
+    leaves = source_named(made, "pages") | {"source": "leaves", "dataset": dataset, "files": ["*.parquet"]}
+    leaves |= {"license_tag": "cc0-1.0", "rules": [], "language": None, "amount": {"files": 100}, "filters": {}}
     content: dict[str, Any] = {}
     with_dedup(content)
     with_decontamination(content, str(folder / "quiz"))

@@ -69,14 +69,9 @@ def build_notes(folder: Path, data: Path) -> None:
     notes.mkdir()
     rows = [{"text": f"Row {row} is about the {row * row % 97} ships of harbour {row % 13}."} for row in range(300)]
     (notes / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    recipe = {
-        "system": "stage_a",
-        "name": "notes",
-        "sources": [{"kind": "local", "source": "notes", "path": str(notes), "files": ["*.jsonl"]}],
-        "dedup": {},
-        "pack": {"seq_len": 64},
-    }
-    recipe["sources"][0] |= {"domain": "letters", "license_tag": "cc0-1.0"}
+    source = {"kind": "local", "source": "notes", "path": str(notes), "files": ["*.jsonl"]}
+    source |= {"domain": "letters", "license_tag": "cc0-1.0"}
+    recipe = {"system": "stage_a", "name": "notes", "sources": [source], "dedup": {}, "pack": {"seq_len": 64}}
     path = data / "recipes" / "notes.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(yaml.safe_dump(recipe))

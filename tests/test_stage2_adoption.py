@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stage2_build import WEB, build, recipe_with, texts, write_datasets
+from stage2_build import WEB, build, recipe_with, texts, without_languages, write_datasets
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.spine.artifact import Artifact, verify
@@ -29,15 +29,6 @@ class Versions:
         self.root, self.hub, self.folder = folder / "data", folder / "hub", folder
         write_datasets(self.hub)
 
-    def recipe(self, name: str, change: Callable[[dict[str, Any]], None], root: Path) -> Stage2Recipe:
-        def without_languages(content: dict[str, Any]) -> None:
-            for source in content["sources"]:
-                source["filters"].pop("language", None)
-            change(content)
-
-        with LoopbackHub(self.hub) as hub:
-            return recipe_with(root, hub.commits(), without_languages, name)
-
     def build(
         self,
         name: str,
@@ -45,9 +36,13 @@ class Versions:
         change: Callable[[dict[str, Any]], None] = lambda content: None,
         root: Path | None = None,
     ) -> tuple[Stage2Recipe, dict[str, Artifact]]:
+        def changed(content: dict[str, Any]) -> None:
+            without_languages(content)
+            change(content)
+
         root = root or self.root
-        recipe = self.recipe(name, change, root)
         with LoopbackHub(self.hub) as hub:
+            recipe = recipe_with(root, hub.commits(), changed, name)
             files = HubFiles(root / CACHE_FOLDER, hub.endpoint)
             return recipe, build(recipe, root, files, earlier=earlier)
 

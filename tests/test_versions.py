@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -15,7 +16,7 @@ import yaml
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 from materialized import NOWHERE, QUIET, resources, run_job
-from stage2_build import CODE, PAGES, WEB, recipe_with, texts, write_datasets
+from stage2_build import CODE, PAGES, WEB, recipe_with, texts, without_languages, write_datasets
 
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import UNPINNED
@@ -49,12 +50,11 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weeks]:
     root, hub_folder = folder / "data", folder / "hub"
     write_datasets(hub_folder, documents=12)
 
-    def without_languages(content: dict[str, list[dict[str, dict[str, object]]]]) -> None:
-        for source in content["sources"]:
-            source["filters"].pop("language", None)
-        content["tokenizer"]["vocab_size"] = 120  # type: ignore[call-overload]
+    def change(content: dict[str, Any]) -> None:
+        without_languages(content)
+        content["tokenizer"]["vocab_size"] = 120
 
-    recipe_with(root, dict.fromkeys((WEB, PAGES, CODE), UNPINNED), without_languages)
+    recipe_with(root, dict.fromkeys((WEB, PAGES, CODE), UNPINNED), change)
     schedule = {"name": "weekly", "recipe": "small", "cron": "0 5 * * 1", "action": "repin", "period": "week"}
     (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": [schedule]}))
     definitions, runs = definitions_of(root), []

@@ -29,7 +29,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Targe
         write_made_model(sources.model)
         run = Run(tmp_path_factory.mktemp("kinds"), RunSettings(), sources.offline, sends=False)
         targets: Targets = {}
-        recipes = (sources.recipe, sources.stage_a, sources.nemotron, sources.stage2, sources.parallel_text)
+        recipes = (sources.healing, sources.stage_a, sources.nemotron, sources.stage2, sources.parallel_text)
         for recipe in recipes:
             for target in recipe.targets():
                 KINDS[target.kind].build(target, run)
