@@ -3,11 +3,12 @@ sources, whichever source comes first. Such readers take types from the first ro
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from answers import DOCS, blocks_of
@@ -29,7 +30,6 @@ from pipeline_assets.systems.registry import KINDS
 Row = dict[str, Any]
 Types = dict[str, Any]
 """Of columns by name: `string`, `integer`, or such types of a struct's fields."""
-Read = Callable[[Sequence[Path], Path], tuple[list[Row], Types]]
 Corpora = Mapping[str, Mapping[str, Sequence[Path]]]
 """Shards by kind, and by source."""
 
@@ -39,55 +39,37 @@ TYPES: Types = {
 }
 
 
-def by_datasets(paths: Sequence[Path], cache: Path) -> tuple[list[Row], Types]:
+def by_datasets(paths: Sequence[Path], cache: Path) -> pa.Table:
     import datasets
-
-    def type_of(feature: Any) -> Any:
-        if isinstance(feature, dict):
-            return {name: type_of(one) for name, one in feature.items()}
-        return {"string": "string", "int64": "integer"}[feature.dtype]
 
     files, cache_dir = [str(path) for path in paths], str(cache / "datasets")
     rows = datasets.load_dataset("json", data_files=files, split="train", cache_dir=cache_dir)
-    return rows.to_list(), type_of(dict(rows.features))
+    return rows.with_format("arrow")[:]
 
 
-def by_polars(paths: Sequence[Path], cache: Path) -> tuple[list[Row], Types]:
+def by_polars(paths: Sequence[Path], cache: Path) -> pa.Table:
     import polars
 
-    def type_of(dtype: Any) -> Any:
-        if isinstance(dtype, polars.Struct):
-            return {field.name: type_of(field.dtype) for field in dtype.fields}
-        return {polars.String: "string", polars.Int64: "integer"}[dtype]
-
-    frame = polars.scan_ndjson(list(paths)).collect()
-    return frame.to_dicts(), {name: type_of(dtype) for name, dtype in frame.schema.items()}
+    return polars.scan_ndjson(list(paths)).collect().to_arrow()
 
 
-def by_duckdb(paths: Sequence[Path], cache: Path) -> tuple[list[Row], Types]:
+def by_duckdb(paths: Sequence[Path], cache: Path) -> pa.Table:
     import duckdb
 
-    def type_of(kind: Any) -> Any:
-        if kind.id == "struct":
-            return {name: type_of(one) for name, one in kind.children}
-        return {"varchar": "string", "bigint": "integer"}[kind.id]
-
     with duckdb.connect() as connection:
-        table = connection.read_json([str(path) for path in paths])
-        columns, kinds = table.columns, table.types
-        rows = [dict(zip(columns, values, strict=True)) for values in table.fetchall()]
-        return rows, {name: type_of(kind) for name, kind in zip(columns, kinds, strict=True)}
+        return connection.read_json([str(path) for path in paths]).to_arrow_table()
 
 
-def by_pandas(paths: Sequence[Path], cache: Path) -> tuple[list[Row], Types]:
+def by_pandas(paths: Sequence[Path], cache: Path) -> pa.Table:
     import pandas
 
     frame = pandas.concat(pandas.read_json(path, lines=True, compression="zstd", dtype=False) for path in paths)
-    rows = frame.to_dict("records")
-    [meta] = {tuple((name, type(value)) for name, value in row["meta"].items()) for row in rows}
-    words = {str: "string", int: "integer"}
-    types = {name: "string" for name, dtype in frame.dtypes.items() if isinstance(dtype, pandas.StringDtype)}
-    return rows, types | {"meta": {name: words[kind] for name, kind in meta}}
+    return pa.Table.from_pandas(frame, preserve_index=False)
+
+
+def types_of(fields: Iterable[pa.Field]) -> Types:
+    words = {pa.string(): "string", pa.large_string(): "string", pa.int64(): "integer"}
+    return {one.name: types_of(one.type) if pa.types.is_struct(one.type) else words[one.type] for one in fields}
 
 
 READERS = {"datasets": by_datasets, "polars": by_polars, "duckdb": by_duckdb, "pandas": by_pandas}
@@ -149,10 +131,10 @@ def test_the_demos_corpora_have_their_rows_and_one_type_whichever_source_comes_f
     assert len(sources) == {"snapshot": 1, "snapshot and normalized": 6}.get(kind, 5)
 
     for number, paths in enumerate(orders(sources)):
-        rows, types = READERS[reader](paths, tmp_path / str(number))
+        table = READERS[reader](paths, tmp_path / str(number))
 
-        assert types == TYPES
-        assert rows == rows_of(paths)
+        assert types_of(table.schema) == TYPES
+        assert table.to_pylist() == rows_of(paths)
 
 
 def text(name: str, number: int) -> str:
@@ -200,11 +182,11 @@ def test_dates_titles_and_columns_of_all_sorts_are_read_whichever_source_comes_f
     assert len(planted["titled_later"]) > 1
 
     for number, paths in enumerate(orders(planted)):
-        rows, types = READERS[reader](paths, tmp_path / str(number))
+        table = READERS[reader](paths, tmp_path / str(number))
 
-        assert types == TYPES
-        assert rows == rows_of(paths)
-        found = {row["doc_id"]: row for row in rows}
+        assert types_of(table.schema) == TYPES
+        assert table.to_pylist() == rows_of(paths)
+        found = {row["doc_id"]: row for row in table.to_pylist()}
         assert {name: found[f"{name}-0"]["created_at"] for name in DATES} == DATES
         assert {found[f"some_dates-{number}"]["created_at"] for number in range(20)} == {"", "2019-04-21T16:54:04.500"}
         assert [found[f"titled_later-{number}"]["meta"]["title"] for number in (30, 31)] == ["", "Title 31"]
@@ -227,10 +209,10 @@ def test_a_shard_without_documents_is_no_obstacle(reader: str, planted: dict[str
     shards = [path for paths in planted.values() for path in paths]
     paths = [shards[0], empty, *shards[1:]] if reader == "polars" else [empty, *shards]  # as the page warns
 
-    rows, types = READERS[reader](paths, tmp_path)
+    table = READERS[reader](paths, tmp_path)
 
-    assert types == TYPES
-    assert rows == rows_of(shards)
+    assert types_of(table.schema) == TYPES
+    assert table.to_pylist() == rows_of(shards)
 
 
 def test_python_of_the_page_reads_the_demos_corpora(
@@ -275,7 +257,4 @@ def test_rows_of_conversations_are_read_from_parquet_by_each(tmp_path: Path) -> 
         assert loaded.to_list() == expected
         assert polars.scan_parquet(files).collect().to_dicts() == expected
         assert table.to_pylist() == expected
-        assert [
-            {name: None if value is pandas.NA else value for name, value in row.items()}
-            for row in frames.to_dict("records")
-        ] == expected
+        assert pa.Table.from_pandas(frames, preserve_index=False).to_pylist() == expected
