@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from answers import Corpusmill, RecipeIn, Started, only_line
+from demo_variants import snapshot_of
 from mounts import failing_disk, mounted
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub
@@ -81,10 +82,7 @@ def test_a_full_disk_names_the_file_that_a_command_writes(
 ) -> None:
     with mounted(tmp_path / "full", "size=64k") as disk:
         (disk / "ballast").write_bytes(b"\0" * (60 << 10))
-        folder = demo_root / "corpora" if (demo_root / "corpora").is_dir() else demo_root
-        artifact = next(path.parent for path in sorted(folder.rglob("manifest.json")))
-
-        result = corpusmill("export", artifact, "--out", disk / "copy", "--to", "jsonl")
+        result = corpusmill("export", snapshot_of(demo_root), "--out", disk / "copy", "--to", "jsonl")
         left = os.listdir(disk)
 
     assert result.returncode == 1
@@ -95,8 +93,7 @@ def test_a_full_disk_names_the_file_that_a_command_writes(
 
 
 def test_exports_into_one_folder_leave_one_whole_copy(started: Started, demo_root: Path, tmp_path: Path) -> None:
-    artifact = next(path.parent for path in sorted(demo_root.rglob("manifest.json")))
-    words = ("export", artifact, "--out", tmp_path / "copy", "--to", "jsonl")
+    words = ("export", snapshot_of(demo_root), "--out", tmp_path / "copy", "--to", "jsonl")
 
     processes = [started(*words) for _ in range(3)]
 
@@ -111,10 +108,7 @@ def test_a_disk_that_cannot_be_read_is_named_by_its_file(
 ) -> None:
     """Cut the image under a mounted file system: the kernel then reports a read error for the blocks beyond the cut."""
     with failing_disk(tmp_path / "disk", demo_root) as root:
-        artifact = next(
-            path.parent for path in sorted(root.rglob("manifest.json")) if (path.parent / "shards").is_dir()
-        )
-
+        artifact = snapshot_of(root)
         verified = corpusmill("verify", artifact)
         exported = corpusmill("export", artifact, "--out", tmp_path / "copy", "--to", "jsonl")
 

@@ -73,10 +73,6 @@ def damage_below(root: Path, recipe: HealingRecipe) -> list[Damage]:
     ]
 
 
-def leftovers(root: Path) -> list[str]:
-    return sorted(path.name for path in root.rglob("*") if ".building." in path.name or path.name.endswith(".tmp"))
-
-
 @pytest.mark.parametrize(
     ("engine", "seed"),
     [
@@ -108,7 +104,8 @@ def test_a_run_killed_at_a_seeded_step_is_resumed_to_the_same_digests(
     assert killed_before is not None
     assert digests == undisturbed
     assert damage_below(tmp_path, recipe) == []
-    assert leftovers(tmp_path) == []
+    names = [path.name for path in tmp_path.rglob("*")]
+    assert [name for name in names if ".building." in name or name.endswith(".tmp")] == []
 
 
 @pytest.mark.parametrize(
@@ -201,17 +198,22 @@ def test_the_command_killed_in_the_middle_leaves_no_process_and_goes_on(
 
 
 @pytest.mark.parametrize(
-    "number",
-    [signal.SIGINT, signal.SIGHUP, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)],
-    ids=["Ctrl-C", "SIGHUP", "SIGTERM"],
+    ("words", "number"),
+    [
+        ("demo", signal.SIGINT),
+        ("run healing_text_v1", signal.SIGINT),
+        ("run healing_text_v1", signal.SIGHUP),
+        pytest.param("run healing_text_v1", signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+    ids=["demo, Ctrl-C", "Ctrl-C", "SIGHUP", "SIGTERM"],
 )
-def test_a_stopped_run_says_how_to_go_on_and_leaves_no_process(
-    number: signal.Signals, running_demo: Path, demo_root: Path, started: Started
+def test_a_stopped_command_says_how_to_go_on_and_leaves_no_process(
+    words: str, number: signal.Signals, running_demo: Path, demo_root: Path, started: Started
 ) -> None:
     shutil.copytree(demo_root / "recipes", running_demo / "recipes")
     ignored = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the tests themselves ignore it
     with LoopbackHub(running_demo / demo.HUB_FOLDER) as hub:
-        process = started("run", "healing_text_v1", "--data", running_demo, env={"HF_ENDPOINT": hub.endpoint})
+        process = started(*words.split(), "--data", running_demo, env={"HF_ENDPOINT": hub.endpoint})
         signal.signal(signal.SIGHUP, ignored)
         wait_for_receipts(running_demo)
         workers = children_of(process.pid)
@@ -221,17 +223,6 @@ def test_a_stopped_run_says_how_to_go_on_and_leaves_no_process(
     assert workers
     assert process.returncode == 130
     assert "Traceback" not in said
-    assert said.endswith(f"stopped\nto go on: corpusmill run healing_text_v1 --data {running_demo}\n")
+    assert said.endswith(f"stopped\nto go on: corpusmill {words} --data {running_demo}\n")
     assert said.count("to go on: ") == 1
     assert leftover_processes(workers) == []
-
-
-def test_a_stopped_demo_says_how_to_go_on(running_demo: Path, started: Started) -> None:
-    process = started("demo", "--data", running_demo)
-    wait_for_receipts(running_demo)
-    os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-
-    assert process.returncode == 130
-    assert "Traceback" not in said
-    assert said.endswith(f"stopped\nto go on: corpusmill demo --data {running_demo}\n")

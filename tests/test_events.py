@@ -12,6 +12,7 @@ import yaml
 from answers import Corpusmill
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 from materialized import NOWHERE, Materialized, external_look, run_job
 from stage_a_build import NO_COMMIT, local_source
 from stage_a_sources import recipe_content, with_dedup
@@ -88,9 +89,19 @@ def materializations(instance: dg.DagsterInstance, key: dg.AssetKey) -> int:
     return len(instance.fetch_materializations(key, limit=9).records)
 
 
+def materialized(instance: dg.DagsterInstance, key: dg.AssetKey) -> dg.AssetMaterialization:
+    event = instance.get_latest_materialization_event(key)
+    assert event is not None and event.asset_materialization is not None
+    return event.asset_materialization
+
+
+def asked(instance: dg.DagsterInstance, key: dg.AssetKey, check: str) -> list[AssetCheckExecutionRecord]:
+    """When a check was asked, the newest first."""
+    return list(instance.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(key, check), limit=9))
+
+
 def passed(instance: dg.DagsterInstance, key: dg.AssetKey, check: str) -> list[bool]:
-    records = instance.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(key, check), limit=9)
-    return [record.evaluation.passed for record in records]
+    return [record.evaluation.passed for record in asked(instance, key, check)]
 
 
 def test_what_a_command_built_is_fresh(look: Look, instance: dg.DagsterInstance, root: Path) -> None:
@@ -115,10 +126,9 @@ def test_what_one_command_built_is_one_group(
     result = corpusmill("run", "mixed", "--data", root, "--workers", 0)
     look()
 
-    events = [instance.get_latest_materialization_event(key) for key in (RAW, FILTERED, REPORT)]
-    said = [event.asset_materialization for event in events if event and event.asset_materialization]
+    said = [materialized(instance, key) for key in (RAW, FILTERED, REPORT)]
     assert result.returncode == 0
-    assert len({one.tags[COMMAND] for one in said}) == 1 and len(said) == 3
+    assert len({one.tags[COMMAND] for one in said}) == 1
     assert {one.metadata["command"].value for one in said} == {f"corpusmill run mixed --data {root} --workers 0"}
 
 
@@ -128,18 +138,13 @@ def test_it_is_shown_with_its_figures_and_what_its_checks_said(
     look()
 
     manifest = sealed_manifest(root / "stage_a/mixed/filtered/notes")
-    event = instance.get_latest_materialization_event(FILTERED)
-    assert event is not None and event.asset_materialization is not None
-    assert event.asset_materialization.partition == "notes"
-    assert event.asset_materialization.tags["dagster/data_version"] == manifest.digest
-    metadata = event.asset_materialization.metadata
+    said = materialized(instance, FILTERED)
+    assert (said.partition, said.tags["dagster/data_version"]) == ("notes", manifest.digest)
+    metadata = said.metadata
     assert metadata["documents"].value == metadata["dagster/row_count"].value == manifest.identity.counts["documents"]
     columns = metadata["dagster/column_schema"].value.columns
     assert {one.name: one.type for one in columns}.items() >= {("text", "large_string"), ("meta.source_row", "int64")}
-    [record] = instance.event_log_storage.get_asset_check_execution_history(
-        dg.AssetCheckKey(FILTERED, "ledger_adds_up"), limit=2
-    )
-    evaluation = record.evaluation
+    [evaluation] = [record.evaluation for record in asked(instance, FILTERED, "ledger_adds_up")]
     assert (evaluation.passed, evaluation.blocking) == (True, True)
     assert evaluation.description.startswith("notes: 40 in = ")
     assert evaluation.metadata["in"].value == 40
@@ -258,9 +263,7 @@ def test_a_command_without_a_recipe_is_shown_under_the_name_of_its_folder(
     settings = manifest.provenance["run_settings"]
     assert (settings["zstd_level"], settings["start_method"]) == (19, "spawn")
     key = dg.AssetKey(["stage_a", "apart", "deduplicated"])
-    event = instance.get_latest_materialization_event(key)
-    assert event is not None and event.asset_materialization is not None
-    assert event.asset_materialization.tags["dagster/data_version"] == manifest.digest
+    assert materialized(instance, key).tags["dagster/data_version"] == manifest.digest
     assert passed(instance, key, "ledger_adds_up") == [True]
 
 
@@ -352,11 +355,9 @@ def test_after_another_materialization_checks_are_shown_as_asked_of_it(
     look()
 
     [newest, *_] = instance.fetch_materializations(REPORT, limit=9).records
-    [asked, *_] = instance.event_log_storage.get_asset_check_execution_history(
-        dg.AssetCheckKey(REPORT, "files_match_manifest"), limit=9
-    )
+    [check, *_] = asked(instance, REPORT, "files_match_manifest")
     assert materializations(instance, REPORT) == 2
-    assert asked.event.timestamp >= newest.event_log_entry.timestamp
+    assert check.event.timestamp >= newest.event_log_entry.timestamp
 
 
 def test_the_job_of_a_recipe_shows_what_a_check_holds_back(tmp_path: Path, instance: dg.DagsterInstance) -> None:

@@ -138,13 +138,9 @@ def test_the_model_that_scores_is_a_node_as_datasets_are(tmp_path: Path) -> None
     (tmp_path / "hub" / "models" / "maker" / "tiny").mkdir(parents=True)
     (tmp_path / "hub" / "models" / "maker" / "tiny" / "config.json").write_text("{}")
     (tmp_path / "recipes").mkdir()
-    model, pools = {"name": "maker/tiny", "revision": "1" * 40}, {"dataset": "maker/pools", "revision": "2" * 40}
-    recipe = {
-        "name": "scored",
-        "system": "nemotron",
-        "scoring": {"model": model},
-        "datasets": [{**pools, "splits": ["low"]}],
-    }
+    model = {"name": "maker/tiny", "revision": "1" * 40}
+    pools = {"dataset": "maker/pools", "revision": "2" * 40, "splits": ["low"]}
+    recipe = {"name": "scored", "system": "nemotron", "scoring": {"model": model}, "datasets": [pools]}
     (tmp_path / "recipes" / "scored.yaml").write_text(yaml.safe_dump(recipe))
 
     with LoopbackHub(tmp_path / "hub") as hub:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from answers import Corpusmill, RecipeIn
 from dagster._core.errors import DagsterAssetCheckFailedError
+from demo_variants import snapshot_of, write_recipe
 from faulty_hub import Fault, FaultKind, FaultyHub
 from forged import overwrite
 from materialized import Materialized, has_materialized, materialization
@@ -28,8 +29,6 @@ from pipeline_assets.demo import demo
 from pipeline_assets.systems.registry import read_recipe
 
 SPLITS = ("train", "valid")
-
-
 NAME = "healing_text_v1"
 
 
@@ -90,17 +89,17 @@ def test_the_data_version_is_the_digest_so_that_an_unchanged_rebuild_marks_nothi
     assert materialization(second, "fineweb_edu_snapshot").metadata["built"].value is False
 
 
-def test_the_dataset_waits_until_both_splits_are_there(made: Made) -> None:
+def test_the_dataset_waits_for_both_splits_and_shows_their_size(made: Made) -> None:
     assert made.results["too early"].success
     assert not has_materialized(made.results["too early"])
-    assert materialization(made.results["dataset"], "megatron_dataset")
+    shown = materialization(made.results["dataset"], "megatron_dataset").metadata["bytes"].value
+    files = (made.root / "megatron" / NAME).glob("*/*")
+    assert shown == sum(path.stat().st_size for path in files if path.name != "manifest.json")
 
 
-def test_a_short_split_fails_its_check_and_nothing_is_made_of_it(
-    recipe_in: RecipeIn, run: Materialized, root: Path
-) -> None:
-    recipe_in({"megatron.token_budget": 10**7}, name="greedy").rename(root / "recipes" / "greedy.yaml")
-    greedy, run = read_recipe(root / "recipes" / "greedy.yaml"), Materialized(root, run.endpoint)
+def test_a_short_split_fails_its_check_and_nothing_is_made_of_it(hub: FaultyHub, root: Path) -> None:
+    greedy = read_recipe(write_recipe(root, {"megatron": {"token_budget": 10**7}}, "greedy"))
+    run = Materialized(root, hub.endpoint)
     run("greedy", "healing_text_manifest")
 
     for split in SPLITS:
@@ -168,13 +167,6 @@ def test_a_damaged_artifact_is_built_again_with_replace_alone(run: Materialized,
     assert shard.exists()
 
 
-def test_the_size_shown_of_a_dataset_is_that_of_its_splits(made: Made) -> None:
-    shown = materialization(made.results["dataset"], "megatron_dataset").metadata["bytes"].value
-
-    files = (made.root / "megatron" / "healing_text_v1").glob("*/*")
-    assert shown == sum(path.stat().st_size for path in files if path.name != "manifest.json")
-
-
 def test_what_is_checked_of_a_split_says_which_one(made: Made) -> None:
     checks = made.results["valid"].get_asset_check_evaluations()
 
@@ -185,16 +177,6 @@ def test_what_is_checked_of_a_split_says_which_one(made: Made) -> None:
 @pytest.fixture(params=SPLITS)
 def split(request: pytest.FixtureRequest, demo_root: Path) -> Path:
     return demo_root / "megatron" / "healing_text_v1" / request.param
-
-
-@pytest.fixture
-def texts(demo_root: Path) -> dict[tuple[str, int], Document]:
-    folder = next(path for path in (demo_root / "corpora" / "fineweb_edu").iterdir() if path.is_dir())
-    return {
-        (path.relative_to(folder).as_posix(), row): msgspec.json.decode(line, type=Document)
-        for path in folder.glob("shards/*")
-        for row, line in enumerate(b"".join(read_line_blocks(path)).splitlines())
-    }
 
 
 def documents(split: Path) -> Iterator[tuple[dict[str, object], np.ndarray]]:
@@ -215,7 +197,12 @@ def test_megatron_core_reads_them(split: Path) -> None:
     assert all(np.array_equal(dataset[number], tokens) for number, tokens in enumerate(ours))
 
 
-def test_ids_equal_tiktokens_document_by_document(split: Path, texts: dict[tuple[str, int], Document]) -> None:
+def test_ids_equal_tiktokens_document_by_document(split: Path, demo_root: Path) -> None:
+    texts = {
+        (f"shards/{path.name}", row): msgspec.json.decode(line, type=Document)
+        for path in snapshot_of(demo_root).glob("shards/*")
+        for row, line in enumerate(b"".join(read_line_blocks(path)).splitlines())
+    }
     tiktoken = load_encoder(VOCABULARY_SHA256).oracle
 
     for row, tokens in some(documents(split)):

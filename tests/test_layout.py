@@ -8,6 +8,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from pipeline_assets.cli import COMMANDS
 
 PROJECT = Path(__file__).parents[1]
@@ -166,26 +168,30 @@ def test_the_driver_alone_builds() -> None:
     assert builders == {"pipeline_assets.corpus.recipes.drive"}
 
 
+OF_BUILDS = {"dagster", "huggingface_hub", "pyarrow", "numpy", "torch", "pydantic", "rich"}
+
+
 def loaded_by(statement: str) -> set[str]:
     code = f"{statement}\nimport sys\nprint(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
     return {name.split(".")[0] for name in result.stdout.split()}
 
 
-def test_loading_the_definitions_loads_no_heavy_library() -> None:
-    loaded = loaded_by("import pipeline_assets.definitions")
-
-    assert (
-        loaded & {"torch", "transformers", "datasets", "modal", "ray", "datasketch", "tiktoken", "gigatoken"} == set()
-    )
-
-
-def test_the_command_line_starts_without_dagster_or_the_hub_client() -> None:
-    loaded = loaded_by("import pipeline_assets.cli")
-    with_help = loaded_by("from pipeline_assets.cli import app\napp(['--help'], standalone_mode=False)")
-
-    assert (loaded | with_help) & {"dagster", "huggingface_hub", "pyarrow", "numpy", "torch", "pydantic"} == set()
-    assert "rich" not in loaded | with_help, "it is loaded where something is shown with it"
+@pytest.mark.parametrize(
+    ("statement", "heavy"),
+    [
+        (
+            "import pipeline_assets.definitions",
+            {"torch", "transformers", "datasets", "modal", "ray", "datasketch", "tiktoken", "gigatoken"},
+        ),
+        ("import pipeline_assets.cli", OF_BUILDS),
+        ("from pipeline_assets.cli import app\napp(['--help'], standalone_mode=False)", OF_BUILDS),
+        ("import pipeline_assets.systems.healing", {"dagster", "torch", "datasets", "huggingface_hub"}),
+    ],
+    ids=["definitions", "command line", "help", "kernel"],
+)
+def test_it_loads_no_heavy_library(statement: str, heavy: set[str]) -> None:
+    assert loaded_by(statement) & heavy == set()
 
 
 def test_the_help_of_a_command_loads_no_arrays_or_tables() -> None:
@@ -198,12 +204,6 @@ def test_the_help_of_a_command_loads_no_arrays_or_tables() -> None:
 
     assert len(modules) > 8
     assert loaded & {"pyarrow", "numpy", "polars", "dagster", "huggingface_hub", "duckdb", "numba"} == set()
-
-
-def test_a_kernel_loads_no_dagster() -> None:
-    loaded = loaded_by("import pipeline_assets.systems.healing")
-
-    assert loaded & {"dagster", "torch", "datasets", "huggingface_hub"} == set()
 
 
 def test_annotations_are_evaluated_because_dagster_reads_them() -> None:

@@ -1,6 +1,5 @@
 """The app on Modal, as far as it runs without: what its functions let through, and what `modal run` types."""
 
-import re
 import subprocess
 import sys
 import tomllib
@@ -9,6 +8,8 @@ from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from refusals import refusal
 
 from modal_jobs import nll_scoring
@@ -128,7 +129,7 @@ def test_scoring_imports_no_dependency_that_the_image_lacks() -> None:
     distributions = packages_distributions()
 
     loaded = {
-        canonical(distribution)
+        canonicalize_name(distribution)
         for module in done.stdout.split()
         for distribution in distributions.get(module.partition(".")[0], ())
     }
@@ -136,9 +137,5 @@ def test_scoring_imports_no_dependency_that_the_image_lacks() -> None:
     dependencies = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["dependencies"]
     installed = [one for name in nll_scoring.PACKAGES for one in (name, *(requires(name) or ()))]
     assert {"torch", "pyarrow"} <= loaded
-    assert loaded & {*map(canonical, dependencies)} <= {*map(canonical, installed)}
-
-
-def canonical(requirement: str) -> str:
-    """Return the normalized name of the package that is required."""
-    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement)[0]).lower()
+    needed, there = ({canonicalize_name(Requirement(one).name) for one in ones} for ones in (dependencies, installed))
+    assert loaded & needed <= there

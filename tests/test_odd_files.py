@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -91,10 +92,21 @@ RECIPES = {
 }
 
 
-@pytest.mark.parametrize("text", RECIPES, ids=range(len(RECIPES)))
-def test_a_recipe_that_is_no_yaml_is_one_line_of_status_and_of_run(root: Path, tmp_path: Path, text: str) -> None:
+ODD_RECIPES = [
+    *((partial(Path.write_text, data=text), f"this is not YAML ({said}") for text, said in RECIPES.items()),
+    *(
+        (make, "this is no recipe: it is a ")
+        for make in (Path.mkdir, os.mkfifo, partial(Path.symlink_to, target="/dev/zero"))
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "complaint"), ODD_RECIPES, ids=range(len(ODD_RECIPES)))
+def test_an_odd_recipe_is_one_line_of_status_and_of_run(
+    root: Path, tmp_path: Path, make: Callable[[Path], object], complaint: str
+) -> None:
     path = root / "recipes" / "odd.yaml"
-    path.write_text(text)
+    make(path)
 
     shown = typed(["status", "--data", str(root)], tmp_path)
     refused = typed(["run", "odd", "--data", str(root)], tmp_path)
@@ -102,20 +114,7 @@ def test_a_recipe_that_is_no_yaml_is_one_line_of_status_and_of_run(root: Path, t
     assert (shown.status, shown.failure, shown.stderr) == (1, None, "")
     assert shown.stdout.count("\n  current ") == 5
     assert (refused.status, refused.failure) == (2, None)
-    assert refused.stderr.startswith(f"corpusmill: {path}: this is not YAML ({RECIPES[text]}")
-    assert refused.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
-def test_what_is_no_recipe_file_is_one_line(root: Path, tmp_path: Path, make: Callable[[Path], object]) -> None:
-    make(root / "recipes" / "odd.yaml")
-
-    shown = typed(["status", "--data", str(root)], tmp_path)
-    refused = typed(["run", "odd", "--data", str(root)], tmp_path)
-
-    assert (shown.failure, refused.failure) == (None, None)
-    assert shown.stdout.count("\n  current ") == 5
-    assert refused.stderr.startswith(f"corpusmill: {root}/recipes/odd.yaml: this is no recipe: it is a ")
+    assert refused.stderr.startswith(f"corpusmill: {path}: {complaint}")
     assert refused.stderr.count("\n") == 1
 
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,15 +28,15 @@ def text(number: int) -> str:
     return " ".join(f"{WORDS} {number}." for _ in range(1 + number % 3)) + "\n\nAnd a last line, {number}."
 
 
-def write_files(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows of three kinds, with their texts in columns of two names; notes; and what can't be read."""
+    folder = tmp_path_factory.mktemp("own") / "My Files"
     folder.mkdir()
     rows = [{"text": text(number), "doc_id": f"a-{number}", "id": number, "license": "MIT"} for number in range(30)]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with gzip.open(folder / "more.jsonl.gz", "wt") as file:
-        file.writelines(
-            json.dumps({"text": text(100 + number), "created_at": "2020-02-03"}) + "\n" for number in range(9)
-        )
+    more = [{"text": text(100 + number), "created_at": "2020-02-03"} for number in range(9)]
+    (folder / "more.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in more).encode()))
     table = pa.table({"body": [text(200 + number) for number in range(12)], "title": ["Of words"] * 12})
     pq.write_table(table, folder / "table.parquet")
     (folder / "deep").mkdir()
@@ -44,12 +44,6 @@ def write_files(folder: Path) -> None:
         (folder / "deep" / f"note {number}.md").write_text(text(300 + number))
     (folder / "scan.pdf").write_bytes(b"%PDF-1.4")
     (folder / "package.json").write_text('{\n  "name": "x"\n}\n')
-
-
-@pytest.fixture(scope="module")
-def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("own") / "My Files"
-    write_files(folder)
     return folder
 
 
@@ -222,14 +216,9 @@ def test_the_json_schema_takes_the_recipes_that_ship_and_refuses_unknown_keys(
             jsonschema.validate(recipe | {"sead": 1}, schema)
 
 
-def rows_in(folder: Path, tmp_path: Path) -> list[dict[str, Any]]:
+def test_an_export_is_read_by_load_dataset_as_it_lies(built: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:
     import datasets
 
-    read = datasets.load_dataset(str(folder), split="train", cache_dir=str(tmp_path / "cache"))
-    return [dict(row) for row in read]
-
-
-def test_an_export_is_read_by_load_dataset_as_it_lies(built: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = built / "stage_a" / "mine" / "deduplicated" / "mine"
     expected = open_folder(folder).table().to_pylist()
 
@@ -238,7 +227,8 @@ def test_an_export_is_read_by_load_dataset_as_it_lies(built: Path, corpusmill: C
         made = corpusmill("export", folder, "--to", to, "--out", out)
         assert made.returncode == 0, made.stderr
         assert made.stdout.startswith(f"{out}: 54 rows in 2 files, ")
-        assert rows_in(out, tmp_path) == expected
+        read = datasets.load_dataset(str(out), split="train", cache_dir=str(tmp_path / "cache"))
+        assert read.to_list() == expected
         card = (out / "README.md").read_text()
         assert "| `my-files` | `mit` | 30 |" in card
         assert open_folder(folder).manifest.digest in card

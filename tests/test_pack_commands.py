@@ -10,7 +10,7 @@ import pytest
 import yaml
 from answers import Corpusmill, Typed, Wrong, only_line, table_of, type_page
 from stage_a_build import NO_COMMIT, build, local_source, recipe_of
-from stage_a_sources import recipe_content, with_pack
+from stage_a_sources import with_pack, write_recipe
 from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
@@ -31,12 +31,14 @@ def text(number: int) -> str:
     return " ".join(f"w{number * 100 + word}" for word in range(20 + number))
 
 
+NOTES = [{"text": text(number), "key": f"note-{number}"} for number in range(10)]
+
+
 @pytest.fixture(scope="module")
 def work(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("work")
-    notes = [{"text": text(number), "key": f"note-{number}"} for number in range(10)]
     pages = [{"text": text(number), "key": f"page-{number}"} for number in range(8, 16)]
-    sources = [local_source(folder / "in", "notes", notes), local_source(folder / "in", "pages", pages)]
+    sources = [local_source(folder / "in", "notes", NOTES), local_source(folder / "in", "pages", pages)]
     build(recipe_of(*sources, outputs={"normalized_dir": "stage_a/normalized"}), folder / "out")
     arguments = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/deduplicated/all")
     result = corpusmill("stage-a", "dedup", *arguments, cwd=folder, env={"CORPUSMILL_WORKERS": "0"})
@@ -136,10 +138,9 @@ def test_a_wrong_manifest_or_option_exits_with_2_and_one_line(
 def test_texts_that_cannot_be_encoded_are_told_by_the_command_and_the_report(
     corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
-    rows = [{"text": text(number), "key": f"note-{number}"} for number in range(10)]
     bad = [{"text": f"{number} <end>", "key": f"bad-{number}"} for number in range(2)]
     build(
-        recipe_of(local_source(tmp_path, "notes", [*rows, *bad]), outputs={"normalized_dir": "stage_a/normalized"}),
+        recipe_of(local_source(tmp_path, "notes", [*NOTES, *bad]), outputs={"normalized_dir": "stage_a/normalized"}),
         tmp_path / "out",
     )
     path = write_tokenizer(tmp_path)
@@ -166,14 +167,12 @@ ROWS = {"seq_len": 32, "num_seqs": 10, "strategy": "sequential", "max_epochs": {
 
 
 def write_pack_recipe(root: Path, **pack: object) -> Path:
-    notes = [{"text": text(number), "key": f"note-{number}"} for number in range(10)]
-    content = recipe_content(NO_COMMIT) | {"sources": [local_source(root, "notes", notes)], "name": "notes"}
-    with_pack(content)
-    content["pack"] |= ROWS | pack
-    path = root / "recipes" / "notes.yaml"
-    path.parent.mkdir(parents=True)
-    path.write_text(yaml.safe_dump(content))
-    return path
+    def change(content: dict[str, Any]) -> None:
+        content["sources"] = [local_source(root, "notes", NOTES)]
+        with_pack(content)
+        content["pack"] |= ROWS | pack
+
+    return write_recipe(root, NO_COMMIT, change, "notes")
 
 
 @pytest.mark.parametrize("command", ["run", "plan"])
@@ -183,7 +182,7 @@ def write_pack_recipe(root: Path, **pack: object) -> Path:
         ({"sha256": "0" * 64}, "tokenizer.json", 1, "{root}/tokenizer.json: sha256 is "),
         ({"end_of_document": "</s>"}, "tokenizer.json", 2, "{recipe}: pack.tokenizer.end_of_document: '</s>' is no "),
         ({}, "none.json", 1, "{root}/none.json: the tokenizer file can't be read (No such file or"),
-        ({}, None, 2, "{recipe}:2: `pack`: the tokenizer file of hf_tokenizer is not given: set `token"),
+        ({}, None, 2, "{recipe}:23: `pack`: the tokenizer file of hf_tokenizer is not given: set `token"),
     ],
 )
 def test_a_tokenizer_that_cannot_be_used_is_told_before_anything_is_built(

@@ -34,12 +34,6 @@ def write(root: Path, *schedules: dict[str, str]) -> None:
     (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": list(schedules)}))
 
 
-def schedule_of(root: Path, name: str) -> dg.ScheduleDefinition:
-    [found] = [one for one in definitions_of(root).schedules or [] if one.name == name]
-    assert isinstance(found, dg.ScheduleDefinition)
-    return found
-
-
 def job_of(root: Path, name: str) -> dg.JobDefinition:
     return definitions_of(root).resolve_job_def(name)
 
@@ -58,7 +52,8 @@ def test_those_that_ship_are_off_and_name_recipes_that_ship(tmp_path: Path) -> N
 
 def test_a_tick_asks_for_one_run_of_the_recipes_job(notes_root: Path, instance: dg.DagsterInstance) -> None:
     write(notes_root, NOTES)
-    schedule = schedule_of(notes_root, "nightly")
+    [schedule] = [one for one in definitions_of(notes_root).schedules or [] if one.name == "nightly"]
+    assert isinstance(schedule, dg.ScheduleDefinition)
 
     with dg.build_schedule_context(instance, scheduled_execution_time=datetime(2026, 1, 1, tzinfo=UTC)) as context:
         data = schedule.evaluate_tick(context)

@@ -8,7 +8,6 @@ import shlex
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,16 +62,12 @@ def digests(root: Path) -> dict[str, str]:
 
 def bytes_of(root: Path) -> dict[str, str]:
     """Hashes of what is left under the asked names, but for meta.json, which has a time in it."""
-    asked = [path for part in ("normalized", "dedup", "packed", "report.json") for path in files_below(root / part)]
+    below = [path for part in ("normalized", "dedup", "packed") for path in sorted((root / part).rglob("*"))]
     return {
         path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in asked
-        if path.name not in ("meta.json", "manifest.json")
+        for path in [*below, root / "report.json"]
+        if path.is_file() and path.name not in ("meta.json", "manifest.json")
     }
-
-
-def files_below(path: Path) -> Iterator[Path]:
-    yield from (file for file in sorted(path.rglob("*")) if file.is_file()) if path.is_dir() else [path]
 
 
 def test_every_asked_path_is_there(out: Path) -> None:

@@ -76,10 +76,7 @@ def test_raw_without_a_licence_says_how_to_give_it(hub: LoopbackHub, tmp_path: P
     folder = hub.folder / "datasets" / "maker" / "bare"
     folder.mkdir(exist_ok=True)
     (folder / "rows.jsonl").write_text("\n".join(rows))
-    words, rows_file = (
-        ("stage2", "raw", "--dataset", "maker/bare", "--out-dir"),
-        tmp_path / "accepted" / "rows.jsonl.gz",
-    )
+    words, rows_file = ("stage2", "raw", "--dataset", "maker/bare", "--out-dir"), tmp_path / "accepted/rows.jsonl.gz"
     of_accepted = (tmp_path / "accepted", "--output", rows_file, "--license", "unknown")
     with LoopbackHub(hub.folder) as served:
         refused = typed(*words, tmp_path / "bare", env=served.variables(), status=2)

@@ -15,13 +15,6 @@ from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.registry import PROJECT_RECIPES, SYSTEMS
 
 
-def everything_in(root: Path) -> dict[str, tuple[int, int, int]]:
-    return {
-        str(path): (path.stat().st_ino, path.stat().st_mtime_ns, path.stat().st_size)
-        for path in sorted(root.rglob("*"))
-    }
-
-
 def test_a_root_where_all_is_current_is_a_yes(corpusmill: Corpusmill, demo_root: Path) -> None:
     result = corpusmill("status", "--data", demo_root)
 
@@ -197,10 +190,15 @@ def test_a_recipe_that_cannot_be_read_is_one_line_of_many(corpusmill: Corpusmill
 def test_looking_changes_nothing_not_even_after_a_crash(corpusmill: Corpusmill, root: Path) -> None:
     """A seal cut short is left to the next build: the demo's valid split was moved aside, its new one not there."""
     (root / V1 / "valid").rename(root / V1 / ".valid.old.2")
-    before = everything_in(root)
+
+    def everything() -> dict[Path, tuple[int, int, int]]:
+        found = {path: path.stat() for path in root.rglob("*")}
+        return {path: (one.st_ino, one.st_mtime_ns, one.st_size) for path, one in found.items()}
+
+    before = everything()
 
     result = corpusmill("status", "--data", root)
 
     assert result.returncode == 1
     assert "all shards are finished, its seal was cut short" in result.stdout
-    assert everything_in(root) == before
+    assert everything() == before

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from answers import DOCS, Corpusmill, commands_of, refused
+from demo_variants import snapshot_of
 
 
 @pytest.fixture(scope="module")
@@ -15,14 +16,10 @@ def train(demo_root: Path) -> Path:
     return demo_root / "megatron" / "healing_text_v1" / "train"
 
 
-@pytest.fixture(scope="module")
-def commit(demo_root: Path) -> str:
-    return next((demo_root / "corpora" / "fineweb_edu").glob("[!.]*")).name
-
-
 @pytest.mark.slow
-def test_the_commands_of_the_page_run(corpusmill: Corpusmill, demo_root: Path, commit: str) -> None:
+def test_the_commands_of_the_page_run(corpusmill: Corpusmill, demo_root: Path) -> None:
     commands = commands_of(DOCS / "trace.md")
+    commit = snapshot_of(demo_root).name
     assert len(commands) == 7
 
     for words in commands:
@@ -56,7 +53,7 @@ def test_a_token_is_traced_to_a_row_and_the_row_back_to_the_token(
     assert found["first_token"] <= position <= found["last_token"]
 
 
-def test_the_answer_reads_well(corpusmill: Corpusmill, train: Path, commit: str) -> None:
+def test_the_answer_reads_well(corpusmill: Corpusmill, train: Path, demo_root: Path) -> None:
     last = json.loads(corpusmill("trace", train, "--row", 0, "--json").stdout)["tokens"] - 1
 
     lines = corpusmill("trace", train, "--token", last).stdout.splitlines()
@@ -64,7 +61,7 @@ def test_the_answer_reads_well(corpusmill: Corpusmill, train: Path, commit: str)
     assert lines[0].startswith(f"token     {last:,}: id 199999, the end of text that closes the document, after byte ")
     assert lines[1] == f"sequence  0: {last + 1:,} tokens, 0 to {last:,} of tokens.bin"
     assert [line.split()[0] for line in lines[2:5]] == ["document", "shard", "source"]
-    assert lines[4].startswith(f"source    HuggingFaceFW/fineweb-edu@{commit}:data/")
+    assert lines[4].startswith(f"source    HuggingFaceFW/fineweb-edu@{snapshot_of(demo_root).name}:data/")
     assert lines[6] == "licence   cc0-1.0 (recipe)"
     assert lines[7].endswith("»<|endoftext|>«")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from answers import blocks_of
 from checkout import copy_checkout
+from packaging.utils import canonicalize_name
 
 PROJECT = Path(__file__).parents[1]
 UV = Path(sys.executable).parent / "uv"
@@ -32,7 +33,7 @@ def test_uv_is_constrained_to_the_versions_of_constraints_txt() -> None:
 def test_locked_versions_have_hashes_equal_the_constraints_and_name_no_address() -> None:
     text = (PROJECT / "requirements.lock").read_text()
     entries = re.split(r"\n(?=\S)", text.strip())
-    pinned = {normal(name): version for name, _, version in (line.partition("==") for line in constraints())}
+    pinned = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in constraints())}
 
     locked = {}
     for entry in entries:
@@ -40,15 +41,11 @@ def test_locked_versions_have_hashes_equal_the_constraints_and_name_no_address()
         name, _, version = requirement.partition(";")[0].strip().partition("==")
         assert hashes and all(re.fullmatch(r"sha256:[0-9a-f]{64}\s*", value) for value in hashes), entry
         if not re.search(r"sys_platform == '(win32|emscripten)'", requirement):
-            locked[normal(name)] = version
+            locked[canonicalize_name(name)] = version
 
     assert {"dagster", "numba", "py3langid", "sentencepiece"} <= locked.keys()
     assert locked == {name: pinned.get(name) for name in locked}
     assert "torch" not in locked and "://" not in text and "index-url" not in text
-
-
-def normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 @pytest.mark.slow

@@ -36,7 +36,14 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "empty").mkdir()
     pq.write_table(pa.table({"body": ["a text"]}), folder / "table.parquet")
     (folder / "cut.jsonl").write_text('{"text": "a text"}\n{"text": "a te')
-    (folder / "cut.yaml").write_text("seq_len: 64\n")
+    of_pack = {
+        "cut": "seq_len: 64",
+        "input": "pack: {}\ninput: [a]",
+        "beside": "pack: {}\nnum_seqs: 4",
+        "bare": "pack: {}",
+    }
+    for name, text in of_pack.items():
+        (folder / f"{name}.yaml").write_text(f"{text}\n")
     return folder
 
 
@@ -70,6 +77,13 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("stage-a why id --data none", 2, NO_FOLDER),
         ("stage-a pack --manifest none.yaml --input empty --out-dir out", 2, "there is no such manifest"),
         ("stage-a pack --manifest cut.yaml --input empty --out-dir out", 2, "it has no section `pack`"),
+        ("stage-a pack --manifest input.yaml --out-dir out", 2, "it has `input` beside `pack`; give it as --input"),
+        (
+            "stage-a pack --manifest beside.yaml --out-dir out",
+            2,
+            "`num_seqs` beside `pack`; move it into `pack`, or re",
+        ),
+        ("stage-a pack --manifest bare.yaml --out-dir out", 2, "nothing to pack is given; give --input, or a recipe"),
         ("stage-a normalize --input none --out-dir a --domain d --source s", 2, "no file matches"),
         ("stage-a normalize --input table.parquet --out-dir b --domain d --source s", 2, "there is no column `text`"),
         ("stage-a normalize --input cut.jsonl --out-dir c --domain d --source s", 1, "its last line"),
@@ -302,21 +316,3 @@ def test_a_recipe_that_was_written_from_options_is_not_what_to_correct(corpusmil
         2,
         "corpusmill: --text-unit: it is 'page': Input should be 'file', 'paragraph' or 'line'; correct the value\n",
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("pack: {}\ninput: [a]\n", "it has `input` beside `pack`; give it as --input"),
-        ("pack: {}\nnum_seqs: 4\n", "it has `num_seqs` beside `pack`; move it into `pack`, or remove it"),
-        ("pack: {}\n", "nothing to pack is given; give --input, or a recipe"),
-    ],
-)
-def test_a_file_of_a_packed_set_has_its_section_alone(
-    corpusmill: Corpusmill, tmp_path: Path, text: str, line: str
-) -> None:
-    (tmp_path / "pack.yaml").write_text(text)
-
-    said = corpusmill("stage-a", "pack", "--manifest", tmp_path / "pack.yaml", "--out-dir", tmp_path / "out")
-
-    assert (said.returncode, only_line(said).endswith(line)) == (2, True), said.stderr
