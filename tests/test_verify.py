@@ -168,15 +168,16 @@ def test_a_chain_of_hub_and_local_sources_is_read_down_to_the_files_of_both(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        (Path.exists, "2 are here ({size:,} bytes, all hashed), 0 changed; not here: 0 files"),
         (
             lambda folder: (folder / "1.jsonl").touch(),
             "2 are here ({size:,} bytes, all hashed), 0 changed; not here: 0 files",
         ),
         (shutil.rmtree, "0 are here (0 bytes, all hashed), 0 changed; not here: 2 files, {folder} is gone"),
     ],
-    ids=["touched", "gone"],
+    ids=["as they were", "touched", "gone"],
 )
-def test_source_files_that_were_touched_or_are_gone_are_told_and_no_failure(
+def test_source_files_that_are_as_they_were_or_gone_are_told_and_no_failure(
     corpusmill: Corpusmill, notes_root: Path, change: Callable[[Path], object], words: str
 ) -> None:
     folder = notes_root / "sources" / "notes"
