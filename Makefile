@@ -21,7 +21,7 @@ test: $(BIN)/.dev
 
 test-quick: $(BIN)/.dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
-	$(BIN)/python -m pytest -q -m "not slow and not proof and not real" -n 2 --dist worksteal tests/corpus tests/test_layout.py tests/test_readme.py
+	$(BIN)/python -m pytest -q -m "not slow and not proof and not real" -n 2 --dist worksteal tests/spine tests/corpus tests/build tests/trust tests/test_layout.py tests/test_readme.py
 
 hooks: $(BIN)/.dev  # what `pre-commit install` runs before each commit
 	$(BIN)/pre-commit run --all-files

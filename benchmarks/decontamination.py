@@ -26,11 +26,12 @@ import msgspec
 from corpus import link_shards, write_shards
 from measure import Measured, machine_line, measure
 
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.document import RAW_DOCUMENTS, with_text
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.staging import StagingDir
-from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.staging import StagingDir
 
 FAST, SLOW = ("corpusmill", "corpusmill, 2 workers", "Python set"), ("datatrove",)
 _EVERY, _ITEMS, _SHARD_DOCUMENTS = 10, 2_000, 2_500

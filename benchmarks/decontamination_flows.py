@@ -53,13 +53,13 @@ def items(folder: Path) -> list[str]:
 
 def corpusmill(folder: Path, workers: int) -> Found:
     """The real stage: listing of the items and corpus → documents that stay, and evidence, sealed."""
+    from pipeline_assets.build.drive import build
+    from pipeline_assets.build.run import Run
+    from pipeline_assets.build.target import Target
     from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection, read_contaminated
-    from pipeline_assets.corpus.recipes.drive import build
-    from pipeline_assets.corpus.recipes.run import Run
-    from pipeline_assets.corpus.spine.artifact import open_artifact
-    from pipeline_assets.corpus.spine.engine import RunSettings
-    from pipeline_assets.corpus.spine.manifest import StageVersion
-    from pipeline_assets.corpus.spine.target import Target
+    from pipeline_assets.spine.artifact import open_artifact
+    from pipeline_assets.spine.engine import RunSettings
+    from pipeline_assets.spine.manifest import StageVersion
     from pipeline_assets.systems.evaluation import evaluation_targets
     from pipeline_assets.systems.stage_a import DECONTAMINATED, NORMALIZED
 

@@ -69,8 +69,8 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
     from pipeline_assets.corpus.dedup.recipe import DedupRecipe
     from pipeline_assets.corpus.dedup.resolution import write_decisions
     from pipeline_assets.corpus.dedup.sketches import sketch_corpus
-    from pipeline_assets.corpus.spine.engine import RunSettings
-    from pipeline_assets.corpus.spine.opening import open_building
+    from pipeline_assets.spine.engine import RunSettings
+    from pipeline_assets.spine.opening import open_building
 
     recipe = DedupRecipe.model_validate(RECIPE)
     assert recipe.near is not None

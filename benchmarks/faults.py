@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fault_cases import CASES, PASSING, PLACES, FaultCase, Reading, open_hub, strike, undisturbed
 from faulty_hub import ALWAYS, FaultKind
 
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ def corpusmill(folder: Path, filters: Literal["all", "none", "language"]) -> Non
     from pipeline_assets.corpus.document_shards import DocumentShard
     from pipeline_assets.corpus.filters.filter_corpus import filter_shard, load_filters
     from pipeline_assets.corpus.filters.recipe import FilterRecipe
-    from pipeline_assets.corpus.spine.stage import WHOLE
-    from pipeline_assets.corpus.spine.staging import BuildFolder
+    from pipeline_assets.spine.stage import WHOLE
+    from pipeline_assets.spine.staging import BuildFolder
 
     recipe = ENGLISH_WEB if filters == "all" else FilterRecipe()
     if filters == "language":
@@ -96,9 +96,9 @@ def repeated(folder: Path) -> None:
     from pipeline_assets.corpus.dedup.repeated_windows import find_repeats, load_kernels
     from pipeline_assets.corpus.document_shards import DocumentShard
     from pipeline_assets.corpus.filters.recipe import WindowRecipe
-    from pipeline_assets.corpus.spine.engine import RunSettings, run_stages
-    from pipeline_assets.corpus.spine.stage import do
-    from pipeline_assets.corpus.spine.staging import BuildFolder
+    from pipeline_assets.spine.engine import RunSettings, run_stages
+    from pipeline_assets.spine.stage import do
+    from pipeline_assets.spine.staging import BuildFolder
 
     rows = counted(folder)
     given = [DocumentShard(path.name, path.name, path, documents) for path, documents in rows.items()]

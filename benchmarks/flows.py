@@ -86,8 +86,8 @@ def snapshot(folder: Path, workers: int) -> None:
     from pipeline_assets.corpus.readers.hub_files import HubFiles
     from pipeline_assets.corpus.snapshot.convert import take_snapshot
     from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-    from pipeline_assets.corpus.spine.engine import RunSettings
-    from pipeline_assets.corpus.spine.opening import open_building
+    from pipeline_assets.spine.engine import RunSettings
+    from pipeline_assets.spine.opening import open_building
 
     recipe = SnapshotRecipe.model_validate_json((folder / "recipe.json").read_bytes(), strict=False)
     target = folder / "taken" / "snapshot"
@@ -141,11 +141,11 @@ def in_a_pool(work: object, folder: Path, workers: int) -> None:
 def corpusmill(folder: Path, workers: int) -> None:
     """The real stage and merge: .bin, .idx, documents.parquet, hashes, receipts, fsync, the oracle's sample."""
     from pipeline_assets.corpus.megatron_split import MegatronRecipe, build_split
-    from pipeline_assets.corpus.spine.artifact import Artifact
-    from pipeline_assets.corpus.spine.engine import RunSettings
-    from pipeline_assets.corpus.spine.manifest import FileContent, Identity, Manifest, StageVersion
-    from pipeline_assets.corpus.spine.opening import open_building
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+    from pipeline_assets.spine.artifact import Artifact
+    from pipeline_assets.spine.engine import RunSettings
+    from pipeline_assets.spine.manifest import FileContent, Identity, Manifest, StageVersion
+    from pipeline_assets.spine.opening import open_building
 
     recipe = MegatronRecipe.model_validate(
         {

@@ -31,9 +31,9 @@ from healing_build import build_all
 from pages import write_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import read_recipe
 

@@ -22,13 +22,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from nemotron_input import Row, Split, real_splits, words_of
 
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE, RowsRecipe
 from pipeline_assets.corpus.nemotron.source_rows import SHARD_BYTES
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, load_encoder
+from pipeline_assets.spine.engine import RunSettings
 
 RULES = RowsRecipe(shard_bytes=SHARD_BYTES, max_reject_fraction="0")
 DECODERS: dict[str, Callable[[bytes], Any]] = {"msgspec": msgspec.json.Decoder().decode, "orjson": orjson.loads}

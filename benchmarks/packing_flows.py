@@ -14,10 +14,10 @@ from pathlib import Path
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.packing.pack_corpus import pack_corpus
 from pipeline_assets.corpus.packing.recipe import PackRecipe
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
-from pipeline_assets.corpus.spine.opening import open_building
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.manifest import Identity, StageVersion
+from pipeline_assets.spine.opening import open_building
 
 SEQ_LEN = 2048
 

@@ -19,10 +19,10 @@ import pyarrow as pa
 from pipeline_assets.corpus.formats.arrow_columns import column_of, repeated
 from pipeline_assets.corpus.packing.plan_files import EncodedShard
 from pipeline_assets.corpus.packing.recipe import PackRecipe
-from pipeline_assets.corpus.spine.stage import WHOLE
-from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.tokens.encode import TABLE_SCHEMA
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.staging import BuildFolder
 
 SEQ_LEN, SHARD_DOCUMENTS = 2048, 1_000_000
 

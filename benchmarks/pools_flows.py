@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pages import write_pages
 
+from pipeline_assets.build import drive
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.schema import RULES, SCHEMA, PoolsRecipe, capability_pool
-from pipeline_assets.corpus.recipes import drive
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.staging import StagingDir
-from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.staging import StagingDir
 from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, DEDUPLICATED
 
 SPLIT = DEDUPLICATED.target("benchmark", {}, partition="made/train")

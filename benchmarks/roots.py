@@ -23,7 +23,7 @@ _COMMAND = [sys.executable, "-c", "from pipeline_assets.cli import main; main()"
 
 def write_toys(root: Path, artifacts: int) -> None:
     """Sealed manifests in a hundred folders; nothing is synced."""
-    from pipeline_assets.corpus.spine.manifest import FILE_NAME, Identity, Manifest, StageVersion
+    from pipeline_assets.spine.manifest import FILE_NAME, Identity, Manifest, StageVersion
 
     inputs: list[dict[str, str]] = []
     for number in range(artifacts):

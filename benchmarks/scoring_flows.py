@@ -22,9 +22,9 @@ from pipeline_assets.corpus.scoring.score_shard import Scorer
 from pipeline_assets.corpus.scoring.score_split import score_split, scoring_here, select_rows
 from pipeline_assets.corpus.scoring.scores import SCORES_FILE
 from pipeline_assets.corpus.scoring.token_rows import encode_row
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.opening import open_building
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.opening import open_building
 
 # (prompt, completion) tokens of 36 rows of Nemotron, three of each split.
 REAL_LENGTHS = [

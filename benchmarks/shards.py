@@ -19,11 +19,12 @@ from pathlib import Path
 import numpy as np
 from measure import machine_line
 
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.shards.reader import MixtureReader
 from pipeline_assets.corpus.shards.shard_corpus import SHARDS_STAGE
-from pipeline_assets.corpus.spine.files import file_sha256
-from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir
-from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.staging import OutputFile, StagingDir
 
 _SEQ_LEN, _ROWS_PER_SHARD, _BATCH = 2048, 16_384, 32
 _PROVEN_BATCHES = 50

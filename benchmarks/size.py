@@ -32,8 +32,8 @@ def import_lines(path: Path) -> int:
 
 def passed_by_a_run() -> dict[Path, set[int]]:
     """Lines of the functions that run, by file of the package, while the demo's healing set is built and checked."""
-    from pipeline_assets.corpus.recipes import drive
-    from pipeline_assets.corpus.recipes.run import Run
+    from pipeline_assets.build import drive
+    from pipeline_assets.build.run import Run
     from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
     from pipeline_assets.demo.loopback_hub import LoopbackHub
     from pipeline_assets.demo.recipes import made_healing

@@ -37,8 +37,8 @@ _ID = re.compile(rb' (Id|ParentId|AcceptedAnswerId)="(\d+)"')
 def documents(posts: Path, folder: Path) -> Iterator[Document]:
     from pipeline_assets.corpus.readers.stackexchange.spill import plan_buckets, plan_spill, spill_rows
     from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe, read_threads
-    from pipeline_assets.corpus.spine.stage import WHOLE
-    from pipeline_assets.corpus.spine.staging import BuildFolder
+    from pipeline_assets.spine.stage import WHOLE
+    from pipeline_assets.spine.staging import BuildFolder
 
     scores = {"min_question_score": None, "min_answer_score": None, "min_answers": 0}
     site = {"source": "stackexchange", "domain": "qa", "host": "site.example.org"}

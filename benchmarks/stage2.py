@@ -19,10 +19,10 @@ from corpus import write_shards
 from measure import machine_line, measure
 from stage2_flows import KINDS, MIXTURE, MODEL
 
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.registry import KINDS as ALL
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 

@@ -20,9 +20,9 @@ LEAST, MOST, THRESHOLD = 200, 8000, 0.96
 def mixture(root: Path) -> None:
     import os
 
-    from pipeline_assets.corpus.recipes.run import Run
-    from pipeline_assets.corpus.spine import durable
-    from pipeline_assets.corpus.spine.artifact import open_artifact
+    from pipeline_assets.build.run import Run
+    from pipeline_assets.spine import durable
+    from pipeline_assets.spine.artifact import open_artifact
     from pipeline_assets.systems.registry import KINDS as ALL
     from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 

@@ -79,9 +79,9 @@ def recipe(root: Path, name: str, filters: dict[str, object]) -> dict[str, objec
 
 def run(root: Path, name: str) -> None:
     """Build every artifact of a recipe; write the CPU seconds of each step to FOLDER/NAME.json."""
-    from pipeline_assets.corpus.recipes.run import Run
-    from pipeline_assets.corpus.recipes.run_targets import run_targets
-    from pipeline_assets.corpus.spine import durable
+    from pipeline_assets.build.run import Run
+    from pipeline_assets.build.run_targets import run_targets
+    from pipeline_assets.spine import durable
     from pipeline_assets.systems.stage_a import StageARecipe
 
     asked = StageARecipe.read(root / "recipes" / f"{name}.yaml")

@@ -25,10 +25,10 @@ _FILES = 16
 
 def seal_files(folder: Path, mb: int) -> None:
     """An artifact of equal files of random bytes."""
-    from pipeline_assets.corpus.spine.durable import DurableFile
-    from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
-    from pipeline_assets.corpus.spine.opening import open_building
-    from pipeline_assets.corpus.spine.staging import OutputFile
+    from pipeline_assets.spine.durable import DurableFile
+    from pipeline_assets.spine.manifest import Identity, StageVersion
+    from pipeline_assets.spine.opening import open_building
+    from pipeline_assets.spine.staging import OutputFile
 
     block = random.Random(0).randbytes(1_000_000)
     files = []
@@ -53,8 +53,8 @@ def by_programs(command: list[str], folder: Path) -> None:
 
 
 def by_verify(folder: Path, threads: int) -> None:
-    from pipeline_assets.corpus.trust.result import Scope
-    from pipeline_assets.corpus.trust.verify import hold, look_at_chain
+    from pipeline_assets.trust.result import Scope
+    from pipeline_assets.trust.verify import hold, look_at_chain
 
     found = look_at_chain(folder, Scope(threads=threads))
     hold(found)

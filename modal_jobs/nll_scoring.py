@@ -19,9 +19,9 @@ from pathlib import Path
 import modal
 
 from pipeline_assets.corpus.scoring.modal_settings import NO_GPU, ModalSettings
-from pipeline_assets.corpus.spine.disk_errors import explain
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.shipped import shipped_path
+from pipeline_assets.spine.disk_errors import explain
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.shipped import shipped_path
 
 try:
     SETTINGS = ModalSettings.of(os.environ)

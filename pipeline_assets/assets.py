@@ -13,15 +13,15 @@ from pathlib import Path
 import dagster as dg
 
 from pipeline_assets import events
-from pipeline_assets.corpus.recipes import drive
-from pipeline_assets.corpus.recipes.kind import Kind
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import CheckResult
-from pipeline_assets.corpus.spine.disk_errors import explaining
-from pipeline_assets.corpus.spine.errors import InputError, TransientError
-from pipeline_assets.corpus.spine.recipe import Recipe
-from pipeline_assets.corpus.spine.target import REPLACE, Target
+from pipeline_assets.build import drive
+from pipeline_assets.build.kind import Kind
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.target import REPLACE, Target
 from pipeline_assets.external import externals_of
+from pipeline_assets.spine.artifact import CheckResult
+from pipeline_assets.spine.disk_errors import explaining
+from pipeline_assets.spine.errors import InputError, TransientError
 from pipeline_assets.systems.registry import KINDS, SYSTEMS
 from pipeline_assets.versions import asset_key
 from resources.store import Hub, Launcher, Store, Tokenizer, metadata_of

@@ -22,7 +22,7 @@ from typer.exceptions import TyperException
 
 from pipeline_assets.commands.output import discard_output, open_closed_streams, writing_output
 from pipeline_assets.commands.settings import PANEL, Settings, apply, parameters_of
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.spine.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -280,7 +280,7 @@ def main() -> None:
     except InputError as error:
         _fail(error)
     except OSError as error:
-        from pipeline_assets.corpus.spine.disk_errors import explain
+        from pipeline_assets.spine.disk_errors import explain
 
         _fail(explain(error, Path(os.fsdecode(error.filename or os.getcwd()))))
 

@@ -15,15 +15,15 @@ from typing import Any
 
 import dagster as dg
 
+from pipeline_assets.build.kind import Kind
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.pages import plain
-from pipeline_assets.corpus.recipes.kind import Kind
-from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, kept_results, open_artifact, record_path
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.spine.manifest import sha256_of
-from pipeline_assets.corpus.spine.recipe import Recipe
-from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.external import externals_of
+from pipeline_assets.spine.artifact import Artifact, CheckResult, kept_results, open_artifact, record_path
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.manifest import sha256_of
 from pipeline_assets.systems.registry import KINDS, recipe_of_folders
 from pipeline_assets.versions import Version, place_of
 from resources.store import metadata_of

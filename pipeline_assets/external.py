@@ -15,17 +15,17 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
+from pipeline_assets.build.pins.model_pin import MODEL_STAGE, ModelFolder
+from pipeline_assets.build.pins.split_pin import SplitFolder
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.licences import TABLE, licence_table
-from pipeline_assets.corpus.nemotron.split_pin import SplitFolder
 from pipeline_assets.corpus.packing.recipe import TokenizerPath
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_http import RepoType
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, modified_ns
-from pipeline_assets.corpus.scoring.model_pin import MODEL_STAGE, ModelFolder
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.files import file_sha256
-from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.files import file_sha256
 from resources.store import Hub
 
 _SHORT = 12  # letters of a commit or a digest in a key

@@ -16,10 +16,10 @@ import dagster as dg
 import sqlalchemy.exc
 from dagster._core.instance.ref import InstanceRef
 
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import RetryableError, one_line
-from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
-from pipeline_assets.corpus.spine.shipped import shipped_path
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import RetryableError, one_line
+from pipeline_assets.spine.lock import BuilderBusy, locked
+from pipeline_assets.spine.shipped import shipped_path
 
 INSTANCE_CONFIG = shipped_path("dagster.yaml")
 _CONFIG = "dagster.yaml"

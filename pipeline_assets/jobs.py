@@ -15,18 +15,19 @@ from dagster._core.storage.tags import SCHEDULED_EXECUTION_TIME_TAG
 from dagster._time import get_timezone
 
 from pipeline_assets.assets import as_failure, name_in_dagster
-from pipeline_assets.corpus.recipes.files import Period, forget_versions, version_of
-from pipeline_assets.corpus.recipes.kind import FILES, Kind
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.run_targets import run_targets
-from pipeline_assets.corpus.spine.artifact import CheckResult, open_artifact, sealed_manifest
-from pipeline_assets.corpus.spine.errors import InputError, together
-from pipeline_assets.corpus.spine.recipe import Recipe
-from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.trust.result import Sample, Scope
-from pipeline_assets.corpus.trust.verify import hold, look_at_chain
+from pipeline_assets.build.checks import FILES
+from pipeline_assets.build.files import Period, forget_versions, version_of
+from pipeline_assets.build.kind import Kind
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.build.target import Target
 from pipeline_assets.events import SAMPLE, Shown, evaluations, materialization, newest_shown, shown_targets
+from pipeline_assets.spine.artifact import CheckResult, open_artifact, sealed_manifest
+from pipeline_assets.spine.errors import InputError, together
 from pipeline_assets.systems.registry import KINDS, read_recipe, recipe_of_folders, recipe_path, recipes_of
+from pipeline_assets.trust.result import Sample, Scope
+from pipeline_assets.trust.verify import hold, look_at_chain
 from resources.store import Hub, Launcher, Store, Tokenizer
 
 Event = dg.AssetMaterialization | dg.AssetCheckEvaluation

@@ -21,16 +21,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pipeline_assets.build.rows.documents import DocumentRows
+from pipeline_assets.build.rows.store import RowStore
+from pipeline_assets.build.rows.trace import Traced, open_rows, trace_id, trace_row, trace_token
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.run_targets import run_targets
-from pipeline_assets.corpus.rows.documents import DocumentRows
-from pipeline_assets.corpus.rows.store import RowStore
-from pipeline_assets.corpus.rows.trace import Traced, open_rows, trace_id, trace_row, trace_token
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.systems.registry import read_recipe, recipe_path
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from pipeline_assets.corpus.spine.errors import one_line
+from pipeline_assets.spine.errors import one_line
 
 OWNERS, TAGS = "CORPUSMILL_OWNERS", "CORPUSMILL_TAGS"
 

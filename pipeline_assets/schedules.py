@@ -24,13 +24,13 @@ import dagster as dg
 import pydantic
 
 from pipeline_assets.assets import name_in_dagster
-from pipeline_assets.corpus.recipes.files import Period
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, one_line
-from pipeline_assets.corpus.spine.recipe import Name, RecipePart, refuse_repeated
-from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
-from pipeline_assets.corpus.trust.result import Sample
+from pipeline_assets.build.files import Period
 from pipeline_assets.jobs import Act, job_of, repin, verify_sample
+from pipeline_assets.spine.errors import InputError, UsageError, one_line
+from pipeline_assets.spine.recipe_yaml import read_yaml
+from pipeline_assets.spine.section import Name, RecipePart, refuse_repeated
 from pipeline_assets.systems.registry import PROJECT_RECIPES
+from pipeline_assets.trust.result import Sample
 from resources.webhook import WEBHOOK, webhook_address
 
 FILE = "schedules.yaml"

@@ -20,10 +20,10 @@ import typer
 
 from pipeline_assets.commands.terminal import Root, echo
 from pipeline_assets.corpus.pages import REPORT_HTML
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.shipped import shipped_path
-from pipeline_assets.corpus.spine.visible import VISIBLE
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.shipped import shipped_path
+from pipeline_assets.spine.visible import VISIBLE
 from pipeline_assets.systems.registry import recipes_of
 from resources.webhook import webhook_address
 

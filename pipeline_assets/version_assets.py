@@ -13,13 +13,13 @@ import dagster as dg
 
 from pipeline_assets import versions
 from pipeline_assets.assets import asset_of, mapping_of
-from pipeline_assets.corpus.recipes.files import earlier_version
-from pipeline_assets.corpus.recipes.kind import Kind
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.recipe import Recipe
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.build.files import earlier_version
+from pipeline_assets.build.kind import Kind
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.target import Target
 from pipeline_assets.events import RecipeOf, by_kind
+from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import KINDS, read_recipe
 
 

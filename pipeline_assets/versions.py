@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import dagster as dg
 
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.build.target import Target
 
 SOURCE, VERSION = "source", "version"
 _DATE = re.compile("[0-9]{8}")

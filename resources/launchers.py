@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.errors import UsageError
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.launcher import Elsewhere  # which loads more than most runs need

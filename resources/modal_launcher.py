@@ -20,10 +20,10 @@ from modal import exception as failed
 from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreJob, ScoreWork
 from pipeline_assets.corpus.scoring.modal_settings import BYTES_A_TOKEN, NO_GPU, ModalSettings, variable
 from pipeline_assets.corpus.scoring.remote_shard import fetch_asked, shard_asked
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError, UsageError, bare
-from pipeline_assets.corpus.spine.manifest import sha256_of
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError, bare
+from pipeline_assets.spine.manifest import sha256_of
+from pipeline_assets.spine.staging import WORK, BuildFolder, Receipt
 
 logger = logging.getLogger("corpusmill")
 _TRIES = 3  # of a shard whose call fails

@@ -13,16 +13,13 @@ import dagster as dg
 from pyarrow.types import is_struct
 from pydantic import Field, PrivateAttr
 
+from pipeline_assets.build.figures import outcomes
+from pipeline_assets.build.rows.store import RowStore
+from pipeline_assets.build.rows.trace import preview, rows_of
+from pipeline_assets.build.run import HUB_TRIES, SETTINGS, Run
 from pipeline_assets.corpus.pages import REPORT_HTML, markdown_table, plain
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
-from pipeline_assets.corpus.recipes.run import HUB_TRIES, SETTINGS, Run
-from pipeline_assets.corpus.rows.store import RowStore
-from pipeline_assets.corpus.rows.trace import preview, rows_of
 from pipeline_assets.corpus.scoring.modal_settings import VARIABLES
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.lineage import root_of
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.corpus.tokens.losses import read_lost_text
 from pipeline_assets.corpus.tokens.o200k_harmony import (
     FAMILY,
@@ -32,7 +29,10 @@ from pipeline_assets.corpus.tokens.o200k_harmony import (
     check_vocabulary,
     load_encoder,
 )
-from pipeline_assets.corpus.trust.figures import outcomes
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.lineage import root_of
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from resources.launchers import LAUNCHER, elsewhere_of
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ It is a secret: no message or log contains it.
 import os
 import urllib.parse
 
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.errors import UsageError
 
 WEBHOOK = "CORPUSMILL_WEBHOOK"
 

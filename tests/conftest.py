@@ -42,6 +42,7 @@ PROJECT = Path(__file__).parents[1]
 # Commands that are typed have a cache folder of their own, and what is compiled in common.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path("~/.cache/corpusmill/compiled").expanduser()))
 TIMEOUT_S = 240
+pytest_plugins = ["corpus_fixtures"]
 MANY_TESTS = 1000  # a whole run, in which hundreds of forks encode
 
 
@@ -168,7 +169,7 @@ def instance() -> "Iterator[dg.DagsterInstance]":
 
 
 @pytest.fixture
-def hub(demo_root: Path) -> Iterator[FaultyHub]:
+def demo_hub(demo_root: Path) -> Iterator[FaultyHub]:
     with FaultyHub(demo_root / demo.HUB_FOLDER) as running:
         yield running
 

@@ -6,7 +6,6 @@ The tests and benchmarks/crashes.py run the same cases, by `crash_proof`.
 import functools
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,27 +24,24 @@ from nemotron_build import write_nemotron
 from parallel_build import write_pairs
 from stage2_build import write_local_mixture
 from stage_a_build import write_stage_a
-
-sys.path.insert(0, str(Path(__file__).parent / "corpus" / "spine"))  # of word_artifact
-
 from word_artifact import build_words, target_of, write_words
 
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.scoring.model_pin import write_made_model
+from pipeline_assets.corpus.scoring.made_model import write_made_model
 from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.staging import StagingDir
-from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.staging import StagingDir
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.parallel_text import ParallelRecipe
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 from pipeline_assets.systems.stage_a import StageARecipe
+from pipeline_assets.trust.rebuild import rebuild
 
 FORKED = RunSettings(2)
 SPAWNED = RunSettings(2, "spawn")

@@ -17,9 +17,9 @@ from unittest import mock
 
 from forked_here import forked_here
 
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.stage import Shard, Window, Work
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.stage import Shard, Window, Work
+from pipeline_assets.spine.staging import BuildFolder, Receipt
 
 Action = Callable[[], object]
 _RECORD_BYTES = 8

@@ -22,11 +22,11 @@ from crash_points import Victim, count_steps, killed_at
 from healing_build import INLINE
 from power_loss import Disk, Tree, followed, write_tree
 
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import Damage, verify
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.artifact import Damage, verify
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.systems.registry import labels_of
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import yaml
 
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.registry import KINDS, read_recipe
 
 INLINE = RunSettings(workers=0)

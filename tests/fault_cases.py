@@ -14,8 +14,8 @@ from healing_build import DATASET, build_snapshot, recipe_of, write_pages
 from huggingface_hub import constants
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.demo.loopback_http import Answer, Ask, Origin
+from pipeline_assets.spine.errors import InputError
 
 TRIES = 4
 EVERYTHING = {"files": 1}  # the whole file, held against its hash

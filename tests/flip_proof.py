@@ -19,9 +19,9 @@ from crash_points import Victim, count_steps, killed_at
 from healing_build import INLINE
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.spine.artifact import Damage, read_manifest, verify
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.spine.artifact import Damage, read_manifest, verify
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.systems.registry import labels_of
 
 NAMES = (

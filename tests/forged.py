@@ -8,8 +8,8 @@ import zstandard
 
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.corpus.formats.parquet import content_sha256
-from pipeline_assets.corpus.spine.artifact import sealed_manifest
-from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.spine.artifact import sealed_manifest
+from pipeline_assets.spine.manifest import Manifest
 
 
 def overwrite(path: Path, data: bytes) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from pipeline_assets.corpus.spine import fork_server
+from pipeline_assets.spine import fork_server
 
 
 @contextmanager

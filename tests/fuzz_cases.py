@@ -17,7 +17,7 @@ from typing import Any
 from unittest import mock
 
 from pipeline_assets.cli import main
-from pipeline_assets.corpus.spine.manifest import sha256_of
+from pipeline_assets.spine.manifest import sha256_of
 
 LIMIT_S = 60
 _FILES = ("*.json", ".*.lock", "*.yaml", "*.jsonl")

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import msgspec
 
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.staging import StagingDir
-from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.staging import StagingDir
 
 _encoder = msgspec.json.Encoder()
 

@@ -10,9 +10,9 @@ from answers import Corpusmill
 from nemotron_hub import SHIPPED, Row, made_rows
 from stage_a_sources import write_quiz
 
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from samples import sample
 
-from pipeline_assets.corpus.rows.source_row import AnyRow
+from pipeline_assets.build.rows.source_row import AnyRow
 
 SHIPPED = Path(__file__).parents[1] / "manifests" / "recipes" / "nemotron_v1.yaml"
 SPLITS: dict[str, list[str]] = {

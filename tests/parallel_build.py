@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.run_targets import run_targets
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.parallel_text import ParallelRecipe
 
 INLINE = RunSettings(workers=0)

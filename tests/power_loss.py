@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Union
 from unittest import mock
 
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.temporary_names import is_temporary
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.temporary_names import is_temporary
 
 Tree = dict[str, Union[bytes, "Tree"]]
 _DEAD_PROCESS = 1 << 30  # above the largest process number of Linux, 2**22

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 
 def refusal(act: Callable[[], object], kind: type[InputError] = InputError) -> str:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from pipeline_assets.corpus.rows.source_row import AnyRow
-from pipeline_assets.corpus.rows.store import RowStore
-from pipeline_assets.corpus.rows.trace import follow_source, trace_row
+from pipeline_assets.build.rows.source_row import AnyRow
+from pipeline_assets.build.rows.store import RowStore
+from pipeline_assets.build.rows.trace import follow_source, trace_row
 
 _MOST_ROWS = 8
 

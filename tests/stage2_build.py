@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import yaml
 from stage_a_build import local_source
 
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.run_targets import run_targets
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.demo.corpora import gzip_member
 from pipeline_assets.demo.texts import paragraphs
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 
 INLINE = RunSettings(workers=0)

@@ -35,11 +35,11 @@ def read_only_folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_read_only_folder(
-    corpusmill: Corpusmill, recipe_in: RecipeIn, hub: LoopbackHub, read_only_folder: Path
+    corpusmill: Corpusmill, recipe_in: RecipeIn, demo_hub: LoopbackHub, read_only_folder: Path
 ) -> None:
     root = read_only_folder / "data"
 
-    result = corpusmill("run", recipe_in(), "--data", root, env={"HF_ENDPOINT": hub.endpoint})
+    result = corpusmill("run", recipe_in(), "--data", root, env={"HF_ENDPOINT": demo_hub.endpoint})
 
     assert result.returncode == 1
     assert "writing is not allowed; give write permission, or another folder" in only_line(result)
@@ -58,14 +58,14 @@ def test_a_smoke_run_where_nothing_may_be_written(corpusmill: Corpusmill, read_o
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_limit_of_file_sizes_names_the_file_and_the_data_root(
-    corpusmill: Corpusmill, recipe_in: RecipeIn, hub: LoopbackHub, tmp_path: Path, workers: int
+    corpusmill: Corpusmill, recipe_in: RecipeIn, demo_hub: LoopbackHub, tmp_path: Path, workers: int
 ) -> None:
     limit = (100_000, resource.RLIM_INFINITY)
     root = tmp_path / "data"
 
     result = corpusmill(
         *("run", recipe_in(), "--data", "data", "--workers", workers),
-        env={"HF_ENDPOINT": hub.endpoint},
+        env={"HF_ENDPOINT": demo_hub.endpoint},
         cwd=tmp_path,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
     )
@@ -123,10 +123,10 @@ def test_a_disk_that_cannot_be_read_is_named_by_its_file(
 
 @pytest.mark.slow
 def test_a_full_disk_then_space_again(
-    corpusmill: Corpusmill, recipe_in: RecipeIn, hub: LoopbackHub, small_disk: Path, demo_root: Path
+    corpusmill: Corpusmill, recipe_in: RecipeIn, demo_hub: LoopbackHub, small_disk: Path, demo_root: Path
 ) -> None:
     path = recipe_in()
-    env = {"HF_ENDPOINT": hub.endpoint}
+    env = {"HF_ENDPOINT": demo_hub.endpoint}
 
     full = corpusmill("run", path, "--data", small_disk, env=env)
     (small_disk / "ballast").unlink()

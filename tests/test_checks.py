@@ -12,8 +12,8 @@ from answers import Corpusmill, Typed, only_line
 from stage_a_build import NO_COMMIT, build, local_source, recipe_of
 from stage_a_sources import recipe_content, with_dedup, with_pack
 
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.build.target import Target
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.systems.stage_a import StageARecipe
 
 NAME = "two"

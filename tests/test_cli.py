@@ -182,13 +182,13 @@ def test_manifests_are_exported_for_commit(corpusmill: Corpusmill, demo_root: Pa
 
 @pytest.mark.parametrize("revision", ["0" * 40, "main"])
 def test_pin_prints_the_head_and_moves_only_the_line_of_the_recipe(
-    corpusmill: Corpusmill, hub: LoopbackHub, recipe_in: RecipeIn, revision: str
+    corpusmill: Corpusmill, demo_hub: LoopbackHub, recipe_in: RecipeIn, revision: str
 ) -> None:
     path = recipe_in({"snapshot.revision": revision})
     before = path.read_text()
-    head = hub.commits()[EDU_DATASET]
+    head = demo_hub.commits()[EDU_DATASET]
 
-    result = corpusmill("pin", EDU_DATASET, "--recipe", path, env={"HF_ENDPOINT": hub.endpoint})
+    result = corpusmill("pin", EDU_DATASET, "--recipe", path, env={"HF_ENDPOINT": demo_hub.endpoint})
 
     assert result.returncode == 0
     assert (result.stdout, result.stderr) == (f"{head}\n", f"{path}: {revision} → {head}\n")
@@ -198,11 +198,11 @@ def test_pin_prints_the_head_and_moves_only_the_line_of_the_recipe(
 
 
 def test_pin_asks_for_the_branch_that_the_recipe_names(
-    corpusmill: Corpusmill, hub: LoopbackHub, recipe_in: RecipeIn
+    corpusmill: Corpusmill, demo_hub: LoopbackHub, recipe_in: RecipeIn
 ) -> None:
     path = recipe_in({"snapshot.revision": "next"})
 
-    result = corpusmill("pin", EDU_DATASET, "--recipe", path, env={"HF_ENDPOINT": hub.endpoint})
+    result = corpusmill("pin", EDU_DATASET, "--recipe", path, env={"HF_ENDPOINT": demo_hub.endpoint})
 
     assert result.returncode == 2
     assert "it has no revision next" in only_line(result)

@@ -16,13 +16,13 @@ import pytest
 from answers import Corpusmill, Started
 from crash_points import killed_at, steps_of
 
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import Damage, open_artifact, verify
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.staging import PLAN, leftover
 from pipeline_assets.demo import demo
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.artifact import Damage, open_artifact, verify
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.staging import PLAN, leftover
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import KINDS, labels_of, read_recipe
 

@@ -18,15 +18,15 @@ from stage_a_build import NO_COMMIT, local_source
 from stage_a_sources import recipe_content, with_dedup
 
 from pipeline_assets import events
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.run_targets import run_targets
-from pipeline_assets.corpus.spine.artifact import keep_results, kept_results, sealed_manifest
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.inventory import artifact_statuses
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.build.inventory import artifact_statuses
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.build.target import Target
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.events import COMMAND, report_sealed
+from pipeline_assets.spine.artifact import keep_results, kept_results, sealed_manifest
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.registry import read_recipe
 

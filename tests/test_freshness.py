@@ -9,10 +9,10 @@ import pytest
 import yaml
 from materialized import run_job
 
-from pipeline_assets.corpus.spine.artifact import CheckResult
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.freshness import Freshness
 from pipeline_assets.schedules import read_schedules
+from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.systems.registry import read_recipe
 
 FILTERED = dg.AssetKey(["stage_a", "mixed", "filtered"])

@@ -11,8 +11,8 @@ import pytest
 from answers import Corpusmill, only_line
 from mounts import mounted
 
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.manifest import FILE_NAME
 
 OFFLINE = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
 

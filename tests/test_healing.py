@@ -22,10 +22,10 @@ from samples import some
 from pipeline_assets import assets
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
-from pipeline_assets.corpus.spine.artifact import read_manifest, sealed_manifest
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.demo import demo
+from pipeline_assets.spine.artifact import read_manifest, sealed_manifest
 from pipeline_assets.systems.registry import read_recipe
 
 SPLITS = ("train", "valid")
@@ -55,8 +55,8 @@ def made(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 @pytest.fixture
-def run(root: Path, hub: FaultyHub) -> Materialized:
-    return Materialized(root, hub.endpoint)
+def run(root: Path, demo_hub: FaultyHub) -> Materialized:
+    return Materialized(root, demo_hub.endpoint)
 
 
 def test_a_materialisation_shows_digest_ledger_size_and_preview(made: Made) -> None:
@@ -97,9 +97,9 @@ def test_the_dataset_waits_for_both_splits_and_shows_their_size(made: Made) -> N
     assert shown == sum(path.stat().st_size for path in files if path.name != "manifest.json")
 
 
-def test_a_short_split_fails_its_check_and_nothing_is_made_of_it(hub: FaultyHub, root: Path) -> None:
+def test_a_short_split_fails_its_check_and_nothing_is_made_of_it(demo_hub: FaultyHub, root: Path) -> None:
     greedy = read_recipe(write_recipe(root, {"megatron": {"token_budget": 10**7}}, "greedy"))
-    run = Materialized(root, hub.endpoint)
+    run = Materialized(root, demo_hub.endpoint)
     run("greedy", "healing_text_manifest")
 
     for split in SPLITS:
@@ -228,11 +228,11 @@ def test_the_dataset_names_both_digests_the_budget_and_what_was_reached(demo_roo
 
 @pytest.mark.slow
 def test_no_secret_is_written_anywhere(
-    corpusmill: Corpusmill, hub: FaultyHub, tmp_path: Path, recipe_in: RecipeIn
+    corpusmill: Corpusmill, demo_hub: FaultyHub, tmp_path: Path, recipe_in: RecipeIn
 ) -> None:
     secret, root = "hf_thisisasecrettoken", tmp_path / "data"
 
-    result = corpusmill("run", recipe_in(), "--data", root, env={"HF_ENDPOINT": hub.endpoint, "HF_TOKEN": secret})
+    result = corpusmill("run", recipe_in(), "--data", root, env={"HF_ENDPOINT": demo_hub.endpoint, "HF_TOKEN": secret})
 
     assert result.returncode == 0
     assert secret not in result.stdout + result.stderr

@@ -18,8 +18,8 @@ from answers import Corpusmill
 from mounts import mounted
 
 from pipeline_assets import instance
-from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.instance import INSTANCE_CONFIG, instance_home, open_instance
+from pipeline_assets.spine.errors import RetryableError
 
 DATABASES = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db")
 SEEDED = random.Random(7).sample(range(1, 120), 6)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.spine.artifact import open_artifact, read_manifest
-from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.trust.figures import real_figures
+from pipeline_assets.build.figures import real_figures
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.artifact import open_artifact, read_manifest
+from pipeline_assets.spine.lineage import Lineage
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
@@ -25,7 +25,7 @@ from stage2 import prepare
 PROJECT = Path(__file__).parents[1]
 MB_AT_ONCE = 100
 # However little there is: else the smaller build would be worked on in one process, the larger one in three.
-BY_WORKERS = "from pipeline_assets.corpus.recipes import run; run._INLINE_BYTES = 0; "
+BY_WORKERS = "from pipeline_assets.build import run; run._INLINE_BYTES = 0; "
 
 
 @pytest.fixture(scope="module")

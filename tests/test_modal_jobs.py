@@ -14,7 +14,7 @@ from refusals import refusal
 
 from modal_jobs import nll_scoring
 from pipeline_assets import cli
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from resources import modal_launcher
 
 PROJECT = Path(__file__).parents[1]

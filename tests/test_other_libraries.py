@@ -15,16 +15,16 @@ from answers import DOCS, blocks_of
 from nemotron_build import offline, write_nemotron
 from stage_a_build import build, local_source, recipe_of
 
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.recipes import made_stage_a
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.registry import KINDS
 
 Row = dict[str, Any]

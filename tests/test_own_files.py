@@ -14,9 +14,9 @@ import pytest
 import yaml
 from answers import Corpusmill, refused
 
+from pipeline_assets.build.rows.store import DOCUMENT_SCHEMA
 from pipeline_assets.corpus.normalize.drafts import KINDS
 from pipeline_assets.corpus.normalize.sources import FileSource
-from pipeline_assets.corpus.rows.store import DOCUMENT_SCHEMA
 from pipeline_assets.notebook import open_folder
 from pipeline_assets.systems.registry import read_recipe
 

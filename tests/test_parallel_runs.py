@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from answers import Corpusmill, RecipeIn, Started
 
-from pipeline_assets.corpus.spine.lock import locked
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.lock import locked
 
 BUSY = "is building this"
 
@@ -23,10 +23,10 @@ def finished(process: "subprocess.Popen[str]") -> tuple[int, list[str]]:
 
 @pytest.mark.parametrize("attempt", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2))])
 def test_of_three_runs_at_once_one_builds_and_two_name_the_builder(
-    started: Started, corpusmill: Corpusmill, recipe_in: RecipeIn, hub: LoopbackHub, tmp_path: Path, attempt: int
+    started: Started, corpusmill: Corpusmill, recipe_in: RecipeIn, demo_hub: LoopbackHub, tmp_path: Path, attempt: int
 ) -> None:
     words = ("run", recipe_in(), "--data", tmp_path / "data")
-    env = {"HF_ENDPOINT": hub.endpoint}
+    env = {"HF_ENDPOINT": demo_hub.endpoint}
 
     results = sorted(finished(process) for process in [started(*words, env=env) for _ in range(3)])
 
@@ -39,9 +39,11 @@ def test_of_three_runs_at_once_one_builds_and_two_name_the_builder(
     assert not [path for path in (tmp_path / "data").rglob("*") if path.name.endswith(".tmp")]
 
 
-def test_runs_that_wait_all_end_well(started: Started, recipe_in: RecipeIn, hub: LoopbackHub, tmp_path: Path) -> None:
+def test_runs_that_wait_all_end_well(
+    started: Started, recipe_in: RecipeIn, demo_hub: LoopbackHub, tmp_path: Path
+) -> None:
     words = ("run", recipe_in(), "--data", tmp_path / "data", "--wait")
-    env = {"HF_ENDPOINT": hub.endpoint}
+    env = {"HF_ENDPOINT": demo_hub.endpoint}
 
     results = [finished(process) for process in [started(*words, env=env) for _ in range(3)]]
 
@@ -49,12 +51,12 @@ def test_runs_that_wait_all_end_well(started: Started, recipe_in: RecipeIn, hub:
 
 
 def test_a_run_waits_for_a_busy_artifact_and_then_goes_on(
-    started: Started, recipe_in: RecipeIn, hub: LoopbackHub, tmp_path: Path
+    started: Started, recipe_in: RecipeIn, demo_hub: LoopbackHub, tmp_path: Path
 ) -> None:
     target = tmp_path / "data" / "megatron" / "healing_text_v1" / "train"
     words = ("run", recipe_in(), "--data", tmp_path / "data", "--wait")
     with locked(target):
-        process = started(*words, env={"HF_ENDPOINT": hub.endpoint})
+        process = started(*words, env={"HF_ENDPOINT": demo_hub.endpoint})
         assert process.stderr is not None
         for line in process.stderr:
             if "waiting: " in line:

@@ -19,12 +19,12 @@ def fresh(demo_root: Path, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_it_tells_what_will_be_fetched_and_written(corpusmill: Corpusmill, fresh: Path, hub: FaultyHub) -> None:
-    result = corpusmill("plan", "healing_text_v1", "--data", fresh, env={"HF_ENDPOINT": hub.endpoint})
+def test_it_tells_what_will_be_fetched_and_written(corpusmill: Corpusmill, fresh: Path, demo_hub: FaultyHub) -> None:
+    result = corpusmill("plan", "healing_text_v1", "--data", fresh, env={"HF_ENDPOINT": demo_hub.endpoint})
 
     lines = [line.strip() for line in result.stdout.splitlines()]
-    sent = sum(request.bytes_sent for request in hub.requests)
-    files = list((hub.folder / "datasets" / EDU_DATASET / "data").rglob("*.parquet"))
+    sent = sum(request.bytes_sent for request in demo_hub.requests)
+    files = list((demo_hub.folder / "datasets" / EDU_DATASET / "data").rglob("*.parquet"))
     rest = sum(path.stat().st_size - 65_536 for path in files)
     assert (result.returncode, result.stderr) == (0, "")
     assert lines[0] == f"healing_text_v1  {fresh}/recipes/healing_text_v1.yaml"
@@ -55,14 +55,16 @@ def folders(root: Path) -> list[str]:
     ]
 
 
-def test_as_json_every_figure_has_a_basis(corpusmill: Corpusmill, fresh: Path, demo_root: Path, hub: FaultyHub) -> None:
+def test_as_json_every_figure_has_a_basis(
+    corpusmill: Corpusmill, fresh: Path, demo_root: Path, demo_hub: FaultyHub
+) -> None:
     (fresh / "hub_cache").symlink_to(demo_root / "hub_cache")
 
-    result = corpusmill("plan", "healing_text_v1", "--data", fresh, "--json", env={"HF_ENDPOINT": hub.endpoint})
+    result = corpusmill("plan", "healing_text_v1", "--data", fresh, "--json", env={"HF_ENDPOINT": demo_hub.endpoint})
 
     report = json.loads(result.stdout)
     figures = [figure for artifact in report["artifacts"] for figure in artifact["planned"].values()]
-    assert (report["bytes_to_fetch"], report["bytes_fetched_to_plan"], len(hub.requests)) == (0, 0, 0)
+    assert (report["bytes_to_fetch"], report["bytes_fetched_to_plan"], len(demo_hub.requests)) == (0, 0, 0)
     assert len(figures) == 5
     assert all(figure.keys() == {"value", "basis"} and figure["basis"] for figure in figures)
     assert [room["fits"] for room in report["room"]] == [True]
@@ -81,11 +83,11 @@ def test_planned_stands_beside_real(corpusmill: Corpusmill, demo_root: Path) -> 
     assert "in all" not in result.stdout
 
 
-def test_a_changed_recipe_needs_replace_and_says_so(corpusmill: Corpusmill, root: Path, hub: FaultyHub) -> None:
+def test_a_changed_recipe_needs_replace_and_says_so(corpusmill: Corpusmill, root: Path, demo_hub: FaultyHub) -> None:
     path = root / "recipes" / "healing_text_v1.yaml"
     path.write_text(path.read_text().replace("int_score >= 3", "int_score >= 2"))
 
-    result = corpusmill("plan", "healing_text_v1", "--data", root, env={"HF_ENDPOINT": hub.endpoint})
+    result = corpusmill("plan", "healing_text_v1", "--data", root, env={"HF_ENDPOINT": demo_hub.endpoint})
 
     lines = [line.strip() for line in result.stdout.splitlines()]
     [stale] = [number for number, line in enumerate(lines) if line.startswith("stale  corpora/")]

@@ -13,11 +13,11 @@ import pytest
 import yaml
 from answers import Corpusmill, blocks_of, commands_of
 
+from pipeline_assets.build.pins.model_pin import ScoringSection
 from pipeline_assets.cli import _GROUPS, COMMANDS
 from pipeline_assets.corpus.harmony import parse
 from pipeline_assets.corpus.harmony.message import Reason
 from pipeline_assets.corpus.scoring import score_shard, token_rows
-from pipeline_assets.corpus.scoring.model_pin import ScoringSection
 from pipeline_assets.corpus.scoring.recipe import SubsetRule, SubsetsRecipe
 from pipeline_assets.corpus.scoring.scores import COLUMNS
 from pipeline_assets.demo.loopback_hub import LoopbackHub
@@ -53,14 +53,14 @@ def test_the_commands_for_a_folder_of_ones_own_run(corpusmill: Corpusmill, tmp_p
 
 @pytest.mark.slow
 def test_the_commands_for_real_data_run_on_a_hub(
-    corpusmill: Corpusmill, demo_root: Path, hub: LoopbackHub, tmp_path: Path
+    corpusmill: Corpusmill, demo_root: Path, demo_hub: LoopbackHub, tmp_path: Path
 ) -> None:
     shutil.copytree(demo_root / "recipes", tmp_path / "data" / "recipes")
     _, commands = commands_of_the_readme()
     assert [words[0] for words in commands] == ["pin", "plan", "run", "verify"]
 
     for words in commands:
-        result = corpusmill(*words, cwd=tmp_path, env={"HF_ENDPOINT": hub.endpoint})
+        result = corpusmill(*words, cwd=tmp_path, env={"HF_ENDPOINT": demo_hub.endpoint})
 
         assert result.returncode == 0, result.stderr
 

@@ -15,8 +15,8 @@ from demo_variants import V1, write_recipe
 from forged import flip, forge, reseal
 from stage_a_build import build, notes_recipe, step
 
-from pipeline_assets.corpus.spine.artifact import sealed_manifest
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.artifact import sealed_manifest
 
 pytestmark = pytest.mark.slow
 INLINE = {"CORPUSMILL_WORKERS": "0"}
@@ -31,10 +31,10 @@ def rebuilds_of(root: Path) -> list[str]:
 
 
 def test_a_whole_chain_from_the_hub_on_by_other_settings_whatever_the_recipe_file_says_now(
-    corpusmill: Corpusmill, root: Path, hub: LoopbackHub
+    corpusmill: Corpusmill, root: Path, demo_hub: LoopbackHub
 ) -> None:
     write_recipe(root, {"megatron": {"token_budget": 5}, "snapshot": {"rules": []}}, "healing_text_v1")
-    env = {"HF_ENDPOINT": hub.endpoint, "CORPUSMILL_ZSTD_LEVEL": "9"}
+    env = {"HF_ENDPOINT": demo_hub.endpoint, "CORPUSMILL_ZSTD_LEVEL": "9"}
 
     result = corpusmill("rebuild", root / V1, "--upstream", "--workers", 2, "--json", env=env)
 
@@ -88,7 +88,7 @@ def test_a_file_that_differs_is_named_with_what_was_other_then(corpusmill: Corpu
 
 
 def test_a_damaged_sealed_file_is_the_wrong_one_and_what_is_told_mends_it(
-    corpusmill: Corpusmill, root: Path, hub: LoopbackHub
+    corpusmill: Corpusmill, root: Path, demo_hub: LoopbackHub
 ) -> None:
     valid = root / V1 / "valid"
     digest = digest_of(valid)
@@ -96,7 +96,7 @@ def test_a_damaged_sealed_file_is_the_wrong_one_and_what_is_told_mends_it(
 
     found, verified = corpusmill("rebuild", root / V1, env=INLINE), corpusmill("verify", root / V1)
     shutil.rmtree(valid)
-    mended = corpusmill("run", "healing_text_v1", "--data", root, env=INLINE | {"HF_ENDPOINT": hub.endpoint})
+    mended = corpusmill("run", "healing_text_v1", "--data", root, env=INLINE | {"HF_ENDPOINT": demo_hub.endpoint})
 
     assert found.returncode == 1
     assert [line.split()[0] for line in found.stdout.splitlines() if not line.startswith(" ")] == [
@@ -157,10 +157,10 @@ def test_a_rebuild_that_was_stopped_is_gone_on_with_by_the_same_command(
     corpusmill: Corpusmill,
     started: Started,
     root: Path,
-    hub: LoopbackHub,
+    demo_hub: LoopbackHub,
 ) -> None:
     words = ["rebuild", str(root / V1 / "valid"), "--upstream", "--data", str(root)]
-    env = {"HF_ENDPOINT": hub.endpoint}
+    env = {"HF_ENDPOINT": demo_hub.endpoint}
     process = started(*words, env=env)
     deadline = time.monotonic() + 60
     while not list(root.glob("rebuilds/*.unfinished/*.building.*/.receipts/convert/*.json")):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from nemotron_build import build, offline, write_nemotron
 
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.ui import reports_served
 from resources.store import REPORTS, metadata_of
 

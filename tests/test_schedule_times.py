@@ -15,9 +15,9 @@ from dagster._core.instance_for_test import instance_for_test
 from materialized import run_job
 from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
 
-from pipeline_assets.corpus.spine.recipe import UNPINNED
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.section import UNPINNED
 
 MONDAY = "0 5 * * 1"
 NIGHT = "30 0 * * 1"

@@ -14,15 +14,15 @@ from demo_variants import copy_of
 from forged import flip
 from materialized import NOWHERE, run_job
 
-from pipeline_assets.corpus.recipes.files import version_of
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.run_targets import run_targets
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.build.files import version_of
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.events import report_sealed
 from pipeline_assets.schedules import SENSORS, alert, read_schedules
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import read_recipe, recipe_path, recipes_of
 from pipeline_assets.ui import ui
 from resources.webhook import WEBHOOK

@@ -18,8 +18,8 @@ import zstandard
 from answers import Corpusmill, Started, Typed, refused
 
 from pipeline_assets.corpus.formats.memmap import Segment, open_packed
-from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+from pipeline_assets.spine.lineage import Lineage
 
 SOURCES = {"handbook", "wikipedia_en", "coffee.stackexchange.com", "notes", "papers"}
 ASKED = (

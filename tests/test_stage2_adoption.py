@@ -15,8 +15,8 @@ import pytest
 from stage2_build import WEB, build, recipe_with, texts, without_languages, write_datasets
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
-from pipeline_assets.corpus.spine.artifact import Artifact, verify
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.artifact import Artifact, verify
 from pipeline_assets.systems.registry import labels_of
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 

@@ -10,11 +10,11 @@ import yaml
 from materialized import run_job
 from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
 
-from pipeline_assets.corpus.recipes.files import forget_versions, versions_of
-from pipeline_assets.corpus.spine.artifact import open_artifact, verify
-from pipeline_assets.corpus.spine.recipe import UNPINNED
+from pipeline_assets.build.files import forget_versions, versions_of
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.artifact import open_artifact, verify
+from pipeline_assets.spine.section import UNPINNED
 from pipeline_assets.systems.registry import labels_of, read_recipe
 
 pytest.importorskip("py3langid", reason="needs the extra `languages`")

@@ -24,13 +24,14 @@ from stage_a_build import build, only, recipe_with
 from stage_a_sources import SOURCES, with_decontamination, with_dedup, with_pack, write_hub, write_sources
 from word_tokenizer import write_tokenizer
 
+from pipeline_assets.build.pins.model_pin import ModelFolder
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.scoring.model_pin import ModelFolder, write_made_model
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.manifest import sha256_of
+from pipeline_assets.corpus.scoring.made_model import write_made_model
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.manifest import sha256_of
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS

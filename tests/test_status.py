@@ -10,8 +10,8 @@ import pytest
 from answers import Corpusmill
 from demo_variants import V1, snapshot_of, write_recipe
 
-from pipeline_assets.corpus.spine.lock import locked
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.lock import locked
 from pipeline_assets.systems.registry import PROJECT_RECIPES, SYSTEMS
 
 
@@ -87,7 +87,7 @@ def test_a_file_that_is_gone_is_damage_and_named(corpusmill: Corpusmill, root: P
 
 @pytest.mark.slow
 def test_the_command_that_mends_a_snapshot_whose_manifest_is_damaged_builds_it_again(
-    corpusmill: Corpusmill, root: Path, hub: LoopbackHub
+    corpusmill: Corpusmill, root: Path, demo_hub: LoopbackHub
 ) -> None:
     manifest = snapshot_of(root) / "manifest.json"
     manifest.chmod(0o644)
@@ -96,7 +96,7 @@ def test_the_command_that_mends_a_snapshot_whose_manifest_is_damaged_builds_it_a
     shown = corpusmill("status", "--data", root)
     told = json.loads(corpusmill("status", "--data", root, "--json").stdout)
     command = told["recipes"][0]["artifacts"][0]["mend"]
-    mended = corpusmill(*shlex.split(command)[1:], env={"HF_ENDPOINT": hub.endpoint})
+    mended = corpusmill(*shlex.split(command)[1:], env={"HF_ENDPOINT": demo_hub.endpoint})
 
     assert command == f"corpusmill run healing_text_v1 --replace --data {root}"
     [line] = [line for line in shown.stdout.splitlines() if line.endswith(f"; to mend it: {command}")]

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from pipeline_assets.commands.terminal import aligned, log_to_stderr, tell
-from pipeline_assets.corpus.spine.bars import end_bars
-from pipeline_assets.corpus.spine.progress import Progress
+from pipeline_assets.spine.bars import end_bars
+from pipeline_assets.spine.progress import Progress
 
 PLAIN = ["a built one", "  corpusmill nemotron publish OWNER/NAME out", "to go on: corpusmill run notes"]
 

@@ -10,12 +10,12 @@ import yaml
 from crash_points import count_steps, killed_at
 from fuzz_cases import Told, typed
 
-from pipeline_assets.corpus.recipes import drive
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.lineage import AREAS
+from pipeline_assets.build import drive
+from pipeline_assets.build.run import Run
 from pipeline_assets.definitions import definitions_of
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.lineage import AREAS
 from pipeline_assets.systems.registry import SYSTEMS, add_system, read_recipe
 
 LOUD = Path("toy", "words", "loud")

@@ -11,7 +11,7 @@ from stage_a_build import step
 from stage_a_sources import SOURCES
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
-from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.spine.artifact import open_artifact
 
 
 def documents_of(corpus: Path) -> list[tuple[str, int, dict[str, Any]]]:

@@ -11,8 +11,8 @@ import pytest
 from answers import Corpusmill, Typed
 
 from pipeline_assets.cli import _GROUPS, COMMANDS, app, each_with_its_option, in_full
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.provenance import Stopwatch
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.provenance import Stopwatch
 
 PROJECT = Path(__file__).parents[1]
 NAMES = [words for module in COMMANDS.values() for words in module]

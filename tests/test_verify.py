@@ -16,7 +16,7 @@ from forged import flip
 from stage_a_build import build, notes_recipe, step
 from stage_a_sources import write_notes
 
-from pipeline_assets.corpus.readers.raw_pin import CHANGED
+from pipeline_assets.build.pins.raw_pin import CHANGED
 
 PROJECT = Path(__file__).parents[1]
 SET = Path("megatron", "healing_text_v1")
@@ -25,7 +25,7 @@ FILTERED = step(Path(), "filtered", "notes")
 # The command, stopped while it reads.
 STOPPED = """
 import os, signal
-from pipeline_assets.corpus.trust import verify
+from pipeline_assets.trust import verify
 verify.hold = lambda found: os.kill(os.getpid(), signal.SIGINT)
 from pipeline_assets.cli import main
 main()

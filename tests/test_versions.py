@@ -18,11 +18,11 @@ from dagster._core.loader import LoadingContextForTest
 from materialized import NOWHERE, QUIET, resources, run_job
 from stage2_build import CODE, PAGES, WEB, recipe_with, texts, without_languages, write_datasets
 
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.recipe import UNPINNED
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.events import Shown, materialization, report_sealed
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.section import UNPINNED
 from pipeline_assets.systems.registry import read_recipe, recipes_of
 from pipeline_assets.versions import asset_key
 

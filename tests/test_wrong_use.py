@@ -18,11 +18,11 @@ from pipeline_assets.commands.options import option_finder
 from pipeline_assets.commands.terminal import resume_hint
 from pipeline_assets.corpus.normalize.sources import LocalSource
 from pipeline_assets.corpus.readers.column_recipe import another_column
-from pipeline_assets.corpus.spine.errors import IN_RECIPE, THE_RECIPE, InputError, RetryableError, UsageError, bare, key
-from pipeline_assets.corpus.spine.lock import BuilderBusy
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
 from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.errors import IN_RECIPE, THE_RECIPE, InputError, RetryableError, UsageError, bare, key
+from pipeline_assets.spine.lock import BuilderBusy
 
 NOBODY = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
 NO_FOLDER = "there is no such folder"
@@ -205,8 +205,8 @@ def test_a_changed_recipe_needs_a_new_name_or_replace(corpusmill: Corpusmill, re
     assert {path: path.read_bytes() for path in root.rglob("manifest.json")} == manifests
 
 
-def test_a_port_that_is_taken(corpusmill: Corpusmill, hub: LoopbackHub, demo_root: Path) -> None:
-    port = hub.endpoint.rpartition(":")[2]
+def test_a_port_that_is_taken(corpusmill: Corpusmill, demo_hub: LoopbackHub, demo_root: Path) -> None:
+    port = demo_hub.endpoint.rpartition(":")[2]
 
     for words in (["hub", "serve", demo_root / "hub"], ["ui", "--data", demo_root]):
         assert refused(corpusmill(*words, "--port", port), 1) == (

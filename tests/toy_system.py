@@ -6,19 +6,21 @@ from typing import Literal
 
 import msgspec
 
+from pipeline_assets.build.checks import FILES, LEDGER
+from pipeline_assets.build.kind import Job, Kind, seals_files, seals_inputs
+from pipeline_assets.build.pins.source_pin import pin_inputs
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
+from pipeline_assets.build.rows.store import Labels
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
-from pipeline_assets.corpus.normalize.sources import pin_inputs
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of, folder_of
-from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, seals_files, seals_inputs
-from pipeline_assets.corpus.rows.file_rows import FileRows, RowSchema
-from pipeline_assets.corpus.rows.store import Labels
-from pipeline_assets.corpus.spine.engine import run_stage
-from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import Recipe
-from pipeline_assets.corpus.spine.stage import Window
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, total_counts
-from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import run_stage
+from pipeline_assets.spine.ledger import Ledger, dropped_key
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.stage import Window
+from pipeline_assets.spine.staging import BuildFolder, Receipt, total_counts
 
 
 class ToyRecipe(Recipe):

@@ -14,10 +14,10 @@ from pipeline_assets.commands.status import KnownRecipe
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, as_command, counted, echo, log_to_stderr
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.files import file_sha256
-from pipeline_assets.corpus.spine.manifest import MANIFEST_FILE, Manifest
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.systems.registry import SYSTEMS, read_recipe, recipe_class, recipe_path, recipe_paths
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def pin(
     as_json: AsJson = False,
 ) -> None:
     """Example: corpusmill pin HuggingFaceFW/fineweb-edu --recipe healing_text_v1"""
-    from pipeline_assets.corpus.recipes.files import is_commit, pin_recipe, revision_in
+    from pipeline_assets.build.files import is_commit, pin_recipe, revision_in
 
     log_to_stderr()
     if model and recipe is not None:

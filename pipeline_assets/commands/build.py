@@ -11,16 +11,16 @@ from typing import Annotated, Any, Self, TypeVar
 
 import typer
 
+from pipeline_assets.build.files import write_recipe_of
+from pipeline_assets.build.recipe import Recipe, upstream_first
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.build.target import Target
 from pipeline_assets.commands import terminal
 from pipeline_assets.commands.options import Sets
-from pipeline_assets.corpus.recipes.files import write_recipe_of
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.run_targets import run_targets
-from pipeline_assets.corpus.spine.artifact import Artifact, CheckResult, open_artifact, read_manifest
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, key
-from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.corpus.spine.recipe import Recipe, upstream_first
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.spine.artifact import Artifact, CheckResult, open_artifact, read_manifest
+from pipeline_assets.spine.errors import InputError, UsageError, key
+from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.systems.registry import read_recipe, recipe_path
 from resources.launchers import elsewhere_of
 

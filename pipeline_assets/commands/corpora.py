@@ -11,6 +11,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from pipeline_assets.build.kind import Kind
+from pipeline_assets.build.recipe import upstream_first
+from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import Flags, Lines, build_targets, free_folder
 from pipeline_assets.commands.inputs import SealedInputs, data_root_of, sealed_folders, sealed_target, upstream_targets
 from pipeline_assets.commands.lines import lines_of
@@ -19,14 +22,11 @@ from pipeline_assets.commands.terminal import AsJson, answer, echo, naming
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.dedup.recipe import Banding, DedupRecipe, NearRecipe, RemovalCaps
 from pipeline_assets.corpus.packing.recipe import PackSection
-from pipeline_assets.corpus.recipes.kind import Kind
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.recipe import upstream_first
-from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
-from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.losses import read_lost_text
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.evaluation import evaluation_targets
 from pipeline_assets.systems.registry import recipe_path

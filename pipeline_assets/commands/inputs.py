@@ -10,18 +10,18 @@ from typing import Annotated, Any
 
 import typer
 
+from pipeline_assets.build.kind import Kind
+from pipeline_assets.build.target import Target
 from pipeline_assets.commands.options import Content
 from pipeline_assets.commands.terminal import echo
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers import hub_configs
 from pipeline_assets.corpus.readers.hub_files import HubFiles, is_name
-from pipeline_assets.corpus.recipes.kind import Kind
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.errors import key as recipe_key
-from pipeline_assets.corpus.spine.lineage import Lineage, root_of
-from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.errors import key as recipe_key
+from pipeline_assets.spine.lineage import Lineage, root_of
+from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.systems.registry import KINDS
 
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]

@@ -5,7 +5,7 @@ from typing import Any
 
 from pipeline_assets.commands.terminal import aligned
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.spine.artifact import Artifact
 
 _READABLE = (".json", ".md")
 _TOLD_BY_LEDGER = ("ledger", "documents")

@@ -7,6 +7,9 @@ from typing import Annotated, Any, get_args
 
 import typer
 
+from pipeline_assets.build.pins.split_pin import splits_of_folder, splits_on_hub
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import Build, build_recipe, build_targets
 from pipeline_assets.commands.inputs import folder_named, folder_or_commit, name_of, sealed_below, upstream_targets
 from pipeline_assets.commands.lines import lines_of
@@ -14,15 +17,12 @@ from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.commands.terminal import as_command, echo, tell
 from pipeline_assets.corpus.nemotron import sections
 from pipeline_assets.corpus.nemotron.schema import PoolsRecipe
-from pipeline_assets.corpus.nemotron.split_pin import splits_of_folder, splits_on_hub
 from pipeline_assets.corpus.nemotron.splits import dataset_key, no_such_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import DeniedError, InputError, RetryableError, UsageError
-from pipeline_assets.corpus.spine.recipe import UNPINNED
-from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, UsageError
+from pipeline_assets.spine.recipe_yaml import read_yaml
+from pipeline_assets.spine.section import UNPINNED
 from pipeline_assets.systems import nemotron
 from pipeline_assets.systems.registry import PROJECT_RECIPES
 

@@ -16,12 +16,12 @@ from typer.core import TyperCommand
 
 from pipeline_assets.commands.settings import Settings, apply, parameters_of
 from pipeline_assets.commands.terminal import as_typed, naming, resume_hint
-from pipeline_assets.corpus.spine.bars import end_bars
-from pipeline_assets.corpus.spine.disk_errors import explaining
-from pipeline_assets.corpus.spine.errors import OptionOf
-from pipeline_assets.corpus.spine.provenance import Stopwatch
-from pipeline_assets.corpus.spine.recipe import Option
-from pipeline_assets.corpus.spine.recipe_errors import sections_in
+from pipeline_assets.spine.bars import end_bars
+from pipeline_assets.spine.disk_errors import explaining
+from pipeline_assets.spine.errors import OptionOf
+from pipeline_assets.spine.provenance import Stopwatch
+from pipeline_assets.spine.recipe_errors import sections_in
+from pipeline_assets.spine.section import Option
 
 Content = dict[str, Any]
 

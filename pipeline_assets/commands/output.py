@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 
 def open_closed_streams() -> None:

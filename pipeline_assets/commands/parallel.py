@@ -11,11 +11,11 @@ from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe
 from pipeline_assets.corpus.parallel_text.token_cache import NO_MODEL, EncodeRecipe, EncodeSection, load_model
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.files import file_sha256
-from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
 from pipeline_assets.corpus.tokens.losses import lost_text, read_lost_text
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.systems.parallel_text import SAMPLE, TOKEN_CACHE, ParallelRecipe
 from pipeline_assets.systems.registry import recipe_path
 

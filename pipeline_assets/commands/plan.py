@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline_assets.build.figures import FigureOutcome, outcomes
+from pipeline_assets.build.inventory import artifact_statuses
+from pipeline_assets.build.run import Run
 from pipeline_assets.commands import terminal
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.inventory import artifact_statuses
-from pipeline_assets.corpus.trust.figures import FigureOutcome, outcomes
-from pipeline_assets.corpus.trust.plan import ArtifactPlan, RecipePlan, plan_recipe
 from pipeline_assets.systems.registry import read_recipe, recipe_path
+from pipeline_assets.trust.plan import ArtifactPlan, RecipePlan, plan_recipe
 
 _GAP, _WIDTH, _SHOWN = "  ", 120, 2
 _WORDS = {"bytes_fetched": "to fetch", "bytes_read": "of files", "rows": "rows read", "tokens": "tokens"}

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from pipeline_assets.build.run import Run, hub_of
 from pipeline_assets.commands.terminal import OptionalRoot, as_bytes, counted, data_root, echo, log_to_stderr, tell
-from pipeline_assets.corpus.recipes.run import Run, hub_of
-from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.files import unreplaced
-from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.spine.artifact import open_artifact, sealed_manifest
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.files import unreplaced
+from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.manifest import FILE_NAME
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.publishing.hub_repo import HubRepo
@@ -97,8 +97,8 @@ def export(
     data: OptionalRoot = None,
 ) -> None:
     """Example: corpusmill export data/stage_a/notes/deduplicated/notes --to hf --out exported/notes"""
-    from pipeline_assets.corpus.publishing.export import export as export_rows
-    from pipeline_assets.corpus.rows.trace import open_rows
+    from pipeline_assets.build.rows.export import export as export_rows
+    from pipeline_assets.build.rows.trace import open_rows
 
     root = data_root(folder, data)
     with unreplaced(folder):

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipeline_assets.build.run import Run
 from pipeline_assets.commands import terminal
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import mending, open_artifact, sealed_manifest
-from pipeline_assets.corpus.spine.files import unreplaced
-from pipeline_assets.corpus.spine.visible import IN_ONE_LINE
+from pipeline_assets.spine.artifact import mending, open_artifact, sealed_manifest
+from pipeline_assets.spine.files import unreplaced
+from pipeline_assets.spine.visible import IN_ONE_LINE
 from resources.launchers import elsewhere_of
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.rows.comparison import Comparison, DocumentChanges
-    from pipeline_assets.corpus.trust.differences import FileFinding, StepOutcome
-    from pipeline_assets.corpus.trust.rebuild import Rebuild
+    from pipeline_assets.build.rows.comparison import Comparison, DocumentChanges
+    from pipeline_assets.trust.differences import FileFinding, StepOutcome
+    from pipeline_assets.trust.rebuild import Rebuild
 
 _SHOWN_LINES = 10
 _SHOWN_FILES = 3
@@ -34,7 +34,7 @@ def rebuild(
     as_json: terminal.AsJson = False,
 ) -> bool:
     """Example: corpusmill rebuild data/megatron/healing_text_v1/train"""
-    from pipeline_assets.corpus.trust.rebuild import rebuild as build_again
+    from pipeline_assets.trust.rebuild import rebuild as build_again
 
     root = terminal.data_root(folder, data)
     terminal.log_to_stderr()
@@ -133,7 +133,7 @@ def diff(
     as_json: terminal.AsJson = False,
 ) -> bool:
     """Example: corpusmill diff data/megatron/pages_v1 data/megatron/pages_v2"""
-    from pipeline_assets.corpus.rows.comparison import compare
+    from pipeline_assets.build.rows.comparison import compare
 
     with unreplaced(a), unreplaced(b):
         left, right = (open_artifact(folder, sealed_manifest(folder).digest) for folder in (a, b))

@@ -13,18 +13,18 @@ import typer
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.harmony.message import Role
 from pipeline_assets.corpus.harmony.parse import ParsedMessage
-from pipeline_assets.corpus.spine.artifact import sealed_manifest
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.files import unreplaced
-from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.spine.visible import IN_ONE_LINE, VISIBLE
+from pipeline_assets.spine.artifact import sealed_manifest
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.files import unreplaced
+from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.visible import IN_ONE_LINE, VISIBLE
 
 if TYPE_CHECKING:
+    from pipeline_assets.build.rows.source_row import AnyRow
+    from pipeline_assets.build.rows.store import Fate, Part, Row, RowStore, Source
+    from pipeline_assets.build.rows.trace import Followed, Traced
     from pipeline_assets.corpus.dedup.decision import DocumentGroup, Member
     from pipeline_assets.corpus.document import Document
-    from pipeline_assets.corpus.rows.source_row import AnyRow
-    from pipeline_assets.corpus.rows.store import Fate, Part, Row, RowStore, Source
-    from pipeline_assets.corpus.rows.trace import Followed, Traced
 
 _FOLDER = "Folder of a Megatron split, a packed set, a corpus, or normalised rows."
 _SHOWN_CHARACTERS, _BEGINNING = 2_000, 300
@@ -48,8 +48,8 @@ def trace(
     as_json: terminal.AsJson = False,
 ) -> None:
     """Example: corpusmill trace data/megatron/healing_text_v1/train --token 9"""
-    from pipeline_assets.corpus.rows.source_row import parse_row
-    from pipeline_assets.corpus.rows.trace import open_rows, trace_id, trace_row, trace_token
+    from pipeline_assets.build.rows.source_row import parse_row
+    from pipeline_assets.build.rows.trace import open_rows, trace_id, trace_row, trace_token
 
     asked = [option for option in (token, doc_id, row) if option is not None]
     if source is not None:
@@ -72,8 +72,8 @@ def trace(
         else:
             found = trace_id(store, doc_id) if doc_id is not None else trace_row(store, row or 0)
         if record:
-            from pipeline_assets.corpus.recipes.run import hub_of
-            from pipeline_assets.corpus.rows.source_row import record_of
+            from pipeline_assets.build.rows.source_row import record_of
+            from pipeline_assets.build.run import hub_of
 
             for one in found:
                 content = record_of(one.text.source.rows[0], hub_of(root, os.environ))
@@ -105,7 +105,7 @@ def _traced_lines(found: "Traced") -> Iterator[str]:
     figures = "".join(
         f", {value:,} {name.replace('_', ' ')}" for name, value in found.figures.items() if name != "draws"
     )
-    from pipeline_assets.corpus.rows.source_row import place_told
+    from pipeline_assets.build.rows.source_row import place_told
 
     line = place_told(source)
     lines = [
@@ -177,7 +177,7 @@ def _row_json(row: "AnyRow") -> dict[str, Any]:
 
 
 def _trace_source(wanted: "AnyRow", root: Path, as_json: bool) -> None:
-    from pipeline_assets.corpus.rows.trace import follow_source
+    from pipeline_assets.build.rows.trace import follow_source
 
     found = follow_source(Lineage(root), wanted)
     groups: dict[str, Any] = {"snapshots": [], "corpora": []}
@@ -224,8 +224,8 @@ def peek(
     as_json: terminal.AsJson = False,
 ) -> None:
     """Example: corpusmill peek data/megatron/healing_text_v1/train --row 7"""
-    from pipeline_assets.corpus.rows.trace import open_rows
-    from pipeline_assets.corpus.rows.trace import peek as peek_at
+    from pipeline_assets.build.rows.trace import open_rows
+    from pipeline_assets.build.rows.trace import peek as peek_at
 
     if row is not None and token is not None:
         raise UsageError("two places to look at", folder, "give --row or --token")
@@ -276,7 +276,7 @@ def why(
 
     Example: corpusmill stage-a why wikipedia:en:12 --data out
     """
-    from pipeline_assets.corpus.rows.trace import follow_document
+    from pipeline_assets.build.rows.trace import follow_document
 
     if not doc_id:
         raise UsageError("the id is empty", "DOC_ID", "give the id of a document: `trace` and `peek` show ids")
@@ -311,8 +311,8 @@ def _why_lines(found: "Followed") -> Iterator[str]:
 
 def _place(found: "Followed", source: str, file: str, row: int) -> str:
     """Where in its file a row of a source is, in words; its line where the file is still here."""
+    from pipeline_assets.build.rows.source_row import place_told
     from pipeline_assets.corpus.readers.lines import row_words
-    from pipeline_assets.corpus.rows.source_row import place_told
 
     with contextlib.suppress(InputError):  # what it was made from is gone
         return place_told(found.store.listing(source).row(file, row))
@@ -386,7 +386,7 @@ def _beginning(text: str) -> str:
 
 
 def _decided(lineage: Lineage, member: "Member", document: "Document") -> str:
-    from pipeline_assets.corpus.rows.source_row import listing_of, place_told
+    from pipeline_assets.build.rows.source_row import listing_of, place_told
 
     one, meta = member.decision, document.meta
     try:

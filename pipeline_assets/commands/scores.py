@@ -8,6 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
+from pipeline_assets.build.pins.model_pin import ModelFolder, ScoringSection
+from pipeline_assets.build.recipe import upstream_first
+from pipeline_assets.build.rows.trace import preview
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import Build, build_targets
 from pipeline_assets.commands.inputs import folder_named, folder_or_commit, name_of, sealed_below
 from pipeline_assets.commands.options import Content, Section
@@ -15,19 +21,13 @@ from pipeline_assets.commands.terminal import aligned, as_command, tell
 from pipeline_assets.corpus.nemotron.pools import POOLS, pooled_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import has_files, list_files
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.run_targets import run_targets
-from pipeline_assets.corpus.rows.trace import preview
-from pipeline_assets.corpus.scoring.model_pin import ModelFolder, ScoringSection
 from pipeline_assets.corpus.scoring.recipe import FEWEST_BATCH_TOKENS, ScoringRecipe, SubsetsRecipe, device_here
 from pipeline_assets.corpus.scoring.scores import scored_words
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.lineage import root_of
-from pipeline_assets.corpus.spine.recipe import upstream_first
-from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
-from pipeline_assets.corpus.spine.staging import BuildFolder
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.lineage import root_of
+from pipeline_assets.spine.recipe_yaml import read_yaml
+from pipeline_assets.spine.staging import BuildFolder
 from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, NemotronRecipe
 from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, made_of_scores, scored_splits, work_of
 

@@ -9,6 +9,10 @@ from typing import Annotated
 
 import typer
 
+from pipeline_assets.build.files import keep_recipe, pin_recipe
+from pipeline_assets.build.recipe import upstream_first
+from pipeline_assets.build.rows.export import refuse_folder, write_ndjsonl, write_txt
+from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import Build, build_recipe, build_targets
 from pipeline_assets.commands.inputs import hub_source, name_of, resolved
@@ -17,22 +21,19 @@ from pipeline_assets.commands.terminal import Root, counted, log_to_stderr, nami
 from pipeline_assets.corpus.formats.compressors import plain_stem
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.sources import HubSource
-from pipeline_assets.corpus.publishing.export import refuse_folder, write_ndjsonl, write_txt
-from pipeline_assets.corpus.recipes.files import keep_recipe, pin_recipe
-from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.shards.inventory import take_inventory
 from pipeline_assets.corpus.shards.mixture_views import mixture_page, mixture_statistics
 from pipeline_assets.corpus.shards.mixture_views import train_config as config_of
 from pipeline_assets.corpus.shards.shard_corpus import GivenTokenizer
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.durable import make_folder, write_durably
-from pipeline_assets.corpus.spine.errors import DeniedError, UsageError
-from pipeline_assets.corpus.spine.files import file_sha256
-from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, UNPINNED, upstream_first
-from pipeline_assets.corpus.spine.recipe_yaml import read_yaml, section_at
 from pipeline_assets.corpus.tokens.describe import CHECKSUM
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT, FIGURES
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.durable import make_folder, write_durably
+from pipeline_assets.spine.errors import DeniedError, UsageError
+from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.recipe_yaml import read_yaml, section_at
+from pipeline_assets.spine.section import SHARD_TEXT_BYTES, UNPINNED
 from pipeline_assets.systems.registry import PROJECT_RECIPES, recipe_path
 from pipeline_assets.systems.stage2_mixture import FILTERED, RAW_CORPUS, TOKEN_SHARDS, TOKENIZER, Stage2Recipe
 

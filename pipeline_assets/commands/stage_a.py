@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pipeline_assets.build.files import keep_recipe
+from pipeline_assets.build.run import hub_of
 from pipeline_assets.commands.build import Build, OutDir, build_recipe
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source, name_of, resolved
 from pipeline_assets.commands.lines import lines_of
@@ -19,14 +21,12 @@ from pipeline_assets.corpus.normalize.sources import HubSource, LocalSource, Sta
 from pipeline_assets.corpus.readers.hub_configs import matching, read_configs
 from pipeline_assets.corpus.readers.source_folder import list_files
 from pipeline_assets.corpus.readers.stackexchange.archive import site_of
-from pipeline_assets.corpus.recipes.files import keep_recipe
-from pipeline_assets.corpus.recipes.run import hub_of
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES
-from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.recipe_yaml import read_yaml
+from pipeline_assets.spine.section import SHARD_TEXT_BYTES
 from pipeline_assets.systems.registry import recipe_path
 from pipeline_assets.systems.stage_a import NORMALIZED, RAW, StageARecipe
 

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from pipeline_assets.build import inventory
+from pipeline_assets.build.target import Target
 from pipeline_assets.commands import terminal
-from pipeline_assets.corpus.spine import inventory
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import check_file_name, read_recipe, recipe_path, recipe_paths
 
 _NEEDS_WORK = ("failed", "stale", "damaged", "interrupted")

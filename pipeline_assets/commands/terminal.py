@@ -18,8 +18,8 @@ from typing import Annotated, TextIO, TypeAlias
 import typer
 
 from pipeline_assets.commands.output import writing_output
-from pipeline_assets.corpus.spine.errors import InputError, OptionOf, RetryableError, UsageError, no_option
-from pipeline_assets.corpus.spine.visible import VISIBLE
+from pipeline_assets.spine.errors import InputError, OptionOf, RetryableError, UsageError, no_option
+from pipeline_assets.spine.visible import VISIBLE
 
 
 def known_recipes(incomplete: str) -> list[str]:
@@ -60,8 +60,8 @@ def data_root(folder: Path | None, typed: Path | None) -> Path:
     Raises:
         UsageError: there is none of them, or no such folder.
     """
-    from pipeline_assets.corpus.spine.artifact import sealed_manifest
-    from pipeline_assets.corpus.spine.lineage import root_of
+    from pipeline_assets.spine.artifact import sealed_manifest
+    from pipeline_assets.spine.lineage import root_of
 
     root = typed or (root_of(folder) if folder else None) or os.environ.get("CORPUSMILL_DATA")
     if folder is not None and root is None:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline_assets.build.run import LOG_EVERY, WORKERS
 from pipeline_assets.commands import terminal
-from pipeline_assets.corpus.recipes.run import LOG_EVERY, WORKERS
-from pipeline_assets.corpus.spine.artifact import Artifact, mending
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.provenance import Stopwatch
-from pipeline_assets.corpus.spine.rehash import HashTask
-from pipeline_assets.corpus.spine.visible import IN_ONE_LINE
+from pipeline_assets.spine.artifact import Artifact, mending
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.provenance import Stopwatch
+from pipeline_assets.spine.rehash import HashTask
+from pipeline_assets.spine.visible import IN_ONE_LINE
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.readers.raw_pin import HeldOfFolders
-    from pipeline_assets.corpus.trust.result import Verification
+    from pipeline_assets.build.pins.raw_pin import HeldOfFolders
+    from pipeline_assets.trust.result import Verification
 
 _SHOWN_FINDINGS = 50
 _PARTS = ("files of the artifacts", "parts of files in the hub cache", "source files")
@@ -34,9 +34,9 @@ def verify(
     as_json: terminal.AsJson = False,
 ) -> bool:
     """Example: corpusmill verify data/megatron/healing_text_v1 --upstream"""
-    from pipeline_assets.corpus.trust.result import Sample, Scope
-    from pipeline_assets.corpus.trust.result import as_json as report_of
-    from pipeline_assets.corpus.trust.verify import hold, look_at_chain
+    from pipeline_assets.trust.result import Sample, Scope
+    from pipeline_assets.trust.result import as_json as report_of
+    from pipeline_assets.trust.verify import hold, look_at_chain
 
     if sample is None and seed != "0":
         raise UsageError("a seed alone draws nothing", "--seed", "give --sample too")

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.parallel_text import token_cache
 from pipeline_assets.corpus.parallel_text.batches import Order
 from pipeline_assets.corpus.parallel_text.pairs import Split
 from pipeline_assets.corpus.shards.reader import MixtureReader, log_remainder, places_of_rank
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 logger = logging.getLogger("corpusmill")
 _IGNORED = -100  # what torch's losses pass over

@@ -18,12 +18,12 @@ from pipeline_assets.corpus.document import DeriveId, Document
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS
 from pipeline_assets.corpus.document_sizes import SIZES, DocumentSizes
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, read_structs
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.ledger import Ledger, Reject, rejected_key
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.ledger import Ledger, Reject, rejected_key
+from pipeline_assets.spine.stage import KILLED_WORKER, Window
+from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 
 CONVERTED = f"{WORK}/converted"
 IDS = f"{WORK}/ids"

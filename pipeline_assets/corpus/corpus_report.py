@@ -24,18 +24,17 @@ from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
 from pipeline_assets.corpus.profile import Counts, Profile, by, from_json, merged, profile_shard, to_json, total
 from pipeline_assets.corpus.readers.lines import row_words
-from pipeline_assets.corpus.rows.store import read_rejects
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
-from pipeline_assets.corpus.spine.ledger import Ledger
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.staging import Receipt, StagingDir
-from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.encode import load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.files import REBUILD, OwnFile
+from pipeline_assets.spine.ledger import Ledger, Reject
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.staging import Receipt, StagingDir
 
 REPORT_STAGE = StageVersion("report", 9)
 ATTRIBUTION = "ATTRIBUTION"
@@ -179,7 +178,7 @@ def _reject_examples(normalized: Artifact) -> dict[str, list[Example]]:
     found: dict[str, list[Example]] = {}
     wanted = len(normalized.manifest.identity.ledger.rejected)
     is_hub = normalized.manifest.identity.recipe.get("kind") == "hub"
-    for reject in read_rejects(normalized.path(REJECTS_FILE)):
+    for reject in read_structs(normalized.path(REJECTS_FILE), Reject):
         examples = found.setdefault(reject.reason, [])
         if len(examples) < _EXAMPLES:
             place = f"row {reject.row:,}" if is_hub else row_words(reject.file, reject.row, None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline_assets.corpus.document_shards import DocumentShard, shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.spine.artifact import Artifact
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.errors import RetryableError
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.errors import RetryableError
+from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile
 
 RUN_IDS = 1 << 17
 _ID_DTYPE = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 DeriveId = Callable[[str], str]
 """The id of a text whose source has none; picklable."""

@@ -9,9 +9,9 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.stage import Window
 
 SHARDS = "shards"
 REJECTS_FILE = f"rejects{SUFFIX}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.source_formats import format_of
-from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
+from pipeline_assets.spine.artifact import Artifact, Verdict
 
 SIZES = "document_sizes"
 LARGE_BYTES = 1_000_000

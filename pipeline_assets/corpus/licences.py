@@ -18,10 +18,10 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.files import OwnFile
-from pipeline_assets.corpus.spine.manifest import sha256_of
-from pipeline_assets.corpus.spine.shipped import shipped_path
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.files import OwnFile
+from pipeline_assets.spine.manifest import sha256_of
+from pipeline_assets.spine.shipped import shipped_path
 
 UNKNOWN = "unknown"
 TABLE = shipped_path("manifests/licences.json")

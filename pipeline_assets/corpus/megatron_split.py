@@ -24,17 +24,17 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, index_bytes, read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, read_columns
 from pipeline_assets.corpus.sampling import RULE, SPLITS, Split, describe_split, documents_that_fit, split_budget
-from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
-from pipeline_assets.corpus.spine.durable import DurableFile, write_durably
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
-from pipeline_assets.corpus.spine.ledger import Ledger
-from pipeline_assets.corpus.spine.manifest import FileContent, StageVersion
-from pipeline_assets.corpus.spine.recipe import RecipePart, Share
-from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, total_counts
-from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.encode import OTHER_SPLIT, DocumentTable, encode_shard, load_tables, or_by_oracle
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, RANKS, Driver, TokenizerRecipe
+from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.durable import DurableFile, write_durably
+from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.ledger import Ledger
+from pipeline_assets.spine.manifest import FileContent, StageVersion
+from pipeline_assets.spine.section import RecipePart, Share
+from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, total_counts
 
 SPLIT_STAGE = StageVersion("megatron_split", 1)
 DATASET_STAGE = StageVersion("megatron_dataset", 1)

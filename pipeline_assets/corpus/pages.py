@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pipeline_assets.corpus import plots
-from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile
-from pipeline_assets.corpus.spine.visible import VISIBLE
+from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.staging import BuildFolder, OutputFile
+from pipeline_assets.spine.visible import VISIBLE
 
 if TYPE_CHECKING:
     import jinja2  # which only writers of reports load

@@ -15,9 +15,9 @@ import numpy as np
 from pipeline_assets.corpus.converted_shards import IDS
 from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.document_shards import DocumentShard, fatal_row, read_documents
-from pipeline_assets.corpus.spine.stage import Window
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder, load_encoder
+from pipeline_assets.spine.stage import Window
+from pipeline_assets.spine.staging import BuildFolder, Receipt
 
 LENGTH_BINS = 32
 _BLOCK_BYTES = 4 << 20

@@ -11,7 +11,7 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from pipeline_assets.corpus.spine.files import rank
+from pipeline_assets.spine.files import rank
 
 T = TypeVar("T")
 Algorithm = Literal["classic", "es_weighted"]

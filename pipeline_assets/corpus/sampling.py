@@ -11,11 +11,11 @@ import pydantic
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document_shards import SHARDS
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.manifest import FileContent, Manifest, StageVersion
-from pipeline_assets.corpus.spine.recipe import RecipePart, Share
-from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.manifest import FileContent, Manifest, StageVersion
+from pipeline_assets.spine.section import RecipePart, Share
 
 Split = Literal["train", "valid"]
 SPLITS: tuple[Split, ...] = ("train", "valid")

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import pydantic
 
-from pipeline_assets.corpus.spine.recipe import Misfit
-from pipeline_assets.corpus.spine.recipe_yaml import section_at
+from pipeline_assets.spine.recipe_yaml import section_at
+from pipeline_assets.spine.section import Misfit
 
 
 def largest_remainders(weights: Sequence[Fraction], total: int) -> list[int]:

@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 import yaml
 import zstandard
 
-from pipeline_assets.corpus.spine import durable
 from pipeline_assets.demo import texts
 from pipeline_assets.demo.conversations import conversations
 from pipeline_assets.demo.texts import Draw, Page
+from pipeline_assets.spine import durable
 
 Json = dict[str, Any]
 Rows = Sequence[Json]

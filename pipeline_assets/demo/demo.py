@@ -10,23 +10,23 @@ from typing import Annotated, Any, Literal, get_args
 
 import typer
 
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.commands.terminal import VERBOSE, Root, Workers, as_command, counted, echo, log_to_stderr, tell
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.run_targets import run_targets
 from pipeline_assets.corpus.sampling import SPLITS, split_budget
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.install_hints import install_hint
-from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.mixture import mixture_lines
 from pipeline_assets.demo.nemotron import pool_lines
 from pipeline_assets.demo.recipes import made_healing, made_mixture, made_pairs, made_pools, made_stage_a
 from pipeline_assets.demo.stage_a import step_lines
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.install_hints import install_hint
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.parallel_text import ParallelRecipe
+from pipeline_assets.trust.rebuild import rebuild
 
 HUB_TOKEN = "hf_loopback"  # for reading: a hub that is written to has a token of its own
 REBUILT = ".rebuilt"  # digests of what was shown to rebuild

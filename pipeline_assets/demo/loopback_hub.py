@@ -18,12 +18,12 @@ from urllib.parse import parse_qs, quote, urlencode
 
 import typer
 
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.visible import in_one_line
 from pipeline_assets.demo.loopback_files import is_folder
 from pipeline_assets.demo.loopback_http import Answer, Ask, Handler, Origin, OriginServer, Refused, json_answer
 from pipeline_assets.demo.loopback_repos import Repo, RepoFile, RepoReader
 from pipeline_assets.demo.loopback_writes import OBJECTS, REPO_NAME, USER, HubWrites
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.visible import in_one_line
 
 BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.commands.terminal import Workers, aligned, counted, log_to_stderr, tell
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.run_targets import run_targets
-from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.recipes import made_mixture
 from pipeline_assets.demo.stage_a import closing_lines
+from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 
 

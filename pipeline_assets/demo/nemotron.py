@@ -10,20 +10,20 @@ from typing import Annotated
 
 import typer
 
+from pipeline_assets.build.files import write_recipe_of
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.build.target import Target
 from pipeline_assets.commands.scores import pools_section
 from pipeline_assets.commands.terminal import Workers, aligned, counted, log_to_stderr, tell
 from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of
-from pipeline_assets.corpus.recipes.files import write_recipe_of
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.run_targets import run_targets
-from pipeline_assets.corpus.scoring.model_pin import write_made_model
+from pipeline_assets.corpus.scoring.made_model import write_made_model
 from pipeline_assets.corpus.scoring.recipe import device_here
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.recipes import made_pools
 from pipeline_assets.demo.stage_a import closing_lines
+from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.systems.nemotron import NemotronRecipe
 
 SCORED_NAME = "nemotron_scored"

@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
 from pipeline_assets.demo.corpora import EDU_DATASET, HANDBOOK_DATASET, PAIRS_DATASET
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.parallel_text import ParallelRecipe

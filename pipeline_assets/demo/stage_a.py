@@ -19,20 +19,20 @@ from typing import Annotated
 
 import typer
 
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.commands.terminal import Workers, aligned, as_bytes, as_command, log_to_stderr, tell
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.formats.memmap import INPUT_IDS, META, open_packed
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.run_targets import run_targets
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import RetryableError, UsageError
-from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.corpus.spine.temporary_names import is_temporary, temporary_path
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.recipes import made_stage_a
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.errors import RetryableError, UsageError
+from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.temporary_names import is_temporary, temporary_path
 from pipeline_assets.systems.stage_a import StageARecipe
 
 NORMALIZED, PACKED, REPORT = "normalized", "packed", "report.json"

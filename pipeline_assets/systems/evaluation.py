@@ -5,13 +5,14 @@ What is compiled is imported where it is used: most commands build nothing.
 
 from pathlib import Path
 
+from pipeline_assets.build.kind import Job, Kind, seals_inputs
+from pipeline_assets.build.pins.raw_pin import preview_inputs
+from pipeline_assets.build.pins.source_pin import list_inputs, pin_inputs
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination import recipe
-from pipeline_assets.corpus.normalize.sources import list_inputs, pin_inputs
-from pipeline_assets.corpus.readers.raw_pin import preview_inputs
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
-from pipeline_assets.corpus.recipes.kind import Job, Kind, seals_inputs
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.build_result import BuildResult
 
 
 def evaluation_targets(section: recipe.DecontaminationSection, name: str, folder: Path) -> tuple[Target, ...]:

@@ -4,19 +4,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from pipeline_assets.build.checks import FILES, LEDGER, check
+from pipeline_assets.build.kind import Job, Kind, seals_files, seals_inputs
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.rows.documents import SnapshotRows
+from pipeline_assets.build.rows.splits import SplitRows
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus import megatron_split as splits
 from pipeline_assets.corpus import sampling
 from pipeline_assets.corpus.readers.listing import Listing, Planned
-from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_inputs
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.rows.documents import SnapshotRows
-from pipeline_assets.corpus.rows.splits import SplitRows
 from pipeline_assets.corpus.snapshot.convert import SNAPSHOT_STAGE, take_snapshot
 from pipeline_assets.corpus.snapshot.plan import list_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.recipe import Recipe
-from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.build_result import BuildResult
 
 
 class HealingRecipe(Recipe):

@@ -6,27 +6,32 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from pipeline_assets.build.checks import FILES, LEDGER, check, check_beside
+from pipeline_assets.build.kind import Job, Kind, seals_files, seals_inputs
+from pipeline_assets.build.pins import split_pin
+from pipeline_assets.build.pins.model_pin import ScoringSection
+from pipeline_assets.build.pins.raw_pin import preview_inputs
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.rows import conversations
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE, DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.nemotron import row_checks, sections, split_pin
+from pipeline_assets.corpus.nemotron import row_checks, sections
 from pipeline_assets.corpus.nemotron.inventory import INVENTORY_STAGE, take_inventory
 from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE, lay_out
 from pipeline_assets.corpus.nemotron.pool_report import POOL_REPORT_STAGE, preview_pools, report_on_pools
 from pipeline_assets.corpus.nemotron.schema import POOLS_STAGE, PoolsRecipe, SealedPools
-from pipeline_assets.corpus.nemotron.splits import by_dataset, dataset_of, partition_key
+from pipeline_assets.corpus.nemotron.splits import dataset_of, partition_key
 from pipeline_assets.corpus.normalize.sources import folder_misfits
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, card_splits, dataset_card
 from pipeline_assets.corpus.publishing.publish import preview_publication, publish_sealed
 from pipeline_assets.corpus.readers.hub_configs import CARD
-from pipeline_assets.corpus.readers.raw_pin import preview_inputs
-from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
-from pipeline_assets.corpus.rows import conversations
-from pipeline_assets.corpus.scoring.model_pin import ScoringSection
 from pipeline_assets.corpus.scoring.recipe import FEWEST_BATCH_TOKENS, SubsetsRecipe
-from pipeline_assets.corpus.spine.recipe import Misfit, Recipe
-from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.section import Misfit
 from pipeline_assets.systems.evaluation import decontaminate, evaluation_targets
 from pipeline_assets.systems.scoring import SCORING_KINDS, scores_of
 
@@ -168,6 +173,14 @@ def pools_of(
     return goals
 
 
+def by_dataset(splits: Sequence[Target]) -> dict[str, list[Target]]:
+    """Group targets of splits by their dataset."""
+    found: dict[str, list[Target]] = {}
+    for one in splits:
+        found.setdefault(dataset_of(str(one.partition)), []).append(one)
+    return found
+
+
 RAW = Kind(
     "nemotron/raw",
     split_pin.RAW_STAGE,
@@ -213,6 +226,12 @@ def _normalise(job: Job) -> BuildResult:
         return normalise_split(job.building, files, origin, rules, job.run.settings)
 
 
+def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
+    """Rows have the metadata that the inventory found in their split: never more, and fewer by rejects alone."""
+    inventories = [open_artifact(root / one.folder) for one in target.compared_to if one.is_sealed(root)]
+    return row_checks.compare_coverage(shards, inventories)
+
+
 NORMALIZED_SHARDS = Kind(
     "nemotron/normalized_shards",
     sections.NORMALISE_STAGE,
@@ -228,7 +247,7 @@ NORMALIZED_SHARDS = Kind(
         LEDGER,
         check(row_checks.texts_parse),
         check(row_checks.tokens_round_trip),
-        check_beside(row_checks.coverage_within_inventory, is_blocking=False),
+        check_beside(coverage_within_inventory, is_blocking=False),
     ),
 )
 

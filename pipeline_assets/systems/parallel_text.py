@@ -12,23 +12,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from pipeline_assets.build.checks import FILES, LEDGER, check, check_beside
+from pipeline_assets.build.kind import Job, Kind, seals_files, seals_inputs
+from pipeline_assets.build.pins import raw_pin
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.rows.token_rows import EncodedPairs, PairRows
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.parallel_text import sample as sampling
 from pipeline_assets.corpus.parallel_text.pairs import PairSource, TranslationFile, canonical
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_STAGE, EncodeRecipe, EncodeSection, open_cache
-from pipeline_assets.corpus.readers import raw_pin
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_while_read, folder_of
-from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.rows.token_rows import EncodedPairs, PairRows
-from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.recipe import Misfit, Recipe
-from pipeline_assets.corpus.spine.recipe_yaml import section_at
-from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.tokens.losses import LossLimit, unknown_tokens_within_limit
+from pipeline_assets.corpus.tokens.losses import LossLimit
+from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.recipe_yaml import section_at
+from pipeline_assets.spine.section import Misfit
+from pipeline_assets.systems.checks import unknown_tokens_within_limit
 
 
 class ParallelRecipe(Recipe):

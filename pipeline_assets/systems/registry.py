@@ -5,12 +5,12 @@ import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pipeline_assets.corpus.recipes.kind import Kind
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.lineage import AREAS
-from pipeline_assets.corpus.spine.recipe import Recipe
-from pipeline_assets.corpus.spine.recipe_yaml import line_of, read_yaml
-from pipeline_assets.corpus.spine.shipped import shipped_path
+from pipeline_assets.build.kind import Kind
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.lineage import AREAS
+from pipeline_assets.spine.recipe_yaml import line_of, read_yaml
+from pipeline_assets.spine.shipped import shipped_path
 
 PROJECT_RECIPES = shipped_path("manifests/recipes")
 SYSTEMS: dict[str, str] = {}  # modules of their pages, by name

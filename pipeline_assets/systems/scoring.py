@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline_assets.corpus.nemotron import split_pin
+from pipeline_assets.build.checks import FILES, LEDGER, check, check_beside
+from pipeline_assets.build.kind import Job, Kind, seals_files, seals_inputs
+from pipeline_assets.build.pins import model_pin, raw_pin, split_pin
+from pipeline_assets.build.pins.model_pin import ScoringSection
+from pipeline_assets.build.pins.raw_pin import preview_inputs
+from pipeline_assets.build.rows.conversations import SubsetRows
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.pools import pooled_split
 from pipeline_assets.corpus.pages import REPORT_HTML
-from pipeline_assets.corpus.readers import raw_pin
 from pipeline_assets.corpus.readers.listing import Listing
-from pipeline_assets.corpus.readers.raw_pin import preview_inputs
-from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.rows.conversations import SubsetRows
-from pipeline_assets.corpus.scoring import model_pin
 from pipeline_assets.corpus.scoring.launcher import FilesOfHub, ScoreWork
-from pipeline_assets.corpus.scoring.model_pin import ScoringSection
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, SUBSETS_STAGE, ScoringRecipe, SubsetsRecipe
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, preview_scores, report_on_scores
 from pipeline_assets.corpus.scoring.score_shard import Scorer
@@ -30,12 +30,13 @@ from pipeline_assets.corpus.scoring.scores import (
     scores_are_sure,
 )
 from pipeline_assets.corpus.scoring.subsets import choose_subsets
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.engine import adopting
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder
-from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.tokens.losses import LossLimit, read_lost_text, unknown_tokens_within_limit
+from pipeline_assets.corpus.tokens.losses import LossLimit, read_lost_text
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import adopting
+from pipeline_assets.spine.staging import WORK, BuildFolder
+from pipeline_assets.systems.checks import unknown_tokens_within_limit
 
 _RAW = "nemotron/raw"
 

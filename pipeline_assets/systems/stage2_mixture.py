@@ -10,6 +10,13 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from pipeline_assets.build.checks import FILES, LEDGER, check, check_beside
+from pipeline_assets.build.kind import Job, Kind, seals_files
+from pipeline_assets.build.pins import source_pin
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.rows.documents import SourceRows
+from pipeline_assets.build.rows.token_rows import TokenShardRows
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.document_sizes import no_document_is_outsized
@@ -18,22 +25,20 @@ from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize import sources as source_kinds
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE, named_columns_have_values
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
-from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files
-from pipeline_assets.corpus.rows.documents import SourceRows
-from pipeline_assets.corpus.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.shards import mixture_views
 from pipeline_assets.corpus.shards import shard_corpus as sharding
-from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Name, Recipe
-from pipeline_assets.corpus.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens import trained_tokenizer
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.losses import LossLimit, unknown_tokens_within_limit
+from pipeline_assets.corpus.tokens.losses import LossLimit
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
 from pipeline_assets.corpus.weights import weight_misfits
+from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.recipe_yaml import section_at, sections_at
+from pipeline_assets.spine.section import SHARD_TEXT_BYTES, Misfit, Name
 from pipeline_assets.systems import stage_a
+from pipeline_assets.systems.checks import unknown_tokens_within_limit
 
 
 class Stage2Recipe(Recipe):
@@ -141,7 +146,7 @@ class Stage2Recipe(Recipe):
         `Recipe.check_local_files`.
         """
         to_build = {target.kind for target in self.targets() if not target.is_sealed(root)}
-        source_kinds.check_languages(self.sources, self.targets(), FILTERED.name, root)
+        source_pin.check_languages(self.sources, self.targets(), FILTERED.name, root)
         if TOKENIZER.name in to_build:
             trained_tokenizer.check_trainer()
         if TOKEN_SHARDS.name in to_build and isinstance(self.tokenizer, sharding.GivenTokenizer):

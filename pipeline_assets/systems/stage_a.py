@@ -11,6 +11,15 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from pipeline_assets.build.checks import FILES, LEDGER, check, check_beside
+from pipeline_assets.build.kind import Job, Kind, seals_files, seals_inputs
+from pipeline_assets.build.pins import source_pin
+from pipeline_assets.build.pins.raw_pin import RAW_STAGE, preview_inputs
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.rows.derived import DecontaminatedRows, DeduplicatedRows, FilteredRows
+from pipeline_assets.build.rows.documents import SourceRows
+from pipeline_assets.build.rows.token_rows import PackedRows
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceSteps, preview_report, report_on
 from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE, DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
@@ -28,20 +37,16 @@ from pipeline_assets.corpus.packing import recipe as packing
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.listing import Planned
-from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, preview_inputs
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
-from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
-from pipeline_assets.corpus.rows.derived import DecontaminatedRows, DeduplicatedRows, FilteredRows
-from pipeline_assets.corpus.rows.documents import SourceRows
-from pipeline_assets.corpus.rows.token_rows import PackedRows
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
-from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
-from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Option, Recipe
-from pipeline_assets.corpus.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.tokens.losses import LossLimit, unknown_tokens_within_limit
+from pipeline_assets.corpus.tokens.losses import LossLimit
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.corpus.weights import weight_misfits
+from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.recipe_yaml import section_at, sections_at
+from pipeline_assets.spine.section import SHARD_TEXT_BYTES, Misfit, Option
+from pipeline_assets.systems.checks import draws_are_deduplicated, unknown_tokens_within_limit
 from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
 
 Tags = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
@@ -155,7 +160,7 @@ class StageARecipe(Recipe):
 
     def check_local_files(self, root: Path) -> None:
         """The tokenizer that packs and what tells languages can be loaded. Errors as `Recipe.check_local_files`."""
-        source_kinds.check_languages(self.sources, self.targets(), FILTERED.name, root)
+        source_pin.check_languages(self.sources, self.targets(), FILTERED.name, root)
         packed = (target for target in self.targets() if target.kind == PACKED.name)
         if self.pack is not None and not all(target.is_sealed(root) for target in packed):
             self.pack.check_tokenizer(root)
@@ -188,14 +193,14 @@ class StageARecipe(Recipe):
 RAW = Kind(
     "stage_a/raw",
     RAW_STAGE,
-    seals_inputs(source_kinds.pin_inputs),
+    seals_inputs(source_pin.pin_inputs),
     """The files of a source, each by its hash: of a hub dataset at the recipe's commit, or of a folder here.
 
     Nothing is copied; bytes of a hub are fetched into the cache.""",
     formats=frozenset({"huggingface", "file"}),
     outside=folder_of,
     preview=preview_inputs,
-    listing=source_kinds.list_inputs,
+    listing=source_pin.list_inputs,
 )
 
 
@@ -364,7 +369,7 @@ PACKED = Kind(
         LEDGER,
         check_beside(unknown_tokens_within_limit),
         check(plan_files.shares_reached, is_blocking=False),
-        check_beside(plan_files.draws_are_deduplicated, is_blocking=False),
+        check_beside(draws_are_deduplicated, is_blocking=False),
     ),
 )
 

@@ -21,11 +21,11 @@ from pipeline_assets.corpus.corpus_report import Example, ledger_of, report_of
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.pages import render
 from pipeline_assets.corpus.profile import LENGTH_BINS, Counts, Group, Profile
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.ledger import Ledger
-from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.ledger import Ledger
+from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.systems.stage_a import StageARecipe
 
 Rows = list[dict[str, Any]]

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus import doc_ids
-from pipeline_assets.corpus.spine.errors import RetryableError
-from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.spine.errors import RetryableError
+from pipeline_assets.spine.staging import BuildFolder
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyarrow import json as arrow_json
 
 from pipeline_assets.corpus.document import Document, DocumentText, Meta, columns_of, derived_doc_id, moment_of
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 
 def document() -> Document:

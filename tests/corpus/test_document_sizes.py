@@ -10,7 +10,7 @@ import pytest
 from stage_a_build import INLINE, build, local_source, recipe_of
 
 from pipeline_assets.corpus.document_sizes import DocumentSizes, no_document_is_outsized, outsized_document
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.spine.artifact import Artifact
 
 Built = Callable[..., dict[str, Artifact]]
 

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.demo.corpora import write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.systems.healing import HealingRecipe
 
 DATASET = "HuggingFaceFW/fineweb-edu"

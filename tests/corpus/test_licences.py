@@ -28,7 +28,7 @@ from pipeline_assets.corpus.licences import (
     licence_table,
     read_licences,
 )
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.spine.errors import InputError, UsageError
 
 PROJECT = Path(__file__).parents[2]
 TABLE = PROJECT / "manifests" / "licences.json"

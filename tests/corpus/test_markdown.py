@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from pipeline_assets.corpus.pages import code, markdown_table, plain
-from pipeline_assets.corpus.spine.visible import VISIBLE
+from pipeline_assets.spine.visible import VISIBLE
 
 ADDRESS = re.compile(r"https?://|www\.|[-.\w+]@[-\w]", re.IGNORECASE)  # what GitHub's Markdown makes links of
 TABLE = {f"{part}_{end}" for part in ("table", "thead", "tbody", "tr", "th", "td") for end in ("open", "close")}

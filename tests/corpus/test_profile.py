@@ -13,10 +13,10 @@ from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.profile import LENGTH_BINS, Counts, Group, by, from_json, merged, profile_shard, to_json
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.stage import WHOLE, Window
-from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.stage import WHOLE, Window
+from pipeline_assets.spine.staging import BuildFolder
 
 WEB, WIKI = Group("fineweb", "web", "odc-by"), Group("simplewiki", "encyclopedia", "cc-by-sa-4.0")
 

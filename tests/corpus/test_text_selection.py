@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from pipeline_assets.corpus.sampling import TextRecipe, select_shards
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.files import logged
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.files import logged
 
 
 @pytest.fixture

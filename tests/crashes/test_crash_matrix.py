@@ -15,7 +15,7 @@ from crash_cases import CASES, INLINE, Case, Sources
 from crash_points import count_steps, steps_of
 from crash_proof import Proof
 
-from pipeline_assets.corpus.spine import durable
+from pipeline_assets.spine import durable
 
 ALONE = [case for case in CASES if case.engine is INLINE]
 QUICK = [case for case in CASES if case.stride == 1]

@@ -17,9 +17,9 @@ from crash_proof import Proof
 from power_loss import Disk, Tree, followed, write_tree
 from word_artifact import build_words, refuse_five
 
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.temporary_names import is_temporary
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.temporary_names import is_temporary
 
 ALONE = [case for case in CASES if case.engine is INLINE]
 LARGE = {f"stage A: {step}" for step in ("deduplicated", "signatures", "decontaminated", "packed", "report")}

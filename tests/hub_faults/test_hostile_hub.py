@@ -14,8 +14,8 @@ from pipeline_assets.corpus.readers import hub_files as hub_files_module
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_http import Garbled
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.demo.loopback_http import Answer, Ask, Origin, json_answer
+from pipeline_assets.spine.errors import InputError, UsageError
 
 OID = "0" * 40
 SHA256 = "0" * 64

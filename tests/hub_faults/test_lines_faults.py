@@ -16,7 +16,7 @@ from stage_a_build import normalize, only, recipe_with
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot import line_prefixes
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.systems.stage_a import StageARecipe
 
 ROWS = [{"text": f"Text of page {number}, which nobody else has.", "id": str(number)} for number in range(2000)]

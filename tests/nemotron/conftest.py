@@ -10,8 +10,8 @@ from nemotron_build import SHIPPED, build, offline
 from nemotron_hub import write_dataset, write_hub
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.nemotron import NemotronRecipe
 
 

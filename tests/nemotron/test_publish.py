@@ -15,16 +15,16 @@ from answers import Corpusmill, Started, type_page
 from faulty_hub import FaultyHub
 from nemotron_hub import SHIPPED
 
+from pipeline_assets.build.rows.source_row import SourceRow, record_of
+from pipeline_assets.build.rows.trace import open_rows, trace_row
 from pipeline_assets.corpus.nemotron.schema import RULES
 from pipeline_assets.corpus.nemotron.splits import dataset_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.rows.source_row import SourceRow, record_of
-from pipeline_assets.corpus.rows.trace import open_rows, trace_row
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.loopback_http import Answer, Ask, Origin
 from pipeline_assets.demo.loopback_writes import OBJECTS
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.lineage import Lineage
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from answers import Corpusmill
 
 from pipeline_assets.corpus.nemotron.row_checks import texts_parse
-from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.spine.artifact import open_artifact
 from resources.store import metadata_of
 
 QUESTION = {"role": "user", "content": "inside \boxed{}?", "name": "ann"}

@@ -12,14 +12,14 @@ from materialized import Materialized, resources
 from samples import some
 from smollm2 import smollm2
 
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.scoring.scores import percentiles
-from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
 from pipeline_assets.demo.demo import HUB_TOKEN
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.nemotron import SCORED_NAME, scored_recipe
 from pipeline_assets.demo.recipes import made_pools
+from pipeline_assets.spine.recipe_yaml import read_yaml
 
 pytestmark = pytest.mark.slow
 OWN = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_WORKERS": "2"}

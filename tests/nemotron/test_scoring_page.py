@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def typed(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Typed]:
     """What each command of the page answered, by its first two words."""
-    pytest.importorskip("pipeline_assets.corpus.scoring.model_pin")
+    pytest.importorskip("pipeline_assets.build.pins.model_pin")
     pytest.importorskip("transformers", reason="the extra `scoring` is not installed")
     folder = tmp_path_factory.mktemp("scoring")
     # Typed again below, where a command has less time, it finds all that is there.

@@ -11,15 +11,15 @@ from materialized import Materialized, has_materialized
 from nemotron_build import SHIPPED, build, offline
 from nemotron_hub import SPLITS, rows_of
 
+from pipeline_assets.build.inventory import artifact_statuses
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.nemotron.splits import partition_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.inventory import artifact_statuses
-from pipeline_assets.corpus.trust.plan import plan_recipe
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.trust.plan import plan_recipe
 
 PARTITIONS = [partition_key(dataset, split) for dataset, splits in SPLITS.items() for split in splits]
 DATASETS = [key.partition("/")[0] for key in PARTITIONS]

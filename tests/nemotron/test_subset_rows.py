@@ -11,21 +11,22 @@ from nemotron_build import build, offline
 from nemotron_hub import is_science_line
 from rows_contract import hold_contract
 
+from pipeline_assets.build.rows.conversations import CandidateRows, SubsetRows
+from pipeline_assets.build.rows.store import Line, Source
+from pipeline_assets.build.rows.trace import open_rows, trace_row
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet import write_table
-from pipeline_assets.corpus.rows.conversations import CandidateRows, SubsetRows
-from pipeline_assets.corpus.rows.store import Line, Source
-from pipeline_assets.corpus.rows.trace import open_rows, trace_row
 from pipeline_assets.corpus.scoring.recipe import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, ScoredSplit
 from pipeline_assets.corpus.scoring.subsets import choose_subsets
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.staging import StagingDir
-from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.staging import StagingDir
 from pipeline_assets.systems.nemotron import NemotronRecipe
 
 DATASET = "nemotron-science-v1"

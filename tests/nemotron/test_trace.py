@@ -9,11 +9,11 @@ from nemotron_build import build, offline
 from nemotron_hub import is_science_line
 from rows_contract import hold_contract
 
-from pipeline_assets.corpus.rows.conversations import ConversationRows
-from pipeline_assets.corpus.rows.trace import follow_source, open_rows, trace_row
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.lineage import Lineage
+from pipeline_assets.build.rows.conversations import ConversationRows
+from pipeline_assets.build.rows.trace import follow_source, open_rows, trace_row
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.nemotron import NemotronRecipe
 
 

@@ -14,9 +14,9 @@ import pytest
 from stories import REPO, ask
 
 import pipeline_assets.demo.loopback_writes as writes
-from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.demo.loopback_http import READER_BODY_BYTES, Answer, Ask, Origin
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.ui import reports_served
 
 TOKEN = "hf_writer"

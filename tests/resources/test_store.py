@@ -8,9 +8,9 @@ import pydantic
 import pytest
 from refusals import refusal
 
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.fork_server import default_start_method
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.fork_server import default_start_method
 from resources.modal_launcher import OnModal
 from resources.store import Hub, Launcher, Store, data_root
 

@@ -11,11 +11,11 @@ from materialized import resources as all_resources
 from nemotron_build import write_nemotron
 
 import resources.store
-from pipeline_assets.corpus.recipes import drive
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.recipe import Recipe
+from pipeline_assets.build import drive
+from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, load_encoder
 from pipeline_assets.definitions import definitions_of
+from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.systems.registry import read_recipe
 from resources.store import Hub, Store, Tokenizer
 

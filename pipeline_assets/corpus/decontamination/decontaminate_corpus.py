@@ -29,13 +29,13 @@ from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.document import RAW_DOCUMENTS, RawDocument, with_text
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, Line, decode, read_lines
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects, dropped_key
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt, StagingDir, total_counts
-from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.ledger import Ledger, Reject, count_rejects, dropped_key
+from pipeline_assets.spine.stage import KILLED_WORKER, Window
+from pipeline_assets.spine.staging import WORK, BuildFolder, Receipt, StagingDir, total_counts
 
 CONTAMINATED = f"{WORK}/contaminated"
 _EXCERPT_CHARACTERS = 160

@@ -42,10 +42,10 @@ from pipeline_assets.corpus.readers.columns import Fault, find_column
 from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
-from pipeline_assets.corpus.spine.stage import grouped_by_size
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.errors import IN_RECIPE, InputError, UsageError, key
+from pipeline_assets.spine.stage import grouped_by_size
+from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 
 _FOLDER = f"{WORK}/items"
 _READ_ITEMS = 1024

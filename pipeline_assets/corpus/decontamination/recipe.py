@@ -17,10 +17,10 @@ from pipeline_assets.corpus.dedup.recipe import above_zero
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.corpus.readers.local import TextUnit
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import key
-from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.recipe import Decimal, Name, RecipePart, refuse_repeated
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import key
+from pipeline_assets.spine.manifest import Manifest, StageVersion
+from pipeline_assets.spine.section import Decimal, Name, RecipePart, refuse_repeated
 
 EVALUATION_STAGE, DECONTAMINATION_STAGE = StageVersion("evaluation", 1), StageVersion("decontaminate", 1)
 CONTAMINATED_FILE = f"contaminated{SUFFIX}"

@@ -21,10 +21,10 @@ from pipeline_assets.corpus.dedup import steps
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, NearRecipe
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES
 from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, table_of
-from pipeline_assets.corpus.spine.errors import UsageError, bare
-from pipeline_assets.corpus.spine.install_hints import install_hint
-from pipeline_assets.corpus.spine.stage import Task, Window, grouped_by_size
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
+from pipeline_assets.spine.errors import UsageError, bare
+from pipeline_assets.spine.install_hints import install_hint
+from pipeline_assets.spine.stage import Task, Window, grouped_by_size
+from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 
 _EXACT, _PAIRS = f"{WORK}/exact", f"{WORK}/pairs"
 MAX_PAIRS = 1 << 21  # in a run: 32 MiB, and as much again three times while they are sorted

@@ -10,11 +10,11 @@ import msgspec
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
-from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.files import REBUILD, OwnFile
+from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.manifest import StageVersion
 
 DEDUP_STAGE, SIGNATURES_STAGE = StageVersion("dedup", 3), StageVersion("signatures", 3)
 RULE = f"{DEDUP_STAGE.name}/{DEDUP_STAGE.version}"
@@ -154,7 +154,7 @@ def document_of(lineage: Lineage, member: Member) -> Document:
     Raises:
         InputError: that source is gone.
     """
-    from pipeline_assets.corpus.rows.file_rows import read_line
+    from pipeline_assets.corpus.formats.jsonl_zst import read_line
 
     sources, _ = compared_inputs(member.corpus)
     source = lineage.locate(sources[member.decision.source])

@@ -39,14 +39,14 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE, fatal_row
 from pipeline_assets.corpus.formats import parquet
 from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, repeated
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stages, settings_for
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.ledger import Ledger, Reject
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Task, do
-from pipeline_assets.corpus.spine.staging import WORK, OutputFile, Receipt, StagingDir, total_counts
-from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.engine import RunSettings, run_stages, settings_for
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.ledger import Ledger, Reject
+from pipeline_assets.spine.stage import KILLED_WORKER, Task, do
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, total_counts
 
 _EDGES = {
     "doc_id": pa.string(),

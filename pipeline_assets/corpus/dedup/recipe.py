@@ -10,11 +10,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import msgspec
 import pydantic
 
-from pipeline_assets.corpus.spine.artifact import Verdict
-from pipeline_assets.corpus.spine.errors import key
-from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.recipe import Decimal, Misfit, Option, PerSource, RecipePart
-from pipeline_assets.corpus.spine.recipe_yaml import section_at
+from pipeline_assets.spine.artifact import Verdict
+from pipeline_assets.spine.errors import key
+from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.recipe_yaml import section_at
+from pipeline_assets.spine.section import Decimal, Misfit, Option, PerSource, RecipePart
 
 RECALL = 0.95  # of the pairs at the threshold
 _FINEST, _MOST_PERMUTATIONS = 10**6, 4096

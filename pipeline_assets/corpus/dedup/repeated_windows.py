@@ -34,10 +34,10 @@ from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
 from pipeline_assets.corpus.formats.arrow_columns import numbers, table_of
 from pipeline_assets.corpus.packing.mixture import split_mix
-from pipeline_assets.corpus.spine.engine import RunSettings, RunStage
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.stage import Task, Window, grouped_by_size
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
+from pipeline_assets.spine.engine import RunSettings, RunStage
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.stage import Task, Window, grouped_by_size
+from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 
 _WINDOWS, _REPEATED, _GONE = (f"{WORK}/{area}" for area in ("windows", "repeated_windows", "repeating"))
 _FATAL = "fatal"

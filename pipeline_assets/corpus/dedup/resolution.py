@@ -29,9 +29,9 @@ from pipeline_assets.corpus.document_shards import SHARDS, decode, read_lines
 from pipeline_assets.corpus.formats.arrow_columns import column_of, mask, numbers, table_of
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet import read_columns
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.stage import Task, Window
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.stage import Task, Window
+from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 
 _NONE = -1
 _NEAR, _OF_FIRSTS = f"{WORK}/near", f"{WORK}/of_firsts.parquet"

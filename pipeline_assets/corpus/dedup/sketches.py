@@ -28,9 +28,9 @@ from pipeline_assets.corpus.document import RAW_DOCUMENTS, RawDocument, columns_
 from pipeline_assets.corpus.document_shards import read_documents
 from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, strings, table_of, truths
 from pipeline_assets.corpus.formats.parquet import read_columns
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, key
-from pipeline_assets.corpus.spine.stage import Task, Window
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, total_counts
+from pipeline_assets.spine.errors import InputError, UsageError, bare, key
+from pipeline_assets.spine.stage import Task, Window
+from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt, total_counts
 
 _FIRST, _SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
 _16, _13 = np.uint32(16), np.uint32(13)

@@ -34,10 +34,10 @@ from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, Selection
 from pipeline_assets.corpus.formats.arrow_columns import column_of, mask, numbers, strings
 from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.engine import RunSettings, RunStage
-from pipeline_assets.corpus.spine.stage import Task
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.engine import RunSettings, RunStage
+from pipeline_assets.spine.stage import Task
+from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 
 MAX_DOCUMENTS = 2**32
 _LAST = 2**32 - 1

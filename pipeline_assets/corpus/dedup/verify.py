@@ -26,9 +26,9 @@ from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.document import RAW_DOCUMENTS
 from pipeline_assets.corpus.document_shards import decode, read_lines
 from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, strings, table_of
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.stage import Task, Window
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.stage import Task, Window
+from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 
 _SETS, _EDGES, _COMPARED = f"{WORK}/sets", f"{WORK}/edges", f"{WORK}/compared.set"
 _PAIR_BYTES = 250  # of memory for a row: as read, as sorted, as written

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 from pipeline_assets.corpus.formats.arrow_columns import column_of, strings, truths
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.errors import UsageError
 
 _RULE = re.compile(r"^\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*$")
 _COMPARE: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {  # Arrow's function, and that of Python's values

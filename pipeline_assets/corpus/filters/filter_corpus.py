@@ -18,13 +18,13 @@ from pipeline_assets.corpus.filters import verdict
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stages, settings_for
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects, dropped_key
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Task, Window, do
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt, StagingDir, total_counts
-from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings, run_stages, settings_for
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.ledger import Ledger, Reject, count_rejects, dropped_key
+from pipeline_assets.spine.stage import KILLED_WORKER, Task, Window, do
+from pipeline_assets.spine.staging import WORK, BuildFolder, Receipt, StagingDir, total_counts
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.dedup.repeated_windows import ShardRepeats  # which loads compiled code

@@ -13,8 +13,8 @@ from typing import Annotated, Literal, NamedTuple, cast
 
 import pydantic
 
-from pipeline_assets.corpus.spine.install_hints import not_installed
-from pipeline_assets.corpus.spine.recipe import RecipePart, Share
+from pipeline_assets.spine.install_hints import not_installed
+from pipeline_assets.spine.section import RecipePart, Share
 
 LOOKED_AT = 10_000  # characters at a text's beginning; langdetect itself reads no more
 _SCORE_DIGITS = 4  # the last ones of a float may differ between processors

@@ -11,7 +11,7 @@ import pydantic
 
 from pipeline_assets.corpus.filters.column_rules import Rules
 from pipeline_assets.corpus.filters.language import LanguageRecipe
-from pipeline_assets.corpus.spine.recipe import Decimal, RecipePart, Share, text_rule
+from pipeline_assets.spine.section import Decimal, RecipePart, Share, text_rule
 
 _SHARE_CHARACTERS = 11  # 64 bits hold the product of its denominator and any number of windows
 _PHRASE_RULE = "a phrase has something in it, no blank at its ends, and no line feed"

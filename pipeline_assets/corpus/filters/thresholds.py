@@ -16,8 +16,8 @@ from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
 from pipeline_assets.corpus.filters.repetition import Scratch, count_repetition, scratch_for
 from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.words import Count, Words, classes_of_characters, find_words, room_for
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.section import RecipePart
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import msgspec
 
 from pipeline_assets.corpus.filters.language import LOOKED_AT, LanguageRecipe, detector
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.manifest import StageVersion
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.filters.recipe import FilterRecipe

@@ -12,9 +12,9 @@ import lzma
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from pipeline_assets.corpus.spine.durable import naming_file
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.files import Readable
+from pipeline_assets.spine.durable import naming_file
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.files import Readable
 
 _READ_BYTES = 1 << 16
 _STEP_BYTES = 1 << 18

@@ -9,9 +9,10 @@ import msgspec
 import zstandard
 
 from pipeline_assets.corpus.formats.compression import ZSTD, decompressed, whole_lines
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.files import hashed
-from pipeline_assets.corpus.spine.staging import OutputFile
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.files import hashed
+from pipeline_assets.spine.staging import OutputFile
 
 SUFFIX = ".jsonl.zst"
 _BLOCK_BYTES = 1 << 20
@@ -78,3 +79,18 @@ def read_structs(path: Path, kind: type[T]) -> Iterator[T]:
     decoder = msgspec.json.Decoder(kind)
     for block in read_line_blocks(path):
         yield from decoder.decode_lines(block)
+
+
+def read_line(path: Path, row: int, struct: type[T]) -> T:
+    """The record in a line of a file, from 0. Raises InputError where the file is shorter, or the line is none."""
+    first_row = 0
+    for block in read_line_blocks(path):
+        rows = block.count(b"\n")
+        if row < first_row + rows:
+            try:
+                return msgspec.json.decode(block.split(b"\n", row - first_row + 1)[row - first_row], type=struct)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                what = f"row {row} is no {struct.__name__} ({error})"
+                raise InputError(what, path, "run `corpusmill verify` on its folder") from None
+        first_row += rows
+    raise InputError(f"it has {first_row:,} rows, none is row {row:,}", path, "run `corpusmill verify` on its folder")

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import numbers, truths, widened
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.staging import OutputFile
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.staging import OutputFile
 
 HASH_BLOCK_ROWS = 65_536
 _BUFFER_BYTES = 1 << 20

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pipeline_assets.corpus.formats.arrow_columns import strings
 from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 
 def row_of_file(path: Path, row: int, columns: Sequence[str] | None = None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, PADDING, PackedSet
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 
 @dataclass(frozen=True)

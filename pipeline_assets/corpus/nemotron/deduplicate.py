@@ -48,12 +48,12 @@ from pipeline_assets.corpus.harmony.message import Analysis, Ending, Role
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA, data_files, select_columns
 from pipeline_assets.corpus.nemotron.sections import CORRECTNESS
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
-from pipeline_assets.corpus.spine.ledger import Ledger, Reject, dropped_key
-from pipeline_assets.corpus.spine.stage import Window
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt, StagingDir, total_counts
-from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.ledger import Ledger, Reject, dropped_key
+from pipeline_assets.spine.stage import Window
+from pipeline_assets.spine.staging import WORK, BuildFolder, Receipt, StagingDir, total_counts
 
 TEXTS = "texts"
 _UNKNOWN = -1.0

@@ -16,15 +16,15 @@ from pipeline_assets.corpus.nemotron.splits import format_of
 from pipeline_assets.corpus.pages import cell, code, markdown_table
 from pipeline_assets.corpus.readers.local_parquet import read_local_footer
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
-from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
-from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects
-from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
-from pipeline_assets.corpus.spine.stage import Window
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir, total_counts
-from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.files import REBUILD, OwnFile
+from pipeline_assets.spine.ledger import Ledger, Reject, count_rejects
+from pipeline_assets.spine.manifest import Identity, StageVersion
+from pipeline_assets.spine.stage import Window
+from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 
 _SHORT = {"difficulty_stated": "stated difficulty", "reasoning_label": "label", "reasoning_content": "reasoning text"}
 _ALWAYS = frozenset({"uuid", "correctness", "solved", "tools", "reasoning_label", "reasoning_content", "licence"})

@@ -47,12 +47,12 @@ from pipeline_assets.corpus.nemotron.source_rows import (
 )
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, declared_tools
 from pipeline_assets.corpus.readers.columns import Fault, is_nested_within
-from pipeline_assets.corpus.spine.ledger import Reject, dropped_key, rejected_key
-from pipeline_assets.corpus.spine.stage import Window
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt
-from pipeline_assets.corpus.spine.usage import no_cycles
 from pipeline_assets.corpus.tokens.encode import OracleDisagrees, is_spot_checked
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver, Encoder, load_encoder
+from pipeline_assets.spine.ledger import Reject, dropped_key, rejected_key
+from pipeline_assets.spine.stage import Window
+from pipeline_assets.spine.staging import WORK, BuildFolder, Receipt
+from pipeline_assets.spine.usage import no_cycles
 
 logger = logging.getLogger("corpusmill")
 

@@ -43,19 +43,19 @@ from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.readers.lines import reject_words
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.ledger import Ledger, Reject, Words, check_rejects, reasons_of
-from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
-from pipeline_assets.corpus.spine.stage import Task, Window, do
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
-from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.encode import OracleDisagrees, load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.ledger import Ledger, Reject, Words, check_rejects, reasons_of
+from pipeline_assets.spine.manifest import Identity, StageVersion
+from pipeline_assets.spine.stage import Task, Window, do
+from pipeline_assets.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 
 logger = logging.getLogger("corpusmill")
 _ROW_BYTES = 20_000  # of lines, about

@@ -23,14 +23,14 @@ from pipeline_assets.corpus.nemotron.pools import purpose_of
 from pipeline_assets.corpus.nemotron.row_census import add
 from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
 from pipeline_assets.corpus.plots import length_bars, text_bars, text_plot
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
-from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
-from pipeline_assets.corpus.spine.ledger import Ledger
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.stage import Task, Window, do
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir
-from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.files import REBUILD, OwnFile
+from pipeline_assets.spine.ledger import Ledger
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.stage import Task, Window, do
+from pipeline_assets.spine.staging import BuildFolder, Receipt, StagingDir
 
 CORRECTNESS = ("0", "(0, 0.25]", "(0.25, 0.5]", "(0.5, 0.75]", "(0.75, 1)", "1", "null")
 _UP_TO = (0, 0.25, 0.5, 0.75, float(np.nextafter(1, 0)))

@@ -33,13 +33,13 @@ from pipeline_assets.corpus.nemotron.schema import (
     rows_that_hold,
     select_columns,
 )
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stages, settings_for
-from pipeline_assets.corpus.spine.errors import InputError, one_line
-from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
-from pipeline_assets.corpus.spine.stage import Task, Window, do, grouped_by_size
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir, total_counts
-from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings, run_stages, settings_for
+from pipeline_assets.spine.errors import InputError, one_line
+from pipeline_assets.spine.ledger import Ledger, dropped_key
+from pipeline_assets.spine.stage import Task, Window, do, grouped_by_size
+from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 
 if TYPE_CHECKING:
     import polars as pl

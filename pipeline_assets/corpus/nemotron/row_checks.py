@@ -5,7 +5,6 @@ Rows are read back from their files and checked from texts and tokens, not from 
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,9 @@ from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.nemotron.inventory import read_inventory
 from pipeline_assets.corpus.nemotron.schema import data_files
 from pipeline_assets.corpus.nemotron.sections import rows_recipe
-from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, open_artifact
-from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.encode import is_spot_checked
 from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, Encoder, load_encoder
+from pipeline_assets.spine.artifact import Artifact, Verdict
 
 _IS_ASSISTANT = re.compile(r"assistant(?=[ :<]|\Z)")
 _ENDS = [SPECIAL_TOKENS[end] for end in (END, CALL, RETURN)]
@@ -154,12 +152,8 @@ def tokens_round_trip(shards: Artifact) -> Verdict:
     return Verdict(not faults, words, {"rows": rows, "looked_at": looked_at, "faults": len(faults)})
 
 
-def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
-    """Rows have the metadata that the inventory found in their split: never more, and fewer by rejects alone.
-
-    It applies where both read all rows.
-    """
-    inventories = [open_artifact(root / one.folder) for one in target.compared_to if one.is_sealed(root)]
+def compare_coverage(shards: Artifact, inventories: Sequence[Artifact]) -> Verdict:
+    """Compare the metadata of rows with what the inventory of their split counted, where both read all rows."""
     if not inventories:
         return Verdict(True, "nothing to compare", applies=False)
     found = read_inventory(*inventories)

@@ -16,9 +16,9 @@ from pipeline_assets.corpus.formats.arrow_columns import nullable
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.corpus.licences import known_tag
 from pipeline_assets.corpus.nemotron.condition_sql import NOT_OF_ONE_ROW, read_condition
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import Name, RecipePart
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.section import Name, RecipePart
 
 if TYPE_CHECKING:
     import polars as pl

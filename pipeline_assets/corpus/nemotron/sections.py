@@ -14,11 +14,11 @@ from pipeline_assets.corpus.harmony.message import Analysis, Template
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, SystemContent
 from pipeline_assets.corpus.nemotron.message_text import REASONING_KEYS, ThinkTags
 from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of, partition_key
-from pipeline_assets.corpus.spine.lineage import AREAS
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Misfit, Option, RecipePart, Share
-from pipeline_assets.corpus.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.spine.lineage import AREAS
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.recipe_yaml import section_at, sections_at
+from pipeline_assets.spine.section import COMMIT_PATTERN, Misfit, Option, RecipePart, Share
 
 Domain = Literal["math", "proof", "science", "agentic", "chat_if"]
 Effort = Literal["low", "medium", "high"]

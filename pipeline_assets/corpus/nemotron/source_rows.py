@@ -37,9 +37,9 @@ from pipeline_assets.corpus.readers.columns import MAX_NESTING, Fault
 from pipeline_assets.corpus.readers.lines import NOT_FROM_A_CUT, lines, read_row
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, open_source
-from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, key
-from pipeline_assets.corpus.spine.ledger import Reject
-from pipeline_assets.corpus.spine.stage import grouped_by_size
+from pipeline_assets.spine.errors import IN_RECIPE, InputError, key
+from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.stage import grouped_by_size
 
 Row: TypeAlias = Mapping[str, JsonValue]
 

@@ -24,8 +24,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from pipeline_assets.corpus.readers.hub_configs import Config, configs_of_card, matching_paths
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.spine.errors import InputError, UsageError
 
 _UNFIT_IN_KEYS = re.compile(r"[^a-z0-9_.-]+")
 
@@ -43,14 +42,6 @@ def partition_key(dataset: str, split: str) -> str:
 def dataset_of(partition: str) -> str:
     """How the dataset of a split is called."""
     return partition.partition("/")[0]
-
-
-def by_dataset(splits: Sequence[Target]) -> dict[str, list[Target]]:
-    """Targets of splits, by the dataset that these are of."""
-    found: dict[str, list[Target]] = {}
-    for one in splits:
-        found.setdefault(dataset_of(str(one.partition)), []).append(one)
-    return found
 
 
 Format = Literal["jsonl", "parquet"]

@@ -28,14 +28,14 @@ from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColu
 from pipeline_assets.corpus.readers.columns import Column, Fault, find_column
 from pipeline_assets.corpus.readers.lines import numbered_words
 from pipeline_assets.corpus.snapshot.recipe import HubRows
-from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, copy_manifest
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
-from pipeline_assets.corpus.spine.errors import THE_RECIPE
-from pipeline_assets.corpus.spine.ledger import Reject, Words, check_rejects, dropped_key
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, StageVersion
-from pipeline_assets.corpus.spine.stage import Shard, Work
-from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, total_counts
-from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.spine.artifact import Artifact, Verdict, copy_manifest
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings, run_stage
+from pipeline_assets.spine.errors import THE_RECIPE
+from pipeline_assets.spine.ledger import Reject, Words, check_rejects, dropped_key
+from pipeline_assets.spine.manifest import FILE_NAME, StageVersion
+from pipeline_assets.spine.stage import Shard, Work
+from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 
 _NO_SUCH_COLUMN = "no such column; there are "  # and those that there are: the detail of a row without text
 _DATES = (str, int, float, datetime.datetime, datetime.date, type(None))

@@ -18,8 +18,8 @@ from pipeline_assets.corpus.readers.local import LOOKED_AT, first_rows
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, SourceFolder
 from pipeline_assets.corpus.readers.source_formats import FORMATS, format_of
 from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, site_of
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.manifest import FILE_NAME
 
 _TEXT_NAMES = ("text", "content", "body", "raw_content", "article", "document", "markdown", "md")
 _PAGES, _ANY = "wiki_*", "**/*"

@@ -38,14 +38,14 @@ from pipeline_assets.corpus.readers.local import (
 from pipeline_assets.corpus.readers.stackexchange import spill, threads
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, count_pages, read_wikipedia
-from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
-from pipeline_assets.corpus.spine.engine import TIMES_PACKED, RunSettings, run_stage, settings_for
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.corpus.spine.files import unreadable
-from pipeline_assets.corpus.spine.ledger import Ledger, Reject, dropped_key
-from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.stage import Window, Work, grouped_by_size
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
+from pipeline_assets.spine.artifact import Artifact, Verdict
+from pipeline_assets.spine.engine import TIMES_PACKED, RunSettings, run_stage, settings_for
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.files import unreadable
+from pipeline_assets.spine.ledger import Ledger, Reject, dropped_key
+from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.stage import Window, Work, grouped_by_size
+from pipeline_assets.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
 
 _NO_QUESTION = "no_question"  # an answer to a question that was deleted
 _TITLE_ONLY = "title_only"

@@ -1,7 +1,7 @@
-"""The sources of a stage A recipe: a section each, by kind; and the raw pins of their files, each by its hash."""
+"""The sources of a stage A recipe: a section each, by kind."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -10,22 +10,15 @@ import pydantic
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import known_tag, licence_table, licence_texts_fingerprint
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, Patterns
-from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows, is_named
-from pipeline_assets.corpus.readers.raw_pin import pin_of_folder, refuse_unpinned
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, list_files
-from pipeline_assets.corpus.readers.stackexchange.archive import is_archive, unpacker
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.snapshot.plan import list_snapshot, raw_of_hub
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, key
-from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.corpus.spine.recipe import Misfit, Name, Option, RecipePart, RejectShare
-from pipeline_assets.corpus.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.spine.errors import InputError, UsageError, key
+from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.recipe_yaml import section_at, sections_at
+from pipeline_assets.spine.section import Misfit, Name, Option, RecipePart, RejectShare
 
 _LICENCE_TEXTS = "licence_texts"
 _NOT_OF_THE_ROWS = frozenset({"path", "filters"})
@@ -174,19 +167,6 @@ def source_of(rows_content: Any) -> tuple[HubSource | FileSource, int]:
     return section.from_content(content | made_up), rows_content["shard_text_bytes"]
 
 
-def check_languages(sources: Iterable[Source], targets: Iterable[Target], kind: str, root: Path) -> None:
-    """What tells languages can be loaded, of each source whose artifact of the kind, its filtered text, isn't sealed.
-
-    Raises:
-        UsageError: as `detection`.
-    """
-    languages = {source.source: source.filters.language for source in sources}
-    for target in targets:
-        language = languages[str(target.partition)] if target.kind == kind else None
-        if language is not None and not target.is_sealed(root):
-            language.detection()
-
-
 def source_misfits(recipe: Mapping[str, Any]) -> Iterator[Misfit]:
     """Sources of a recipe, as it was read, that can't be told apart, in it or in a folder, or that are under a licence
     of which it keeps no document.
@@ -272,36 +252,3 @@ def _file_misfits(place: tuple[str | int, ...], section: Mapping[str, Any], fold
 def _of_file(place: tuple[str | int, ...], error: UsageError) -> Misfit:
     what, where, fix = error.args
     return Misfit(place, f"{where}: {what}", fix)
-
-
-def pin_inputs(target: Target, run: Run) -> BuildResult:
-    """The files that a target is made of.
-
-    Raises:
-        UsageError, InputError: no revision is pinned yet; from the hub; from `pin_of_folder`; a dump can't be unpacked
-            here.
-    """
-    if target.outside is None:
-        return raw_of_hub(*_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)
-    assert isinstance(target.outside, SourceFolder)
-    if target.recipe.get("kind") == "stackexchange":
-        for file in target.outside.below(run.root).files():
-            if is_archive(file.path):
-                unpacker(file.path)  # said before an hour of hashing, not after
-    return pin_of_folder(target.outside, run.root, run.settings)
-
-
-def list_inputs(target: Target, run: Run) -> Listing:
-    """The same, told before anything is read."""
-    if target.outside is None:
-        return list_snapshot(*_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)
-    assert isinstance(target.outside, SourceFolder)
-    return Listing.of_files(target.outside.below(run.root).files())
-
-
-def _sample(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]:
-    source, shard_text_bytes = source_of(target.recipe)
-    assert isinstance(source, HubSource)
-    hub = run.hub_for("this source")
-    refuse_unpinned(source.dataset, source.revision, target.name.partition("/")[0], hub)
-    return hub, source.snapshot(shard_text_bytes)

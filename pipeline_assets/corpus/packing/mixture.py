@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.spine.files import rank
+from pipeline_assets.spine.files import rank
 
 MAX_THINGS = 2**32
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)

@@ -22,17 +22,17 @@ from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
 from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.packing.recipe import PackRecipe, SettledPack, refuse_unencodable
 from pipeline_assets.corpus.packing.rows import SCHEMA, DrawnDocuments, write_boundaries, write_rows
-from pipeline_assets.corpus.spine.durable import DurableFile, reserve
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import RetryableError, UsageError, bare, key
-from pipeline_assets.corpus.spine.files import file_sha256
-from pipeline_assets.corpus.spine.ledger import Ledger
-from pipeline_assets.corpus.spine.stage import Task, Window
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
-from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.encode import or_by_oracle
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.durable import DurableFile, reserve
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import RetryableError, UsageError, bare, key
+from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.ledger import Ledger
+from pipeline_assets.spine.stage import Task, Window
+from pipeline_assets.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 
 
 def manifest_counts(

@@ -28,12 +28,12 @@ from pipeline_assets.corpus.packing.mixture import (
 )
 from pipeline_assets.corpus.packing.recipe import PackRecipe, SettledPack
 from pipeline_assets.corpus.packing.strategies import best_fit_rows, count_pieces, rows_needed, sequential_rows
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.errors import UsageError, bare, key
-from pipeline_assets.corpus.spine.files import file_sha256
-from pipeline_assets.corpus.spine.stage import Window
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.tokens.encode import DocumentTable
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.errors import UsageError, bare, key
+from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.stage import Window
+from pipeline_assets.spine.staging import BuildFolder, OutputFile, Receipt
 
 
 def number_draws(mixture: Mixture, draws: Draws) -> plan_files.Drawn:

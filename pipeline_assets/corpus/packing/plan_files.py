@@ -22,16 +22,15 @@ from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, DocumentShard
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS
 from pipeline_assets.corpus.formats.parquet_rows import rows_with
-from pipeline_assets.corpus.spine.artifact import Artifact, Verdict, sealed_manifest
-from pipeline_assets.corpus.spine.engine import RunSettings, RunStage, run_stages, settings_for
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.spine.stage import Task, do
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
-from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.encode import DocumentTable, encode_shard, load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import LOST_TEXT, NO_LOSSES, Losses, lost_text, read_lost_text
+from pipeline_assets.spine.artifact import Artifact, Verdict
+from pipeline_assets.spine.engine import RunSettings, RunStage, run_stages, settings_for
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.stage import Task, do
+from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 
 _GROWTH_BYTES = 128 << 20  # a tokenizer's cache of words only grows: to start it afresh more often costs a fifth more
 
@@ -272,7 +271,7 @@ def _share(part: int, of: int) -> str:
     return f"{part / max(of, 1):.6f}"
 
 
-_DEDUPLICATED = "stage_a/deduplicated"
+DEDUPLICATED = "stage_a/deduplicated"
 _TOLERANCE = Fraction(1, 10)  # of a weight
 
 
@@ -331,17 +330,9 @@ def drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DrawnLin
     return (DrawnLine(**line) for line in rows_with(packed.path(DOCUMENTS), "doc_id", doc_ids))
 
 
-def draws_are_deduplicated(packed: Artifact, target: Target, root: Path) -> Verdict:
-    """What is packed was deduplicated at some step: else a text may be in it more often than its epochs say."""
-    manifest = sealed_manifest(root / target.upstream[0].folder)
-    if _DEDUPLICATED in (manifest.kind, *(entry["name"] for entry in manifest.identity.upstream)):
-        return Verdict(True, "what it is drawn from was deduplicated")
-    return Verdict(False, "not deduplicated: a text may be in it more often than its epochs say")
-
-
 def deduplicated_before(corpus: Artifact, root: Path) -> Artifact | None:
     """The deduplicated corpus that a corpus was made from; None if there is none below the data root."""
-    digests = [one["digest"] for one in corpus.manifest.identity.upstream if one["name"] == _DEDUPLICATED]
+    digests = [one["digest"] for one in corpus.manifest.identity.upstream if one["name"] == DEDUPLICATED]
     try:
         return Lineage(root).locate(digests[0]) if digests else None
     except InputError:

@@ -9,16 +9,16 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import UsageError, bare
-from pipeline_assets.corpus.spine.ledger import Ledger
-from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.recipe import Option, PerSource, RecipePart
-from pipeline_assets.corpus.spine.staging import Receipt
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.corpus.weights import check_weights
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import UsageError, bare
+from pipeline_assets.spine.ledger import Ledger
+from pipeline_assets.spine.manifest import Manifest, StageVersion
+from pipeline_assets.spine.section import Option, PerSource, RecipePart
+from pipeline_assets.spine.staging import Receipt
 
 Strategy = Literal["sequential", "best_fit"]
 PACK_STAGE = StageVersion("pack", 2)

@@ -22,10 +22,10 @@ from pipeline_assets.corpus.formats import memmap
 from pipeline_assets.corpus.formats.arrow_columns import column_of, mask, numbers, repeated
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.packing import plan_files
-from pipeline_assets.corpus.spine.durable import DurableFile, write_range
-from pipeline_assets.corpus.spine.errors import RetryableError
-from pipeline_assets.corpus.spine.stage import Window
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
+from pipeline_assets.spine.durable import DurableFile, write_range
+from pipeline_assets.spine.errors import RetryableError
+from pipeline_assets.spine.stage import Window
+from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 
 _encoder = msgspec.json.Encoder()
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.packing.mixture import chunks, hashed_order, lower_halves
-from pipeline_assets.corpus.spine.errors import UsageError, bare
+from pipeline_assets.spine.errors import UsageError, bare
 
 
 class Segments(NamedTuple):

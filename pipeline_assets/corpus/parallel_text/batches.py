@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.packing.mixture import hashed_order
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_FIX, Padded, causal, open_cache, without_source
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Pair, Translation
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.reservoir import Reservoir, new_reservoir
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
-from pipeline_assets.corpus.spine.ledger import Ledger, Reject, check_rejects
-from pipeline_assets.corpus.spine.progress import Progress
-from pipeline_assets.corpus.spine.staging import StagingDir
-from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError, UsageError, bare
+from pipeline_assets.spine.ledger import Ledger, Reject, check_rejects
+from pipeline_assets.spine.progress import Progress
+from pipeline_assets.spine.staging import StagingDir
 
 _MAX_REJECTS = 10_000
 _SETTINGS = RunSettings()

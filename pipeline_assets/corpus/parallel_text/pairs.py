@@ -23,8 +23,8 @@ from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import json_rows, lines
 from pipeline_assets.corpus.readers.local_parquet import parquet_rows, read_local_footer, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Option, RecipePart
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.section import COMMIT_PATTERN, Option, RecipePart
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")

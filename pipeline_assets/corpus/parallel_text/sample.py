@@ -20,12 +20,12 @@ import pydantic
 
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Languages, Pair, PairFilters, Sides, Split, canonical
 from pipeline_assets.corpus.reservoir import Algorithm
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.files import OwnFile, rank
-from pipeline_assets.corpus.spine.ledger import Ledger
-from pipeline_assets.corpus.spine.manifest import StageVersion, sha256_of
-from pipeline_assets.corpus.spine.recipe import Option, RecipePart, RejectShare
 from pipeline_assets.corpus.weights import largest_remainders
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.files import OwnFile, rank
+from pipeline_assets.spine.ledger import Ledger
+from pipeline_assets.spine.manifest import StageVersion, sha256_of
+from pipeline_assets.spine.section import Option, RecipePart, RejectShare
 
 SAMPLE_STAGE = StageVersion("parallel_sample", 3)
 MANIFEST, MANIFEST_META = "manifest.jsonl", "MANIFEST.meta.json"

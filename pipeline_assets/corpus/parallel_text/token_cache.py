@@ -25,23 +25,17 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split, canonical
 from pipeline_assets.corpus.parallel_text.sample import Sample, read_sample
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
-from pipeline_assets.corpus.spine.files import OwnFile, file_sha256, unreplaced
-from pipeline_assets.corpus.spine.manifest import StageVersion, sha256_of
-from pipeline_assets.corpus.spine.recipe import Option, Share
-from pipeline_assets.corpus.spine.staging import StagingDir
-from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.tokens.losses import (
-    MAX_UNKNOWN_FRACTION,
-    Losses,
-    LossLimit,
-    MaxUnknownFraction,
-    lost_text,
-)
+from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, Losses, LossLimit, MaxUnknownFraction, lost_text
 from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceModel, parse_sentencepiece
 from pipeline_assets.corpus.tokens.tokenizer import Sha256, read_pinned
 from pipeline_assets.corpus.tokens.trained_tokenizer import UnigramRecipe, VocabularyTooLargeError, train_unigram
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.errors import InputError, UsageError, bare
+from pipeline_assets.spine.files import OwnFile, file_sha256, unreplaced
+from pipeline_assets.spine.manifest import StageVersion, sha256_of
+from pipeline_assets.spine.section import Option, Share
+from pipeline_assets.spine.staging import StagingDir
 
 ENCODE_STAGE = StageVersion("parallel_tokens", 1)
 _STEP, NO_MODEL = 100, "give a SentencePiece .model"

@@ -27,9 +27,9 @@ from pipeline_assets.corpus.publishing.hub_metadata import (
     size_category,
     type_name,
 )
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, one_line
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import InputError, UsageError, one_line
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 
 _ROWS = re.compile(r"(?:(?:candidates|subset)_(\w+)|data)/(.+)-\d{5}-of-(\d{5})\.parquet")
 _NUMBER = "[0-9]" * 5

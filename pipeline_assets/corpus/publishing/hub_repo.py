@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline_assets.corpus.readers.hub_files import HubFiles, check_name
 from pipeline_assets.corpus.readers.hub_http import RETRIED_STATUS, Garbled, reading_answer
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 
 if TYPE_CHECKING:
     import httpx2

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.errors import InputError, RetryableError
 
 _LONGEST_S = 1800.0
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")

@@ -29,9 +29,9 @@ from pipeline_assets.corpus.readers.hub_configs import CARD, metadata_of_card, r
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.scoring import subsets
 from pipeline_assets.corpus.scoring.token_rows import TOKENS
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.manifest import FILE_NAME
 
 _SUBSETS = "nemotron/training_subsets"
 _NOT_PUBLISHED = ("nemotron/raw", "nemotron/published_pools")  # which hold none

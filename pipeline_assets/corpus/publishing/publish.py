@@ -22,11 +22,11 @@ from pipeline_assets.corpus.publishing.publication import Publication, is_edited
 from pipeline_assets.corpus.readers.hub_configs import CARD, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
-from pipeline_assets.corpus.spine.staging import StagingDir
-from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.staging import StagingDir
 
 logger = logging.getLogger("corpusmill")
 _FILES = 100  # of a commit (the hub's documentation, "Repository limitations"); their bytes are sent before it

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import pydantic
 
-from pipeline_assets.corpus.spine.errors import IN_RECIPE, key
-from pipeline_assets.corpus.spine.recipe import Option, RecipePart
+from pipeline_assets.spine.errors import IN_RECIPE, key
+from pipeline_assets.spine.section import Option, RecipePart
 
 
 def another_column(field: str) -> str:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pipeline_assets.corpus.readers.column_recipe import another_column
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.ledger import Reject
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.ledger import Reject
 
 # Objects and lists inside one another in a value of a row. Far below where Python's stack ends, which depends on who
 # calls: a row's fate must not.

@@ -20,8 +20,8 @@ from typing import Any
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_formats import FORMATS, format_of
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, one_line
-from pipeline_assets.corpus.spine.recipe_yaml import parse_yaml
+from pipeline_assets.spine.errors import InputError, UsageError, one_line
+from pipeline_assets.spine.recipe_yaml import parse_yaml
 
 CARD = "README.md"
 _FIX = "name the files in the recipe instead of a config"

@@ -20,9 +20,9 @@ from urllib.parse import quote
 
 from pipeline_assets.corpus.readers import hub_http
 from pipeline_assets.corpus.readers.hub_listing import HubFile, is_digest, keep_listing, kept_listing, listed_file
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError, UsageError
-from pipeline_assets.corpus.spine.files import blocks, file_sha256
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError
+from pipeline_assets.spine.files import blocks, file_sha256
 
 logger = logging.getLogger("corpusmill")
 F = TypeVar("F")

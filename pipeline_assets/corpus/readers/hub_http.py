@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from pipeline_assets.corpus.spine.errors import DeniedError, InputError, RetryableError, TransientError, UsageError
+from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, TransientError, UsageError
 
 if TYPE_CHECKING:
     import httpx2

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.files import OwnFile
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.files import OwnFile
 
 logger = logging.getLogger("corpusmill")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}")

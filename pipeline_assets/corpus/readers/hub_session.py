@@ -17,7 +17,7 @@ import httpx2
 from huggingface_hub.utils import _http
 
 from pipeline_assets.corpus.readers.hub_http import Garbled
-from pipeline_assets.corpus.spine.errors import RetryableError
+from pipeline_assets.spine.errors import RetryableError
 
 TIMEOUT_S = 30.0  # between two bytes: alone, it would let a file of a gigabyte drip for a thousand years
 LEAST_BYTES = 1 << 18  # per `progress_s`: what each of eight fetches gets of a line of a third of a megabit a second

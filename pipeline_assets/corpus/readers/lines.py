@@ -17,9 +17,9 @@ import msgspec
 from pipeline_assets.corpus.formats.compression import codec_of, decompressed, whole_lines
 from pipeline_assets.corpus.readers.columns import MAX_NESTING, NESTED_TOO_DEEP, Fault, is_nested_within, utf8_fault
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES, ByteRange, SourceFile, open_source
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.files import hashed
-from pipeline_assets.corpus.spine.ledger import Reject, Words
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.files import hashed
+from pipeline_assets.spine.ledger import Reject, Words
 
 MAX_LINE_BYTES = 1 << 28
 _NO_LINES = "it is no file of lines: convert it, or leave it out"

@@ -26,8 +26,8 @@ from pipeline_assets.corpus.readers.columns import Fault, find_column, utf8_faul
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line_before, line_blocks, lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_formats import COMPRESSED, FORMATS, Format, format_of
-from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
-from pipeline_assets.corpus.spine.recipe import Option, text_rule
+from pipeline_assets.spine.errors import IN_RECIPE, InputError, UsageError, key
+from pipeline_assets.spine.section import Option, text_rule
 
 LOOKED_AT = 20  # rows of a file, where only the first are looked at; and files
 Piece = source_folder.ByteRange | RowGroupRun

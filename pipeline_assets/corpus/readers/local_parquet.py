@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.columns import Fault, check_columns, rows_of
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
-from pipeline_assets.corpus.spine.errors import InputError, one_line
-from pipeline_assets.corpus.spine.stage import grouped_by_size
+from pipeline_assets.spine.errors import InputError, one_line
+from pipeline_assets.spine.stage import grouped_by_size
 
 _BATCH_ROWS = 1024
 _FIX = "fetch or write the file again, or leave it out"

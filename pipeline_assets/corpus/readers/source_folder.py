@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Self
 
 from pipeline_assets.corpus.formats.compression import codec_of
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.corpus.spine.files import Promise, promise_file
-from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.files import Promise, promise_file
+from pipeline_assets.spine.manifest import Manifest
 
 HEAD_BYTES = 16
 UTF8_MARK_BYTES = 3

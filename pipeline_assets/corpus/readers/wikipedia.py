@@ -49,9 +49,9 @@ from pipeline_assets.corpus.readers.column_recipe import Patterns
 from pipeline_assets.corpus.readers.columns import Fault, utf8_fault
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line_blocks, lines_of, row_words
 from pipeline_assets.corpus.readers.source_folder import ByteRange
-from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, key
-from pipeline_assets.corpus.spine.ledger import Reject
-from pipeline_assets.corpus.spine.recipe import Option, RecipePart
+from pipeline_assets.spine.errors import IN_RECIPE, InputError, key
+from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.section import Option, RecipePart
 
 Format = Literal["doc", "json"]
 _HEADER = re.compile(  # at the beginning of a line

@@ -13,8 +13,8 @@ from typing import Any, TypeGuard
 
 from safetensors import safe_open
 
-from pipeline_assets.corpus.spine.errors import InputError, one_line
-from pipeline_assets.corpus.spine.recipe_yaml import section_at
+from pipeline_assets.spine.errors import InputError, one_line
+from pipeline_assets.spine.recipe_yaml import section_at
 
 _POSITIVE = (
     *("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_attention_heads", "n_head", "n_heads"),

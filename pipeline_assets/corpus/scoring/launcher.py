@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.staging import BuildFolder, Receipt
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from pipeline_assets.corpus.scoring.config_sizes import check_config_sizes, refu
 from pipeline_assets.corpus.scoring.nll import LanguageModel, LmHead, score_rows
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, one_line
-from pipeline_assets.corpus.spine.recipe_yaml import section_at
+from pipeline_assets.spine.errors import InputError, UsageError, bare, one_line
+from pipeline_assets.spine.recipe_yaml import section_at
 
 Heads = tuple[Tensor, Tensor, Tensor]  # query, key, value
 BY_ROWS = "corpusmill_by_rows"

@@ -7,7 +7,7 @@ from typing import Self
 
 import pydantic
 
-from pipeline_assets.corpus.spine.errors import UsageError, bare
+from pipeline_assets.spine.errors import UsageError, bare
 
 NO_GPU = "none"
 _PREFIX = "CORPUSMILL_MODAL_"

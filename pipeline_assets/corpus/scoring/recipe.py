@@ -15,10 +15,10 @@ import pydantic
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.nemotron.schema import Condition, condition_of, refuse_unfit_name
-from pipeline_assets.corpus.spine.errors import key
-from pipeline_assets.corpus.spine.install_hints import not_installed
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import Decimal, Option, RecipePart
+from pipeline_assets.spine.errors import key
+from pipeline_assets.spine.install_hints import not_installed
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.section import Decimal, Option, RecipePart
 
 SCORES_STAGE = StageVersion("nemotron_nll_scores", 1)
 Device = Literal["cpu", "cuda"]

@@ -17,12 +17,12 @@ from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.scoring.launcher import FilesOfHub, ScoreJob, ScoreWork
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe
 from pipeline_assets.corpus.scoring.score_shard import Scorer, made_by, score_shard
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, bare
-from pipeline_assets.corpus.spine.files import file_sha256
-from pipeline_assets.corpus.spine.manifest import sha256_of
-from pipeline_assets.corpus.spine.stage import WHOLE
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError, bare
+from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.manifest import sha256_of
+from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.staging import BuildFolder, Receipt
 
 Asked = dict[str, Any]
 _MOST_BEGINNINGS = 3  # of a shard that is not done

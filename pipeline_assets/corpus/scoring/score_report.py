@@ -30,13 +30,13 @@ from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, correctness
 from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
 from pipeline_assets.corpus.plots import score_bars, text_plot
 from pipeline_assets.corpus.scoring.scores import ScoredSplit
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.progress import Progress
-from pipeline_assets.corpus.spine.staging import StagingDir
-from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.files import REBUILD, OwnFile
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.progress import Progress
+from pipeline_assets.spine.staging import StagingDir
 
 QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
 BIN_EDGES = tuple(number / 10 for number in range(128))

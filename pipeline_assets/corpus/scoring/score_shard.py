@@ -21,14 +21,14 @@ from pipeline_assets.corpus.scoring import token_rows
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.scores import SCORES, pool_rows
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
-from pipeline_assets.corpus.spine.files import file_sha256
-from pipeline_assets.corpus.spine.install_hints import not_installed
-from pipeline_assets.corpus.spine.stage import Window
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, Receipt
 from pipeline_assets.corpus.tokens.losses import Losses
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+from pipeline_assets.spine.errors import InputError, UsageError, bare
+from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.install_hints import not_installed
+from pipeline_assets.spine.stage import Window
+from pipeline_assets.spine.staging import WORK, BuildFolder, Receipt
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.nll import LanguageModel, RowNll  # which loads torch

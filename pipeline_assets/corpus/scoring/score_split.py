@@ -26,12 +26,12 @@ from pipeline_assets.corpus.scoring.score_shard import (
     score_shard,
 )
 from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, naming_unreadable, percentiles
-from pipeline_assets.corpus.spine.engine import RunSettings, RunStage, run_stages
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, key, one_line
-from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
-from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, total_counts
-from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.losses import Losses, lost_text
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings, RunStage, run_stages
+from pipeline_assets.spine.errors import InputError, UsageError, bare, key, one_line
+from pipeline_assets.spine.ledger import Ledger, dropped_key
+from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 
 _HASH_BYTES = 16
 _NO_LIMIT = 1 << 62  # of a worker's memory: it holds a model

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
-from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
-from pipeline_assets.corpus.spine.errors import InputError, one_line
+from pipeline_assets.spine.artifact import Artifact, Verdict
+from pipeline_assets.spine.errors import InputError, one_line
 
 SCORES_FILE = "scores.parquet"
 _TABLE: Mapping[str, tuple[pa.DataType, str]] = {

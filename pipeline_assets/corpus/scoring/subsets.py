@@ -26,14 +26,14 @@ from pipeline_assets.corpus.scoring import scores
 from pipeline_assets.corpus.scoring.recipe import SubsetsRecipe, choose, near_a_boundary, turns
 from pipeline_assets.corpus.scoring.scores import SCORES, ScoredSplit
 from pipeline_assets.corpus.scoring.token_rows import TokenLoss, write_token_files
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.ledger import Ledger
-from pipeline_assets.corpus.spine.stage import Window, grouped_by_size
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
-from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.ledger import Ledger
+from pipeline_assets.spine.stage import Window, grouped_by_size
+from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 
 SUBSETS = "subset_"
 RULE = "training_subset"

@@ -26,16 +26,16 @@ from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns, w
 from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import END, START, STRUCTURE, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
-from pipeline_assets.corpus.spine.errors import InputError, key
-from pipeline_assets.corpus.spine.files import file_sha256
-from pipeline_assets.corpus.spine.stage import Window, grouped_by_size
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.tokens.hf_tokenizer import load_hf_tokenizer
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Tokenizer
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.engine import RunSettings, run_stage
+from pipeline_assets.spine.errors import InputError, key
+from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.stage import Window, grouped_by_size
+from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt, StagingDir
 
 TOKENIZER_FILE = "tokenizer.json"
 NO_TEXT = "no_text"

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.reuse import link_content
-from pipeline_assets.corpus.spine.staging import StagingDir
-from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.losses import lost_text, read_lost_text
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.reuse import link_content
+from pipeline_assets.spine.staging import StagingDir
 
 Corpus = tuple[Artifact, Sequence[CorpusShard]]
 """An artifact, and those of its shards that belong to one source."""

@@ -11,13 +11,13 @@ from typing import Any
 from pipeline_assets.corpus.pages import code, markdown_table
 from pipeline_assets.corpus.shards.mixture_views import INVENTORY_JSON, INVENTORY_MD
 from pipeline_assets.corpus.shards.token_shards import SHARD_SUFFIX
-from pipeline_assets.corpus.spine.artifact import Artifact, Damage, sealed_manifest, verify
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
-from pipeline_assets.corpus.spine.staging import StagingDir
-from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.losses import LOST_TEXT
+from pipeline_assets.spine.artifact import Artifact, Damage, sealed_manifest, verify
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.staging import StagingDir
 
 logger = logging.getLogger("corpusmill")
 _TOLD = ("documents", "cut_documents", "sequences", "tokens", "remainder_tokens", "license_tokens")

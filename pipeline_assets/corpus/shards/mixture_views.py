@@ -29,15 +29,15 @@ from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
 from pipeline_assets.corpus.pages import code, markdown_table, plain
 from pipeline_assets.corpus.readers.hub_configs import read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
-from pipeline_assets.corpus.spine.durable import make_folder, write_durably
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.recipe import UNPINNED
-from pipeline_assets.corpus.spine.recipe_yaml import read_yaml
-from pipeline_assets.corpus.spine.staging import StagingDir
-from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.losses import LOST_TEXT, Losses
+from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.durable import make_folder, write_durably
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.recipe_yaml import read_yaml
+from pipeline_assets.spine.section import UNPINNED
+from pipeline_assets.spine.staging import StagingDir
 
 INVENTORY_JSON, INVENTORY_MD, SEGMENTS_JSON = "inventory.json", "inventory.md", "segments.json"
 MIXTURES = "mixtures"  # the folder of figures, among the artifacts of a recipe

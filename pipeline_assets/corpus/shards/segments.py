@@ -15,14 +15,14 @@ from pipeline_assets.corpus.shards.mixture_views import SEGMENTS_JSON
 from pipeline_assets.corpus.shards.reader import MixtureReader, refuse_unlike
 from pipeline_assets.corpus.shards.shard_corpus import SegmentSection, SegmentsRecipe
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
-from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
-from pipeline_assets.corpus.spine.lineage import Lineage, root_of
-from pipeline_assets.corpus.spine.manifest import sha256_of
-from pipeline_assets.corpus.spine.staging import StagingDir
-from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.weights import largest_remainders
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.errors import InputError, UsageError, bare
+from pipeline_assets.spine.files import REBUILD, OwnFile
+from pipeline_assets.spine.lineage import Lineage, root_of
+from pipeline_assets.spine.manifest import sha256_of
+from pipeline_assets.spine.staging import StagingDir
 
 logger = logging.getLogger("corpusmill")
 _WHERE = bare("segments")

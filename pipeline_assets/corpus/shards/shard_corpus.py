@@ -29,22 +29,22 @@ from pipeline_assets.corpus.normalize.sources import FileSource, HubSource
 from pipeline_assets.corpus.packing.plan_files import EncodedCorpus, EncodedShard, encoded_corpus
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, SeqLen
 from pipeline_assets.corpus.packing.rows import license_tokens
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, bare, key
-from pipeline_assets.corpus.spine.ledger import Ledger
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import Misfit, Name, RecipePart, refuse_repeated
-from pipeline_assets.corpus.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.corpus.spine.stage import Task, Window
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
-from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.encode import or_by_oracle
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
 from pipeline_assets.corpus.tokens.trained_tokenizer import TrainRecipe
 from pipeline_assets.corpus.weights import Weights
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError, bare, key
+from pipeline_assets.spine.ledger import Ledger
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.recipe_yaml import section_at, sections_at
+from pipeline_assets.spine.section import Misfit, Name, RecipePart, refuse_repeated
+from pipeline_assets.spine.stage import Task, Window
+from pipeline_assets.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 
 SHARDS_STAGE = StageVersion("token_shards", 1)
 INVENTORY_STAGE = StageVersion("token_inventory", 2)

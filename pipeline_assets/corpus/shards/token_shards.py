@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, NpyHeader, read_npy_header, sealed_in
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError
-from pipeline_assets.corpus.spine.files import HeldFolder, held, was_replaced
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, FileContent
+from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.files import HeldFolder, held, was_replaced
+from pipeline_assets.spine.manifest import FILE_NAME, FileContent
 
 if TYPE_CHECKING:
     import pyarrow as pa

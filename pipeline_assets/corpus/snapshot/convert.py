@@ -43,14 +43,14 @@ from pipeline_assets.corpus.snapshot.plan import (
     shards_of,
 )
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import TIMES_PACKED, RunSettings, run_stage, settings_for
-from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key, one_line
-from pipeline_assets.corpus.spine.ledger import Ledger, Reject, check_rejects, dropped_key
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
-from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import TIMES_PACKED, RunSettings, run_stage, settings_for
+from pipeline_assets.spine.errors import IN_RECIPE, InputError, UsageError, key, one_line
+from pipeline_assets.spine.ledger import Ledger, Reject, check_rejects, dropped_key
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.stage import KILLED_WORKER, Window
+from pipeline_assets.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
 
 SNAPSHOT_STAGE = StageVersion("snapshot", 3)
 _BATCH_ROWS = 1024

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup
 from pipeline_assets.corpus.snapshot.recipe import Unit
-from pipeline_assets.corpus.spine.files import rank
+from pipeline_assets.spine.files import rank
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from pipeline_assets.corpus.readers.hub_parquet import RowGroup
 from pipeline_assets.corpus.readers.lines import placed_lines, read_row, refuse_document
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe, Unit
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.corpus.spine.files import rank
-from pipeline_assets.corpus.spine.progress import Progress
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.files import rank
+from pipeline_assets.spine.progress import Progress
 
 # Of a file that is drawn at least this is read: a request for a few rows costs as much as one for a thousand.
 LEAST: dict[Unit, int] = {"documents": 1000, "text_bytes": 1 << 22}

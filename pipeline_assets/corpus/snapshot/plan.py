@@ -19,10 +19,10 @@ from pipeline_assets.corpus.readers.source_formats import format_of
 from pipeline_assets.corpus.snapshot.draw import Piece, choose_pieces
 from pipeline_assets.corpus.snapshot.line_prefixes import block_ranges, prefixes_of
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.progress import Progress
-from pipeline_assets.corpus.spine.stage import grouped_by_size
-from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.progress import Progress
+from pipeline_assets.spine.stage import grouped_by_size
 
 logger = logging.getLogger("corpusmill")
 

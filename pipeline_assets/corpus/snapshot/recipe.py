@@ -8,8 +8,8 @@ import pydantic
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRule, Rules
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, Patterns
-from pipeline_assets.corpus.spine.errors import key
-from pipeline_assets.corpus.spine.recipe import (
+from pipeline_assets.spine.errors import key
+from pipeline_assets.spine.section import (
     COMMIT_PATTERN,
     SHARD_TEXT_BYTES,
     Name,

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.tokens import o200k_harmony
 from pipeline_assets.corpus.tokens.sentencepiece_model import load_sentencepiece
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.manifest import sha256_of
 
 CHECKSUM = "checksum.json"  # beside a model: {"file", "sha256", "bytes"}
 

@@ -18,12 +18,12 @@ from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.formats.arrow_columns import column_of, numbers, strings
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.sampling import Split, split_rule
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.ledger import Reject, count_rejects, dropped_key
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer, TokenRuns
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.ledger import Reject, count_rejects, dropped_key
+from pipeline_assets.spine.stage import KILLED_WORKER, Window
+from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 
 BLANKS, SPECIAL_TOKENS = "blanks", "special_tokens"
 OTHER_SPLIT = dropped_key("other_split")

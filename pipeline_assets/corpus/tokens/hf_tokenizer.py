@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
-from pipeline_assets.corpus.spine.install_hints import not_installed
 from pipeline_assets.corpus.tokens.losses import LossCounter
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Tokenizer, TokenRuns, read_pinned
+from pipeline_assets.spine.errors import InputError, UsageError, bare
+from pipeline_assets.spine.install_hints import not_installed
 
 if TYPE_CHECKING:
     import tokenizers

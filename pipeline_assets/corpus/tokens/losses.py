@@ -12,18 +12,14 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
-from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.recipe import Option, Share
-
-if TYPE_CHECKING:
-    from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.spine.artifact import Verdict
+from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.section import Option, Share
 
 LOST_TEXT = "lost_text"  # in the provenance of a manifest, by source
 MAX_UNKNOWN_FRACTION = "0.05"
@@ -133,15 +129,6 @@ class LossLimit:
             return Verdict(False, f"{message}, above `max_unknown_fraction` ({self.fraction}); {fix}", numbers)
         is_small = worst.fraction <= _WARNING_FRACTION
         return Verdict(is_small, f"{message}{'' if is_small else ', above 0.1 %'}", numbers, is_slight=not is_small)
-
-
-def unknown_tokens_within_limit(tokens: Artifact, target: "Target", root: Path) -> Verdict:
-    """Check that the tokenizer loses at most `max_unknown_fraction` of each source.
-
-    The fraction is a share of the source's text, and a value of the recipe.
-    """
-    limit = target.demand if isinstance(target.demand, LossLimit) else LossLimit()
-    return limit.judge(tokens.manifest)
 
 
 @dataclass(frozen=True)

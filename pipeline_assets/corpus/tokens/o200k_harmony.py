@@ -18,11 +18,11 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.recipe import RecipePart
-from pipeline_assets.corpus.spine.usage import resident_bytes
 from pipeline_assets.corpus.tokens.rust_panics import panics
 from pipeline_assets.corpus.tokens.tokenizer import ControlledIds, Tokenizer, TokenRuns, read_pinned
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.section import RecipePart
+from pipeline_assets.spine.usage import resident_bytes
 
 if TYPE_CHECKING:
     import gigatoken

@@ -12,9 +12,9 @@ import numpy as np
 import pydantic
 from numpy.typing import ArrayLike, NDArray
 
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, LossCounter, Losses
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.section import RecipePart
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,15 @@ import msgspec
 import pydantic
 
 from pipeline_assets.corpus.shards.mixture_views import MIXTURES
-from pipeline_assets.corpus.spine.artifact import Artifact, Verdict
-from pipeline_assets.corpus.spine.durable import make_folder, write_durably
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
-from pipeline_assets.corpus.spine.install_hints import not_installed
-from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.recipe import Option, RecipePart, Share
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe, Sha256
 from pipeline_assets.corpus.weights import Weights
+from pipeline_assets.spine.artifact import Artifact, Verdict
+from pipeline_assets.spine.durable import make_folder, write_durably
+from pipeline_assets.spine.errors import InputError, UsageError, bare
+from pipeline_assets.spine.install_hints import not_installed
+from pipeline_assets.spine.manifest import Manifest, StageVersion
+from pipeline_assets.spine.section import Option, RecipePart, Share
 
 TOKENIZER_STAGE = StageVersion("tokenizer", 1)
 END_OF_DOCUMENT = "</s>"

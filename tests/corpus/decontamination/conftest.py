@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # of plain_decontamination, deco
 
 from decontamination_build import decontaminate, items_set, recipe, write_corpus
 
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.spine.artifact import Artifact
 
 Decontaminated = Callable[..., Artifact]
 

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 from made_corpus import lines_of, seal_corpus
 
+from pipeline_assets.build.pins.raw_pin import pin_of_folder
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 from pipeline_assets.corpus.decontamination.recipe import (
     DECONTAMINATION_STAGE,
@@ -18,12 +20,10 @@ from pipeline_assets.corpus.decontamination.recipe import (
     read_contaminated,
 )
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.readers.raw_pin import pin_of_folder
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.provenance import Stopwatch
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.provenance import Stopwatch
 
 COLUMNS: Mapping[str, Any] = {"text": ["text"], "item": "row", "id": "id"}
 

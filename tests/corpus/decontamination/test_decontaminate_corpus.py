@@ -10,9 +10,9 @@ from made_corpus import lines_of
 
 from pipeline_assets.corpus.decontamination import item_index
 from pipeline_assets.corpus.decontamination.recipe import ContaminatedLine, read_contaminated
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError
 
 Decontaminated = Callable[..., Artifact]
 QUESTION = "Which planet of the solar system has the most moons, as far as anybody knows today?"

@@ -16,9 +16,9 @@ from pipeline_assets.corpus.decontamination.item_index import write_index
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import read_lines
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
-from pipeline_assets.corpus.spine.ledger import Reject
-from pipeline_assets.corpus.spine.stage import WHOLE, Window
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.stage import WHOLE, Window
+from pipeline_assets.spine.staging import BuildFolder, Receipt
 
 PATH = "shards/00000.jsonl.zst"
 LEAK = "what is the name of the river that flows through the city of Budapest"

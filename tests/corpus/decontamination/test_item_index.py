@@ -14,8 +14,8 @@ from decontamination_build import evaluation_set, items_set, listed, recipe, row
 
 from pipeline_assets.corpus.decontamination.item_index import EvaluationItem, read_items, write_index
 from pipeline_assets.corpus.decontamination.recipe import EvaluationRecipe, EvaluationSet
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.staging import BuildFolder
 
 ROWS = [{"id": 7, "question": "Why?", "answer": None}, {"question": "How?", "answer": "So.", "id": ""}]
 

@@ -6,7 +6,7 @@ import pytest
 from decontamination_build import recipe
 
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from made_corpus import seal_corpus
 from plain_dedup import PlainDecision, PlainDocument, decide
 
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE, Decision, read_decisions
 from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus, sign_corpus
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
 
 INLINE = RunSettings()
 SMALL_SHARES = RunSettings(2, memory_bytes=0)  # see the fixture `small_shares`

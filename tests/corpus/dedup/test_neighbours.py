@@ -14,7 +14,7 @@ from refusals import refusal
 
 from pipeline_assets.corpus.dedup.candidates import searching_device
 from pipeline_assets.corpus.dedup.recipe import Distance
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.errors import UsageError
 
 
 @pytest.mark.parametrize("similarity", [0.5, 0.7, 0.9])

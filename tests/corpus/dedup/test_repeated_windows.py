@@ -24,9 +24,9 @@ from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stages
-from pipeline_assets.corpus.spine.stage import do
-from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.spine.engine import RunSettings, run_stages
+from pipeline_assets.spine.stage import do
+from pipeline_assets.spine.staging import BuildFolder
 
 INLINE = RunSettings(workers=0)
 TIGHT = RunSettings(workers=0, memory_bytes=0)

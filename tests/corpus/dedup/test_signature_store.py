@@ -30,8 +30,8 @@ from refusals import refusal
 from pipeline_assets.corpus.dedup.decision import EDGES_FILE, Sample, read_groups
 from pipeline_assets.corpus.dedup.dedup_corpus import open_seen
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import InputError, UsageError
 
 WORDS = [f"w{number}" for number in range(12)]
 texts_of_a_month = st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join), min_size=1, max_size=10)

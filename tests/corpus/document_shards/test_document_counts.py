@@ -3,8 +3,8 @@
 import pytest
 
 from pipeline_assets.corpus.converted_shards import check_documents, document_counts
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.ledger import Ledger
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.ledger import Ledger
 
 
 def test_dropped_and_rejected_rows_are_told_by_reason() -> None:

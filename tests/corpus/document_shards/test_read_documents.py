@@ -9,8 +9,8 @@ import pytest
 from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents, read_lines
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.stage import WHOLE, Window
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.stage import WHOLE, Window
 
 DECODER = msgspec.json.Decoder(DocumentText)
 LINES = [b'{"doc_id":"page-%d","text":"a\xe2\x80\xa8b","license_tag":"cc0"}' % number for number in range(9)]

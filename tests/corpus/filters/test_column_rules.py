@@ -8,7 +8,7 @@ import pytest
 from refusals import refusal
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.errors import UsageError
 
 BATCH = pa.record_batch(
     {

@@ -17,9 +17,9 @@ from pipeline_assets.corpus.dedup import repeated_windows
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.filters.language import detector
 from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import UsageError
 
 Filtered = Callable[..., Artifact]
 Read = Callable[[Artifact], list[dict[str, object]]]

@@ -16,9 +16,9 @@ from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.filters.filter_corpus import filter_shard
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.stage import WHOLE, Window
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.stage import WHOLE, Window
+from pipeline_assets.spine.staging import BuildFolder, Receipt
 
 PATH = "shards/00000.jsonl.zst"
 SHORT = FilterRecipe.model_validate({"length": {"min_words": 2}})

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.filters.language import (
     LanguageRecipe,
     detector,
 )
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.errors import UsageError
 
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier

@@ -4,7 +4,7 @@ import pydantic
 import pytest
 
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.spine.manifest import sha256_of
+from pipeline_assets.spine.manifest import sha256_of
 
 
 def test_nothing_is_on_by_default_and_thresholds_may_be_left_out_one_by_one() -> None:

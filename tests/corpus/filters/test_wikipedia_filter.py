@@ -15,7 +15,7 @@ from pipeline_assets.corpus.filters.verdict import Candidate, Verdict, apply_fil
 from pipeline_assets.corpus.filters.wikipedia import without_emptied_brackets
 from pipeline_assets.corpus.readers.source_folder import byte_ranges, list_files
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.errors import UsageError
 
 Verdicts = Callable[..., Verdict]
 ALONE = {"min_running_lines": None}

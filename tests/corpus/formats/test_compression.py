@@ -13,7 +13,7 @@ import zstandard
 from refusals import refusal
 
 from pipeline_assets.corpus.formats.compression import codec_of, decompressed
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "zstd": zstandard.ZstdCompressor(write_checksum=True).compress,

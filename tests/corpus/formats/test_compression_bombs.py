@@ -29,7 +29,7 @@ from pathlib import Path
 from pipeline_assets.corpus.formats.compression import codec_of, decompressed
 from pipeline_assets.corpus.readers.source_folder import list_files
 from pipeline_assets.corpus.readers.lines import line_blocks
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 def peak():  # not ru_maxrss: that begins with what the process had which this one was forked from
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM:")) >> 10

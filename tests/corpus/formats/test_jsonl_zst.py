@@ -14,7 +14,7 @@ from refusals import refusal
 
 from pipeline_assets.corpus.formats.compression import whole_lines
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks, write_rows
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 LINES = b"".join(b'{"doc_id": %d, "text": "word %d"}\n' % (row, row * 7919) for row in range(12))
 lines_lists = st.lists(st.binary(max_size=40).map(lambda text: text.replace(b"\n", b"") + b"\n"), max_size=30)

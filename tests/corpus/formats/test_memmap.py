@@ -26,7 +26,7 @@ from pipeline_assets.corpus.formats.memmap import (
     Segment,
     open_packed,
 )
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.errors import InputError, RetryableError
 
 ROWS = [[11, 12, 1, 21], [22, 1, 31, 1], [41, 42, 43, 1], [51, 1, 0, 0]]
 SEGMENTS = [

@@ -13,10 +13,10 @@ from sealed_sets import letter_of, seal_set
 
 from pipeline_assets.corpus.formats import memmap
 from pipeline_assets.corpus.formats.memmap import open_packed
-from pipeline_assets.corpus.spine import durable, files
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine import durable, files
+from pipeline_assets.spine.errors import InputError
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 PROJECT = TESTS.parents[1]
 READERS = (memmap, files)
 UNPICKLED_IN_A_WORKER = """

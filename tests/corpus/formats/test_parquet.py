@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.formats.parquet import ContentHash, ParquetOutput, content_sha256, write_table
-from pipeline_assets.corpus.spine import durable
+from pipeline_assets.spine import durable
 
 WORDS = pa.table(
     {

@@ -13,8 +13,8 @@ import pytest
 from nemotron_hub import SPLITS, TEXTS, rows_of, write_dataset
 
 from pipeline_assets.corpus.nemotron import source_rows
-from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.artifact import Artifact, Damage, verify
+from pipeline_assets.spine.errors import InputError
 
 Inventories = Callable[..., dict[str, Artifact]]
 ALL_SPLITS = [(dataset, split) for dataset, splits in SPLITS.items() for split in splits]

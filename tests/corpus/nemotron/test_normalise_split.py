@@ -14,16 +14,16 @@ from refusals import refusal
 from rows_made import ANSWER, INLINE, LOOKUP, QUESTION, called, settings_of
 from rows_made import split_of as build
 
+from pipeline_assets.build.rows.comparison import document_changes
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks, read_structs
 from pipeline_assets.corpus.nemotron import normalise_rows
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.sections import RowsRecipe
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.rows.comparison import document_changes
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.ledger import Reject
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.ledger import Reject
 
 FORKED = RunSettings(2)
 Row = dict[str, Any]

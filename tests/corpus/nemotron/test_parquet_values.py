@@ -14,7 +14,7 @@ import pytest
 from rows_made import ANSWER, QUESTION, called, settings_of, split_of
 
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 MESSAGES = [QUESTION, ANSWER]
 NOON = datetime.datetime(2026, 11, 21, 12, 0, 0, 5)

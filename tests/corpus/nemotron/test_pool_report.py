@@ -14,14 +14,14 @@ import pytest
 from samples import some
 from test_pools import MIXED, STAGE, Row, pools_of, row, rows_artifact
 
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, preview_pools, report_on_pools
 from pipeline_assets.corpus.nemotron.pools import build_pools
 from pipeline_assets.corpus.nemotron.schema import RULES, PoolsRecipe
-from pipeline_assets.corpus.spine import engine
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.stage import WarmUp
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.spine import engine
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.stage import WarmUp
 
 SOLVED = {name: rules for name, rules in RULES.items() if name != "unsolved"}  # some rows are in no pool
 RECIPE = PoolsRecipe(rules=SOLVED, refuse_licences=("cc-by-sa-4.0",))

@@ -13,16 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import some
 
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet import write_table
 from pipeline_assets.corpus.nemotron.pools import build_pools
 from pipeline_assets.corpus.nemotron.row_checks import pools_have_rows
 from pipeline_assets.corpus.nemotron.schema import RULES, SCHEMA, PoolsRecipe, condition_of
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.staging import OutputFile
-from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.staging import OutputFile
 
 Row = dict[str, Any]
 STAGE = StageVersion("made", 1)

@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 from healing_build import DATASET
 
-from pipeline_assets.corpus.nemotron import source_rows, split_pin
+from pipeline_assets.build.pins import split_pin
+from pipeline_assets.build.pins.split_pin import SampledSplit
+from pipeline_assets.corpus.nemotron import source_rows
 from pipeline_assets.corpus.nemotron.source_rows import plan_sample, read_shard
-from pipeline_assets.corpus.nemotron.split_pin import SampledSplit
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 

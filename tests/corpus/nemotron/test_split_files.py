@@ -6,7 +6,7 @@ import pytest
 from refusals import refusal
 
 from pipeline_assets.corpus.nemotron.splits import SplitFiles, files_of_split, find_splits, partition_key, split_of_name
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.spine.errors import InputError, UsageError
 
 WHERE = "nvidia/Nemotron-Math-v2@0"
 MATH = ["README.md", "data/high.part_00.jsonl", "data/high.part_01.jsonl", "data/low.jsonl", "data/medium.jsonl"]

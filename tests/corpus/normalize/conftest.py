@@ -7,9 +7,9 @@ import pytest
 from stage_a_build import INLINE, normalize, only, recipe_with
 
 from pipeline_assets.corpus.licences import Licence, LicenceTable
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.staging import BuildFolder
 
 
 @pytest.fixture

@@ -11,15 +11,15 @@ import pytest
 from refusals import refusal
 from stage_a_build import build, notes_recipe
 
+from pipeline_assets.build.rows.documents import SourceRows
 from pipeline_assets.corpus.licences import LICENCE_TEXT_BYTES, licence_table, licence_texts_fingerprint
 from pipeline_assets.corpus.normalize.files import licences_by_folder
 from pipeline_assets.corpus.normalize.sources import LocalSource, source_of
 from pipeline_assets.corpus.readers.local import LocalRecipe
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.rows.documents import SourceRows
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.lineage import Lineage
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.stage_a import StageARecipe
 
 Normalized = Callable[..., Artifact]

@@ -10,8 +10,8 @@ from refusals import refusal
 from stage_a_build import ledger
 
 from pipeline_assets.corpus.normalize.converted import local_doc_id
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import InputError
 
 Normalized = Callable[..., Artifact]
 Read = Callable[[Artifact], list[dict[str, object]]]

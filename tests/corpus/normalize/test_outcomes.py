@@ -14,8 +14,8 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize import converted
 from pipeline_assets.corpus.normalize.converted import local_doc_id, write_outcomes
-from pipeline_assets.corpus.spine.ledger import Reject
-from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.staging import BuildFolder
 
 derive_id = functools.partial(local_doc_id, "notes")
 

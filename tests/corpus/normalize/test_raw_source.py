@@ -11,14 +11,14 @@ import pytest
 from refusals import refusal
 from stage_a_build import only, recipe_with
 
+from pipeline_assets.build.pins.raw_pin import pin_of_folder
 from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.raw_pin import pin_of_folder
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, open_source
 from pipeline_assets.corpus.snapshot.plan import raw_of_hub
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 from refusals import refusal
 from stage_a_build import ledger
 
-from pipeline_assets.corpus.recipes.kind import ledger_adds_up
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.build.checks import ledger_adds_up
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import UsageError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "readers" / "stackexchange"))  # of made_dump
 

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import msgspec
 from word_tokenizer import write_tokenizer
 
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.formats.memmap import PackedSet
 from pipeline_assets.corpus.packing.pack_corpus import pack_corpus
 from pipeline_assets.corpus.packing.recipe import PACK_STAGE, PackRecipe
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, Driver
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
 
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 _encoder = msgspec.json.Encoder()

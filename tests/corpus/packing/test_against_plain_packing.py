@@ -17,8 +17,8 @@ from plain_packing import Piece, PlainCorpus, best_fit_rows
 from word_tokenizer import ids_of
 
 from pipeline_assets.corpus.formats.memmap import open_packed
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import UsageError
 
 SHARES = {1: ["1"], 2: ["0.5", "0.5"], 3: ["0.6", "0.3", "0.1"]}
 

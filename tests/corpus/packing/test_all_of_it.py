@@ -9,7 +9,7 @@ from refusals import refusal
 from word_tokenizer import ids_of
 
 from pipeline_assets.corpus.formats.memmap import open_packed
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.errors import UsageError
 
 ALL = {"weights": None, "num_seqs": None}
 

@@ -12,7 +12,7 @@ from pack_build import documents_of, pack_documents
 from samples import some
 
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, BOUNDARY_OFFSETS, INDEX, PackedSet, open_packed
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 batching = pytest.importorskip("pipeline_assets.corpus.batching")

@@ -8,7 +8,7 @@ from plain_packing import Draw, best_fit_rows
 
 from pipeline_assets.corpus.packing.strategies import best_fit_rows as packed_rows
 from pipeline_assets.corpus.packing.strategies import count_pieces, longest_first, place, rows_needed, whole_rows
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.errors import UsageError
 
 LENGTHS = st.lists(st.integers(1, 40), max_size=60)
 

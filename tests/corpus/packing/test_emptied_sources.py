@@ -8,8 +8,8 @@ import pytest
 from refusals import refusal
 
 from pipeline_assets.corpus.packing.recipe import refuse_emptied
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import UsageError
 
 
 def corpus(**counts: Any) -> Artifact:

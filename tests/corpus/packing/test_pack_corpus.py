@@ -24,16 +24,16 @@ from stage_a_sources import recipe_content, with_pack
 from word_tokenizer import ids_of, write_tokenizer
 from wrong_tokenizer import wrong_gigatoken
 
+from pipeline_assets.build.rows.trace import follow_document, open_rows, trace_token
 from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, INPUT_IDS, open_packed
 from pipeline_assets.corpus.packing import plan_files, rows
 from pipeline_assets.corpus.packing.plan_files import summary_of
-from pipeline_assets.corpus.rows.trace import follow_document, open_rows, trace_token
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.stage_a import StageARecipe
 
 

@@ -7,7 +7,7 @@ from pack_build import recipe
 from refusals import refusal
 
 from pipeline_assets.corpus.packing.recipe import PackRecipe
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.errors import UsageError
 
 
 @pytest.mark.parametrize(

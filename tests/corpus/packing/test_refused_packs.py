@@ -10,7 +10,7 @@ from refusals import refusal
 from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.formats.memmap import open_packed
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 
 
 @pytest.mark.parametrize(

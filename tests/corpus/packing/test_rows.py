@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pack_build import documents_of, pack_documents
 
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import RetryableError
-from pipeline_assets.corpus.spine.staging import WORK
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import RetryableError
+from pipeline_assets.spine.staging import WORK
 
 
 def test_a_token_run_that_has_lost_its_end_gives_no_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

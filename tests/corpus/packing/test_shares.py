@@ -5,7 +5,7 @@ from pathlib import Path
 from pack_build import Made, documents_of, pack_documents
 
 from pipeline_assets.corpus.packing.plan_files import shares_reached
-from pipeline_assets.corpus.spine.artifact import Verdict
+from pipeline_assets.spine.artifact import Verdict
 
 
 def judged(folder: Path, documents: list[Made], weights: dict[str, str]) -> Verdict:

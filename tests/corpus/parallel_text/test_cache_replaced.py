@@ -13,8 +13,8 @@ from interrupted import interrupted
 
 from pipeline_assets.corpus.parallel_text import token_cache
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META, open_cache
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import InputError
 
 LATER_ID = "later"
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pairs_data import NOON, SOURCE, lines_file, real_or_made_rows, translation_lines, translation_parquet
 from refusals import refusal
 
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.parallel_text.draw import materialize, write_sample
 from pipeline_assets.corpus.parallel_text.pairs import (
     Languages,
@@ -31,10 +32,9 @@ from pipeline_assets.corpus.parallel_text.sample import (
     assign_splits,
     read_sample,
 )
-from pipeline_assets.corpus.rows.store import read_rejects
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.ledger import Reject
-from pipeline_assets.corpus.spine.opening import open_building
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.opening import open_building
 
 FR_EN = Languages(src="fr", tgt="en")
 ANY_REJECTS = {"max_reject_fraction": "1"}
@@ -145,7 +145,7 @@ def test_rejects_are_kept_with_their_places(tmp_path: Path) -> None:
 
     with open_building(tmp_path / "s", {}) as building:
         content = write_sample(building, [file], recipe, SOURCE, NOON)
-        [reject] = read_rejects(building.path(content.files[1].path))
+        [reject] = read_structs(building.path(content.files[1].path), Reject)
 
     before = file.local().read_bytes().index(b'{"translation": 7}')
     assert reject == Reject("a.jsonl", before, "wrong_type", "its translation is int")

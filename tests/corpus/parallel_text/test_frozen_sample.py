@@ -11,8 +11,8 @@ from refusals import refusal
 from pipeline_assets.corpus.parallel_text.draw import materialize
 from pipeline_assets.corpus.parallel_text.pairs import TranslationFile
 from pipeline_assets.corpus.parallel_text.sample import read_sample
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import UsageError
 
 REQUEST = {"k": 20, "languages": ("fr", "en"), "source": SOURCE}
 OTHERS: Mapping[str, tuple[dict[str, object], str]] = {

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.parallel_text.token_cache import (
     without_source,
     write_cache,
 )
-from pipeline_assets.corpus.spine.opening import open_building
+from pipeline_assets.spine.opening import open_building
 
 SPLITS = ("train", "val", "test")
 

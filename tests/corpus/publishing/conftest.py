@@ -8,7 +8,7 @@ import pytest
 from huggingface_hub import constants
 
 from pipeline_assets.corpus.publishing import publish as publishing
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.spine.artifact import Artifact
 
 sys.path.insert(0, str(Path(__file__).parent))  # of published
 sys.path.insert(0, str(Path(__file__).parents[1] / "nemotron"))  # of rows_made

@@ -11,17 +11,18 @@ import pyarrow.parquet as pq
 import yaml
 from faulty_hub import FaultyHub
 
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet import write_table
 from pipeline_assets.corpus.nemotron.pools import build_pools
 from pipeline_assets.corpus.nemotron.schema import SCHEMA, PoolsRecipe
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, StageVersion
-from pipeline_assets.corpus.spine.staging import OutputFile
-from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.demo.loopback_repos import repo_commit
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest, StageVersion
+from pipeline_assets.spine.staging import OutputFile
 
 STAGE = StageVersion("made", 1)
 SOURCE = "maker/chats"

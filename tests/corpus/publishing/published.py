@@ -10,15 +10,15 @@ from typing import Any
 
 from rows_made import ANSWER, ORIGIN, QUESTION, settings_of
 
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.sections import NORMALISE_STAGE
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, CardSplit, Source, dataset_card, pattern_of
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.manifest import Identity, Manifest
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.manifest import Identity, Manifest
 
 SOURCE = Source("maker/chats", "a" * 40)
 IDENTITY = Identity(

@@ -11,7 +11,7 @@ from rows_made import LOOKUP, QUESTION, called
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.publishing.dataset_card import Source, card_splits
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 
 def test_it_counts_what_the_rows_hold(tmp_path: Path) -> None:

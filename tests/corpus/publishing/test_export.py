@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.publishing.export import export, write_txt
-from pipeline_assets.corpus.rows.trace import open_rows
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.durable import Step
-from pipeline_assets.corpus.spine.errors import RetryableError, UsageError
-from pipeline_assets.corpus.spine.lineage import Lineage
+from pipeline_assets.build.rows.export import export, write_txt
+from pipeline_assets.build.rows.trace import open_rows
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.durable import Step
+from pipeline_assets.spine.errors import RetryableError, UsageError
+from pipeline_assets.spine.lineage import Lineage
 
 
 def corpus_of(root: Path) -> Path:

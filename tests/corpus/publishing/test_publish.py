@@ -21,8 +21,8 @@ from huggingface_hub import CommitOperationAdd, HfApi
 from pipeline_assets.corpus.publishing import publish as publishing
 from pipeline_assets.corpus.publishing.publication import Publication, publication_of
 from pipeline_assets.corpus.publishing.publish import plan_publication, publish
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 
 
 @pytest.fixture

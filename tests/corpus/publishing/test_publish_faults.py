@@ -23,8 +23,8 @@ from pipeline_assets.corpus.publishing.hub_repo import HubRepo
 from pipeline_assets.corpus.publishing.load_back import load_back
 from pipeline_assets.corpus.publishing.publication import publication_of
 from pipeline_assets.corpus.publishing.publish import Plan, publish
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import InputError, RetryableError, TransientError
 
 WRITES = ["*/create", "*/preupload/main", "*/batch", "*/validate-yaml"]
 PROGRESS_S = 0.4

@@ -10,7 +10,7 @@ from subsets_made import bare, scored, subsets_of, talk
 
 from pipeline_assets.corpus.publishing.publication import publication_of
 from pipeline_assets.corpus.publishing.publish import publish
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.errors import UsageError
 
 RULES = {"anchor": {"percentile": [0, 50]}, "challenge": {"percentile": [50, 100]}}
 

@@ -7,7 +7,7 @@ from faulty_hub import FaultyHub
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.spine import durable
+from pipeline_assets.spine import durable
 
 DATASET = "maker/pages"
 CARD = b"# Pages\n"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_assets.build.pins.raw_pin import CURE, HeldOfHub, held_of_hub
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile, keep_listing, read_listing
-from pipeline_assets.corpus.readers.raw_pin import CURE, HeldOfHub, held_of_hub
-from pipeline_assets.corpus.spine.progress import Progress
-from pipeline_assets.corpus.spine.rehash import rehash
+from pipeline_assets.spine.progress import Progress
+from pipeline_assets.spine.rehash import rehash
 
 DATASET = "maker/pages"
 BYTES = bytes(range(256)) * 4

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.readers.hub_configs import (
     read_configs,
 )
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.spine.errors import InputError, UsageError
 
 # As HuggingFaceFW/fineweb-2 writes its card, cut to five configs.
 CARD = """---

@@ -18,8 +18,8 @@ from refusals import refusal
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles, check_whole
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import UsageError
 
 
 def test_traffic_is_what_the_hub_sent(hub_files: HubFiles, commit: str, hub: FaultyHub) -> None:

@@ -16,8 +16,8 @@ from refusals import refusal
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.demo.loopback_http import json_answer
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 
 
 def test_a_commit_or_a_file_that_the_hub_does_not_have_says_so(

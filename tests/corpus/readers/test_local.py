@@ -20,9 +20,9 @@ from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.normalize.files import read_piece
 from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
 from pipeline_assets.corpus.readers.source_folder import SourceFile, list_files
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.ledger import Reject
-from pipeline_assets.corpus.spine.stage import grouped_by_size
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.stage import grouped_by_size
 
 Source = Callable[..., SourceFile]
 META = pa.struct([("url", pa.string()), ("n", pa.int64())])

@@ -11,7 +11,7 @@ from refusals import refusal
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.local_parquet import parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 Source = Callable[..., SourceFile]
 

@@ -32,8 +32,8 @@ from pipeline_assets.corpus.readers.source_folder import byte_ranges, list_files
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia import count_pages
 from pipeline_assets.corpus.snapshot.line_prefixes import SpanStream, row_lines
-from pipeline_assets.corpus.spine.staging import BuildFolder
-from pipeline_assets.corpus.spine.stage import WHOLE
+from pipeline_assets.spine.staging import BuildFolder
+from pipeline_assets.spine.stage import WHOLE
 
 path = Path(sys.argv[1])
 files = list_files(path.parent, [path.name])

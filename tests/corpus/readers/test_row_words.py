@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline_assets.corpus.readers.lines import file_at, line_number, place_of_line, row_words
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.errors import UsageError
 
 Source = Callable[..., SourceFile]
 TEXT = b"\xef\xbb\xbf{}\r\n\n" + b"x" * 3_000_000 + b"\nlast"

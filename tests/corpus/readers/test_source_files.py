@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, list_files, open_source
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 
 
 @pytest.fixture

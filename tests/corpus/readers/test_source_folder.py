@@ -9,7 +9,7 @@ import pytest
 from refusals import refusal
 
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, as_provenance, files_of, folder_of
-from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
+from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from refusals import refusal
 from pipeline_assets.corpus.readers import lines as lines_module
 from pipeline_assets.corpus.readers.lines import line_before, lines
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 Source = Callable[..., SourceFile]
 texts = st.tuples(

@@ -11,7 +11,7 @@ import pytest
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.source_folder import byte_ranges, list_files
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, count_pages, read_wikipedia
-from pipeline_assets.corpus.spine.ledger import Reject
+from pipeline_assets.spine.ledger import Reject
 
 pytest.importorskip("wikiextractor", reason="wikiextractor is not installed")
 

@@ -13,7 +13,7 @@ from refusals import refusal
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_ranges, list_files
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, count_pages, read_wikipedia
-from pipeline_assets.corpus.spine.ledger import Reject
+from pipeline_assets.spine.ledger import Reject
 
 Source = Callable[..., SourceFile]
 EN = "https://en.wikipedia.org/wiki?curid=12"

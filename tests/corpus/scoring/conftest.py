@@ -14,7 +14,7 @@ from tiny_models import save_model
 
 from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreWork
 from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
-from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.spine.staging import BuildFolder
 
 if TYPE_CHECKING:
     from modal_loopback import ModalOnLoopback

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.score_shard import Scorer, score_shard
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.stage import Window
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.stage import Window
+from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 
 
 def job_of(name: str, told: Path, *rows: int) -> ScoreJob:

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rows_made import called, encoder, normalised
 
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring.recipe import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.scoring.scores import SCORES, ScoredSplit, percentiles
 from pipeline_assets.corpus.scoring.subsets import choose_subsets
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
 
 Row = dict[str, Any]
 HARD = "is <|endoftext|> café 東京 \u088f 🎉?"  # characters that encoders class apart, and what only looks like a token

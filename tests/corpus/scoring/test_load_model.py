@@ -24,7 +24,7 @@ from pipeline_assets.corpus.scoring.load_model import BY_ROWS, check_quantisatio
 from pipeline_assets.corpus.scoring.nll import score_rows
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.spine.errors import InputError, UsageError
 
 CPU = ScoringRecipe()
 MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}

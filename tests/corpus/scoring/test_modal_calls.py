@@ -12,8 +12,8 @@ from modal_loopback import SOON_S, ModalOnLoopback, wait_for
 from refusals import refusal
 
 from pipeline_assets.corpus.scoring.launcher import Launcher
-from pipeline_assets.corpus.spine.errors import RetryableError
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.errors import RetryableError
+from pipeline_assets.spine.staging import BuildFolder, Receipt
 
 DIED = "Modal took its machine away (killed by 9)"
 

@@ -17,8 +17,8 @@ from refusals import refusal
 
 from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreWork
 from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
-from pipeline_assets.corpus.spine.errors import InputError, TransientError, UsageError
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.errors import InputError, TransientError, UsageError
+from pipeline_assets.spine.staging import BuildFolder, Receipt
 from resources import modal_launcher
 from resources.modal_launcher import OnModal
 

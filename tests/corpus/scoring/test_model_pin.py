@@ -16,30 +16,25 @@ from faulty_hub import FaultyHub
 from refusals import refusal
 from safetensors.numpy import load_file
 
+from pipeline_assets.build import drive
+from pipeline_assets.build.kind import Job, Kind, seals_files
+from pipeline_assets.build.pins.model_pin import ModelSection, list_model, list_weights, model_folder, model_folder_of
+from pipeline_assets.build.pins.raw_pin import held_of_hub
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
-from pipeline_assets.corpus.readers.raw_pin import held_of_hub
-from pipeline_assets.corpus.recipes import drive
-from pipeline_assets.corpus.recipes.kind import Job, Kind, seals_files
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.scoring.model_pin import (
-    ModelSection,
-    list_model,
-    list_weights,
-    model_folder,
-    model_folder_of,
-)
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.lineage import AREAS
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import Recipe
-from pipeline_assets.corpus.spine.staging import OutputFile
-from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.trust.rebuild import rebuild
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.lineage import AREAS
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.staging import OutputFile
 from pipeline_assets.systems.registry import SYSTEMS, add_system
 from pipeline_assets.systems.scoring import MODEL
+from pipeline_assets.trust.rebuild import rebuild
 
 NAME = "maker/tiny"
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")

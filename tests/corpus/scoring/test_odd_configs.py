@@ -14,7 +14,7 @@ from tiny_models import MODELS, change_config, save_model
 from pipeline_assets.corpus.scoring.config_sizes import check_config_sizes
 from pipeline_assets.corpus.scoring.load_model import load_model
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 QUANTISATIONS: list[Any] = [
     {"quant_method": "gptq", "bits": 4, "group_size": 128},

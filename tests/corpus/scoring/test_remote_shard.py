@@ -30,11 +30,11 @@ from pipeline_assets.corpus.scoring.remote_shard import (
     shard_asked,
 )
 from pipeline_assets.corpus.scoring.score_shard import score_shard
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.errors import RetryableError, UsageError
-from pipeline_assets.corpus.spine.stage import WHOLE
-from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.errors import RetryableError, UsageError
+from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.staging import BuildFolder, OutputFile, Receipt
 
 ROWS = 12
 POOL = "candidates_a/train-00000-of-00001.parquet"

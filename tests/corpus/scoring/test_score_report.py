@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from scores_made import POOL, Row, drawn_rows, scored_row, write_scores
 
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, preview_scores, report_on_scores
 from pipeline_assets.corpus.scoring.scores import ScoredSplit
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
 
 MODEL = {"name": "maker/model", "dtype": "float32", "device": "cpu", "attention": "eager"}
 

@@ -18,9 +18,9 @@ from pipeline_assets.corpus.harmony.message import STRUCTURE
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.score_shard import Scorer, model_of, own_gpu, score_shard
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.stage import WHOLE
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.staging import BuildFolder, Receipt
 
 LONG = "sure " * 60
 

@@ -33,12 +33,12 @@ from tiny_scoring import (
 from tiny_tokenizer import save_tokenizer
 
 from pipeline_assets.corpus.scoring import score_split
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.fork_server import StartMethod
-from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.tokens.losses import read_lost_text
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.fork_server import StartMethod
+from pipeline_assets.spine.staging import BuildFolder
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
 

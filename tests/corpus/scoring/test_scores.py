@@ -11,7 +11,7 @@ from samples import some
 from scores_made import naive_percentile, scored_row, write_scores
 
 from pipeline_assets.corpus.scoring.scores import COLUMNS, SCORES, percentiles
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 scores_with_ties_and_nulls = st.lists(st.one_of(st.none(), st.integers(0, 5).map(float), st.floats(0, 20)), max_size=30)
 

@@ -7,7 +7,7 @@ import pytest
 from refusals import refusal
 
 from pipeline_assets.corpus.scoring.recipe import SubsetRule, SubsetsRecipe
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.errors import UsageError
 
 
 def test_the_default_rules_take_in_this_order() -> None:

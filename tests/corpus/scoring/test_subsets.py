@@ -29,8 +29,8 @@ from pipeline_assets.corpus.scoring.recipe import (
 )
 from pipeline_assets.corpus.scoring.scores import percentiles
 from pipeline_assets.corpus.scoring.subsets import COLUMNS, SUBSET_SCHEMA
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import InputError
 
 RULES: dict[str, Any] = {
     "anchor": {"percentile": [0, 25], "where": ["meta_correctness = 1"]},

@@ -14,9 +14,9 @@ from subsets_made import HARD, Row, ids_in, rows_in, scored, subsets_of, talk
 
 from pipeline_assets.corpus.harmony.encode import LOSS_MODES, AssistantAll, AssistantLast
 from pipeline_assets.corpus.scoring.token_rows import ROWS
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import InputError
 
 DECODE = Encoder.decode
 ALL, LAST = AssistantAll(analysis=True, calls=True), AssistantLast()

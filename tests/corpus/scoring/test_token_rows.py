@@ -15,7 +15,7 @@ from pipeline_assets.corpus.harmony.encode import LOSS_MODES, encode_harmony, lo
 from pipeline_assets.corpus.harmony.message import STRUCTURE
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.scoring.token_rows import EncodedRow, encode_row, load_model_tokenizer
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 LONG = 1 << 31
 TEXT = (

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 from tiny_models import save_model
 from tiny_tokenizer import id_of, save_tokenizer
 
-from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.score_shard import Scorer
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
 

@@ -10,8 +10,8 @@ from launcher_work import do_as_told
 
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.remote_shard import kept
-from pipeline_assets.corpus.spine.stage import WHOLE
-from pipeline_assets.corpus.spine.staging import Receipt
+from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.staging import Receipt
 
 
 def score(asked: str) -> str:

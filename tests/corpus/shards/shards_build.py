@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pack_build import Made, write_shards
 
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.shards.shard_corpus import SHARDS_STAGE, ShardsRecipe, shard_corpus
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.durable import write_durably
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir
-from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.durable import write_durably
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.staging import OutputFile, StagingDir
 
 KIND = "stage_a/token_shards"
 

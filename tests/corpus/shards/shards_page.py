@@ -1,16 +1,16 @@
 """A system of one kind, token shards of what stage A makes."""
 
+from pipeline_assets.build.kind import Kind
+from pipeline_assets.build.rows.token_rows import TokenShardRows
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
-from pipeline_assets.corpus.recipes.kind import Kind
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.shards.mixture_views import preview_token_shards
 from pipeline_assets.corpus.shards.shard_corpus import SHARDS_STAGE, ShardsRecipe, shard_corpus
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.tokenizer import FileTokenizerRecipe
+from pipeline_assets.spine.artifact import Artifact, open_artifact
 
 MODEL = "tokenizer.model"  # below the data root
 

@@ -10,12 +10,12 @@ import pytest
 from refusals import refusal
 from shards_build import by_model, copy_of, manual, numbered_rows, seal_rows, shard_documents
 
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.shards.inventory import build_inventory, take_inventory
 from pipeline_assets.corpus.shards.shard_corpus import INVENTORY_STAGE
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError, UsageError
 
 
 @pytest.fixture(scope="module")

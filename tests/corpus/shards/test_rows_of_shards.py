@@ -11,16 +11,16 @@ from rows_contract import hold_contract
 from stage_a_build import INLINE, NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content
 
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.rows.comparison import document_changes
-from pipeline_assets.corpus.rows.source_row import AnyRow, FileRow
-from pipeline_assets.corpus.rows.token_rows import TokenShardRows
-from pipeline_assets.corpus.rows.trace import follow_document, open_rows, peek, preview, trace_id, trace_token
+from pipeline_assets.build.rows.comparison import document_changes
+from pipeline_assets.build.rows.source_row import AnyRow, FileRow
+from pipeline_assets.build.rows.token_rows import TokenShardRows
+from pipeline_assets.build.rows.trace import follow_document, open_rows, peek, preview, trace_id, trace_token
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.shards.shard_corpus import ShardsRecipe
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.lineage import AREAS, Lineage
 from pipeline_assets.corpus.tokens.families import load_tokenizer
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.lineage import AREAS, Lineage
 from pipeline_assets.systems import registry
 from pipeline_assets.systems.stage_a import StageARecipe
 

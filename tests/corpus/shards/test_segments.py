@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from refusals import refusal
 from shards_build import numbered_rows, seal_rows
 
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.shards.segments import build_segments, open_segments
 from pipeline_assets.corpus.shards.shard_corpus import SEGMENTS_STAGE, SegmentsRecipe
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.corpus.spine.manifest import sha256_of
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.manifest import sha256_of
 
 FIRST = {"a": 1000, "b": 2000}
 TWO = [

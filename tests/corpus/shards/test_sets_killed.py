@@ -14,9 +14,9 @@ from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.formats.memmap import META
 from pipeline_assets.corpus.packing import plan_files
-from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
-from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.tokens.families import TokenizerFile
+from pipeline_assets.spine.artifact import Artifact, Damage, verify
+from pipeline_assets.spine.engine import RunSettings
 
 Make = Callable[[Path, Path, RunSettings | None], Artifact]
 FORKED = RunSettings(2)

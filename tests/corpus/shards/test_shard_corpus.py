@@ -15,10 +15,10 @@ from shards_build import by_model, manual, shard_documents
 from word_tokenizer import write_tokenizer
 from wrong_tokenizer import wrong_gigatoken
 
+from pipeline_assets.build.rows.store import Part
+from pipeline_assets.build.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.packing.plan_files import EncodedCorpus, EncodedShard
-from pipeline_assets.corpus.rows.store import Part
-from pipeline_assets.corpus.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.shards.shard_corpus import (
     Piece,
     ShardsRecipe,
@@ -27,14 +27,14 @@ from pipeline_assets.corpus.shards.shard_corpus import (
     token_shards,
     write_shard,
 )
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.spine.stage import WHOLE
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, TokenizerRecipe, load_encoder
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.staging import BuildFolder, Receipt
 
 SHIPPED = TokenizerFile(TokenizerRecipe())
 

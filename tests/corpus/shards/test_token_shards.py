@@ -10,13 +10,13 @@ from pack_build import license_of
 from refusals import refusal
 from shards_build import by_model, copy_of, manual, numbered_rows, seal_rows, shard_documents
 
+from pipeline_assets.build.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.formats import parquet
-from pipeline_assets.corpus.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.shards import token_shards
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError
-from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.tokens.families import load_tokenizer
+from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.lineage import Lineage
 
 
 @pytest.fixture(scope="module")

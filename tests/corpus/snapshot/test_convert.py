@@ -8,7 +8,7 @@ import pytest
 from numbered_pages import plain_pages as pages
 from refusals import refusal
 
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.spine.artifact import Artifact
 
 Take = Callable[..., Artifact]
 Read = Callable[[Artifact], list[dict[str, object]]]

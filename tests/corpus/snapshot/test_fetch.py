@@ -20,7 +20,7 @@ from pipeline_assets.corpus.snapshot.plan import (
     shards_of,
 )
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.spine import durable
+from pipeline_assets.spine import durable
 from pipeline_assets.systems.healing import HealingRecipe
 
 

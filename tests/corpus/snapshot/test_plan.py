@@ -6,8 +6,8 @@ from faulty_hub import FaultyHub
 from numbered_pages import large_pages
 from refusals import refusal
 
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import UsageError
 
 Take = Callable[..., Artifact]
 

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup
 from pipeline_assets.corpus.snapshot.draw import choose_pieces
 from pipeline_assets.corpus.snapshot.recipe import Amount
-from pipeline_assets.corpus.spine.files import rank
+from pipeline_assets.spine.files import rank
 
 ROWS, TEXT_BYTES = 10, 1000
 

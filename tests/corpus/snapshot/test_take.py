@@ -8,8 +8,8 @@ import pytest
 from faulty_hub import FaultyHub
 from refusals import refusal
 
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.healing import HealingRecipe
 
 Take = Callable[..., Artifact]

@@ -18,15 +18,15 @@ from parallel_build import content_of as parallel_content
 from stage_a_build import INLINE, local_source, recipe_of
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.parallel_text.token_cache import encode
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.run_targets import run_targets
 from pipeline_assets.corpus.shards.mixture_views import preview_inventory
-from pipeline_assets.corpus.spine.artifact import Artifact, kept_results, open_artifact
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.files import file_sha256
-from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.tokens.losses import Losses, read_lost_text
+from pipeline_assets.spine.artifact import Artifact, kept_results, open_artifact
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.systems.parallel_text import ParallelRecipe
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 from resources.store import metadata_of

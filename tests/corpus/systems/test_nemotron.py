@@ -9,13 +9,13 @@ import yaml
 from nemotron_hub import SHIPPED, SPLITS
 from refusals import refusal
 
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.nemotron.sections import DatasetSection
 from pipeline_assets.corpus.nemotron.splits import find_splits, partition_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.recipe import UNPINNED
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.section import UNPINNED
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS, read_recipe
 

@@ -13,20 +13,20 @@ from parallel_build import DATASET, INLINE, SIZES, build, content_of, of_folder,
 from refusals import refusal
 from samples import some
 
+from pipeline_assets.build import drive
+from pipeline_assets.build.inventory import artifact_statuses
+from pipeline_assets.build.rows.source_row import SourceRow
+from pipeline_assets.build.rows.trace import follow_source, open_rows, trace_row
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.parallel_text.sample import MANIFEST, read_sample
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes import drive
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.rows.source_row import SourceRow
-from pipeline_assets.corpus.rows.trace import follow_source, open_rows, trace_row
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.inventory import artifact_statuses
-from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.trust.plan import plan_recipe
-from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.parallel_text import TOKEN_CACHE, ParallelRecipe, pairs_are_those_of_the_sample
+from pipeline_assets.trust.plan import plan_recipe
+from pipeline_assets.trust.rebuild import rebuild
 
 pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
 

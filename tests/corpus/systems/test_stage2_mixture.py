@@ -12,20 +12,20 @@ import sentencepiece
 from refusals import refusal
 from stage2_build import CODE, INLINE, Change, build, recipe_with, write_datasets
 
+from pipeline_assets.build.rows.source_row import place_told, record_of
+from pipeline_assets.build.rows.trace import open_rows, trace_row
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.run_targets import run_targets
-from pipeline_assets.corpus.rows.source_row import place_told, record_of
-from pipeline_assets.corpus.rows.trace import open_rows, trace_row
 from pipeline_assets.corpus.shards.token_shards import open_shards
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
+from pipeline_assets.trust.rebuild import rebuild
 
 pytest.importorskip("py3langid", reason="needs the extra `languages`")
 

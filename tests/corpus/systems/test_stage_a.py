@@ -21,12 +21,12 @@ from samples import some
 from stage_a_build import INLINE, Change, build, digests, local_source, only, recipe_of, recipe_with
 from stage_a_sources import source_named, write_notes
 
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.filters.language import detector
 from pipeline_assets.corpus.normalize import files
 from pipeline_assets.corpus.normalize.sources import NormalizedSource, Outputs, folder_misfits, source_of
 from pipeline_assets.corpus.packing.recipe import PackSection
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.systems.registry import KINDS, read_recipe
 from pipeline_assets.systems.stage_a import StageARecipe
 

@@ -10,12 +10,12 @@ from refusals import refusal
 from stage_a_build import INLINE, Change, build, digests, local_source, recipe_of
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.target import Target
 from pipeline_assets.commands.corpora import decontaminated_target, given_corpora
 from pipeline_assets.corpus.decontamination import decontaminate_corpus
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection, read_contaminated
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import DEDUPLICATED, StageARecipe
 

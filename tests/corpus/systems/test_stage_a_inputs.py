@@ -10,12 +10,12 @@ import pytest
 import yaml
 from healing_build import DATASET
 
+from pipeline_assets.build.files import write_recipe_of
 from pipeline_assets.commands.inputs import folder_and_patterns, hub_source, recipe_patterns
 from pipeline_assets.commands.stage_a import recipe_of_sources
 from pipeline_assets.corpus.readers.hub_configs import files_of_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.files import write_recipe_of
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.stage_a import StageARecipe
 
 NOTES = {

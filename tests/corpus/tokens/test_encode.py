@@ -12,13 +12,13 @@ from wrong_tokenizer import wrong_gigatoken
 
 from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.stage import WHOLE, Window
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.tokens import encode
 from pipeline_assets.corpus.tokens.encode import DocumentTable, encode_shard, is_spot_checked
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.stage import WHOLE, Window
+from pipeline_assets.spine.staging import BuildFolder, Receipt
 from pipeline_assets.systems.healing import HealingRecipe
 
 PATH = "shards/00000.jsonl.zst"

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refusal
 
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.tokens.trained_tokenizer import (
     LINE_BYTES,
     UnigramRecipe,
@@ -22,6 +21,7 @@ from pipeline_assets.corpus.tokens.trained_tokenizer import (
     fit_lines,
     train_unigram,
 )
+from pipeline_assets.spine.errors import InputError, UsageError
 
 SMALL = UnigramRecipe(vocab_size=300)
 

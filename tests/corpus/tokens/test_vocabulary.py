@@ -9,7 +9,6 @@ from pathlib import Path
 import pydantic
 import pytest
 
-from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.tokens import o200k_harmony
 from pipeline_assets.corpus.tokens.o200k_harmony import (
     END_OF_TEXT,
@@ -21,6 +20,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import (
     load_encoder,
     read_ranks,
 )
+from pipeline_assets.spine.errors import InputError
 
 
 def test_the_shipped_file_is_the_published_one() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, one_line
-from pipeline_assets.corpus.spine.install_hints import install_hint
+from pipeline_assets.spine.errors import InputError, RetryableError, one_line
+from pipeline_assets.spine.install_hints import install_hint
 
 if TYPE_CHECKING:
     from py7zr import SevenZipFile

@@ -13,7 +13,7 @@ from xml.parsers import expat
 import msgspec
 
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError
 
 QUESTION, ANSWER = 1, 2
 _MOST_ROW_BYTES = 16 << 20

@@ -22,11 +22,11 @@ import zstandard
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, posts_bytes
 from pipeline_assets.corpus.readers.stackexchange.posts import ANSWER, Post, Row, read_rows
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.errors import RetryableError
-from pipeline_assets.corpus.spine.ledger import dropped_key
-from pipeline_assets.corpus.spine.stage import Window, grouped_by_size
-from pipeline_assets.corpus.spine.staging import WORK, BuildFolder, OutputFile, Receipt
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.errors import RetryableError
+from pipeline_assets.spine.ledger import dropped_key
+from pipeline_assets.spine.stage import Window, grouped_by_size
+from pipeline_assets.spine.staging import WORK, BuildFolder, OutputFile, Receipt
 
 RANGE_BYTES = 1 << 30
 RUN_BYTES = 1 << 27

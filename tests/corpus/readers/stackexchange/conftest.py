@@ -15,8 +15,8 @@ from pipeline_assets.corpus.readers.stackexchange.spill import (
     spill_rows,
 )
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, SiteRecipe, read_threads
-from pipeline_assets.corpus.spine.stage import WHOLE, Window
-from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.spine.stage import WHOLE, Window
+from pipeline_assets.spine.staging import BuildFolder
 
 Read = Callable[..., list[Outcome]]
 

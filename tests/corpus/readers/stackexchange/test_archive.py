@@ -19,9 +19,9 @@ from refusals import refusal
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.stackexchange.archive import _BLOCK_BYTES, posts_bytes, site_of
 from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.opening import open_building
+from pipeline_assets.spine.engine import RunSettings, run_stage
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.opening import open_building
 
 ROWS = [row for number in range(1, 400, 2) for row in (question(number), answer(number + 1, number))]
 POSTS = dump(*ROWS)

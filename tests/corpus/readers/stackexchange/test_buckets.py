@@ -16,9 +16,9 @@ from pipeline_assets.corpus.readers.stackexchange.spill import (
     read_bucket,
     spill_rows,
 )
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.stage import WHOLE
-from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.staging import BuildFolder, Receipt
 
 
 def spilled(folder: Path, *rows: bytes, run_bytes: int = 1 << 20) -> Receipt:

@@ -10,8 +10,8 @@ from refusals import refusal
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.stackexchange.posts import Row, read_rows
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.ledger import Reject
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.ledger import Reject
 
 Read = Callable[..., list[Outcome]]
 ReadDocuments = Callable[..., list[Document]]

@@ -11,8 +11,8 @@ from samples import sample
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome
-from pipeline_assets.corpus.spine.ledger import Reject
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.stage import Window
 
 SITES = ["beer.stackexchange.com", "coffee.stackexchange.com", "conlang.meta.stackexchange.com"]
 Read = Callable[..., list[Outcome]]

@@ -1,0 +1,66 @@
+"""Checks: what must hold of every artifact of a kind."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline_assets.build.target import Target
+from pipeline_assets.spine.artifact import Artifact, Damage, Verdict, verify
+from pipeline_assets.spine.files import unreplaced
+
+Judge = Callable[[Artifact, Target, Path], Verdict]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A question that is asked of every artifact of a kind.
+
+    Attributes:
+        question: what must hold, in a sentence.
+        judge: of the artifact, its target and the data root.
+        is_blocking: whether a failure holds the artifact back; else it is a warning.
+    """
+
+    name: str
+    question: str
+    judge: Judge
+    is_blocking: bool = True
+
+
+def check(judge: Callable[[Artifact], Verdict], *, is_blocking: bool = True) -> Check:
+    """The question that a judge's name and docstring say, of an artifact alone."""
+    return check_beside(functools.wraps(judge)(lambda artifact, target, root: judge(artifact)), is_blocking=is_blocking)
+
+
+def check_beside(judge: Judge, *, is_blocking: bool = True) -> Check:
+    """Likewise, of an artifact beside what it was made from, or is compared to."""
+    return Check(judge.__name__, (judge.__doc__ or "").split("\n\n")[0].strip(), judge, is_blocking)
+
+
+def files_match_manifest(artifact: Artifact) -> Verdict:
+    """Every file is there, byte for byte as it was sealed, and there are no others."""
+    from pipeline_assets.systems.registry import labels_of  # which imports every kind
+
+    with unreplaced(artifact.folder):
+        findings = list(verify(artifact.folder, labels_of))
+    damage = [item for item in findings if isinstance(item, Damage)]
+    if damage:
+        more = f", and {len(damage) - 1} more" if len(damage) > 1 else ""
+        return Verdict(False, f"{damage[0].path}: {damage[0].what}{more}", {"damaged": len(damage)})
+    size = sum(item.bytes for item in findings if not isinstance(item, Damage))
+    return Verdict(True, f"{len(findings)} files, {size:,} bytes, as sealed", {"files": len(findings), "bytes": size})
+
+
+def ledger_adds_up(artifact: Artifact) -> Verdict:
+    """Rows in = rows out + merged + dropped + rejected, each with its reason; rejects are in the file of rejects."""
+    ledger = artifact.manifest.identity.ledger
+    kept_aside = sum(file.rows for file in artifact.manifest.identity.files if file.path.startswith("rejects"))
+    numbers = {"in": ledger.rows_in, "out": ledger.out, "dropped": ledger.all_dropped, "rejected": ledger.all_rejected}
+    holds = ledger.adds_up and ledger.all_rejected == kept_aside
+    words = str(ledger) if holds else f"not so: {ledger}; {kept_aside:,} rows in the file of rejects"
+    return Verdict(holds, words, numbers)
+
+
+FILES = check(files_match_manifest)
+LEDGER = check(ledger_adds_up)

@@ -1,0 +1,64 @@
+"""The one road to a sealed artifact: it is built if it is not there as asked, its manifest is copied for git, its
+checks are asked. Assets, commands and rebuilds take it; they differ only in who shows what came of it.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.target import Target
+from pipeline_assets.spine.artifact import Artifact, CheckResult, copy_manifest
+from pipeline_assets.spine.lineage import COPIES
+from pipeline_assets.spine.lock import BuilderBusy
+from pipeline_assets.systems.registry import KINDS
+
+logger = logging.getLogger("corpusmill")
+_POLL_S = 1.0
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a build came to: it may have been sealed as asked, so that nothing was built; and what its checks said, as
+    far as they were asked now.
+    """
+
+    artifact: Artifact
+    was_current: bool
+    checks: Sequence[CheckResult]
+
+
+def build(target: Target, run: Run, asks_again: bool = False) -> Built:
+    """The artifact, and what its checks say of it; those that were asked of what is there already are asked again on
+    demand. Raises InputError: as its kind's `build`. A check that holds it back raises nothing: see
+    `Target.refuse_failed`.
+    """
+    kind, was_current = KINDS[target.kind], target.is_sealed(run.root)
+    artifact = build_alone(target, run)
+    if target.export_as is not None:
+        copy_manifest(artifact, run.root / COPIES / target.export_as)
+    if kind.beside is not None:
+        kind.beside(artifact)
+    checks = [] if target.is_settled(run.root) and not asks_again else kind.ask(target, run.root)
+    return Built(artifact, was_current, checks)
+
+
+def build_alone(target: Target, run: Run) -> Artifact:
+    """The artifact, no check of it asked: what a rebuild holds against the sealed one.
+
+    Two runs may want one upstream artifact: the second waits, then finds it there. Raises InputError: as its kind's
+    `build`.
+    """
+    deadline = time.monotonic() + run.wait_s
+    has_spoken = False
+    while True:
+        try:
+            return KINDS[target.kind].build(target, run)
+        except BuilderBusy as busy:
+            if time.monotonic() >= deadline:
+                raise
+            if not has_spoken:
+                logger.info("waiting: %s: %s", busy.where, busy.what)
+                has_spoken = True
+            time.sleep(_POLL_S)

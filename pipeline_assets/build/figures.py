@@ -1,0 +1,45 @@
+"""Figures of an artifact: what its build took and gave, as its manifest tells, beside what was planned."""
+
+import contextlib
+from dataclasses import dataclass
+
+from pipeline_assets.corpus.readers.listing import Planned, figures_of_inputs
+from pipeline_assets.spine.manifest import Manifest, total
+
+
+@dataclass(frozen=True)
+class FigureOutcome:
+    """One figure of a finished artifact; `planned` and `real` are None where they aren't known."""
+
+    figure: str
+    planned: Planned | None
+    real: float | None
+
+
+def real_figures(manifest: Manifest) -> dict[str, float | None]:
+    """Every figure of an artifact, in the order of their lines; None where its manifest doesn't tell it."""
+    counts, provenance = manifest.identity.counts, manifest.provenance
+    seconds, laps = provenance.get("seconds"), provenance.get("seconds_of", {})
+    network_seconds = laps.get("plan", 0) + laps.get("fetch", 0)
+    found = {
+        "bytes_fetched": provenance.get("bytes_fetched"),
+        "bytes_read": figures_of_inputs(manifest.identity.inputs).get("bytes_read"),
+        "rows": counts.get("ledger", {}).get("in", counts.get("rows")),
+        **{name: total(counts.get(name)) for name in ("documents", "text_bytes", "tokens")},
+        "bytes": sum(file.bytes for file in manifest.storage) if manifest.storage else None,
+        **{name: provenance.get(name) for name in ("peak_disk_bytes", "peak_memory_bytes")},
+        "fetch_seconds": laps.get("fetch"),
+        **{name: provenance.get(name) for name in ("cpu_seconds", "gpu_seconds")},
+        "build_seconds": None if seconds is None else round(seconds - network_seconds, 3),
+    }
+    return {name: value if isinstance(value, int | float) else None for name, value in found.items()}
+
+
+def outcomes(manifest: Manifest) -> list[FigureOutcome]:
+    """Planned and real figures, in their order. A plan that can't be read is left out: no digest covers it."""
+    real, told, planned = real_figures(manifest), manifest.provenance.get("planned"), {}
+    for name, value in told.items() if isinstance(told, dict) else ():
+        with contextlib.suppress(KeyError, TypeError):
+            planned[name] = Planned(value["value"] + 0, value["basis"])
+    known = {name: value for name, value in real.items() if value is not None or name in planned}
+    return [FigureOutcome(name, planned.get(name), value) for name, value in known.items()]

@@ -1,0 +1,85 @@
+"""Rows of corpora of Documents, `shards/*.jsonl.zst`; those of what was made of other corpora are in `derived.py`."""
+
+import itertools
+from collections.abc import Iterator
+
+import msgspec
+
+from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
+from pipeline_assets.build.rows.store import Labels, Line, Part, Source, source_in
+from pipeline_assets.corpus.document import Document, Meta
+from pipeline_assets.corpus.document_shards import SHARDS
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
+from pipeline_assets.corpus.readers.source_formats import format_of
+from pipeline_assets.spine.artifact import Artifact
+
+_THREADS = "stackexchange"
+BESIDES = "another source, domain, licence or date"
+
+
+class _Answer(msgspec.Struct):
+    source_row: int
+
+
+class _Thread(msgspec.Struct):
+    answers: list[_Answer]
+
+
+class DocumentRows(FileRows):
+    """The Documents of a corpus."""
+
+    labels = Labels("corpus", "corpora", besides=BESIDES)
+    schema = RowSchema(
+        folder=f"{SHARDS}/",
+        struct=Document,
+        key=("doc_id",),
+        source="source",
+        text="text",
+        file="meta.source_file",
+        row="meta.source_row",
+        labels=("source", "domain", "license_tag", "created_at"),  # not `meta`: on which row it was this time
+    )
+
+    def documents(self) -> Iterator[Document]:
+        """All of them, in order; a block is in memory at a time."""
+        return itertools.chain.from_iterable(read_structs(self.artifact.path(shard), Document) for shard in self.files)
+
+    def origin(self, part: Part) -> Line | Source:
+        document: Document = part.record
+        meta, listing = document.meta, self.listing(part.source)
+        rows = _rows_of(meta, _has_answers(listing.corpus))
+        return source_in(listing, meta.source_file, rows, document.license_tag, meta.license_evidence)
+
+
+class SourceRows(DocumentRows):
+    """Documents that were read from files: a snapshot, a normalised source."""
+
+    reads_sources = True
+
+    def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
+        """Of a file of text, a row is all from the beginning of a document on."""
+        endings = self.artifact.manifest.identity.recipe.get("text_endings", ())
+        around, has_answers, is_text = None, _has_answers(self.artifact), format_of(file, endings) == "text"
+        for number, (meta,) in enumerate(self.read("meta")):
+            if meta.source_file == file:
+                if source_row in _rows_of(meta, has_answers):
+                    return number, meta.source_row != source_row
+                if is_text and meta.source_row < source_row:
+                    around = number, False
+        return around
+
+
+class SnapshotRows(SourceRows):
+    """Documents of a snapshot, which lists the files that it was read from."""
+
+    labels = Labels("snapshot", "snapshots", besides=BESIDES)
+
+
+def _has_answers(corpus: Artifact) -> bool:
+    return corpus.manifest.identity.recipe.get("kind") == _THREADS
+
+
+def _rows_of(meta: Meta, has_answers: bool) -> list[int]:
+    """The rows of its file that a Document came from: its own, and those of a thread's answers."""
+    answers = msgspec.json.decode(meta.extra, type=_Thread).answers if has_answers else []
+    return [meta.source_row, *(answer.source_row for answer in answers)]

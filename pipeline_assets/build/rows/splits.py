@@ -1,0 +1,109 @@
+"""Rows of a Megatron split: sequences, each the tokens of one Document of a snapshot."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from pipeline_assets.build.rows.documents import DocumentRows
+from pipeline_assets.build.rows.store import Content, Fate, Labels, Line, Part, Row, RowStore, reason_of
+from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
+from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.parquet_rows import find_in_file, row_of_file
+from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
+from pipeline_assets.corpus.sampling import selected_shards, split_rule
+from pipeline_assets.corpus.tokens.o200k_harmony import Encoder, load_encoder
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import InputError
+
+_BATCH_ROWS = 65_536
+
+
+class SplitRows(RowStore):
+    """The sequences of one split; the index and the tokens are mapped."""
+
+    labels = Labels("split", "splits", "sequence")
+    advice = f"it may be in another split; {RowStore.advice}"
+    holds_tokens = True
+
+    @cached_property
+    def dataset(self) -> IndexedDataset:
+        return read_indexed_dataset(self.artifact.folder / Path(TOKENS).stem)
+
+    @cached_property
+    def tokenizer(self) -> Encoder:
+        """tiktoken, even where another library encoded the split."""
+        tokenizer = self.artifact.manifest.identity.tokenizer or {}
+        return load_encoder(str(tokenizer.get("sha256")), driver="tiktoken")
+
+    def __len__(self) -> int:
+        return len(self.dataset.lengths)
+
+    def __iter__(self) -> Iterator[Content]:
+        """Equal token runs are equal texts, since decoding is a function."""
+        first_row = 0
+        with open_parquet(self.artifact.path(DOCUMENTS)) as file:
+            for batch in file.iter_batches(_BATCH_ROWS, columns=["doc_id"]):
+                for number, doc_id in enumerate(batch.column(0).to_pylist(), first_row):
+                    yield Content(doc_id, self.dataset.document(number).tobytes())
+                first_row += batch.num_rows
+
+    def at(self, number: int) -> Row:
+        self.check_range("row", number, len(self))
+        said = row_of_file(self.artifact.path(DOCUMENTS), number, ["doc_id", "source_shard", "row"])
+        first = self._first_token(number)
+        ids = self.dataset.tokens[first : first + int(self.dataset.lengths[number])]
+        try:
+            text = self.tokenizer.decode(ids)
+        except KeyError as error:
+            what, fix = f"{error} is no id of the vocabulary", "run `corpusmill verify`, then rebuild it"
+            raise InputError(what, self.artifact.folder, fix) from None
+        part = Part(said["doc_id"], "", said["source_shard"], said["row"], text, tokens=len(ids))
+        return Row(number, (part,), first, ids)
+
+    def _first_token(self, number: int) -> int:
+        return int(self.dataset.pointers[number]) // self.dataset.tokens.itemsize
+
+    def find(self, row_id: str) -> list[int]:
+        found = find_in_file(self.artifact.path(DOCUMENTS), {"doc_id": row_id})
+        return [] if found is None else [found]
+
+    def row_of_token(self, position: int) -> int:
+        self.check_range("token", position, len(self.dataset.tokens))
+        starts = self.dataset.pointers // self.dataset.tokens.itemsize
+        return int(np.searchsorted(starts, position, side="right")) - 1
+
+    @cached_property
+    def _selection(self) -> Artifact:
+        """The text manifest. Raises InputError where it is gone."""
+        return self.lineage.locate(self.artifact.manifest.identity.inputs[0]["digest"])
+
+    @cached_property
+    def _snapshot(self) -> DocumentRows:
+        """What the text manifest chose from. Raises InputError where it, or the text manifest, is gone."""
+        return DocumentRows(self.lineage.locate(self._selection.manifest.identity.inputs[0]["digest"]), self.lineage)
+
+    def origin(self, part: Part) -> Line:
+        return self._snapshot.line(part)
+
+    def fate(self, part: Part) -> Fate | None:
+        identity = self.artifact.manifest.identity
+        selection = self._selection.manifest
+        if part.shard not in {shard.path for shard in selected_shards(selection)}:
+            return Fate(self.artifact, "not_selected", f"{selection.name} leaves out {part.shard}")
+        belongs_to = split_rule(identity.recipe["valid_fraction"])(part.id)
+        if belongs_to != identity.recipe["split"]:
+            return Fate(self.artifact, "other_split", f"it belongs to {belongs_to}")
+        reject = self.reject_of(part.shard, part.shard_row)
+        if reject is not None:
+            return Fate(self.artifact, "rejected", reason_of(reject))
+        place_of = {"source_shard": part.shard, "row": part.shard_row}
+        number = find_in_file(self.artifact.path(DOCUMENTS), place_of)
+        if number is None:
+            budget = identity.decisions["token_budget"]
+            return Fate(self.artifact, "over_budget", f"it lies behind the cut at {budget:,} tokens")
+        first = self._first_token(number)
+        last = first + int(self.dataset.lengths[number]) - 1
+        place = {"sequence": number, "first_token": first, "last_token": last}
+        return Fate(self.artifact, "in_split", place=place, row=number)

@@ -1,0 +1,402 @@
+"""Rows of any artifact: opened, shown, traced back to the rows of files that their texts came from, and followed from a
+source row, or a document, into every artifact below a data root.
+
+Traced tokens are held against the text, encoded again. Memory: an index, the row, and one block of each file on the
+way.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.build.rows import source_row
+from pipeline_assets.build.rows.store import Fate, Line, Part, Row, RowStore, Source, ids_of, reason_of
+from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
+from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.files import REBUILD
+from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.lineage import Lineage, root_of
+from pipeline_assets.systems.registry import KINDS
+
+_TOKENS_AROUND = 24
+_SHOWN_ROWS = 5
+_SHOWN_CHARACTERS = 160
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token of a token file.
+
+    Attributes:
+        position: in the file, from 0.
+        number: in its document, from 0.
+        text: its own, as `before` and `after`, the text of the tokens around it in its document; bytes that are part of
+            a character only are replacement characters.
+        byte_offset: where it begins in the UTF-8 of the document's text; the end of the document lies behind its last
+            byte. None where the tokenizer doesn't tell.
+        line: of the document's text, from 1, on which it begins. None where the tokenizer doesn't tell.
+        hex: its bytes; empty for the end, which stands for none; None where the tokenizer doesn't tell.
+    """
+
+    position: int
+    number: int
+    id: int
+    text: str
+    is_end_of_document: bool
+    before: str
+    after: str
+    byte_offset: int | None
+    line: int | None
+    hex: str | None
+
+
+@dataclass(frozen=True)
+class Text:
+    """Where the text of a document lies: in the artifact that was asked, or in the corpus that it was made from; and
+    files of further artifacts that this was made of, each with the row in it, back to the first one.
+    """
+
+    store: RowStore
+    part: Part
+    source: Source
+    made_of: tuple[tuple[Path, int], ...] = ()
+
+    @property
+    def beginning(self) -> str:
+        """How it begins; of a conversation, what is asked first."""
+        return self.store.beginning(self.part.text)[:_SHOWN_CHARACTERS]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A document of an artifact back to its source: its parts that were asked for, each with its row; its text; the
+    token that was asked for, if one was; and what else is to be said of it, as JSON has it.
+    """
+
+    store: RowStore
+    places: Sequence[tuple[Row, Part]]
+    text: Text
+    token: Token | None = None
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+def rows_of(artifact: Artifact, lineage: Lineage | None = None) -> RowStore | None:
+    """The rows of an artifact; None of a kind that has none. The lineage is by default of its folder's data root."""
+    kind = KINDS.get(artifact.manifest.kind)
+    if kind is None or kind.rows is None:
+        return None
+    folder = artifact.folder.absolute()
+    return kind.rows(artifact, lineage or Lineage(root_of(folder) or folder.parent))
+
+
+def open_rows(folder: Path, lineage: Lineage | None = None) -> RowStore:
+    """The rows of what is sealed in a folder, see `rows_of`. Raises UsageError where that has none, and names its
+    members if they have; InputError where nothing is sealed there.
+    """
+    artifact = open_artifact(folder)
+    store = rows_of(artifact, lineage)
+    if store is not None:
+        return store
+    members = [str(folder / entry["member"]) for entry in artifact.manifest.identity.inputs if "member" in entry]
+    if members:
+        raise UsageError("this is a dataset of splits", folder, f"give one of {', '.join(members)}")
+    fix = "give the folder of documents, of a packed set, or of a split, such as megatron/<name>/train"
+    raise UsageError(f"this is {artifact.manifest.kind}, which has no rows", folder, fix)
+
+
+def peek(store: RowStore, row: int | None = None, token: int | None = None) -> Row:
+    """One row, by its number or by one of its tokens; the first by default. Raises UsageError where it is out of range,
+    or a token of what has none; InputError where a file is damaged, or that of the tokenizer is gone.
+    """
+    return store.at(row or 0 if token is None else store.row_of_token(token))
+
+
+def preview(artifact: Artifact) -> list[dict[str, str]]:
+    """What its kind shows of it; else its first rows: whose they are, how long, how they begin.
+
+    Raises:
+        InputError: a file of it is damaged.
+    """
+    kind = KINDS[artifact.manifest.kind]
+    if kind.preview is not None:
+        try:
+            return kind.preview(artifact)
+        except (LookupError, TypeError, AttributeError) as error:  # of JSON in which a key is another one
+            raise InputError(f"it can't be read ({type(error).__name__}: {error})", artifact.folder, REBUILD) from None
+    store = rows_of(artifact)
+    return [] if store is None else [_short(store, number) for number in range(min(_SHOWN_ROWS, len(store)))]
+
+
+def _short(store: RowStore, number: int) -> dict[str, str]:
+    [part] = store.at(number).parts
+    size = {"characters": f"{len(part.text):,}"} if part.tokens is None else {"tokens": f"{part.tokens:,}"}
+    figures = {name.replace("_", " "): f"{value:,}" for name, value in store.figures(part).items()}
+    line = " ".join(store.beginning(part.text).split())
+    shown = line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "…"
+    key = "id" if store.labels.has == "texts" else "doc_id"
+    return {key: part.id, **size, **figures, store.labels.beginning: shown}
+
+
+def trace_row(store: RowStore, number: int) -> list[Traced]:
+    """Where the parts of a row came from, in their order. Raises UsageError where there is no such row; InputError
+    where what it was made from is gone, or says another thing, or a file is damaged.
+    """
+    row = store.at(number)
+    return [_traced(store, [(row, part)], None, not store.holds_several) for part in row.parts]
+
+
+def trace_token(store: RowStore, position: int) -> Traced:
+    """Where one token of a token file came from. Errors as `trace_row`."""
+    row = store.at(store.row_of_token(position))
+    column = position - (row.first_token or 0)
+    part = next((one for one in row.parts if one.column <= column < one.column + (one.tokens or 0)), None)
+    if part is None:
+        tokens, first = len(row.ids) if row.ids is not None else 0, row.first_token or 0
+        what = f"token {position:,} is padding: row {row.number:,} has {tokens:,} tokens of documents"
+        raise UsageError(what, store.artifact.folder, f"give {first:,} to {first + tokens - 1:,}")
+    return _traced(store, [(row, part)], position, not store.holds_several)
+
+
+def trace_id(store: RowStore, row_id: str) -> list[Traced]:
+    """Where a document came from, and every place where it is; several where sources have one id. Errors as
+    `trace_row`.
+    """
+    places: dict[str, list[tuple[Row, Part]]] = {}
+    for number in store.find(row_id):
+        row = store.at(number)
+        for part in row.parts:
+            if part.id == row_id:
+                places.setdefault(part.source, []).append((row, part))
+    if not places:
+        what, fix = store.missing(row_id)
+        raise UsageError(what, store.artifact.folder, fix)
+    return [_traced(store, of_source, None, True) for of_source in places.values()]
+
+
+def _traced(store: RowStore, places: Sequence[tuple[Row, Part]], position: int | None, with_figures: bool) -> Traced:
+    text = _text_of(store, places[0][1])
+    token, tokenizer = None, store.tokenizer
+    if tokenizer is not None:
+        ids = ids_of(tokenizer, text.part.text)
+        for row, part in places:
+            tokens = part.tokens or 0
+            own = row.ids[part.column : part.column + tokens] if row.ids is not None else ids[:0]
+            if not np.array_equal(own, ids[part.start : part.start + tokens]):
+                what = (
+                    f"row {row.number:,} doesn't hold the tokens of document {part.id!r} from column {part.column:,} on"
+                )
+                raise InputError(what, store.artifact.folder, "run `corpusmill verify --upstream` on it")
+        if position is not None:
+            [(row, part)] = places
+            number = part.start + position - (row.first_token or 0) - part.column
+            token = _token(tokenizer, ids, number, position)
+    return Traced(store, places, text, token, store.figures(places[0][1]) if with_figures else {})
+
+
+def _text_of(store: RowStore, part: Part) -> Text:
+    """Where the text of a part lies, and where that came from. Raises InputError where another document is upstream."""
+    home, own, row_id = store, part, store.id_upstream(part)
+    made_of: list[tuple[Path, int]] = []
+    origin = store.origin(part)
+    while isinstance(origin, Line):
+        made_from = origin.part()
+        where = origin.store.artifact.folder / made_from.shard
+        if made_from.id != row_id:
+            what = f"row {part.shard_row} is document {made_from.id!r}, {store.artifact.folder} has {part.id!r} from it"
+            raise InputError(what, where, "run `corpusmill verify` on both")
+        if home.holds_tokens:
+            home, own = origin.store, made_from
+        else:
+            made_of.append((where, made_from.shard_row))
+        origin = origin.store.origin(made_from)
+    return Text(home, own, origin, tuple(made_of))
+
+
+def _token(tokenizer: Tokenizer, ids: NDArray[np.int32], number: int, position: int) -> Token:
+    """The token of a document with this number, which the token file has at this position."""
+    is_end, byte_offset, line, own = number == len(ids) - 1, None, None, None
+    if isinstance(tokenizer, Encoder):
+        before = tokenizer.oracle.decode_bytes(ids[:number].tolist())
+        byte_offset, line = len(before), 1 + before.count(b"\n")
+        own = b"" if is_end else tokenizer.oracle.decode_single_token_bytes(int(ids[number]))
+    return Token(
+        position=position,
+        number=number,
+        id=int(ids[number]),
+        text=tokenizer.decode(ids[number : number + 1]),
+        is_end_of_document=is_end,
+        before=tokenizer.decode(ids[max(0, number - _TOKENS_AROUND) : number]),
+        after=tokenizer.decode(ids[number + 1 : number + 1 + _TOKENS_AROUND]),
+        byte_offset=byte_offset,
+        line=line,
+        hex=None if own is None else own.hex(),
+    )
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A document, or a row that became none, in what was read from its source, and in all that was made of that.
+
+    Attributes:
+        fate, part: in the store of what reads the source; no part where no document is there.
+        rejects: rows of its id that were rejected there; of a row of a source nothing is looked for.
+        below: what became of it further on, in the order in which artifacts were made of one another, then by folder.
+    """
+
+    store: RowStore
+    fate: Fate
+    part: Part | None
+    rejects: Sequence[Reject] = ()
+    below: Sequence[tuple[RowStore, Fate]] = ()
+
+
+def follow_source(lineage: Lineage, source: source_row.AnyRow) -> list[Followed]:
+    """What became of a source row, in everything below the data root that was read from a source that lists its file.
+    Raises InputError where no source does, or none that something was made from, or an artifact is damaged.
+    """
+    if lineage.unreadable:
+        raise next(iter(lineage.unreadable.values()))
+    listings = list(_listings(lineage))
+    listing_it = [
+        (one, file) for one in listings if (file := source_row.file_of(one.manifest, source, lineage.root)) is not None
+    ]
+    found = [
+        _follow(lineage, store, source_row.SourceListing(one, store.artifact, lineage.root), file, source)
+        for one, file in listing_it
+        for store in _readers(lineage, one)
+    ]
+    if found:
+        return found
+    if listing_it:
+        what = f"{listing_it[0][0].folder} lists this file, and no documents were made from it yet"
+        raise InputError(what, source.file, "build its recipe with `corpusmill run`")
+    known = sorted({source_row.name_of(one.manifest, lineage.root) for one in listings})
+    fix = f"those there are of {', '.join(known)}" if known else "give the data root of a build with --data"
+    raise InputError(f"no source below {lineage.root} lists this file", source.file, fix)
+
+
+def follow_document(lineage: Lineage, row_id: str) -> Iterator[Followed]:
+    """Every document of an id that was read from a source below the data root, and what became of it. Raises InputError
+    where an artifact there is damaged.
+    """
+    for folder, one in lineage.sealed.items():
+        kind = KINDS.get(one.kind)
+        if kind is None or kind.rows is None or not kind.rows.reads_sources:
+            continue
+        store = kind.rows(open_artifact(folder), lineage)
+        rejects = [reject for reject in store.rejects() if reject.detail == row_id]
+        numbers = store.find(row_id)
+        if numbers:
+            yield _followed(lineage, store, numbers[0], "document", rejects)
+        elif rejects:
+            yield Followed(store, Fate(store.artifact, "rejected", reason_of(rejects[0])), None, rejects)
+
+
+def _listings(lineage: Lineage) -> Iterator[Artifact]:
+    """What lists files that rows are read from."""
+    for folder, one in lineage.sealed.items():
+        has_files = any("bytes" in entry for entry in one.identity.inputs)
+        if has_files and one.identity.stage.name != EVALUATION_STAGE.name:
+            manifest = read_manifest(folder)
+            if manifest is not None:
+                yield Artifact(folder, manifest)
+
+
+def _readers(lineage: Lineage, listing: Artifact) -> Iterator[RowStore]:
+    """What was read from the files that a manifest lists: itself, or made from it under its own name."""
+    digest = listing.manifest.digest
+    made = [folder for folder, one in lineage.made_of(digest) if lineage.place_of(digest, one.name) == listing.folder]
+    for folder in (listing.folder, *made):
+        store = rows_of(open_artifact(folder), lineage)
+        if store is not None and store.reads_sources:
+            yield store
+
+
+def _follow(
+    lineage: Lineage, store: RowStore, listing: source_row.SourceListing, file: str, source: source_row.AnyRow
+) -> Followed:
+    def gone(outcome: str, detail: str) -> Followed:
+        return Followed(store, Fate(store.artifact, outcome, detail), None)
+
+    if isinstance(source, source_row.FileRow) and source.line is not None:
+        here = listing.row(file, source.row)
+        if isinstance(here, source_row.FileRow) and here.has_changed:
+            fix = f"name a row by the bytes before it then, {source.path}#ROW, or run the recipe again"
+            raise InputError("it has changed since it was read: its lines are others now", source.path, fix)
+    is_read_in_part = any("row_groups" in entry for entry in listing.artifact.manifest.identity.inputs)
+    if isinstance(source, source_row.SourceRow) and is_read_in_part:
+        unread = source_row.why_not_read(listing.entry(file), source.row)
+        if unread is not None:
+            return gone("not_read", unread)
+    found = store.find_source(file, source.row)
+    if found is not None:
+        number, is_part = found
+        return _followed(lineage, store, number, "merged" if is_part else "document")
+    aside = store.set_aside(file, source.row)
+    if aside is not None:
+        return gone(aside[0], reason_of(aside[1]))
+    ledger = store.artifact.manifest.identity.ledger
+    rules = " or ".join(f"`{rule}`" for rule in ledger.dropped) or "a rule that the ledger doesn't name"
+    if is_read_in_part or (ledger.dropped and source.row < ledger.rows_in):
+        return gone("dropped", f"by {rules}")
+    if ledger.dropped:
+        return gone("no_row", f"the file has rows 0 to {ledger.rows_in - 1:,}")
+    place_told = "a row is named by its `source_row`: in files of lines the bytes before it"
+    return gone("no_row", f"none begins there; {place_told}")
+
+
+def _followed(lineage: Lineage, store: RowStore, number: int, outcome: str, rejects: Sequence[Reject] = ()) -> Followed:
+    line = Line(store, number)
+    part = line.part()
+    place = {"shard": part.shard, "shard_row": part.shard_row}
+    fate = Fate(store.artifact, outcome, place=place, row=number)
+    return Followed(store, fate, part, rejects, [*_below(lineage, line), *_unknown(lineage)])
+
+
+def _unknown(lineage: Lineage) -> Iterator[tuple[RowStore, Fate]]:
+    """Of what was made of nothing but artifacts that have no rows and are gone, nobody can say what it read."""
+    for folder, one in lineage.sealed.items():
+        upstream = one.identity.upstream
+        if not upstream or any(entry["digest"] in lineage for entry in upstream):
+            continue
+        kinds = [KINDS.get("/".join(entry["name"].split("/")[:2])) for entry in upstream]
+        if all(kind is not None and kind.rows is None for kind in kinds):
+            store = rows_of(open_artifact(folder), lineage)
+            if store is not None and not store.reads_sources:
+                gone = upstream[0]
+                yield store, Fate(store.artifact, "unknown", f"its {gone['name']} {gone['digest']} is gone")
+
+
+def _below(lineage: Lineage, line: Line) -> Iterator[tuple[RowStore, Fate]]:
+    """What became of a line in all that was made of its artifact, each once, wherever it came by."""
+    waiting, seen = [line], set[Path]()
+    while waiting:
+        line = waiting.pop(0)
+        part = line.part()
+        for store in _made_of(lineage, line.store.artifact):
+            fate = store.fate(part) if store.artifact.folder not in seen else None
+            if fate is not None:
+                seen.add(store.artifact.folder)
+                yield store, fate
+                if fate.row is not None and not store.holds_tokens:
+                    waiting.append(Line(store, fate.row))
+
+
+def _made_of(lineage: Lineage, artifact: Artifact) -> Iterator[RowStore]:
+    """What was made of an artifact under its own name and has rows; beyond what has none, what was made of that."""
+    for folder, one in lineage.made_of(artifact.manifest.digest):
+        if lineage.place_of(artifact.manifest.digest, one.name) not in (artifact.folder, None):
+            continue
+        made = open_artifact(folder)
+        store = rows_of(made, lineage)
+        if store is not None:
+            yield store
+        else:
+            yield from _made_of(lineage, made)

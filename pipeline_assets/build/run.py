@@ -1,0 +1,153 @@
+"""Run: where artifacts lie, and how they are built: speed and storage, never content.
+
+Settings come from flags, else from CORPUSMILL_* variables: text with limits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast, get_args
+
+from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.fork_server import StartMethod, default_start_method
+
+if TYPE_CHECKING:
+    from pipeline_assets.build.recipe import Recipe
+    from pipeline_assets.corpus.scoring.launcher import Elsewhere  # which loads more than most runs need
+
+_UNLIMITED = 2**31
+
+
+@dataclass(frozen=True)
+class NumberSetting:
+    """Environment variable with a whole number, and its default if unset or empty."""
+
+    variable: str
+    default: int
+    at_least: int
+    at_most: int = _UNLIMITED
+
+    def of(self, variables: Mapping[str, str]) -> int:
+        """Return the number in the environment variables, or the default.
+
+        Raises:
+            UsageError: the value is not a whole number, or out of range.
+        """
+        value = variables.get(self.variable) or str(self.default)
+        if not value.isdecimal() or len(value) > 18 or not self.at_least <= int(value) <= self.at_most:
+            is_limited = self.at_most < _UNLIMITED
+            limits = f"from {self.at_least} to {self.at_most}" if is_limited else f"of {self.at_least} or more"
+            raise UsageError(f"it is {value!r}", self.variable, f"set a whole number {limits}")
+        return int(value)
+
+
+WORKERS = NumberSetting("CORPUSMILL_WORKERS", 2, at_least=0)
+LOG_EVERY = NumberSetting("CORPUSMILL_LOG_EVERY", 10, at_least=1)
+ZSTD_LEVEL = NumberSetting("CORPUSMILL_ZSTD_LEVEL", RunSettings.zstd_level, at_least=1, at_most=22)
+MEMORY_MIB = NumberSetting("CORPUSMILL_MEMORY_MIB", RunSettings.memory_bytes >> 20, at_least=1)
+HUB_TRIES = NumberSetting("CORPUSMILL_HUB_TRIES", 6, at_least=1)
+FAISS_GPU = NumberSetting("CORPUSMILL_FAISS_GPU", 0, at_least=0)
+START_METHOD = "CORPUSMILL_START_METHOD"
+_NUMBERS = (WORKERS, LOG_EVERY, ZSTD_LEVEL, MEMORY_MIB, HUB_TRIES, FAISS_GPU)
+SETTINGS = (*(setting.variable for setting in _NUMBERS), START_METHOD)
+
+
+def _start_method(variables: Mapping[str, str]) -> StartMethod:
+    """Return the start method of workers; raise UsageError if it is unknown."""
+    wanted, known = variables.get(START_METHOD) or default_start_method(), get_args(StartMethod)
+    if wanted not in known:
+        raise UsageError(f"it is {wanted!r}", START_METHOD, f"set {' or '.join(known)}")
+    return cast(StartMethod, wanted)
+
+
+_INLINE_BYTES = 6 << 20  # of compressed shards: half a second of work, and workers take as long to start
+
+
+@dataclass(frozen=True)
+class Run:
+    """Settings of a build.
+
+    Attributes:
+        root: the data root.
+        settings: workers, memory, compression level and other run settings.
+        hub: reading access to a hub; None if nothing is read from one.
+        replace: whether a build may replace a damaged artifact, or one of another recipe.
+        wait_s: seconds to wait while another process builds the same artifact; 0 refuses immediately.
+        sends: whether artifacts for a hub are uploaded; a rebuild uploads nothing.
+        elsewhere: remote launcher of score shards; None runs them on this machine.
+        earlier: recipe whose artifacts are reused if they are up to date; None reuses none.
+    """
+
+    root: Path
+    settings: RunSettings
+    hub: HubFiles | None = None
+    replace: bool = False
+    wait_s: float = 0
+    sends: bool = True
+    elsewhere: "Elsewhere | None" = None
+    earlier: "Recipe | None" = None
+
+    @classmethod
+    def of(
+        cls,
+        root: Path,
+        variables: Mapping[str, str],
+        *,
+        workers: int | None = None,
+        hub: HubFiles | None = None,
+        fetch_threads: int = RunSettings.fetch_threads,
+        replace: bool = False,
+        wait_s: float = 0,
+        elsewhere: "Elsewhere | None" = None,
+        vocabulary: Path | None = None,
+    ) -> Self:
+        """Return the settings from arguments, else CORPUSMILL_* variables, else defaults.
+
+        The default hub is the one of the environment, with its cache in the data root.
+
+        Raises:
+            UsageError: a variable has an invalid value.
+        """
+        settings = RunSettings(
+            WORKERS.of(variables) if workers is None else workers,
+            _start_method(variables),
+            LOG_EVERY.of(variables),
+            inline_bytes=_INLINE_BYTES,
+            zstd_level=ZSTD_LEVEL.of(variables),
+            fetch_threads=fetch_threads,
+            memory_bytes=MEMORY_MIB.of(variables) << 20,
+            faiss_gpu=FAISS_GPU.of(variables) if variables.get(FAISS_GPU.variable) else None,
+            vocabulary=vocabulary,
+        )
+        return cls(root, settings, hub or hub_of(root, variables), replace, wait_s, elsewhere=elsewhere)
+
+    def hub_for(self, what: str) -> HubFiles:
+        """Return the hub that `what` is read from; raise ValueError without a hub."""
+        if self.hub is None:
+            raise ValueError(f"{what} is read from a hub, and the run has none")
+        return self.hub
+
+    def naming(self, partition: str | None) -> Self:
+        """Return a copy that names a partition in its progress lines."""
+        return replace(self, settings=replace(self.settings, subject=partition or ""))
+
+    def provenance(self) -> Mapping[str, Any]:
+        """Return the settings that a manifest records."""
+        settings = self.settings
+        return {
+            "workers": settings.workers,
+            "start_method": settings.start_method,
+            "zstd_level": settings.zstd_level,
+            "fetch_threads": settings.fetch_threads,
+        }
+
+
+def hub_of(root: Path, variables: Mapping[str, str]) -> HubFiles:
+    """Return the hub of the environment, with its cache in a data root.
+
+    Raises:
+        UsageError: CORPUSMILL_HUB_TRIES has an invalid value.
+    """
+    return HubFiles(root / CACHE_FOLDER, tries=HUB_TRIES.of(variables))

@@ -1,0 +1,289 @@
+"""Targets: an artifact before it exists. Where it will lie, what its content depends on, whether it is there."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from pipeline_assets.spine.artifact import (
+    Artifact,
+    CheckResult,
+    Verdict,
+    kept_results,
+    open_artifact,
+    read_manifest,
+    readable_manifest,
+)
+from pipeline_assets.spine.build_result import BuildResult, Make
+from pipeline_assets.spine.changed_keys import changed_keys
+from pipeline_assets.spine.errors import IN_RECIPE, InputError, RetryableError, UsageError, bare, key, named
+from pipeline_assets.spine.files import logged
+from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
+from pipeline_assets.spine.opening import open_building, recover, seal_in_place
+from pipeline_assets.spine.provenance import Stopwatch
+from pipeline_assets.spine.usage import folder_bytes, peak_memory_bytes
+
+REPLACE = "replace"  # the run setting, where it is named in a message
+_REPLACING = f"run with {key(REPLACE, '--replace')}"
+State = Literal["missing", "current", "failed", "stale", "damaged"]
+
+
+class ExternalInputs(Protocol):
+    """Files outside of the data root that an artifact is made from."""
+
+    def changed(self, root: Path, manifest: Manifest) -> str | None:
+        """Which files changed since the manifest was sealed, in words; None where none did."""
+
+
+class Demand(Protocol):
+    """A limit that a recipe sets to the counts of an artifact, judged by its manifest whenever its state is asked; and
+    the name of the check that asks it.
+    """
+
+    @property
+    def check(self) -> str: ...
+
+    def judge(self, manifest: Manifest) -> Verdict:
+        """Whether what is sealed is so."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One artifact of a recipe.
+
+    Attributes:
+        kind: `system/artifact`; the asset's key.
+        name: what people call it; no part of its digest, nor is the name of what it is made from.
+        named_by: the recipe key that gives it another folder.
+        folder: below the data root.
+        stage: the rule that makes it.
+        recipe: the part of the recipe that its bytes depend on; not more, or a later step's setting would rebuild it.
+        upstream: artifacts that it is made from, in order.
+        tokenizer: {family, sha256} or None.
+        partition: key of its partition, None where it has none.
+        export_as: name of the copy of its manifest that is kept; None where none is.
+        made_for: what its recipe makes of it later on, for who reads its manifest; changes no byte, so that recipes can
+            share the artifact. None where nothing is said.
+        outside: files of this machine that it is made from; None where there are none.
+        compared_to: artifacts that its checks hold it against; nothing of it depends on them.
+        demand: a limit to its counts; None where the recipe sets none.
+        is_given: whether it lies there already, made by another recipe: then it is as asked, however it was made.
+    """
+
+    kind: str
+    name: str
+    folder: Path
+    stage: StageVersion
+    recipe: Mapping[str, Any]
+    upstream: tuple["Target", ...] = ()
+    tokenizer: Mapping[str, Any] | None = None
+    partition: str | None = None
+    named_by: str = "name"
+    export_as: str | None = None
+    made_for: Mapping[str, Any] | None = None
+    outside: ExternalInputs | None = None
+    compared_to: tuple["Target", ...] = ()
+    demand: Demand | None = None
+    is_given: bool = False
+
+    @property
+    def role(self) -> str:
+        """Kind and partition: the name of this input in manifests downstream, however the artifact is called."""
+        return self.kind if self.partition is None else f"{self.kind}/{self.partition}"
+
+    def inputs(self, root: Path) -> list[dict[str, str]]:
+        """Upstream artifacts with the digests that they have now. Raises InputError: one is not sealed."""
+        return [{"name": one.role, "digest": open_artifact(root / one.folder).manifest.digest} for one in self.upstream]
+
+    def asked(self) -> dict[str, Any]:
+        """What the bytes depend on beside what it is made from."""
+        return {"kind": self.kind, "recipe": self.recipe, "stage": vars(self.stage), "tokenizer": self.tokenizer}
+
+    def plan(self, root: Path) -> dict[str, Any]:
+        """All that the bytes depend on: shards of a build that was interrupted are adopted by an equal plan alone.
+        Raises InputError: an upstream artifact is not sealed.
+        """
+        return self.asked() | {"inputs": self.inputs(root)}
+
+    def stale_because(self, root: Path, manifest: Manifest) -> str | None:
+        """Why a sealed manifest is not what this target asks for; None if it is."""
+        identity = manifest.identity
+        if self.is_given:
+            return None
+        if identity.recipe != self.recipe:
+            return f"the recipe changed ({', '.join(changed_keys(identity.recipe, self.recipe, name_of=bare))})"
+        if identity.stage != self.stage:
+            return f"it was made by {identity.stage}, the program has {self.stage}"
+        if identity.tokenizer != self.tokenizer:
+            return "the tokenizer changed"
+        if self.outside is not None and (changed := self.outside.changed(root, manifest)) is not None:
+            return changed
+        sealed_with = {entry["name"]: entry["digest"] for entry in identity.upstream}
+        for target in self.upstream:
+            try:
+                upstream = read_manifest(root / target.folder)
+            except InputError as damaged:
+                return f"{target.role} is damaged ({damaged.where})"
+            if target.role not in sealed_with:
+                return f"it was not made from {target.role}"
+            if upstream is None or sealed_with.pop(target.role) != upstream.digest:
+                return f"{target.role} changed since"
+        return f"it was made from {', '.join(sealed_with)} too" if sealed_with else None
+
+    def state(self, root: Path) -> tuple[State, str]:
+        """Whether the artifact is there as asked, and the reason in words. Failed: it is, but a check holds it back."""
+        state, reason = self._state(root)
+        return state, named(reason)
+
+    def _state(self, root: Path) -> tuple[State, str]:
+        """The same, with the recipe's keys marked in the reason."""
+        try:
+            if read_manifest(root / self.folder) is None:
+                return "missing", "not built yet"
+            manifest = open_artifact(root / self.folder).manifest
+        except InputError as damaged:
+            return "damaged", f"{damaged.where}: {damaged.what}"
+        reason = self.stale_because(root, manifest)
+        if reason:
+            return "stale", reason
+        failed = [f"{one.name} failed: {one.because}" for one in self.results(root, manifest) if one.holds_back]
+        return ("failed", "; ".join(failed)) if failed else ("current", manifest.digest)
+
+    def results(self, root: Path, manifest: Manifest) -> tuple[CheckResult, ...]:
+        """What checks said of what is sealed, as far as they were asked and apply."""
+        kept = tuple(one for one in kept_results(root / self.folder, manifest.digest) or () if one.applies)
+        if self.demand is None:
+            return kept
+        result = CheckResult.of(self.demand.check, True, self.demand.judge(manifest))
+        return (*(check for check in kept if check.name != result.name), result) if result.applies else kept
+
+    def is_sealed(self, root: Path) -> bool:
+        """Whether it is there as asked, passed its checks or not: to build it again would give equal bytes."""
+        return self.state(root)[0] in ("current", "failed")
+
+    def is_settled(self, root: Path) -> bool:
+        """Check whether it is current, its checks ran, and their record has the result of the present demand: a crash
+        may come between a seal and its checks, and another limit changes no digest.
+        """
+        if self.state(root)[0] != "current":
+            return False
+        manifest = open_artifact(root / self.folder).manifest
+        kept = kept_results(root / self.folder, manifest.digest)
+        if kept is None:
+            return False
+        recorded, present = (
+            {(check.name, check.passed, check.blocking) for check in checks if check.applies}
+            for checks in (kept, self.results(root, manifest))
+        )
+        return recorded == present
+
+    def refuse_failed(self, root: Path) -> None:
+        """Raises InputError: a check holds it back."""
+        state, reason = self.state(root)
+        if state == "failed":
+            raise InputError(reason, root / self.folder, "it stays, and nothing is made of it until that passes")
+
+    def build(self, root: Path, make: Make, replace: bool, run_settings: Mapping[str, Any]) -> Artifact:
+        """The artifact, built if it is not there as asked: `make` writes the files into the building folder and says
+        what they are. One that is there is not touched; another one gives way only where it may be replaced.
+
+        Raises UsageError: another artifact is sealed there and `replace` is False; InputError: a damaged one is, a
+        check holds back what it is made from, a file that it read is not as it was sealed, another process is building
+        it, or as `make` raises it.
+        """
+        recover(root / self.folder)
+        if self.is_sealed(root):
+            return open_artifact(root / self.folder)
+        self.refuse_to_overwrite(root, replace)
+        self._refuse_failed_upstream(root)
+        folder, plan, stopwatch = root / self.folder, self.plan(root), Stopwatch()
+        with open_building(folder, plan) as building:
+            if self.is_sealed(root):
+                building.discard()
+                return open_artifact(folder)
+            self.refuse_to_overwrite(root, replace)
+            adopted = building.finished_shards()
+            try:
+                with logged():
+                    content = make(building)
+            except InputError:
+                building.discard_unstarted()
+                raise
+            if self.plan(root) != plan:
+                what = "what it is made from was replaced meanwhile"
+                raise RetryableError(what, folder, "run the same command again")
+            provenance = {
+                **stopwatch.provenance(run_settings),
+                "peak_disk_bytes": folder_bytes(building.folder),
+                "peak_memory_bytes": peak_memory_bytes(),
+                "adopted_shards": adopted,
+                **content.provenance,
+                **({} if self.made_for is None else {"made_for": self.made_for}),
+            }
+            identity = self._identity(content, plan["inputs"])
+            labels = list(content.labels)
+            if content.page is not None:
+                labels.append(content.page(building, Manifest(self.kind, self.name, identity, [], provenance)))
+            stored = [file.stored for file in (*content.files, *labels)]
+            return building.seal(self.kind, self.name, identity, stored, provenance)
+
+    def seal_members(
+        self,
+        root: Path,
+        content: BuildResult,
+        run_settings: Mapping[str, Any],
+        since: Stopwatch,
+        replace: bool,
+    ) -> Artifact:
+        """The artifact whose content is its upstream artifacts, folders inside it, or files from elsewhere: only its
+        manifest is written.
+
+        What was made from files that changed would lose what it names, so `replace` says whether an artifact of another
+        content gives way. Raises UsageError, InputError: it doesn't; or a check holds back
+        what it is made from.
+        """
+        inputs = [
+            entry | {"member": target.folder.name} if target.folder.parent == self.folder else entry
+            for entry, target in zip(self.inputs(root), self.upstream, strict=True)
+        ]
+        if self.is_sealed(root):
+            return open_artifact(root / self.folder)
+        self._refuse_failed_upstream(root)
+        identity = self._identity(content, inputs)
+        sealed = readable_manifest(root / self.folder)
+        if sealed is None or sealed.digest != identity.digest:
+            self.refuse_to_overwrite(root, replace)
+        provenance = {**since.provenance(run_settings), **content.provenance}
+        is_sealed = functools.partial(self.is_sealed, root)
+        return seal_in_place(root / self.folder, self.kind, self.name, identity, provenance, is_sealed)
+
+    def _refuse_failed_upstream(self, root: Path) -> None:
+        for target in self.upstream:
+            target.refuse_failed(root)
+
+    def refuse_to_overwrite(self, root: Path, replace: bool) -> None:
+        """Raises UsageError: another artifact is sealed in its place and `replace` is False, or one of another kind;
+        InputError: a damaged one is.
+        """
+        state, reason = self._state(root)
+        sealed = read_manifest(root / self.folder) if state == "stale" else None
+        if sealed is not None and sealed.kind != self.kind:
+            raise UsageError(f"this is a {sealed.kind}", root / self.folder, "give what is made another folder")
+        if replace or state in ("missing", "current", "failed"):
+            return
+        if state == "damaged":
+            raise InputError(f"it is damaged ({reason})", root / self.folder, f"{_REPLACING} to build it again")
+        fix = f"give it another {key(self.named_by, IN_RECIPE)}, or {_REPLACING}"
+        raise UsageError(f"another version is sealed here: {reason}", root / self.folder, fix)
+
+    def _identity(self, content: BuildResult, inputs: Sequence[Mapping[str, Any]]) -> Identity:
+        return Identity(
+            stage=self.stage,
+            recipe=self.recipe,
+            inputs=[*inputs, *content.outside],
+            tokenizer=self.tokenizer,
+            decisions=content.decisions,
+            counts=content.counts,
+            files=[file.content for file in content.files],
+        )

@@ -1,0 +1,37 @@
+"""A made model, to try scoring out without a download."""
+
+from pathlib import Path
+
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SIZE
+from pipeline_assets.spine.install_hints import not_installed
+
+_WIDTH = 16
+
+
+def write_made_model(folder: Path, seed: int = 0) -> Path:
+    """A tiny Llama over o200k Harmony, 13 MB, in a folder, to try scoring out: its scores mean nothing. The same bytes
+    each time; one that is there is left as it is.
+
+    Raises:
+        UsageError: torch or transformers is not installed.
+    """
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        raise not_installed(error, "scoring") from None
+    if not (folder / "model.safetensors").is_file():
+        config = transformers.LlamaConfig(
+            vocab_size=VOCABULARY_SIZE,
+            hidden_size=_WIDTH,
+            intermediate_size=2 * _WIDTH,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            max_position_embeddings=131_072,
+            tie_word_embeddings=True,
+            initializer_range=0.2,  # so that texts differ
+        )
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    return folder

@@ -1,0 +1,74 @@
+"""Bars on a terminal, drawn again as work goes on."""
+
+import atexit
+import contextlib
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, ClassVar
+
+from pipeline_assets.spine.visible import in_one_line
+
+if TYPE_CHECKING:
+    import rich.progress
+
+_BAR_WIDTH = 20
+_REDRAW_S = 0.1
+_STEP: ContextVar[tuple[str, ...]] = ContextVar("step", default=())
+
+
+class Bar:
+    """A line on a terminal that is drawn again as work goes on. Bars are shown together, until `end_bars`."""
+
+    shown: "ClassVar[rich.progress.Progress | None]" = None
+
+    def __init__(self, title: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(_BAR_WIDTH),
+            TextColumn("{task.fields[words]}", markup=False),
+        )
+        if Bar.shown is None:
+            # Drawn by what counts, not by a thread: workers may be forks of this process. Results stay on stdout.
+            console = Console(stderr=True)
+            Bar.shown = Progress(*columns, console=console, auto_refresh=False, redirect_stdout=False)
+            Bar.shown.start()
+            atexit.register(end_bars)
+        self._bars = Bar.shown
+        self._task = self._bars.add_task(in_one_line(" ".join([*_STEP.get(), title])), words="")
+        self._drawn = -_REDRAW_S
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether no other work has ended the bars meanwhile."""
+        return self._bars is Bar.shown
+
+    def draw(self, done: int, total: int, words: str) -> None:
+        self._bars.update(self._task, completed=done, total=total, words=in_one_line(words))
+        now = time.monotonic()
+        if now - self._drawn >= _REDRAW_S:
+            self._drawn = now
+            self._bars.refresh()
+        if self._bars.finished:
+            end_bars()
+
+
+def end_bars() -> None:
+    """Leave the bars as they are, and give the terminal back; nothing where none is shown."""
+    if Bar.shown is not None:
+        bars, Bar.shown = Bar.shown, None
+        bars.stop()
+
+
+@contextlib.contextmanager
+def named_step(number: int, steps: int) -> Iterator[None]:
+    """Bars of the block say which step of how many it is; they end with it."""
+    token = _STEP.set((f"step {number} of {steps}:",))
+    try:
+        yield
+    finally:
+        _STEP.reset(token)
+        end_bars()

@@ -1,0 +1,36 @@
+"""Commands that install an optional part of the program."""
+
+import re
+import sys
+from importlib import metadata
+
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.shipped import shipped_path
+
+_CHECKOUT = shipped_path("constraints.txt").with_name("pyproject.toml")  # missing next to the copies of a wheel
+
+
+def install_hint(extra: str) -> str:
+    """Return the command that installs an optional part of the program, by its name in `pyproject.toml`.
+
+    No package index has the program: a checkout installs from its own folder, a wheel the packages that the part needs.
+    """
+    if _CHECKOUT.is_file():
+        return pip_hint(f"-e '.[{extra}]'")
+    needed = re.compile(rf"""(.+?) *; *extra *== *["']{extra}["']""")
+    installed = next(iter(metadata.distributions(name="corpusmill")), None)  # none in the image for Modal
+    required = (installed.requires if installed else None) or ()
+    return pip_hint(" ".join(f"'{match[1]}'" for match in map(needed.fullmatch, required) if match))
+
+
+def pip_hint(packages: str) -> str:
+    """Return the command that installs packages into the environment of the program, in their pinned versions."""
+    if _CHECKOUT.is_file():
+        return f"in the project's folder run .venv/bin/python -m pip install -c constraints.txt {packages}"
+    return f"run {sys.executable} -m pip install -c {shipped_path('constraints.txt')} {packages}"
+
+
+def not_installed(error: ImportError, extra: str) -> UsageError:
+    """What is missing, or can't be loaded, of an optional part of the program, and how to install it."""
+    what = f"{error.name} is not installed" if isinstance(error, ModuleNotFoundError) else f"{error}"
+    return UsageError(what, extra, install_hint(extra))

@@ -1,0 +1,67 @@
+"""Shapes that readers rely on in the parts of a manifest which each kind fills by itself."""
+
+from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict
+
+import msgspec
+
+from pipeline_assets.spine.ledger import Count, Ledger
+
+_Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=1e10)]
+_CountOrParts: TypeAlias = Count | dict[str, Count]
+_Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^(?!\.{1,2}\Z)[^/\0]+\Z", max_length=255)]
+
+
+class _RowGroup(TypedDict):
+    """Rows of a Parquet file, which lie together in it."""
+
+    number: Count
+    first_row: Count
+    rows: Count
+    start: Count
+    stop: Count
+
+
+class _Input(TypedDict):
+    """Fields that every reader may ask of an input, artifact or file."""
+
+    name: str
+    digest: Annotated[str, msgspec.Meta(pattern=r"^[^/\0]+\Z")]
+    member: NotRequired[_Name]
+    bytes: NotRequired[Count]
+    row_groups: NotRequired[list[_RowGroup]]
+
+
+class _Counts(TypedDict, total=False):
+    """Counts that many kinds have, a number each or one for each part."""
+
+    documents: _CountOrParts
+    tokens: _CountOrParts
+    text_bytes: _CountOrParts
+    ledger: Ledger
+
+
+class _Provenance(TypedDict, total=False):
+    """What readers ask of a provenance; no digest covers it, so nothing of it need be there."""
+
+    builder: Count
+    host: str
+    started_at_utc: str
+    seconds: _Seconds
+    cpu_seconds: _Seconds
+    seconds_of: dict[str, _Seconds]
+    adopted_shards: Count
+    bytes_fetched: Count
+    peak_disk_bytes: Count
+    peak_memory_bytes: Count | None
+    text_bytes_encoded: Count
+    tokens_encoded: Count
+    run_settings: dict[str, Any]
+    libraries: dict[str, str]
+
+
+class Asked(TypedDict):
+    """Parts that are kept as they were written, by the shapes that readers rely on."""
+
+    inputs: list[_Input]
+    counts: _Counts
+    provenance: _Provenance

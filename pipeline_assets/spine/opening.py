@@ -1,0 +1,138 @@
+"""Building folders opened, or sealed where they lie, once what a crash left beside their target is settled."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.spine import artifact, durable
+from pipeline_assets.spine.adoption import named_by_receipts
+from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.files import OwnFile
+from pipeline_assets.spine.lock import locked
+from pipeline_assets.spine.manifest import FILE_NAME, Identity, Manifest
+from pipeline_assets.spine.staging import (
+    BUILDER,
+    PLAN,
+    RECEIPTS,
+    StagingDir,
+    beside,
+    building_folders,
+    finish,
+    leftover,
+    number_of,
+    numbered,
+    protect,
+    sweep,
+)
+
+_PLAN_FILE: OwnFile[dict[str, Any]] = OwnFile("plan", 256 << 20, "run its recipe again", dict[str, Any])
+
+
+@contextlib.contextmanager
+def open_building(target: Path, plan: Mapping[str, Any]) -> Iterator[StagingDir]:
+    """The building folder for `target`, alone: recovered after a crash, with the shards of an equal plan adopted; a
+    folder with another plan is thrown away. Raises InputError: another process builds the same target, or something
+    that was never sealed lies there.
+    """
+    with locked(target, _highest_number(target)) as lock:
+        _recover_locked(target)
+        was_begun = bool(building_folders(target))
+        folder = _adopt(target, plan, lock.fence)
+        try:
+            yield StagingDir(folder, target, lock, was_begun)
+        except Exception:
+            lock.check()  # what fails in a folder that another builder took over fails for that
+            raise
+
+
+def seal_in_place(
+    target: Path,
+    kind: str,
+    name: str,
+    identity: Identity,
+    provenance: Mapping[str, Any],
+    is_sealed: Callable[[], bool] = lambda: False,
+) -> artifact.Artifact:
+    """An artifact whose content is its members, folders that lie in `target`, or files from elsewhere: its manifest is
+    all that is written. `is_sealed` is asked under the lock, whether another builder was faster: what it sealed may be
+    read already.
+    """
+    durable.make_folder(target)
+    with locked(target, _highest_number(target)) as lock:
+        durable.remove_leftovers(target)
+        if is_sealed():
+            return artifact.open_artifact(target)
+        manifest = Manifest(kind, name, identity, [], {**provenance, BUILDER: lock.fence})
+        durable.write_durably(target / FILE_NAME, manifest.to_bytes())
+        protect(target, [target / FILE_NAME])
+    return artifact.open_artifact(target, manifest.digest)
+
+
+def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
+    """The newest building folder of an equal plan under this builder's number, swept; else an empty one.
+
+    The rename is what fences off an earlier builder that still runs: its paths are gone.
+    """
+    folder = leftover(target, "building", fence)
+    plan_bytes = json.dumps(plan, sort_keys=True).encode()
+    for other in reversed(building_folders(target)):
+        if not folder.exists() and _PLAN_FILE.holds(other / PLAN, plan_bytes):
+            durable.rename(other, folder)
+        else:
+            durable.remove(other)
+    if folder.exists():
+        sweep(folder, named_by_receipts(folder), keep=(PLAN, RECEIPTS))
+    else:
+        durable.make_folder(folder)
+        durable.write_durably(folder / PLAN, plan_bytes)
+    return folder
+
+
+def recover(target: Path) -> None:
+    """A seal that a crash interrupted is finished or undone; one that a live builder has in hand is left to it."""
+    if numbered(target, "old") or any(_is_past_building(folder) for folder in building_folders(target)):
+        with contextlib.suppress(InputError), locked(target, _highest_number(target)):
+            _recover_locked(target)
+
+
+def _highest_number(target: Path) -> int:
+    """The highest fence that left a trace beside a target; 0 if none did."""
+    sealed = artifact.readable_manifest(target)
+    return max([*map(number_of, beside(target)), 0 if sealed is None else sealed.provenance.get(BUILDER, 0)])
+
+
+def _is_past_building(folder: Path) -> bool:
+    """Whether a building folder is being put in place, or being removed: no shard of it can be adopted."""
+    return (folder / FILE_NAME).exists() or not (folder / PLAN).exists()
+
+
+def _recover_locked(target: Path) -> None:
+    """Recover like `recover`, in a builder that has the lock.
+
+    Raises:
+        RetryableError: the target exists and was never sealed.
+        InputError: a manifest cannot be read or was edited.
+    """
+    _refuse_foreign(target)
+    for folder in filter(_is_past_building, building_folders(target)):
+        sealed, number = artifact.readable_manifest(folder), number_of(folder)
+        is_own = sealed is not None and sealed.provenance.get(BUILDER) == number
+        if sealed is not None and is_own and not any(artifact.damage_of(folder, sealed)):
+            finish(folder, target, number)
+        else:
+            durable.remove(folder)
+    for old in numbered(target, "old"):
+        if target.exists():
+            durable.remove(old)
+        else:
+            durable.rename(old, target)
+
+
+def _refuse_foreign(target: Path) -> None:
+    """Raise RetryableError if a seal would remove something that was never sealed."""
+    is_sealed = (target / FILE_NAME).exists()
+    if not is_sealed and target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        what = "something is here that is no sealed artifact"
+        raise RetryableError(what, target, "move it away, then run the same command")

@@ -1,0 +1,79 @@
+"""Progress of work by the clock: a log line every few seconds with rate and time left, or a bar on a terminal."""
+
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pipeline_assets.spine.bars import Bar
+
+logger = logging.getLogger("corpusmill")
+_NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+class Progress:
+    """Counts what is done of a known whole and says so by the clock, never by the row.
+
+    Args:
+        title: what is being done.
+        total: the whole, in `unit`.
+        unit: what is counted: `shards`, `files`; `bytes` are shown as MB.
+        every_s: seconds between log lines.
+        quiet_s: seconds at the start in which nothing is said, and nothing at all of what is done by then.
+    """
+
+    def __init__(self, title: str, total: int, unit: str, every_s: float, quiet_s: float = 0.0) -> None:
+        self._title, self._total, self._unit, self._every_s = title, total, unit, every_s
+        self._started = self._spoke = time.monotonic()
+        self._speaks_from = self._started + quiet_s
+        self._done = self._done_before = 0
+        self._counts, self._counts_before = Counter[str](), Counter[str]()
+        self._bar: Bar | None = None
+
+    def add_done_before(self, done: int, counts: Mapping[str, int] = _NOTHING) -> None:
+        """`done` units that took no time now, with what they counted: no part of a rate."""
+        self._done_before += done
+        self._counts_before.update(counts)
+        self.add(done, counts)
+
+    def add(self, done: int, counts: Mapping[str, int] = _NOTHING) -> None:
+        """`done` more units, with what they counted: `documents`, `tokens`, `bytes`."""
+        self._done += done
+        self._counts.update(counts)
+        now, is_over = time.monotonic(), self._done >= self._total
+        if now < self._speaks_from:
+            return
+        if sys.stderr.isatty():
+            if self._bar is None or not self._bar.is_shown:
+                self._bar = Bar(self._title)
+            self._bar.draw(self._done, self._total, self._words())
+        elif now - self._spoke >= self._every_s or is_over:
+            self._spoke = now
+            logger.info(self.line())
+
+    def line(self) -> str:
+        """What is done, its counts, their rates and the time left."""
+        return f"{self._title}: {self._words()}"
+
+    def _words(self) -> str:
+        """Done of total, counts, their rates and the time left; no rate of what nothing was worked on."""
+        seconds = max(time.monotonic() - self._started, 1e-9)
+        done_now = self._done - self._done_before
+        parts = [f"{self._done}/{self._total} {self._unit}"]
+        if self._unit == "bytes":
+            rate = _rate("bytes", done_now, seconds)
+            parts = [f"{self._done / 1e6:,.1f} of {self._total / 1e6:,.1f} MB{rate}"]
+        for name, count in self._counts.items():
+            rate = _rate(name, count - self._counts_before[name], seconds)
+            parts.append((f"{count / 1e6:,.1f} MB" if name == "bytes" else f"{count:,} {name}") + rate)
+        if done_now > 0 and self._done < self._total:
+            parts.append(f"{seconds / done_now * (self._total - self._done):,.0f} s left")
+        return "; ".join(parts)
+
+
+def _rate(name: str, count: int, seconds: float) -> str:
+    if count == 0:
+        return ""
+    return f", {count / seconds / 1e6:,.1f} MB/s" if name == "bytes" else f", {count / seconds:,.0f}/s"

@@ -1,0 +1,89 @@
+"""Files held against their hashes. A few threads read, since hashing lets the others run."""
+
+import hashlib
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pipeline_assets.spine.files import blocks, unreadable
+from pipeline_assets.spine.progress import Progress
+
+Algorithm = Literal["sha256", "git-sha1"]
+_TICK_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class HashTask:
+    """Some bytes and the hash that they should have.
+
+    Attributes:
+        owner: digest of the artifact or hub file that names the hash.
+        name: the file in its owner.
+        paths: where the bytes lie, one file or pieces in order.
+        expected: in hex.
+        said: how the hash was named: `sealed with`.
+    """
+
+    owner: str
+    name: str
+    paths: tuple[Path, ...]
+    bytes: int
+    algorithm: Algorithm
+    expected: str
+    said: str
+
+
+def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Iterator[tuple[HashTask, str | None]]:
+    """Each task as it is done, and what is wrong with its bytes, None where they are as expected; large files are begun
+    first. The progress counts the bytes of all.
+
+    Closing the iterator calls the rest off.
+    """
+    largest_first = sorted(tasks, key=lambda task: -task.bytes)
+    stop, alone = threading.Event(), threading.Lock()
+
+    def count(more_bytes: int) -> None:
+        with alone:
+            progress.add(more_bytes)
+
+    pool = ThreadPoolExecutor(max(threads, 1))
+    try:
+        for reading in as_completed([pool.submit(_hash, task, count, stop) for task in largest_first]):
+            yield reading.result()
+    finally:
+        stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _hash(task: HashTask, count: Callable[[int], None], stop: threading.Event) -> tuple[HashTask, str | None]:
+    """A task with what is wrong; `count` is told how many more bytes are done. Raises CancelledError: the reading was
+    called off.
+    """
+    digest = hashlib.sha256() if task.algorithm == "sha256" else hashlib.sha1(usedforsecurity=False)
+    if task.algorithm == "git-sha1":
+        digest.update(b"blob %d\0" % task.bytes)
+    complaint, done, counted = None, 0, 0
+    try:
+        for block in itertools.chain.from_iterable(map(_blocks, task.paths)):
+            if stop.is_set():
+                raise CancelledError
+            digest.update(block)
+            done += len(block)
+            if done - counted >= _TICK_BYTES:
+                count(done - counted)
+                counted = done
+        if (actual := digest.hexdigest()) != task.expected:
+            complaint = f"{task.algorithm} is {actual}, {task.said} {task.expected}"
+    except OSError as error:
+        complaint = unreadable(error)
+    count(task.bytes - counted)
+    return task, complaint
+
+
+def _blocks(path: Path) -> Iterator[memoryview]:
+    with open(path, "rb", buffering=0) as file:
+        yield from blocks(file)

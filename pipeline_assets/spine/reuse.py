@@ -1,0 +1,25 @@
+"""Files of a sealed artifact, linked into the staging directory of another one."""
+
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.staging import OutputFile, StagingDir
+
+
+def link_content(building: StagingDir, artifact: Artifact) -> BuildResult:
+    """Link every stored file of an artifact, labels included, and return what its build made."""
+    identity = artifact.manifest.identity
+    contents, files = {file.path: file for file in identity.files}, dict[str, OutputFile]()
+    for stored in artifact.manifest.storage:
+        durable.link(artifact.folder / stored.path, building.path(stored.path))
+        content = contents.get(stored.path)
+        rows, digest = (1, stored.sha256) if content is None else (content.rows, content.content_sha256)
+        files[stored.path] = OutputFile(stored.path, rows, stored.bytes, stored.sha256, digest)
+    return BuildResult(
+        files=[files[path] for path in contents],
+        counts=identity.counts,
+        decisions=identity.decisions,
+        outside=[entry for entry in identity.inputs if entry not in identity.upstream],
+        labels=[file for path, file in files.items() if path not in contents],
+        provenance={"taken_over_from": artifact.manifest.name},
+    )

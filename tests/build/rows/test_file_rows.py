@@ -1,0 +1,71 @@
+"""A schema of rows says the same of JSON lines and of Parquet files."""
+
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from refusals import refusal
+
+from pipeline_assets.build.rows.file_rows import RowSchema
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
+from pipeline_assets.spine.errors import InputError
+
+
+class Place(msgspec.Struct):
+    file: str
+    row: int = 0
+
+
+class Line(msgspec.Struct):
+    name: str
+    text: str
+    place: Place
+    split: str = "train"
+
+
+LINES = RowSchema("", Line, key=("split", "name"), source="split", text="text", file="place.file", row="place.row")
+TABLE = RowSchema("", None, key=("split", "name"), source="split", text="text", file="file", row="row")
+ROWS = [
+    {"name": f"n{number}", "text": "é" * number, "split": "train", "file": "f", "row": number} for number in range(5)
+]
+NESTED = [
+    {"name": row["name"], "text": row["text"], "place": {"file": "f", **({"row": row["row"]} if row["row"] else {})}}
+    for row in ROWS
+]
+
+
+@pytest.fixture(params=["lines", "table"])
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[RowSchema, Path]:
+    """The same rows in either form; of lines, values that are the default are left out."""
+    if request.param == "lines":
+        write_rows(tmp_path / f"rows{SUFFIX}", "rows", NESTED, level=3)
+        return LINES, tmp_path / f"rows{SUFFIX}"
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "rows.parquet", row_group_size=2)
+    return TABLE, tmp_path / "rows.parquet"
+
+
+def test_columns_are_read_in_order(stored: tuple[RowSchema, Path]) -> None:
+    schema, path = stored
+
+    found = list(schema.read(path, [*schema.key, schema.file, schema.row]))
+
+    assert found == [("train", f"n{number}", "f", number) for number in range(5)]
+
+
+def test_the_first_row_with_some_values_is_found(stored: tuple[RowSchema, Path]) -> None:
+    schema, path = stored
+
+    assert schema.find(path, {schema.id: "n3"}) == schema.find(path, {schema.file: "f", schema.row: 3}) == 3
+    assert schema.find(path, {schema.source: "train"}) == 0
+    assert schema.find(path, {schema.id: "n3", schema.row: 4}) is None
+
+
+def test_a_row_is_read_alone(stored: tuple[RowSchema, Path]) -> None:
+    schema, path = stored
+
+    record = schema.at(path, 4)
+
+    assert schema.of(record, schema.id, schema.text, schema.row) == ("n4", "éééé", 4)
+    assert "it has 5 rows, none is row 5; run `corpusmill verify`" in refusal(lambda: schema.at(path, 5), InputError)

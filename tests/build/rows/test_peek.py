@@ -1,0 +1,60 @@
+"""A look at one row: a sequence as its ids say, a Document as it lies there, nothing that acts on a terminal. Tokens
+and folders that have none are refused in tests/test_trace.py and tests/test_trace_sources.py.
+"""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from refusals import refusal
+from typer.testing import CliRunner
+
+from pipeline_assets.build.rows.trace import open_rows, peek, trace_id
+from pipeline_assets.cli import app
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import UsageError
+
+Built = Callable[..., dict[str, Artifact]]
+
+
+def test_a_peek_is_the_sequence_decoded_or_the_document_as_it_is(built: Built) -> None:
+    artifacts = built()
+    train, snapshot = (open_rows(artifacts[name].folder) for name in ("train", "snapshot"))
+
+    [sequence] = peek(train, row=1).parts
+    [document] = peek(snapshot, row=1).parts
+
+    assert (sequence.text, sequence.id, sequence.tokens) == ("with care<|endoftext|>", "page-6", 3)
+    assert (document.text, document.id, document.tokens) == ("with care", "page-6", None)
+    assert (sequence.shard, sequence.shard_row) == (document.shard, document.shard_row) == ("shards/00000.jsonl.zst", 1)
+    assert peek(train, token=peek(train, row=1).first_token).parts == (sequence,)
+    assert peek(train).number == peek(snapshot).number == 0
+    documents = artifacts["snapshot"].manifest.identity.counts["documents"]
+    assert peek(snapshot, row=documents - 1).parts[0].id == "page-29"
+
+
+def test_escape_sequences_of_a_page_are_shown_and_not_obeyed(take: Callable[..., Artifact]) -> None:
+    snapshot = take({"a.parquet": pa.table({"text": ["\x1b[31mred\n\x9b1m\ttab"], "id": ["page-0"]})})
+
+    shown = CliRunner().invoke(app, ["peek", str(snapshot.folder)]).stdout
+
+    assert shown.endswith("\n\n␛[31mred\n\\u009b1m\ttab\n")
+
+
+def test_a_row_or_a_document_that_is_not_there(built: Built) -> None:
+    train = open_rows(built()["train"].folder)
+
+    with pytest.raises(UsageError, match=f"there is no row {len(train)}; give 0 to {len(train) - 1}"):
+        peek(train, row=len(train))
+    assert refusal(lambda: trace_id(train, "page-1"), UsageError) == (
+        f"{train.artifact.folder}: no sequence has the doc_id 'page-1'; "
+        "it may be in another split; `corpusmill trace --source` tells what became of a source row"
+    )
+
+
+def test_an_empty_split(built: Built) -> None:
+    valid = built(token_budget=1)["valid"]
+
+    for ask in ({"token": 0}, {"row": 0}):
+        with pytest.raises(UsageError, match="it is empty: look into another one"):
+            peek(open_rows(valid.folder), **ask)

@@ -1,0 +1,193 @@
+"""Tokens, rows and documents of a packed set back to the rows that they came from, and why one is not in it."""
+
+import functools
+import json
+import shutil
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forged import overwrite
+from stage_a_build import NO_COMMIT, build, local_source
+from stage_a_sources import recipe_content, with_dedup, with_pack
+from word_tokenizer import write_tokenizer
+
+from pipeline_assets.build.rows.source_row import FileRow
+from pipeline_assets.build.rows.token_rows import PackedRows
+from pipeline_assets.build.rows.trace import Traced, follow_document, open_rows, peek, trace_id, trace_row, trace_token
+from pipeline_assets.corpus.tokens.families import load_tokenizer
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.systems.stage_a import StageARecipe
+
+LETTERS = [
+    {"text": f"Dear friend, letter {n // 2} is of the river and of all the boats that go by.", "key": f"l-{n}"}
+    for n in range(40)
+]
+Pack = Callable[..., Artifact]
+PAGES = [{"text": f"日本語 is spoken in page {n}.", "key": f"p-{n}"} for n in range(6)]
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
+    """Letters, of which every other one is a copy, and pages, packed: of the pages more than there are."""
+
+    @functools.cache
+    def packed(**changes: object) -> Artifact:
+        folder = tmp_path_factory.mktemp("packed")
+        sources = [local_source(folder, "letters", LETTERS), local_source(folder, "pages", PAGES)]
+        content = recipe_content(NO_COMMIT) | {"sources": sources}
+        with_dedup(content)
+        with_pack(content)
+        content["pack"] |= {"weights": {"letters": "0.6", "pages": "0.4"}, "num_seqs": 4, **changes}
+        return build(StageARecipe.model_validate(content), folder / "data")["stage_a/packed"]
+
+    return packed
+
+
+def rows_of(packed: Path) -> PackedRows:
+    store = open_rows(packed, Lineage(packed.parents[3]))
+    assert isinstance(store, PackedRows)
+    return store
+
+
+def line_of(found: Traced) -> dict[str, Any]:
+    """The line of a file that begins at the row that was traced to, which is bytes before it."""
+    [row] = found.text.source.rows
+    assert isinstance(row, FileRow)
+    with open(row.path, "rb") as file:
+        file.seek(row.row)
+        line: dict[str, Any] = json.loads(file.readline())
+        return line
+
+
+@pytest.mark.parametrize("strategy", ["sequential", "best_fit"])
+def test_every_token_is_one_of_the_line_that_it_is_traced_to_and_all_else_is_padding(pack: Pack, strategy: str) -> None:
+    packed, oracle = pack(strategy=strategy), load_encoder(VOCABULARY_SHA256).oracle
+    store = rows_of(packed.folder)
+    ids, padding = store.packed.input_ids.reshape(-1).tolist(), 0
+
+    for position, token_id in enumerate(ids):
+        try:
+            found = trace_token(store, position)
+        except UsageError as error:
+            assert "is padding" in str(error)
+            padding += 1
+            continue
+        line = line_of(found)
+        assert line["key"] == found.text.part.id
+        expected = [*oracle.encode_ordinary(line["text"]), store.packed.meta.eod_id]
+        assert (found.token.position, found.token.id) == (position, token_id)
+        assert expected[found.token.number] == token_id
+        assert found.token.is_end_of_document == (found.token.number == len(expected) - 1)
+    assert padding == packed.manifest.identity.counts["padding_tokens"]
+
+
+def test_the_segments_of_a_row_follow_one_another_and_a_peek_shows_their_texts(pack: Pack) -> None:
+    store = rows_of(pack(strategy="sequential").folder)
+
+    for row in range(4):
+        traced, seen = trace_row(store, row), peek(store, row)
+        parts = [part for one in traced for _, part in one.places]
+        assert [part.column for part in parts] == [sum(part.tokens for part in parts[:n]) for n in range(len(parts))]
+        assert seen.parts == tuple(parts)
+        assert sum(part.tokens for part in parts) + seen.padding == 64
+        for one, shown in zip(traced, parts, strict=True):
+            assert shown.text.removesuffix("<|endoftext|>") in line_of(one)["text"]
+
+
+@pytest.mark.parametrize("strategy", ["sequential", "best_fit"])
+def test_a_document_is_shown_with_each_epoch_that_it_is_in_and_every_row_that_has_some_of_it(
+    pack: Pack, strategy: str
+) -> None:
+    packed = pack(strategy=strategy, num_seqs=40, seq_len=8, boundaries=False)
+    store = rows_of(packed.folder)
+    shown = []
+
+    for page in PAGES:
+        [found] = trace_id(store, page["key"])
+        assert line_of(found)["key"] == page["key"]
+        draws = found.figures["draws"]
+        assert [draw["epoch"] for draw in draws] == list(range(len(draws)))
+        assert sum(draw["packed_tokens"] for draw in draws) == sum(part.tokens for _, part in found.places)
+        shown += [(row.number, part.column, page["key"], part.start, part.tokens) for row, part in found.places]
+    parts = [(row, part) for row in range(40) for part in store.at(row).parts]
+    expected = [(row, part.column, part.id, part.start, part.tokens) for row, part in parts]
+    assert sorted(shown) == [one for one in expected if one[2].startswith("p-")]
+    assert len({one[0] for one in shown if one[2] == "p-2"}) > 2
+
+
+@pytest.mark.parametrize("below", ["data", "."])
+def test_the_tokenizer_is_found_after_the_data_root_was_moved(tmp_path: Path, below: str) -> None:
+    (tmp_path / "data").mkdir()
+    path = write_tokenizer(tmp_path / below)
+    pinned = {"family": "hf_tokenizer", "sha256": sha256(path.read_bytes()).hexdigest(), "end_of_document": "<end>"}
+    where = path.name if below == "data" else str(path)
+    content = recipe_content(NO_COMMIT) | {
+        "sources": [local_source(tmp_path, "words", [{"text": f"w{n} w1", "key": f"w-{n}"} for n in range(20)])]
+    }
+    with_pack(content)
+    content["pack"] |= {"num_seqs": 5, "seq_len": 8, "tokenizer": pinned, "tokenizer_path": where}
+    build(StageARecipe.model_validate(content), tmp_path / "data")
+
+    moved = (tmp_path / "data").rename(tmp_path / "moved")
+
+    packed = moved / "stage_a" / "mixed" / "packed" / "mixed"
+    token = trace_token(rows_of(packed), 1).token
+    assert token is not None and token.text == "w1"
+    assert peek(open_rows(packed)).parts[0].text.startswith("w")
+    path = moved / path.name if below == "data" else path
+    path.unlink()
+    load_tokenizer.cache_clear()
+    with pytest.raises(InputError, match="the tokenizer file can't be read") as error:
+        peek(open_rows(packed))
+    assert error.value.where == str(path)
+
+
+def test_what_is_not_there_is_refused_with_what_is(pack: Pack) -> None:
+    store = rows_of(pack(strategy="sequential").folder)
+
+    with pytest.raises(UsageError, match=r"there is no token 256; give 0 to 255"):
+        trace_token(store, 256)
+    with pytest.raises(UsageError, match=r"there is no row 4; give 0 to 3"):
+        trace_row(store, 4)
+    with pytest.raises(UsageError, match=r"no segment has the doc_id 'l-1'"):
+        trace_id(store, "l-1")
+
+
+def test_a_set_whose_tokens_are_not_those_of_the_text_is_an_error(pack: Pack, tmp_path: Path) -> None:
+    sealed = pack(strategy="best_fit").folder
+    shutil.copytree(sealed.parents[3], tmp_path / "data")
+    packed = open_artifact(tmp_path / "data" / sealed.relative_to(sealed.parents[3]))
+    path = packed.path("input_ids.mmap")
+    tokens = bytearray(path.read_bytes())
+    tokens[0] ^= 1
+    overwrite(path, bytes(tokens))
+
+    store = rows_of(packed.folder)
+    document = store.packed.segments(0)[0].doc_id
+    for trace in (lambda: trace_token(store, 0), lambda: trace_row(store, 0), lambda: trace_id(store, document)):
+        with pytest.raises(InputError, match=rf"row 0 doesn't hold the tokens of document '{document}'"):
+            trace()
+
+
+def test_why_says_of_each_document_where_it_is_packed_or_why_not(pack: Pack) -> None:
+    packed = pack(num_seqs=2)
+    store, lineage = rows_of(packed.folder), Lineage(packed.folder.parents[3])
+    in_rows = {part.id for row in range(2) for part in store.at(row).parts}
+
+    for number in range(0, 40, 7):
+        [found] = follow_document(lineage, f"l-{number}")
+        fates = {one.labels.group: fate for one, fate in found.below}
+        if number % 2:
+            assert fates["deduplicated"].outcome == "exact_duplicate"
+            assert "packed" not in fates  # no set could draw it
+        else:
+            of_set = fates["packed"]
+            assert (of_set.artifact.folder, of_set.told["reject"]) == (packed.folder, None)
+            assert bool(of_set.told["draws"]) == (f"l-{number}" in in_rows)
+            assert all(draw["doc_id"] == f"l-{number}" for draw in of_set.told["draws"])

@@ -1,0 +1,152 @@
+"""Pinning: a branch, a tag or nothing becomes a commit in the recipe's own text; nothing else in it moves."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.build.files import pin_recipe, revision_in
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.section import UNPINNED
+from pipeline_assets.systems.registry import read_recipe
+
+RECIPES = Path(__file__).parents[2] / "manifests" / "recipes"
+FINEWEB = "HuggingFaceFW/fineweb-edu"
+PINNED = "revision: 87f09149ef4734204d70ed1d046ddc9ca3f2b8f9  # moved by `corpusmill pin` alone"
+COMMIT = "b" * 40
+
+
+def written(folder: Path, name: str, *changes: tuple[str, str]) -> Path:
+    """A shipped recipe with parts of its text changed, in a file of its own name."""
+    text = (RECIPES / f"{name}.yaml").read_text(encoding="utf-8")
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after)
+    path = folder / f"{name}.yaml"
+    path.write_bytes(text.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("line", "before", "pinned"),
+    [
+        ("revision: main  # a branch", "main", f"revision: {COMMIT} # a branch"),
+        ("revision: 'v1.0.0'", "v1.0.0", f"revision: '{COMMIT}'"),
+        ('revision: "refs/convert/parquet"', "refs/convert/parquet", f'revision: "{COMMIT}"'),
+        ("revision: 87f0914", "87f0914", f"revision: {COMMIT}"),
+        ("revision:  # nobody knows", "", f"revision: {COMMIT} # nobody knows"),
+        ("revision: null", "", f"revision: {COMMIT}"),
+        (f'revision: "{UNPINNED}"', UNPINNED, f'revision: "{COMMIT}"'),
+    ],
+)
+@pytest.mark.parametrize("system", ["healing_text_v1", "stage_a_v1"])
+def test_whatever_stands_there_gives_way_to_the_commit(
+    system: str, line: str, before: str, pinned: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path, system, (PINNED, line))
+    text = path.read_text(encoding="utf-8")
+
+    assert pin_recipe(path, FINEWEB, COMMIT) == before
+
+    assert path.read_text(encoding="utf-8") == text.replace(line, pinned)
+    assert read_recipe(path).revisions() == [(FINEWEB, COMMIT)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "pinned"),
+    [
+        ([(f"  {PINNED}\n", "")], f"  dataset: {FINEWEB}\n  revision: {COMMIT}\n  config: default\n"),
+        (
+            [(f"  {PINNED}\n", ""), (f"dataset: {FINEWEB}\n", f"dataset: {FINEWEB}  # 10 TB\n")],
+            f"  dataset: {FINEWEB}  # 10 TB\n  revision: {COMMIT}\n  config: default\n",
+        ),
+    ],
+    ids=["a line", "a line with a comment"],
+)
+def test_a_revision_that_is_missing_is_added_below_the_dataset(
+    changes: list[tuple[str, str]], pinned: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path, "healing_text_v1", *changes)
+    text = path.read_text(encoding="utf-8")
+
+    assert pin_recipe(path, FINEWEB, COMMIT) == ""
+
+    assert pinned in path.read_text(encoding="utf-8")
+    assert path.read_text(encoding="utf-8").replace(f"  revision: {COMMIT}\n", "") == text
+
+
+def test_a_section_in_braces_and_the_line_ends_of_windows_stay_as_they_are(tmp_path: Path) -> None:
+    dataset = "nvidia/Nemotron-Math-Proofs-v1"
+    text = (
+        "system: nemotron\r\nname: proofs\r\nscan: {max_rows: null}\r\n"
+        f"datasets:\r\n  - {{dataset: {dataset}, splits: [lean]}}  # one\r\n"
+    )
+    path = tmp_path / "proofs.yaml"
+    path.write_bytes(text.encode())
+
+    pin_recipe(path, dataset, COMMIT)
+
+    pinned = text.replace(f"dataset: {dataset}", f"dataset: {dataset}, revision: {COMMIT}").replace("  # one", " # one")
+    assert path.read_bytes() == pinned.encode()
+    assert read_recipe(path).revisions() == [(dataset, COMMIT)]
+
+
+def test_one_of_two_datasets_without_a_commit_is_pinned_and_the_other_waits(tmp_path: Path) -> None:
+    text = (RECIPES / "nemotron_v1.yaml").read_text(encoding="utf-8")
+    lines = text.splitlines(keepends=True)
+    pins = [number for number, line in enumerate(lines) if line.startswith("    revision: ")]
+    math, proofs = pins[:2]  # nvidia/Nemotron-Math-v2 and nvidia/Nemotron-Math-Proofs-v1
+    lines[math], lines[proofs] = "    revision: main\n", ""
+    path = tmp_path / "nemotron_v1.yaml"
+    path.write_text("".join(lines))
+
+    pin_recipe(path, "nvidia/Nemotron-Math-v2", COMMIT)
+
+    assert revision_in(path, "nvidia/Nemotron-Math-v2") == COMMIT
+    assert revision_in(path, "nvidia/Nemotron-Math-Proofs-v1") == ""
+    with pytest.raises(UsageError, match="give `revision` for a dataset of a hub"):
+        read_recipe(path)
+
+
+def test_only_pin_reads_a_recipe_that_names_a_branch(tmp_path: Path) -> None:
+    path = written(tmp_path, "healing_text_v1", (PINNED, "revision: main"))
+
+    assert revision_in(path, FINEWEB) == "main"
+    with pytest.raises(UsageError, match="a revision is a commit of 40 hex digits, since a branch moves"):
+        read_recipe(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("shard_text_bytes:", "shard_bytes:"), "unknown key `snapshot.shard_bytes`"),
+        (("  seed: ", "  seed: other\n  seed: "), "has the key `seed` a second time"),
+    ],
+)
+def test_a_recipe_that_pinning_would_not_make_readable_is_left_as_it_is(
+    change: tuple[str, str], said: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path, "healing_text_v1", (PINNED, "revision: main"), change)
+    before = path.read_bytes()
+
+    with pytest.raises(UsageError, match=said):
+        pin_recipe(path, FINEWEB, COMMIT)
+
+    assert path.read_bytes() == before
+
+
+def test_a_dataset_at_two_revisions_is_pinned_by_hand(tmp_path: Path) -> None:
+    path = written(tmp_path, "stage_a_v1", (PINNED, "revision: main"))
+    text = path.read_text(encoding="utf-8")
+    section = text[text.index("  - kind: hub") : text.index("  - kind: wikipedia")]
+    second = section.replace("source: fineweb_edu", "source: again").replace("revision: main", f"revision: {COMMIT}")
+    path.write_text(text.replace(section, section + second))
+
+    with pytest.raises(UsageError, match=f"it reads {FINEWEB} at 2 revisions; pin by hand, or give its sources one"):
+        pin_recipe(path, FINEWEB, COMMIT)
+
+
+def test_a_dataset_that_the_recipe_does_not_read_is_refused_with_those_that_it_reads(tmp_path: Path) -> None:
+    path = written(tmp_path, "nemotron_v1")
+
+    with pytest.raises(UsageError, match="this recipe reads nvidia/Nemotron-Agentic-v1, nvidia/"):
+        pin_recipe(path, "maker/pages", COMMIT)

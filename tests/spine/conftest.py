@@ -1,0 +1,33 @@
+"""A target for the words of `word_artifact`, whose folder is on the module path: spawned workers import from it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.opening import open_building
+from pipeline_assets.spine.staging import StagingDir
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "words"
+
+
+@pytest.fixture(params=["exchange", "no exchange"])
+def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A system that can exchange two folders in one step, and one that can't."""
+    if request.param == "no exchange":
+        monkeypatch.setattr(durable, "exchange", lambda first, second: False)
+    return str(request.param)
+
+
+@pytest.fixture
+def building(tmp_path: Path) -> Iterator[StagingDir]:
+    """An open building folder for words."""
+    with open_building(tmp_path / "words", {}) as building:
+        yield building

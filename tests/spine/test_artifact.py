@@ -1,0 +1,195 @@
+"""Sealed artifacts: opened by size, verified by hash; whatever contradicts the manifest is found."""
+
+import hashlib
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from forged import overwrite
+from refusals import refusal
+from word_artifact import build_words
+
+from pipeline_assets.spine.artifact import Damage, open_artifact, read_manifest, verify
+from pipeline_assets.spine.manifest import Identity, StageVersion, StoredFile
+from pipeline_assets.spine.opening import seal_in_place
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A sealed artifact: parts/a.txt, parts/b.txt, parts/c.txt."""
+    return build_words(tmp_path, "english").folder
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """An artifact that has two members, train and valid, inside it."""
+    inputs = []
+    for member, language in (("train", "english"), ("valid", "french")):
+        sealed = build_words(tmp_path / member, language)
+        (tmp_path / "dataset").mkdir(exist_ok=True)
+        sealed.folder.rename(tmp_path / "dataset" / member)
+        inputs.append({"name": f"words/{member}", "digest": sealed.manifest.digest, "member": member})
+    identity = Identity(StageVersion("join", 1), {}, inputs, None, {}, {}, [])
+    return seal_in_place(tmp_path / "dataset", "words/dataset", "words", identity, {}).folder
+
+
+def damages(folder: Path) -> list[Damage]:
+    return [item for item in verify(folder) if isinstance(item, Damage)]
+
+
+def names(items: Iterable[StoredFile | Damage]) -> list[str]:
+    return [item.path for item in items]
+
+
+def test_an_intact_artifact_gives_every_file_as_sealed(folder: Path) -> None:
+    found = list(verify(folder))
+
+    texts = {"parts/a.txt": b"ONE\nTWO\n", "parts/b.txt": b"THREE\nFOUR\nFIVE\n", "parts/c.txt": b"SIX\n"}
+    assert found == [StoredFile(name, len(text), hashlib.sha256(text).hexdigest()) for name, text in texts.items()]
+
+
+@pytest.mark.parametrize("name", ["parts/a.txt", "parts/b.txt", "parts/c.txt"])
+def test_one_flipped_bit_in_any_file_is_found(folder: Path, name: str) -> None:
+    sealed = (folder / name).read_bytes()
+
+    for position in range(len(sealed)):
+        for bit in range(8):
+            overwrite(folder / name, sealed[:position] + bytes([sealed[position] ^ 1 << bit]) + sealed[position + 1 :])
+            assert names(damages(folder)) == [name]
+
+
+def test_a_link_in_the_place_of_a_file_is_damage_and_hides_no_other(folder: Path) -> None:
+    (folder / "parts/a.txt").unlink()
+    (folder / "parts/a.txt").symlink_to("a.txt")
+    overwrite(folder / "parts/c.txt", b"SEX\n")
+
+    found = damages(folder)
+
+    actual, sealed = (hashlib.sha256(text).hexdigest() for text in (b"SEX\n", b"SIX\n"))
+    assert found == [
+        Damage("parts/a.txt", "this is a link, where only plain files were sealed"),
+        Damage("parts/c.txt", f"sha256 is {actual}, sealed with {sealed}"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "what"),
+    [
+        ("parts/b.txt", b"THREE\n", "has 6 bytes, sealed with 16"),
+        ("parts/b.txt", b"", "has 0 bytes, sealed with 16"),
+        ("parts/a.txt", None, "the file is missing"),
+    ],
+)
+def test_a_file_that_is_missing_or_of_another_size_is_found_and_does_not_open(
+    folder: Path, name: str, data: bytes | None, what: str
+) -> None:
+    (folder / name).unlink() if data is None else overwrite(folder / name, data)
+
+    assert damages(folder) == [Damage(name, what)]
+    assert refusal(lambda: open_artifact(folder)) == (
+        f"{folder / name}: {what}; run `corpusmill verify` on the folder, then rebuild it"
+    )
+
+
+def test_files_that_the_manifest_does_not_name_are_found_in_the_order_of_their_names(folder: Path) -> None:
+    names = [*(f"{letter}.txt" for letter in "qjzbtkmxw"), "parts/d.txt", "parts/a.txt.tmp", "parts/.hidden"]
+    for name in names:
+        (folder / name).write_text("")
+
+    assert damages(folder) == [Damage(name, "the manifest doesn't name this file") for name in sorted(names)]
+
+
+def test_an_edited_manifest_is_refused_before_anything_is_read(folder: Path) -> None:
+    manifest = folder / "manifest.json"
+    overwrite(manifest, manifest.read_bytes().replace(b'"documents": 6', b'"documents": 7'))
+
+    told = refusal(lambda: next(verify(folder)))
+
+    assert told.startswith(f"{manifest}: digest is sha256:")
+    assert told.endswith("; the manifest was edited: restore it, or run its recipe with --replace")
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("nowhere", "there is no such folder"),
+        ("words/manifest.json", "this is a file"),
+        ("words/parts", "nothing is sealed here (no manifest.json)"),
+    ],
+)
+def test_what_is_no_artifact_is_said_to_be_none(folder: Path, name: str, what: str) -> None:
+    missing = folder.parent / name
+
+    assert refusal(lambda: list(verify(missing))) == f"{missing}: {what}; give the folder of a finished artifact"
+
+
+def test_nothing_sealed_has_no_manifest(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    assert read_manifest(tmp_path) is None
+    assert read_manifest(tmp_path / "missing") is None
+    assert read_manifest(tmp_path / "file") is None
+
+
+def test_an_artifact_of_another_digest_does_not_open(folder: Path) -> None:
+    digest = open_artifact(folder).manifest.digest
+
+    assert open_artifact(folder, digest).folder == folder
+    assert refusal(lambda: open_artifact(folder, "sha256:00")) == (
+        f"{folder}: digest is {digest}, expected sha256:00; it was replaced: run again"
+    )
+
+
+def test_a_file_that_an_artifact_does_not_hold_is_an_error_that_lists_what_it_holds(folder: Path) -> None:
+    assert open_artifact(folder).path("parts/a.txt").read_text() == "ONE\nTWO\n"
+    assert refusal(lambda: open_artifact(folder).path("parts/z.txt")) == (
+        f"{folder}: holds no file 'parts/z.txt'; it holds parts/a.txt, parts/b.txt, parts/c.txt"
+    )
+
+
+def test_the_files_of_members_are_verified_with_the_artifact_that_holds_them(dataset: Path) -> None:
+    overwrite(dataset / "valid/parts/c.txt", b"SEX\n")
+
+    found = list(verify(dataset))
+
+    assert names(found) == [f"{member}/parts/{part}.txt" for member in ("train", "valid") for part in "abc"]
+    assert [item.path for item in found if isinstance(item, Damage)] == ["valid/parts/c.txt"]
+
+
+def test_a_member_in_place_of_another_or_of_none_is_found(dataset: Path) -> None:
+    sealed, found = (open_artifact(dataset / member).manifest.digest for member in ("valid", "train"))
+    shutil.rmtree(dataset / "valid")
+    missing = damages(dataset)
+    shutil.copytree(dataset / "train", dataset / "valid")
+
+    assert missing == [Damage("valid", f"digest is missing, sealed with {sealed}")]
+    assert damages(dataset) == [Damage("valid", f"digest is {found}, sealed with {sealed}")]
+
+
+def test_the_members_of_an_artifact_are_its_folders_in_order_and_those_of_others_are_none(
+    dataset: Path, folder: Path
+) -> None:
+    assert open_artifact(folder).members() == []
+    assert open_artifact(dataset).members() == [open_artifact(dataset / name).manifest for name in ("train", "valid")]
+
+
+def test_an_edited_manifest_of_a_member_is_damage_and_hides_no_other(dataset: Path) -> None:
+    manifest = dataset / "train" / "manifest.json"
+    overwrite(manifest, manifest.read_bytes().replace(b'"documents": 6', b'"documents": 7'))
+    overwrite(dataset / "valid/parts/c.txt", b"SEX\n")
+
+    found = damages(dataset)
+
+    assert names(found) == ["train/manifest.json", "valid/parts/c.txt"]
+    assert found[0].what.startswith("digest is sha256:")
+
+
+def test_what_another_builder_sealed_meanwhile_in_place_is_not_written_again(tmp_path: Path) -> None:
+    identity = Identity(StageVersion("join", 1), {}, [], None, {}, {}, [])
+    first = seal_in_place(tmp_path / "words", "words/set", "words", identity, {"said": "first"})
+    before = (first.folder / "manifest.json").stat().st_ino
+
+    second = seal_in_place(tmp_path / "words", "words/set", "words", identity, {"said": "second"}, lambda: True)
+
+    assert (second.manifest.provenance["said"], (second.folder / "manifest.json").stat().st_ino) == ("first", before)

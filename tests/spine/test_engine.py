@@ -1,0 +1,348 @@
+"""The engine: the same receipts in the same order for any workers; errors as they were raised; a row that kills its
+worker is found and rejected; and however a build ends, no process is left behind.
+"""
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import word_artifact
+from refusals import refusal
+from word_artifact import (
+    ENGLISH,
+    Words,
+    die_always,
+    die_of_two_rows,
+    die_of_words,
+    die_once,
+    exit_on_five,
+    fill_the_disk,
+    raise_unpicklable,
+    raise_unsendable,
+    refuse_five,
+    stumble_over_five,
+    write_words,
+)
+from word_stage import INLINE, MANY, ONE, SPAWNED, TWO, children, every_way, in_workers, parts_of, run
+
+from pipeline_assets.spine import pool
+from pipeline_assets.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.opening import open_building
+from pipeline_assets.spine.stage import WHOLE, Window, Work
+from pipeline_assets.spine.staging import BuildFolder, Receipt, StagingDir
+from pipeline_assets.spine.worker import Job, serve
+
+# The same, however it is run
+
+
+@every_way
+def test_receipts_come_in_the_order_of_the_shards_and_the_files_are_the_same(
+    building: StagingDir, settings: RunSettings
+) -> None:
+    receipts = run(write_words, building, settings)
+
+    assert [receipt.files[0].path for receipt in receipts] == ["parts/a.txt", "parts/b.txt", "parts/c.txt"]
+    assert [receipt.counts for receipt in receipts] == [{"documents": 2}, {"documents": 3}, {"documents": 1}]
+    assert parts_of(building) == {"a.txt": "ONE\nTWO\n", "b.txt": "THREE\nFOUR\nFIVE\n", "c.txt": "SIX\n"}
+    assert [building.receipt("write", shard.name) for shard in ENGLISH] == receipts
+    assert children() == []
+
+
+@in_workers
+def test_many_shards_come_in_order_however_the_workers_overtake_each_other(
+    building: StagingDir, settings: RunSettings
+) -> None:
+    receipts = run(write_words, building, settings, MANY)
+
+    assert [receipt.files[0].path for receipt in receipts] == [f"parts/{shard.name}.txt" for shard in MANY]
+
+
+@pytest.mark.parametrize("settings", [INLINE, TWO], ids=["here", "two workers"])
+def test_no_shards_give_no_receipts(building: StagingDir, settings: RunSettings) -> None:
+    assert run(write_words, building, settings, []) == []
+
+
+def test_more_workers_than_shards_are_not_started(building: StagingDir) -> None:
+    shards = ENGLISH[:1]
+
+    run_of = run_stage("write", write_words, shards, building, RunSettings(8))
+    next(run_of)
+
+    assert len(children()) == 1
+    run_of.close()
+
+
+@pytest.mark.parametrize(("first", "second"), [(INLINE, TWO), (TWO, ONE), (ONE, INLINE)])
+def test_finished_shards_are_adopted_whatever_the_workers_and_nothing_is_rewritten(
+    building: StagingDir, first: RunSettings, second: RunSettings
+) -> None:
+    receipts = run(write_words, building, first)
+    before = {path: path.stat() for path in building.folder.rglob("*")}
+
+    again = run(die_always, building, second)
+
+    assert again == receipts
+    after = {path: path.stat() for path in building.folder.rglob("*")}
+    assert {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in after.items()} == {
+        path: (stat.st_ino, stat.st_mtime_ns) for path, stat in before.items()
+    }
+
+
+def test_only_the_shards_that_are_missing_are_run(building: StagingDir, caplog: pytest.LogCaptureFixture) -> None:
+    run(write_words, building, INLINE, ENGLISH[:1])
+    run(write_words, building, INLINE, ENGLISH[2:])
+    kept = (building.folder / "parts/a.txt").stat().st_ino
+
+    with caplog.at_level(logging.INFO, "corpusmill"):
+        receipts = run(write_words, building, TWO)
+
+    assert [receipt.counts["documents"] for receipt in receipts] == [2, 3, 1]
+    assert (building.folder / "parts/a.txt").stat().st_ino == kept
+    assert caplog.messages[-2] == "write: 2 of 3 shards were finished before"
+    assert re.fullmatch(r"write: 3/3 shards; 6 documents, [\d,]+/s", caplog.messages[-1])
+
+
+def test_receipts_of_one_stage_do_not_count_for_another(building: StagingDir) -> None:
+    run(write_words, building, INLINE)
+
+    with pytest.raises(InputError, match="five is not a word"):
+        list(run_stage("refuse", refuse_five, ENGLISH, building, INLINE))
+
+
+# Errors of a stage
+
+
+@every_way
+def test_bad_input_met_by_a_stage_arrives_as_it_was_raised(building: StagingDir, settings: RunSettings) -> None:
+    with pytest.raises(InputError) as refused:
+        run(refuse_five, building, settings)
+
+    assert str(refused.value) == "b row 2: five is not a word; take four"
+    assert not hasattr(refused.value, "__notes__")
+    assert children() == []
+
+
+@pytest.mark.parametrize("settings", [ONE, SPAWNED], ids=["forked", "spawned"])
+def test_any_other_error_in_a_worker_carries_its_shard_and_where_it_happened(
+    building: StagingDir, settings: RunSettings
+) -> None:
+    with pytest.raises(KeyError, match="five") as failed:
+        run(stumble_over_five, building, settings)
+
+    [note] = failed.value.__notes__
+    assert note.startswith("in shard b, in a worker:\nTraceback (most recent call last):\n")
+    assert 'word_artifact.py", line' in note
+    assert "in stumble_over_five" in note
+    assert children() == []
+
+
+def test_a_full_disk_in_a_worker_is_one_line_that_names_the_building_folder(building: StagingDir) -> None:
+    with pytest.raises(RetryableError, match="no space is left on the disk") as failed:
+        run(fill_the_disk, building, ONE)
+
+    assert failed.value.where == str(building.folder)
+    assert not hasattr(failed.value, "__notes__")
+
+
+@pytest.mark.parametrize(
+    ("work", "words"),
+    [(raise_unsendable, "Unsendable: one in row 0"), (raise_unpicklable, "ValueError: holds a function")],
+)
+def test_an_error_that_cannot_be_sent_arrives_in_words(building: StagingDir, work: Work[Words], words: str) -> None:
+    with pytest.raises(RuntimeError) as failed:
+        run(work, building, ONE)
+
+    assert str(failed.value) == words
+    assert "in shard a, in a worker:" in failed.value.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "workers"),
+    [
+        *(([40, 59, 100], [0, 2]), ([40, 60, 100], [2, 2]), ([60, 40], [0, 2])),  # so much lies beside the largest one
+        *(([1599], [0, 2]), ([1600], [2, 2]), ([], [0, 2])),
+    ],
+)
+def test_without_enough_beside_the_largest_shard_there_are_workers_only_where_a_build_has_died_or_failed(
+    sizes: list[int], workers: list[int], tmp_path: Path
+) -> None:
+    found = []
+    for _ in workers:
+        with open_building(tmp_path / "words", {}) as building:
+            found.append(settings_for(building, RunSettings(2, inline_bytes=100), sizes).workers)
+
+    assert found == workers
+
+
+@pytest.mark.parametrize("settings", [ONE, TWO, SPAWNED], ids=["one", "two", "spawned"])
+def test_a_shard_whose_worker_was_killed_once_is_run_again(
+    building: StagingDir, settings: RunSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    marker = tmp_path / "killed once"
+
+    receipts = run(partial(die_once, marker=marker), building, settings)
+
+    assert marker.exists()
+    assert [receipt.counts for receipt in receipts] == [{"documents": 2}, {"documents": 3}, {"documents": 1}]
+    assert caplog.messages == ["a worker died on shard b (killed by SIGKILL, out of memory perhaps)"]
+    assert children() == []
+
+
+@pytest.mark.parametrize("settings", [ONE, TWO], ids=["one", "two"])
+@pytest.mark.parametrize(("deadly", "shard", "row"), [("three", 1, 0), ("four", 1, 1), ("five", 1, 2), ("six", 2, 0)])
+def test_a_row_that_kills_its_worker_is_found_and_rejected_and_all_else_is_done(
+    building: StagingDir, deadly: str, shard: int, row: int, settings: RunSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    receipts = run(partial(die_of_words, deadly=(deadly,)), building, settings)
+
+    kept = [[word.upper() for word in one.words if word != deadly] for one in ENGLISH]
+    assert [text.split() for text in parts_of(building).values()] == kept
+    for number, receipt in enumerate(receipts):
+        killed = {"killed_worker": 1} if number == shard else {}
+        assert receipt.counts == {"documents": len(kept[number])} | killed
+    assert f"row {row} of shard {ENGLISH[shard].name} kills its worker: tried again without it" in caplog.messages
+    assert not (building.folder / ".work/probe").exists()
+    assert building.receipt("write", ENGLISH[shard].name) is not None
+
+
+def test_a_worker_that_ends_itself_is_narrowed_down_like_one_that_is_killed(
+    building: StagingDir, caplog: pytest.LogCaptureFixture
+) -> None:
+    receipts = run(exit_on_five, building, ONE)
+
+    assert receipts[1].counts == {"documents": 2, "killed_worker": 1}
+    assert caplog.messages[0] == "a worker died on shard b (exit status 7)"
+
+
+@pytest.mark.parametrize("shard", [Words("w", ()), Words("w", ("one",)), Words("w", ("one", "two", "three"))])
+def test_a_worker_that_dies_whatever_rows_it_is_given_stops_the_build(building: StagingDir, shard: Words) -> None:
+    assert refusal(lambda: run(die_always, building, ONE, [shard])) == (
+        "w: its worker dies whatever rows it is given; "
+        "look at its last words in the log, or give the machine more memory"
+    )
+    assert children() == []
+
+
+def test_a_worker_that_dies_on_rows_together_and_on_neither_half_stops_the_build(building: StagingDir) -> None:
+    shard = Words("w", ("one", "two"))
+
+    assert refusal(lambda: run(die_of_two_rows, building, ONE, [shard])) == (
+        "w: its worker dies on rows 0 to 2 together, on neither half alone; run again with fewer workers or more memory"
+    )
+
+
+def test_one_more_row_that_kills_than_may_be_bad_luck_stops_the_build(
+    building: StagingDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_MAX_FATAL_ROWS", 3)
+    words = tuple(f"word{row}" for row in range(5))
+
+    [receipt] = run(partial(die_of_words, deadly=words[:3]), building, ONE, [Words("three", words)])
+    told = refusal(lambda: run(partial(die_of_words, deadly=words[:4]), building, ONE, [Words("one more", words)]))
+
+    assert receipt.counts == {"documents": 2, "killed_worker": 3}
+    assert told == (
+        "one more: more than 3 rows kill their worker; "
+        "look at the rows named in the log, or give the machine more memory"
+    )
+
+
+@in_workers
+def test_a_caller_that_stops_early_wastes_little_and_leaves_no_process(
+    building: StagingDir, settings: RunSettings
+) -> None:
+    with contextlib.closing(run_stage("write", write_words, MANY, building, settings)) as receipts:
+        next(receipts)
+        next(receipts)
+
+    assert children() == []
+    assert building.receipt("write", "001") is not None
+    assert building.receipt("write", "020") is None
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, ValueError])
+def test_a_caller_that_fails_leaves_no_process(building: StagingDir, kind: type[BaseException]) -> None:
+    with pytest.raises(kind):
+        for _ in run_stage("write", write_words, MANY, building, TWO):
+            raise kind
+
+    assert children() == []
+
+
+def test_workers_leave_ctrl_c_to_the_parent(building: StagingDir, caplog: pytest.LogCaptureFixture) -> None:
+    receipts = run_stage("write", write_words, MANY, building, TWO)
+    next(receipts)
+
+    for worker in children():
+        os.kill(worker, signal.SIGINT)
+
+    assert len(list(receipts)) == 99
+    assert caplog.messages == []
+
+
+def test_a_worker_whose_parent_is_gone_commits_its_shard_and_ends_in_silence(
+    building: StagingDir, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ours, theirs = multiprocessing.Pipe()
+
+    def write_as_the_parent_dies(shard: Words, window: Window, folder: BuildFolder) -> Receipt:
+        ours.close()
+        return write_words(shard, window, folder)
+
+    ours.send(Job(ENGLISH[0], WHOLE, BuildFolder(building.folder), "write"))
+    worker = multiprocessing.get_context("fork").Process(target=serve, args=(theirs, write_as_the_parent_dies))
+    worker.start()
+    ours.close()
+    worker.join()
+
+    assert (worker.exitcode, capfd.readouterr().err) == (0, "")
+    assert building.receipt("write", "a") is not None
+
+
+@pytest.mark.parametrize(
+    ("end", "start_method"),
+    [
+        (signal.SIGKILL, "spawn"),
+        (signal.SIGKILL, "forkserver"),
+        (signal.SIGTERM, "forkserver"),
+        (signal.SIGINT, "forkserver"),
+    ],
+)
+def test_workers_end_with_their_parent_however_it_ends(tmp_path: Path, end: signal.Signals, start_method: str) -> None:
+    fifo = tmp_path / "held open by workers"
+    os.mkfifo(fifo)
+    script = (
+        "from functools import partial; from pathlib import Path; import sys\n"
+        "from word_artifact import ENGLISH, open_and_wait\n"
+        "from pipeline_assets.spine.opening import open_building\n"
+        "from pipeline_assets.spine.engine import RunSettings, run_stage\n"
+        "fifo, start_method = Path(sys.argv[1]), sys.argv[2]\n"
+        "with open_building(fifo.with_name('words'), {}) as building:\n"
+        "    work = partial(open_and_wait, fifo=fifo)\n"
+        "    list(run_stage('write', work, ENGLISH, building, RunSettings(2, start_method)))\n"
+    )
+    path = os.pathsep.join([str(Path(word_artifact.__file__).parent), *filter(None, sys.path)])
+
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(fifo), start_method],
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.DEVNULL,
+    )
+    with open(fifo, "rb", buffering=0) as held:  # ends when the last process that holds the other end is gone
+        assert [held.read(1), held.read(1)] == [b".", b"."]
+        parent.send_signal(end)
+        parent.wait()
+        has_ended, _, _ = select.select([held], [], [], 20)
+
+        assert has_ended
+        assert held.read() == b""

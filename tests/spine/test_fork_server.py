@@ -1,0 +1,168 @@
+"""The fork server: what a stage needs is loaded once, workers share it, and nothing that dies there takes the build."""
+
+import os
+import resource
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import word_artifact
+from refusals import refusal
+from word_artifact import (
+    ENGLISH,
+    Words,
+    die_loading,
+    fail_to_load,
+    hoard,
+    kill_the_server_once,
+    load,
+    refuse_to_load,
+    write_where,
+    write_words,
+)
+from word_stage import MANY, children
+
+from pipeline_assets.spine import fork_server
+from pipeline_assets.spine.engine import RunSettings, run_stage
+from pipeline_assets.spine.fork_server import StartMethod
+from pipeline_assets.spine.stage import WarmUp, Work
+from pipeline_assets.spine.staging import Receipt, StagingDir
+from pipeline_assets.spine.usage import peak_memory_bytes
+
+FEW = MANY[:12]
+
+
+def run(
+    work: Work[Words], building: StagingDir, warm_up: WarmUp, shards: list[Words] = FEW, workers: int = 2
+) -> list[Receipt]:
+    return list(run_stage("write", work, shards, building, RunSettings(workers), warm_up))
+
+
+def noted(receipts: list[Receipt], name: str) -> list[object]:
+    return [receipt.notes[name] for receipt in receipts]
+
+
+def test_what_a_stage_needs_is_loaded_once_in_another_process_for_all_workers(building: StagingDir) -> None:
+    receipts = run(write_where, building, load, workers=3)
+
+    [loaders] = {tuple(loaded) for loaded in noted(receipts, "loaded")}  # type: ignore[call-overload]
+    assert len(loaders) == 1
+    assert loaders[0] not in {os.getpid(), *noted(receipts, "process")}
+    assert len(set(noted(receipts, "process"))) == 3
+    assert word_artifact.LOADED == []
+
+
+def test_it_ends_with_its_parent_though_a_fork_of_that_lives_on(building: StagingDir) -> None:
+    run(write_where, building, load)
+    assert fork_server._server is not None
+    server = fork_server._server._started.process
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.close(writer)
+        os.read(reader, 1)  # until its parent is through
+        os._exit(0)
+
+    fork_server._stop()
+
+    os.close(writer)
+    os.waitpid(child, 0)
+    os.close(reader)
+    assert server.exitcode == 0
+
+
+def test_one_process_serves_all_stages(building: StagingDir) -> None:
+    first, second = (
+        list(run_stage(stage, write_where, ENGLISH, building, RunSettings(2), load))
+        for stage in ("write", "write again")
+    )
+
+    loaders = {process for receipt in (*first, *second) for process in receipt.notes["loaded"]}  # type: ignore[attr-defined]
+    assert len(loaders) == 1
+
+
+def test_a_stage_keeps_to_its_own_work_while_another_runs(building: StagingDir) -> None:
+    settings = RunSettings(1)
+    where = run_stage("write", write_where, FEW[:3], building, settings, load)
+    plain = run_stage("write again", write_words, FEW[3:6], building, settings)
+
+    taken = [(next(where), next(plain)) for _ in range(3)]
+
+    assert all(one.notes["loaded"] and not other.notes for one, other in taken)
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+@pytest.mark.parametrize(("asked", "threads"), [(None, "1"), ("3", "3")])
+def test_workers_start_no_threads_but_those_that_the_user_asks_for(
+    building: StagingDir, monkeypatch: pytest.MonkeyPatch, method: StartMethod, asked: str | None, threads: str
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    if asked is not None:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", asked)
+
+    receipts = list(run_stage("write", write_where, ENGLISH, building, RunSettings(2, method)))
+
+    assert set(noted(receipts, "threads")) == {threads}
+    assert os.environ.get("OPENBLAS_NUM_THREADS") == asked
+
+
+def test_without_workers_it_is_loaded_here_and_not_at_all_where_every_shard_is_done(
+    building: StagingDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(word_artifact, "LOADED", [])
+
+    list(run_stage("write", write_words, ENGLISH, building, RunSettings(), load))
+    list(run_stage("write", write_words, ENGLISH, building, RunSettings(), load))
+
+    assert [os.getpid()] == word_artifact.LOADED
+
+
+def test_a_worker_that_has_grown_makes_room_for_a_small_one(
+    building: StagingDir, caplog: pytest.LogCaptureFixture
+) -> None:
+    receipts = run(hoard, building, load, FEW[:4], workers=1)
+
+    assert len(set(noted(receipts, "process"))) == 4
+    assert [receipt.counts for receipt in receipts] == [{"documents": 1}] * 4
+    assert caplog.messages == []
+    assert children() == []
+
+
+def test_a_worker_counts_for_peak_memory(building: StagingDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=0))
+
+    run(hoard, building, load, FEW[:1], workers=1)
+
+    assert peak_memory_bytes() >= 256 << 20
+
+
+def test_what_loading_refuses_is_refused_as_it_was_said(building: StagingDir) -> None:
+    assert refusal(lambda: run(write_words, building, refuse_to_load)) == "here: there is no tokenizer; bring one"
+    assert children() == []
+
+
+def test_a_bug_in_loading_carries_where_it_happened(building: StagingDir) -> None:
+    with pytest.raises(KeyError, match="a bug") as failed:
+        run(write_words, building, fail_to_load)
+
+    [note] = failed.value.__notes__
+    assert note.startswith("while it was loaded, in another process:\nTraceback")
+    assert "in fail_to_load" in note
+
+
+def test_a_server_that_is_killed_is_started_again(building: StagingDir, tmp_path: Path) -> None:
+    marker = tmp_path / "killed once"
+
+    receipts = run(partial(kill_the_server_once, marker=marker), building, load, ENGLISH)
+
+    assert marker.exists()
+    assert [receipt.counts for receipt in receipts] == [{"documents": 2}, {"documents": 3}, {"documents": 1}]
+    assert children() == []
+
+
+def test_a_server_that_dies_loading_is_said_with_what_to_do(building: StagingDir) -> None:
+    assert refusal(lambda: run(write_words, building, die_loading)) == (
+        f"process {os.getpid()}: the process that workers are forked from died (killed by SIGKILL, out of memory "
+        "perhaps); give the machine more memory, or set CORPUSMILL_START_METHOD=spawn"
+    )
+    assert children() == []

@@ -1,0 +1,339 @@
+"""Manifests: what an artifact is made of has a digest, of canonical JSON: one value, one byte string; how it is stored
+and came about has none.
+"""
+
+import json
+import pickle
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.manifest import (
+    FileContent,
+    Identity,
+    Manifest,
+    StageVersion,
+    StoredFile,
+    canonical_json,
+    seal_holds,
+)
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=20,
+)
+WHERE = Path("artifact/manifest.json")
+IDENTITY = Identity(
+    stage=StageVersion("tokenize", 3),
+    recipe={"seed": "healing", "rows": 10},
+    inputs=[{"name": "snapshot", "digest": "sha256:aa"}, {"name": "a.parquet", "digest": "sha256:bb"}],
+    tokenizer={"family": "o200k", "sha256": "cc"},
+    decisions={"english_filter_applied": True},
+    counts={"documents": 9, "tokens": 80, "dropped": {"empty_text": 1}},
+    files=[FileContent("train.bin", 9, "dd"), FileContent("train.idx", 9, "ee")],
+)
+MANIFEST = Manifest(
+    kind="healing/megatron_split",
+    name="healing_text_v1/train",
+    identity=IDENTITY,
+    storage=[StoredFile("train.bin", 160, "dd"), StoredFile("train.idx", 40, "ee")],
+    provenance={"seconds": 0.25, "host": "日本"},
+)
+
+
+def in_another_order(value: object, dice: random.Random) -> object:
+    if isinstance(value, list):
+        return [in_another_order(item, dice) for item in value]
+    if isinstance(value, dict):
+        keys = dice.sample(sorted(value), len(value))
+        return {key: in_another_order(value[key], dice) for key in keys}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ({"b": [{"z": 1, "y": None}], "a": True}, '{"a":true,"b":[{"y":null,"z":1}]}'),
+        ({"é": 1, "z": 2, "Z": 3, "10": 4, "9": 5}, '{"10":4,"9":5,"Z":3,"z":2,"é":1}'),
+        ('ß 日本 😀 "quoted" \n \x00', '"ß 日本 😀 \\"quoted\\" \\n \\u0000"'),
+        (["é", "e\u0301"], '["é","e\u0301"]'),
+        ([0, -1, -(2**63), 2**64 - 1, 2**64, True], f"[0,-1,{-(2**63)},{2**64 - 1},{2**64},true]"),
+        ((1, (2,)), "[1,[2]]"),
+    ],
+    ids=[
+        "keys are sorted at every depth",
+        "by code point, not by alphabet",
+        "only what JSON must escape is escaped",
+        "letters stay as they are spelt",
+        "whole numbers of any size",
+        "tuples are lists",
+    ],
+)
+def test_a_value_has_one_spelling(value: object, written: str) -> None:
+    assert canonical_json(value).decode() == written
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (0.5, "got float 0.5"),
+        ({"fraction": [1.0]}, "got float 1.0"),
+        (float("nan"), "got float nan"),
+        (float("inf"), "got float inf"),
+        ({"bytes": b"x"}, "got bytes b'x'"),
+        ({"set": {1}}, "got set {1}"),
+        ([object], "got type <class 'object'>"),
+        ({1: "one"}, "got the key 1"),
+        ({"inner": {None: 0}}, "got the key None"),
+    ],
+)
+def test_a_value_with_no_single_spelling_is_refused_and_named(value: object, named: str) -> None:
+    with pytest.raises(TypeError) as refusal:
+        canonical_json(value)
+
+    allowed = "canonical JSON holds dicts with text keys, lists, text, whole numbers, booleans and null; "
+    assert str(refusal.value) == allowed + named
+
+
+@pytest.mark.parametrize("value", ["\ud800", {"\udfff": 1}, ["\ud83d"]])
+def test_a_lone_surrogate_is_refused_since_utf8_cannot_hold_it(value: object) -> None:
+    with pytest.raises(UnicodeEncodeError, match="surrogates not allowed"):
+        canonical_json(value)
+
+
+@given(values, st.randoms())
+def test_equal_values_have_equal_bytes_in_whatever_order_their_keys_were_put(
+    value: object, dice: random.Random
+) -> None:
+    other = in_another_order(value, dice)
+
+    assert canonical_json(other) == canonical_json(value)
+
+
+@given(values)
+def test_a_json_reader_gives_the_value_back(value: object) -> None:
+    assert json.loads(canonical_json(value)) == value
+
+
+@given(values, values)
+def test_different_values_have_different_bytes(one: object, other: object) -> None:
+    is_same = json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+    assert (canonical_json(one) == canonical_json(other)) == is_same
+
+
+def edited(change: Callable[[dict[str, Any]], object]) -> bytes:
+    value = json.loads(MANIFEST.to_bytes())
+    change(value)
+    return json.dumps(value).encode()
+
+
+def refusal(data: bytes) -> InputError:
+    with pytest.raises(InputError) as refused:
+        Manifest.from_bytes(data, WHERE)
+    assert refused.value.where == "artifact/manifest.json"
+    return refused.value
+
+
+def test_the_digest_of_a_known_identity_is_a_known_one() -> None:
+    assert IDENTITY.digest == "sha256:fd1370536c1938a3dd3e05943bf0aa95253508fe16fe2d23dc00825016d4cd59"
+
+
+def test_files_of_a_hub_are_inputs_but_no_artifacts_upstream() -> None:
+    hub_file = {"name": "maker/pages@0f:a.parquet", "digest": "sha256:bb", "bytes": 7}
+
+    assert replace(IDENTITY, inputs=[hub_file, *IDENTITY.inputs]).upstream == IDENTITY.inputs
+
+
+def test_what_is_read_equals_what_was_written() -> None:
+    read = Manifest.from_bytes(MANIFEST.to_bytes(), WHERE)
+
+    assert read == MANIFEST
+    assert read.to_bytes() == MANIFEST.to_bytes()
+
+
+def test_the_file_is_sorted_indented_utf8_with_a_newline_at_its_end() -> None:
+    lines = MANIFEST.to_bytes().decode().splitlines(keepends=True)
+
+    assert lines[:2] == ["{\n", f' "digest": "{IDENTITY.digest}",\n']
+    assert '  "host": "日本",\n' in lines
+    assert [line for line in lines if line.startswith(' "')] == sorted(line for line in lines if line.startswith(' "'))
+    assert lines[-1] == "}\n"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(IDENTITY, stage=StageVersion("tokenize", 4)),
+        replace(IDENTITY, stage=StageVersion("tokenise", 3)),
+        replace(IDENTITY, recipe={"seed": "healing", "rows": 11}),
+        replace(IDENTITY, inputs=list(reversed(IDENTITY.inputs))),
+        replace(IDENTITY, inputs=[*IDENTITY.inputs[:1], {"name": "a.parquet", "digest": "sha256:b0"}]),
+        replace(IDENTITY, tokenizer={"family": "o200k", "sha256": "c0"}),
+        replace(IDENTITY, tokenizer=None),
+        replace(IDENTITY, decisions={"english_filter_applied": False}),
+        replace(IDENTITY, counts={**IDENTITY.counts, "documents": 8}),
+        replace(IDENTITY, files=IDENTITY.files[:1]),
+        replace(IDENTITY, files=list(reversed(IDENTITY.files))),
+        replace(IDENTITY, files=[FileContent("train.bin", 9, "d0"), IDENTITY.files[1]]),
+        replace(IDENTITY, files=[FileContent("train.bin", 8, "dd"), IDENTITY.files[1]]),
+        replace(IDENTITY, files=[FileContent("valid.bin", 9, "dd"), IDENTITY.files[1]]),
+    ],
+)
+def test_another_digest_for_a_change_in_any_part_of_the_identity(other: Identity) -> None:
+    assert other.digest != IDENTITY.digest
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(MANIFEST, storage=[StoredFile("train.bin", 100, "recompressed")]),
+        replace(MANIFEST, provenance={}),
+        replace(MANIFEST, name="healing_text_v2/train"),
+        replace(MANIFEST, identity=replace(IDENTITY, recipe={"rows": 10, "seed": "healing"})),
+    ],
+)
+def test_the_same_digest_however_it_is_stored_called_or_came_about(other: Manifest) -> None:
+    assert other.digest == MANIFEST.digest
+
+
+def test_an_edited_identity_is_refused_with_both_digests() -> None:
+    error = refusal(edited(lambda value: value["identity"]["counts"].update(documents=1_000_000)))
+
+    actual = replace(IDENTITY, counts={**IDENTITY.counts, "documents": 1_000_000}).digest
+    assert error.what == f"digest is {IDENTITY.digest}, its identity has {actual}"
+    assert error.fix == "the manifest was edited: restore it, or run its recipe with --replace"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda value: value.update(digest="sha256:00"),
+        lambda value: value["identity"]["recipe"].update(rows=11),
+        lambda value: value["identity"]["files"].pop(),
+        lambda value: value["identity"].update(recipe_sha256="00"),
+    ],
+)
+def test_any_edit_of_the_identity_or_its_digests_is_refused(change: Callable[[dict[str, Any]], object]) -> None:
+    error = refusal(edited(change))
+
+    assert error.fix == "the manifest was edited: restore it, or run its recipe with --replace"
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda value: value["identity"]["counts"].update(documents=0.5), "Expected `int | object`, got `float`"),
+        (lambda value: value["identity"]["counts"].update(documents=-1), "Expected `int` >= 0"),
+        (lambda value: value["identity"]["counts"].update(ledger=[]), "Expected `object`, got `array`"),
+        (lambda value: value["identity"]["counts"].update(documents=float("nan")), "no JSON (JSON is malformed"),
+        (lambda value: value["identity"]["counts"].update(words=0.5), "canonical JSON holds dicts with text keys"),
+        (lambda value: value["identity"]["counts"].update(words=1 << 64), "a number has more than 64 bits"),
+        (lambda value: value["identity"]["files"][0].update(path="\ud800"), "no JSON ("),
+        (lambda value: value["identity"]["files"][0].update(path="a\0b"), "Expected `str` matching regex"),
+        (lambda value: value["identity"]["files"][0].update(rows="9"), "Expected `int`, got `str`"),
+        (lambda value: value["identity"]["files"].append(None), "Expected `object`, got `null`"),
+        (lambda value: value["identity"]["inputs"][0].pop("digest"), "Object missing required field `digest`"),
+        (lambda value: value["identity"]["inputs"][0].update(digest="../.."), "Expected `str` matching regex"),
+        (lambda value: value["identity"]["inputs"][0].update(member="../raw"), "Expected `str` matching regex"),
+        (lambda value: value["identity"].update(note=1), "Object contains unknown field `note`"),
+        (lambda value: value["identity"].update(recipe=[]), "Expected `object`, got `array`"),
+        (lambda value: value.update(identity=[]), "Expected `object`, got `array`"),
+        (lambda value: value.update(name=0.5), "Expected `str`, got `float`"),
+        (lambda value: value.update(storage={"a": 1}), "Expected `array`, got `object`"),
+        (lambda value: value["storage"][0].update(bytes=True), "Expected `int`, got `bool`"),
+        (lambda value: value["storage"][0].pop("sha256"), "Object missing required field `sha256`"),
+        (lambda value: value.update(provenance=[]), "Expected `object`, got `array`"),
+        (lambda value: value["provenance"].update(builder="7"), "Expected `int`, got `str`"),
+        (lambda value: value["provenance"].update(seconds=float("inf")), "no JSON ("),
+        (lambda value: value["provenance"].update(seconds="long"), "Expected `float`, got `str`"),
+        (lambda value: value["provenance"].update(seconds_of=[]), "Expected `object`, got `array`"),
+        (lambda value: value["provenance"].update(peak_memory_bytes="x"), "Expected `int | null`, got `str`"),
+        (lambda value: value.pop("digest"), "Object missing required field `digest`"),
+        (lambda value: value["identity"].pop("recipe_sha256"), "Object missing required field `recipe_sha256`"),
+        (lambda value: value["identity"].pop("tokenizer"), "Object missing required field `tokenizer`"),
+        (lambda value: value.clear(), "Object missing required field `schema`"),
+    ],
+)
+def test_an_edit_that_leaves_no_manifest_is_refused_and_what_is_odd_is_said(
+    change: Callable[[dict[str, Any]], object], complaint: str
+) -> None:
+    error = refusal(edited(change))
+
+    assert error.what.startswith(f"this is no manifest: {complaint}")
+    assert error.fix == "rebuild the artifact"
+
+
+def test_what_a_kind_tells_and_its_manifest_does_not_is_refused_when_it_is_asked_for() -> None:
+    read = Manifest.from_bytes(MANIFEST.to_bytes(), WHERE)
+
+    with pytest.raises(InputError) as refused:
+        _ = read.identity.counts["dropped"]["no_text"]
+
+    assert str(refused.value) == (
+        "artifact/manifest.json: the manifest says nothing of `no_text`, which its kind does; rebuild the artifact"
+    )
+    assert "no_text" not in read.identity.counts["dropped"]
+    assert pickle.loads(pickle.dumps(read)) == read
+
+
+def test_a_manifest_cut_anywhere_is_refused() -> None:
+    whole = MANIFEST.to_bytes()
+
+    for length in range(len(whole) - 2):
+        refusal(whole[:length])
+
+
+def test_another_schema_is_refused_with_both_names() -> None:
+    error = refusal(edited(lambda value: value.update(schema="corpusmill/manifest/2")))
+
+    assert error.what == "schema is 'corpusmill/manifest/2', this program reads 'corpusmill/manifest/1'"
+    assert error.fix == "rebuild it"
+
+
+def test_its_own_bytes_are_those_that_were_written_and_without_its_seal_they_are_not() -> None:
+    seal = next(line for line in MANIFEST.to_bytes().splitlines(keepends=True) if line.startswith(b' "seal"'))
+
+    assert seal_holds(MANIFEST.to_bytes())
+    assert not seal_holds(MANIFEST.to_bytes().replace(seal, b""))
+
+
+def test_any_flipped_bit_shows_though_no_digest_covers_it() -> None:
+    sealed = MANIFEST.to_bytes()
+
+    for position in range(len(sealed)):
+        for bit in range(8):
+            flipped = sealed[:position] + bytes([sealed[position] ^ 1 << bit]) + sealed[position + 1 :]
+            try:
+                Manifest.from_bytes(flipped, WHERE)
+            except InputError:
+                continue
+            assert not seal_holds(flipped), (position, bit)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda value: value["provenance"].update(seconds=0.5),
+        lambda value: value["provenance"].update(builder=7),
+        lambda value: value.update(name="healing_text_v2/train"),
+        lambda value: value["storage"].pop(),
+        lambda value: value.update(seal="sha256:00"),
+        lambda value: value.update(note="new"),
+        lambda value: None,  # another layout of the same values
+    ],
+)
+def test_an_edit_that_leaves_the_identity_shows(change: Callable[[dict[str, Any]], object]) -> None:
+    data = edited(change)
+
+    assert Manifest.from_bytes(data, WHERE).digest == MANIFEST.digest
+    assert not seal_holds(data)

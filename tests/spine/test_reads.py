@@ -1,0 +1,88 @@
+"""What a build reads is held against its hash: as it is read, before it is looked into, or in the end."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.files import Promise, gathered, hashed, logged, promise_file
+
+HONEST = b"one two three"
+PROMISE = Promise(hashlib.sha256(HONEST).hexdigest(), "sealed with", "build it again")
+OTHER = hashlib.sha256(b"one twp three").hexdigest()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "shard.zst"
+    path.write_bytes(HONEST)
+    return path
+
+
+def read_through(path: Path, block_bytes: int = 4) -> None:
+    with open(path, "rb") as opened:
+        source = hashed(opened, path)
+        while source.read(block_bytes):
+            pass
+
+
+def test_a_file_that_is_looked_into_anywhere_is_hashed_before(file: Path) -> None:
+    file.write_bytes(b"one twp three")
+
+    with pytest.raises(InputError) as refused, logged():
+        promise_file(file, PROMISE, is_streamed=False)
+        pytest.fail("it is looked into")
+
+    assert str(refused.value) == f"{file}: sha256 is {OTHER}, sealed with {PROMISE.sha256}; build it again"
+
+
+def test_a_streamed_file_is_hashed_as_it_is_read_to_its_end(file: Path) -> None:
+    with logged():
+        promise_file(file, PROMISE, is_streamed=True)
+        read_through(file)
+        file.unlink()  # nothing is left to be hashed
+
+
+def test_a_streamed_file_with_another_hash_is_refused_at_its_end(file: Path) -> None:
+    file.write_bytes(b"one twp three")
+
+    with pytest.raises(InputError) as refused, logged():
+        promise_file(file, PROMISE, is_streamed=True)
+        read_through(file)
+        pytest.fail("it was read")
+
+    assert refused.value.where == str(file)
+
+
+def test_a_file_that_was_read_in_part_is_hashed_whole_in_the_end(file: Path) -> None:
+    file.write_bytes(b"one twp three")
+
+    with pytest.raises(InputError, match=OTHER), logged():
+        promise_file(file, PROMISE, is_streamed=True)
+        with open(file, "rb") as opened:
+            hashed(opened, file).read(3)
+
+
+def test_a_file_that_is_gone_in_the_end_is_one_line(file: Path) -> None:
+    with pytest.raises(InputError) as refused, logged():
+        promise_file(file, PROMISE, is_streamed=True)
+        file.unlink()
+
+    assert str(refused.value) == (
+        f"{file}: it can't be read (No such file or directory); give it back, then run the same command"
+    )
+
+
+def test_a_worker_tells_what_it_read_whole(file: Path) -> None:
+    with gathered() as found:
+        read_through(file)
+        with open(file, "rb") as opened:
+            hashed(opened, file.with_name("begun")).read(3)
+
+    assert found == {str(file): PROMISE.sha256}
+
+
+def test_nothing_is_hashed_where_nothing_is_built(file: Path) -> None:
+    with open(file, "rb") as opened:
+        assert hashed(opened, file) is opened

@@ -1,0 +1,314 @@
+"""Recipes: small YAML files that say what is wanted; whatever is unclear in one is an error that names the key."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pydantic
+import pytest
+
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.section import RecipePart
+
+
+class Sampling(RecipePart):
+    rows: int = pydantic.Field(gt=0)
+    seed: str
+
+
+class Source(RecipePart):
+    dataset: str
+    sampling: Sampling
+
+
+class Budget(RecipePart):
+    tokens: int | None = None
+    rows: int | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _is_one(self) -> "Budget":
+        if (self.tokens is None) == (self.rows is None):
+            raise ValueError("give either tokens or rows")
+        return self
+
+
+class Leaf(RecipePart):
+    kind: Literal["leaf"]
+    leaves: int
+
+
+class Root(RecipePart):
+    kind: Literal["root"]
+    depth: int
+
+
+class TextRecipe(Recipe):
+    system: Literal["text"]
+    source: Source
+    more: Annotated[tuple[Source, ...], pydantic.Field(strict=False)] = ()
+    held_out: Source | None = None
+    budget: Budget = Budget(tokens=5)
+    parts: Annotated[
+        tuple[Annotated[Leaf | Root, pydantic.Field(discriminator="kind")], ...], pydantic.Field(strict=False)
+    ] = ()
+    seed: str = ""
+
+    @pydantic.model_validator(mode="after")
+    def _has_a_seed_of_its_own(self) -> "TextRecipe":
+        if self.seed in {source.dataset for source in self.more}:
+            raise ValueError("the seed is the name of a dataset")
+        return self
+
+
+RECIPE = """\
+system: text
+name: fineweb_v1
+source:
+  dataset: HuggingFaceFW/fineweb-edu
+  sampling:
+    rows: 1000
+    seed: healing
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "fineweb_v1.yaml"
+    path.write_text(RECIPE)
+    return path
+
+
+def refusal(path: Path, text: str | None = None, line: int | None = None) -> UsageError:
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UsageError) as refused:
+        TextRecipe.read(path)
+    assert refused.value.where == (str(path) if line is None else f"{path}:{line}")
+    assert not refused.value.others
+    return refused.value
+
+
+def test_a_recipe_is_read_with_its_sections(path: Path) -> None:
+    recipe = TextRecipe.read(path)
+
+    assert recipe.name == "fineweb_v1"
+    assert recipe.source.sampling == Sampling(rows=1000, seed="healing")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "what", "fix"),
+    [
+        ("", "budgte: {tokens: 1}\n", 8, "unknown key `budgte`", "did you mean `budget`?"),
+        ("    rows:", "    row:", 6, "unknown key `source.sampling.row`", "did you mean `rows`?"),
+        (
+            "",
+            "more: [{dataset: a, sampling: {rows: 1, seed: x, sead: y}}]\n",
+            8,
+            "unknown key `more.0.sampling.sead`",
+            "did you mean `seed`?",
+        ),
+        (
+            "",
+            "held_out: {dataset: a, sampling: {rows: 1, seed: x}, datasets: b}\n",
+            8,
+            "unknown key `held_out.datasets`",
+            "did you mean `dataset`?",
+        ),
+        (
+            "    seed:",
+            "    zzz: 1\n    seed:",
+            7,
+            "unknown key `source.sampling.zzz`",
+            "remove it; known here: rows, seed",
+        ),
+        ("    seed: healing\n", "", 5, "the key `source.sampling.seed` is missing", "add it"),
+        ("", "parts: [{kind: leef, leaves: 3}]\n", 8, "`parts.0.kind` is 'leef'", "did you mean leaf?"),
+        ("", "parts: [{kind: x}]\n", 8, "`parts.0.kind` is 'x'", "there are leaf, root"),
+        ("", "parts: [{leaves: 3}]\n", 8, "the key `parts.0.kind` is missing", "add it"),
+        (
+            "",
+            "parts: [{kind: leaf, leaves: 3, depth: 2}]\n",
+            8,
+            "unknown key `parts.0.depth`",
+            "remove it; known here: kind, leaves",
+        ),
+        ("", "parts: [{kind: root, dept: 3}]\n", 8, "unknown key `parts.0.dept`", "did you mean `depth`?"),
+        ("", "budget: {tokens: 1, rows: 2}\n", 8, "`budget`: give either tokens or rows", "correct the recipe"),
+        (
+            "",
+            "more: [{dataset: same, sampling: {rows: 1, seed: a}}]\nheld_out: null\nseed: same\n",
+            None,
+            "the seed is the name of a dataset",
+            "correct the recipe",
+        ),
+        ("system: text", "snapshot: {}\nsystem: healing", None, "`system` is 'healing'", "give a recipe of text"),
+    ],
+)
+def test_what_a_recipe_says_wrong_is_named_with_its_line_and_key(
+    path: Path, old: str, new: str, line: int | None, what: str, fix: str
+) -> None:
+    error = refusal(path, RECIPE.replace(old, new) if old else RECIPE + new, line)
+
+    assert (error.what, error.fix) == (what, fix)
+
+
+def test_all_that_is_wrong_is_told_at_once_and_a_misspelt_key_once(path: Path) -> None:
+    path.write_text(
+        "system: text\n"
+        "name: other\n"
+        "source:\n"
+        "  datset: a\n"
+        "  sampling:\n"
+        "    rows: 0\n"
+        "more:\n"
+        "  - {dataset: b, sampling: {rows: 1, seed: 7}}\n"
+    )
+
+    with pytest.raises(UsageError) as refused:
+        TextRecipe.read(path)
+
+    places = [(error.where, error.what.partition(":")[0]) for error in (refused.value, *refused.value.others)]
+    assert places == [
+        (f"{path}:4", "unknown key `source.datset`"),
+        (f"{path}:5", "the key `source.sampling.seed` is missing"),
+        (f"{path}:6", "`source.sampling.rows` is 0"),
+        (f"{path}:8", "`more.0.sampling.seed` is 7"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("rows: 1000", "rows: 0", "`source.sampling.rows` is 0: Input should be greater than 0"),
+        ("rows: 1000", "rows: '7'", "`source.sampling.rows` is '7': Input should be a valid integer"),
+        ("rows: 1000", "rows: 7.0", "`source.sampling.rows` is 7.0: Input should be a valid integer"),
+        ("seed: healing", "seed: [a]", "`source.sampling.seed` is ['a']: Input should be a valid string"),
+        (
+            "name: fineweb_v1",
+            "name: ../fineweb",
+            "`name` is '../fineweb': a name has lower-case letters, digits, `_`, `.` and `-`, a letter or digit first",
+        ),
+    ],
+)
+def test_a_value_that_does_not_fit_is_shown_with_what_would(path: Path, old: str, new: str, what: str) -> None:
+    lines = RECIPE.splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if old in text)
+
+    error = refusal(path, RECIPE.replace(old, new), line)
+
+    assert (error.what, error.fix) == (what, "correct the value")
+
+
+@pytest.mark.parametrize("repeated", ["rows", '"rows"'])
+def test_a_key_that_is_there_twice_is_refused_with_its_line(path: Path, repeated: str) -> None:
+    error = refusal(path, RECIPE.replace("    seed:", f"    {repeated}: 2000\n    seed:"))
+
+    assert error.what == "this is not YAML (line 7 has the key `rows` a second time)"
+
+
+def test_a_key_may_override_one_that_is_merged_into_its_mapping(path: Path) -> None:
+    path.write_text(RECIPE.replace("sampling:\n    rows: 1000", "sampling:\n    <<: {rows: 1}\n    rows: 1000"))
+
+    assert TextRecipe.read(path).source.sampling.rows == 1000
+
+
+@pytest.mark.parametrize(("written", "read"), [("12", "12"), ("0.10", "0.1"), ("1_000", "1000"), ("yes", "True")])
+def test_a_number_or_a_yes_where_a_string_belongs_is_to_be_quoted(path: Path, written: str, read: str) -> None:
+    error = refusal(path, RECIPE.replace("seed: healing", f"seed: {written}"), 7)
+
+    assert error.what == f"`source.sampling.seed` is {read}: Input should be a valid string"
+    assert error.fix == "put it in quotes"
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("finweb_v1.yaml", "did you mean fineweb_v1?"),
+        ("zebra.yaml", "there are books_v2, fineweb_v1"),
+        ("no folder/zebra.yaml", "there are none"),
+    ],
+)
+def test_a_missing_file_names_the_nearest_recipe_beside_it_or_all(path: Path, name: str, fix: str) -> None:
+    path.with_name("books_v2.yaml").write_text(RECIPE)
+
+    error = refusal(path.parent / name)
+
+    assert (error.what, error.fix) == ("there is no such recipe", fix)
+
+
+def test_a_folder_is_no_recipe(tmp_path: Path) -> None:
+    assert str(refusal(tmp_path)) == f"{tmp_path}: this is no recipe: it is a folder; give a recipe file"
+
+
+def test_the_name_in_a_recipe_decides_and_is_folded_with_a_message(path: Path) -> None:
+    copy = path.with_name("Copy of it.yml")
+    copy.write_text(RECIPE)
+    assert TextRecipe.read(copy).name == "fineweb_v1"
+
+    copy.write_text(RECIPE.replace("fineweb_v1", "FineWeb_v1"))
+    recipe = TextRecipe.read(copy)
+    assert recipe.name == "fineweb_v1"
+    assert "`name` is folded to lower case: FineWeb_v1 becomes fineweb_v1" in list(recipe.remarks())
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        *((text, r".*line [12]") for text in ("a: [1", "a: b: c", "\tname: x", "? [a]\n: {[1]: 2}")),
+        ("name: \x1f\n", "unacceptable character #x001f"),
+        ("name: \udcff\n", "'utf-8' codec can't decode byte 0xff in position 6"),
+    ],
+)
+def test_a_file_that_is_not_yaml_is_refused_with_the_line(path: Path, text: str, why: str) -> None:
+    path.write_bytes(text.encode(errors="surrogateescape"))
+
+    error = refusal(path)
+
+    assert re.match(rf"this is not YAML \({why}", error.what) and "\n" not in error.what
+    assert error.fix == "correct that line"
+
+
+@pytest.mark.parametrize(
+    ("texts", "what", "fix"),
+    [
+        (
+            ("", "\n\n", "# only a remark\n", "---\n", "null\n"),
+            "the file is empty",
+            "write one: manifests/recipes and docs have examples",
+        ),
+        (("- a\n- b\n",), "a recipe is a mapping, this is a list", "write `key: value` lines"),
+        (("just words",), "a recipe is a mapping, this is a str", "write `key: value` lines"),
+        (("7",), "a recipe is a mapping, this is a int", "write `key: value` lines"),
+    ],
+)
+def test_a_file_that_is_empty_or_no_mapping_is_refused(path: Path, texts: tuple[str], what: str, fix: str) -> None:
+    errors = [refusal(path, text) for text in texts]
+
+    assert {(error.what, error.fix) for error in errors} == {(what, fix)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# The same, in one line.\n{name: 'fineweb_v1', source: {sampling: {seed: healing, rows: 1_000},"
+        ' "dataset": "HuggingFaceFW/fineweb-edu"}, system: text}',
+        RECIPE + "more: []\nheld_out: null\nbudget: {tokens: 5}\n",
+    ],
+    ids=["another layout", "defaults written out"],
+)
+def test_the_content_is_what_a_recipe_says_not_its_layout_or_the_defaults_that_it_leaves_out(
+    path: Path, text: str
+) -> None:
+    before = TextRecipe.read(path).content()
+
+    path.write_text(text)
+
+    assert TextRecipe.read(path).content() == before
+
+
+def test_a_recipe_cannot_be_changed(path: Path) -> None:
+    recipe = TextRecipe.read(path)
+
+    with pytest.raises(pydantic.ValidationError, match="frozen"):
+        recipe.source.sampling.rows = 5

@@ -1,0 +1,57 @@
+"""Stages: shards, runs of consecutive pieces, and windows, the rows of a shard that one reads."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_assets.spine.stage import WHOLE, Window, grouped_by_size
+
+NAMES = ["a", "b", "c", "d", "e"]
+
+
+@pytest.mark.parametrize(
+    ("window", "first", "rows"),
+    [
+        (WHOLE, 3, [(3, "a"), (4, "b"), (5, "c"), (6, "d"), (7, "e")]),
+        (Window(4, fatal=frozenset({4})), 0, [(4, "e")]),  # so that the stage can reject it
+        (Window(1, 3), 0, [(1, "b"), (2, "c")]),
+        (Window(11, 13), 10, [(11, "b"), (12, "c")]),
+        (Window(0, 12), 10, [(10, "a"), (11, "b")]),
+        (Window(13, None), 10, [(13, "d"), (14, "e")]),
+        (Window(13, 99), 10, [(13, "d"), (14, "e")]),
+        (Window(0, 10), 10, []),
+        (Window(15, None), 10, []),
+        (Window(2, 2), 0, []),
+        (Window(4, 1), 0, []),
+    ],
+)
+def test_a_window_gives_its_part_of_the_rows_at_hand(window: Window, first: int, rows: list[tuple[int, str]]) -> None:
+    assert list(window.of(NAMES, first)) == rows
+
+
+@given(st.integers(0, 40), st.integers(0, 45), st.integers(1, 9))
+def test_the_two_halves_of_a_shard_give_each_row_once_however_it_is_read(rows: int, cut: int, batch: int) -> None:
+    shard = list(range(100, 100 + rows))
+
+    given_rows = [
+        pair
+        for window in (Window(0, cut), Window(cut, None))
+        for first in range(0, rows, batch)
+        for pair in window.of(shard[first : first + batch], first)
+    ]
+
+    assert given_rows == list(enumerate(shard))
+
+
+@given(st.lists(st.integers(0, 50)), st.integers(1, 100))
+def test_pieces_stay_in_order_and_every_group_but_the_last_is_full_and_was_not_before_its_last_piece(
+    sizes: list[int], at_least: int
+) -> None:
+    pieces = list(enumerate(sizes))
+
+    groups = list(grouped_by_size(pieces, lambda piece: piece[1], at_least))
+
+    assert [piece for group in groups for piece in group] == pieces
+    grouped = [[size for _, size in group] for group in groups]
+    assert all(sum(group) >= at_least for group in grouped[:-1])
+    assert all(group and sum(group[:-1]) < at_least for group in grouped)

@@ -1,0 +1,291 @@
+"""Targets: built when missing, left alone when current, never overwritten unasked; what is damaged is said to be."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crash_points import steps_of
+from forged import overwrite
+from refusals import refusal
+from word_artifact import ENGLISH, build_words, target_of, words_in, write_words
+from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing, one_file
+
+from pipeline_assets.build.target import Target
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.artifact import open_artifact, verify
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.changed_keys import changed_keys
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.manifest import Identity, StageVersion
+from pipeline_assets.spine.opening import open_building
+from pipeline_assets.spine.provenance import Stopwatch
+from pipeline_assets.spine.stage import WHOLE
+from pipeline_assets.spine.staging import Receipt, StagingDir, building_folders
+
+
+def test_the_manifest_says_what_the_target_and_its_content_say(tmp_path: Path) -> None:
+    upstream = build(replace(ENGLISH_WORDS, folder=Path("up")), tmp_path)
+    target = Target(
+        kind="words/count",
+        name="count",
+        folder=Path("count"),
+        stage=StageVersion("count", 4),
+        recipe={"language": "english"},
+        upstream=(replace(ENGLISH_WORDS, folder=Path("up")),),
+        tokenizer={"family": "o200k", "sha256": "aa"},
+    )
+    hub_file = {"name": "a.parquet", "digest": "sha256:bb"}
+
+    def make(building: StagingDir) -> BuildResult:
+        file, label = write_words(ENGLISH[0], WHOLE, building).files
+        label = replace(label, path=".work/a.lengths")
+        building.path("meta.json").write_bytes(building.path(".work/a.lengths").read_bytes())
+        label = replace(label, path="meta.json")
+        return BuildResult([file], {"documents": 2}, {"upper_case": True}, [hub_file], [label], {"remark": "by hand"})
+
+    manifest = build(target, tmp_path, make).manifest
+
+    assert (manifest.kind, manifest.name) == ("words/count", "count")
+    assert manifest.identity == Identity(
+        stage=StageVersion("count", 4),
+        recipe={"language": "english"},
+        inputs=[{"name": "words/parts", "digest": upstream.manifest.digest}, hub_file],
+        tokenizer={"family": "o200k", "sha256": "aa"},
+        decisions={"upper_case": True},
+        counts={"documents": 2},
+        files=manifest.identity.files,
+    )
+    assert [file.path for file in manifest.identity.files] == ["parts/a.txt"]
+    assert [file.path for file in manifest.storage] == ["parts/a.txt", "meta.json"]
+    assert manifest.provenance["run_settings"] == {"workers": 1}
+    assert manifest.provenance["remark"] == "by hand"
+
+
+def test_the_digest_is_the_same_whatever_it_and_what_it_is_made_from_are_called(tmp_path: Path) -> None:
+    def built(name: str) -> tuple[str, str]:
+        words = replace(ENGLISH_WORDS, name=f"{name}_words", folder=Path(f"{name}_words"))
+        count = replace(COUNT, name=name, folder=Path(name), upstream=(words,))
+        return tuple(build(target, tmp_path, one_file).manifest.digest for target in (words, count))
+
+    assert built("first") == built("second")
+
+
+def test_what_is_current_is_not_touched_and_can_be_had_while_another_version_is_built(tmp_path: Path) -> None:
+    sealed = build_words(tmp_path, "english")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+
+    build(ENGLISH_WORDS, tmp_path, never, replace=True)
+
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+    with open_building(tmp_path / "words", {}):
+        assert build(ENGLISH_WORDS, tmp_path, never) == sealed
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"recipe": {"language": "french"}}, "the recipe changed (language: english → french)"),
+        ({"stage": StageVersion("words", 2)}, "it was made by words version 1, the program has words version 2"),
+        ({"tokenizer": {"family": "o200k", "sha256": "aa"}}, "the tokenizer changed"),
+    ],
+)
+def test_what_was_asked_otherwise_makes_it_stale(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
+    build_words(tmp_path, "english")
+
+    assert replace(ENGLISH_WORDS, **change).state(tmp_path) == ("stale", reason)
+
+
+def test_a_changed_upstream_makes_it_stale(tmp_path: Path) -> None:
+    build_words(tmp_path, "english")
+    build(COUNT, tmp_path)
+
+    build_words(tmp_path, "french")
+
+    assert COUNT.state(tmp_path) == ("stale", "words/parts changed since")
+
+
+def test_an_upstream_that_is_asked_no_more_or_anew_makes_it_stale(tmp_path: Path) -> None:
+    french = replace(target_of("french"), folder=Path("french"), partition="french")
+    build_words(tmp_path, "english")
+    build(french, tmp_path)
+    build(COUNT, tmp_path)
+
+    alone, both = replace(COUNT, upstream=()), replace(COUNT, upstream=(*COUNT.upstream, french))
+
+    assert alone.state(tmp_path) == ("stale", "it was made from words/parts too")
+    assert both.state(tmp_path) == ("stale", "it was not made from words/parts/french")
+
+
+def test_an_upstream_that_is_not_built_is_asked_for(tmp_path: Path) -> None:
+    assert refusal(lambda: build(COUNT, tmp_path)) == (
+        f"{tmp_path / 'words'}: nothing is sealed here (no manifest.json); build it, or wait for its build to end"
+    )
+
+
+@pytest.mark.parametrize("key", ["name", "source.name"])
+def test_without_replace_another_version_stays_and_nothing_is_left_beside_it(tmp_path: Path, key: str) -> None:
+    sealed = build_words(tmp_path, "english")
+    (tmp_path / ".words.lock").unlink()
+
+    assert refusal(lambda: build(replace(target_of("french"), named_by=key), tmp_path, never), UsageError) == (
+        f"{tmp_path / 'words'}: another version is sealed here: the recipe changed (language: english → french); "
+        f"give it another `{key}` in the recipe, or run with --replace"
+    )
+    assert ENGLISH_WORDS.state(tmp_path) == ("current", sealed.manifest.digest)
+    assert list(tmp_path.iterdir()) == [tmp_path / "words"]
+
+
+def test_a_build_that_fails_leaves_the_old_version_and_its_own_shards(tmp_path: Path) -> None:
+    build_words(tmp_path, "english")
+
+    def fail(building: StagingDir) -> BuildResult:
+        building.commit("write", "00000", Receipt(one_file(building).files, {}))
+        raise InputError("the disk is full", building.folder, "free some")
+
+    with pytest.raises(InputError, match="the disk is full"):
+        build(target_of("french"), tmp_path, fail, replace=True)
+
+    assert ENGLISH_WORDS.state(tmp_path)[0] == "current"
+    assert [path.name for path in building_folders(tmp_path / "words")] == [".words.building.2"]
+
+
+def test_what_another_builder_sealed_in_the_last_moment_is_taken_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealed = build_words(tmp_path / "elsewhere", "english")
+
+    def appear(step: str, path: Path) -> None:
+        if path.name == ".plan.json" and sealed.folder.exists():
+            sealed.folder.rename(tmp_path / "words")
+
+    monkeypatch.setattr(durable, "failpoint", appear)
+    artifact = build(ENGLISH_WORDS, tmp_path, never)
+
+    assert artifact.manifest == sealed.manifest
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".words.lock", "elsewhere", "words"]
+
+
+def test_members_are_sealed_together_under_one_digest_and_verified_together(tmp_path: Path) -> None:
+    members = [
+        replace(target_of(language), folder=Path("all", language), name=f"all/{language}", partition=language)
+        for language in ("en", "fr")
+    ]
+    dataset = Target("words/all", "all", Path("all"), StageVersion("join", 1), {}, upstream=tuple(members))
+    sealed = [build(member, tmp_path, one_file) for member in members]
+
+    artifact = dataset.seal_members(tmp_path, BuildResult([], {"documents": 4}, {}), {}, Stopwatch(), replace=True)
+    steps_of_again = steps_of(
+        lambda: dataset.seal_members(tmp_path, BuildResult([], {"documents": 4}, {}), {}, Stopwatch(), replace=True)
+    )
+
+    assert artifact.manifest.identity.inputs == [
+        {"name": "words/parts/en", "digest": sealed[0].manifest.digest, "member": "en"},
+        {"name": "words/parts/fr", "digest": sealed[1].manifest.digest, "member": "fr"},
+    ]
+    assert [file.path for file in verify(tmp_path / "all")] == ["en/parts/a.txt", "fr/parts/a.txt"]
+    assert dataset.state(tmp_path) == ("current", artifact.manifest.digest)
+    assert steps_of_again == []
+
+
+def test_members_that_changed_are_sealed_anew_without_being_asked(tmp_path: Path) -> None:
+    member = replace(ENGLISH_WORDS, folder=Path("all", "en"), name="en")
+    dataset = Target("words/all", "all", Path("all"), StageVersion("join", 1), {}, upstream=(member,))
+    build(member, tmp_path, one_file)
+    before = dataset.seal_members(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True).manifest.digest
+
+    changed = replace(member, recipe={"language": "french"})
+    build(changed, tmp_path, nothing, replace=True)
+    after = (
+        replace(dataset, upstream=(changed,))
+        .seal_members(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True)
+        .manifest.digest
+    )
+
+    assert after != before
+    assert open_artifact(tmp_path / "all").manifest.digest == after
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        ({}, {}, []),
+        ({"a": 1}, {"a": 1}, []),
+        ({"a": 1, "b": 2}, {"a": 2, "b": 2}, ["a: 1 → 2"]),
+        ({"a": 1}, {}, ["a: 1 → None"]),
+        ({"s": {"x": 1, "y": 2}}, {"s": {"x": 1, "y": 3}}, ["s.y: 2 → 3"]),
+        ({"s": None}, {"s": {"x": 1, "y": None}}, ["s.x: None → 1"]),
+        ({"s": {"x": 1}}, {}, ["s.x: 1 → None"]),
+        ({"s": None}, {"s": {}}, ["s: None → {}"]),
+        (dict.fromkeys("hgfedcba", 1), {}, [f"{name}: 1 → None" for name in "abcdefgh"]),
+        ({"s": {"x": 1}, "a": 1}, {"s": "none", "a": 2}, ["a: 1 → 2", "s: {'x': 1} → none"]),
+    ],
+)
+def test_changed_keys_are_dotted_names_with_both_values(
+    old: dict[str, object], new: dict[str, object], changed: list[str]
+) -> None:
+    assert changed_keys(old, new) == changed
+
+
+def test_a_build_that_fails_before_a_shard_is_finished_leaves_nothing(tmp_path: Path) -> None:
+    def fail(building: StagingDir) -> BuildResult:
+        building.path("half").write_text("a")
+        raise UsageError("its language is unknown", "language", "take another")
+
+    with pytest.raises(UsageError, match="its language is unknown"):
+        build(ENGLISH_WORDS, tmp_path, fail)
+
+    assert building_folders(tmp_path / "words") == []
+
+
+def remove_a_file(folder: Path) -> tuple[str, str]:
+    (folder / "parts/a.txt").unlink()
+    return "parts/a.txt", "the file is missing"
+
+
+def cut_a_file(folder: Path) -> tuple[str, str]:
+    overwrite(folder / "parts/b.txt", b"THREE\n")
+    return "parts/b.txt", "has 6 bytes, sealed with 16"
+
+
+def spoil_the_manifest(folder: Path) -> tuple[str, str]:
+    (folder / "manifest.json").write_bytes(b"[]")
+    return "manifest.json", "this is no manifest: Expected `object`, got `array`"
+
+
+@pytest.mark.parametrize("damage", [remove_a_file, cut_a_file, spoil_the_manifest])
+def test_what_lost_a_file_or_its_manifest_is_damaged_until_it_is_replaced_by_the_same(
+    tmp_path: Path, damage: Callable[[Path], tuple[str, str]]
+) -> None:
+    sealed = build_words(tmp_path, "english")
+    folder = sealed.folder
+
+    name, what = damage(folder)
+
+    assert target_of("french").state(tmp_path) == ("damaged", f"{folder / name}: {what}")
+    with pytest.raises(InputError) as refused:
+        build(ENGLISH_WORDS, tmp_path, never)
+    assert not isinstance(refused.value, UsageError)
+    assert str(refused.value) == (
+        f"{folder}: it is damaged ({folder / name}: {what}); run with --replace to build it again"
+    )
+    assert ENGLISH_WORDS.state(tmp_path) == ("damaged", f"{folder / name}: {what}")
+
+    again = build_words(tmp_path, "english")  # it replaces what is there
+
+    assert again.manifest.digest == sealed.manifest.digest
+    assert ENGLISH_WORDS.state(tmp_path) == ("current", sealed.manifest.digest)
+    assert words_in(folder) == ["ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX"]
+
+
+def test_what_is_made_from_something_with_a_spoilt_manifest_is_stale_until_that_is_built_again(tmp_path: Path) -> None:
+    folder = build_words(tmp_path, "english").folder
+    made = build(COUNT, tmp_path)
+
+    spoil_the_manifest(folder)
+    spoilt = COUNT.state(tmp_path)
+    build_words(tmp_path, "english")
+
+    assert spoilt == ("stale", f"words/parts is damaged ({folder / 'manifest.json'})")
+    assert COUNT.state(tmp_path) == ("current", made.manifest.digest)

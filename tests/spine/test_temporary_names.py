@@ -1,0 +1,55 @@
+"""Temporary names: unique to a process, short enough, removed once it is dead."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.spine.durable import DurableFile, write_durably
+from pipeline_assets.spine.temporary_names import temporary_path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "words.txt"
+
+
+def test_temporary_files_of_dead_processes_are_removed_by_the_next_write(path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    own = temporary_path(path).name
+    names = {
+        "dead": own.replace(f".{os.getpid()}.", f".{dead.pid}."),
+        "alive": own.replace(f".{os.getpid()}.", f".{os.getppid()}."),
+        "remote": ".other.txt.elsewhere-7.1.0.tmp",
+        "remote and old": ".other.txt.elsewhere-8.1.0.tmp",
+    }
+    for name in names.values():
+        (path.parent / name).write_text("half")
+    os.utime(path.parent / names["remote and old"], (1, 1))
+
+    write_durably(path, b"whole")
+
+    kept = {name for name in os.listdir(path.parent) if name.endswith(".tmp")}
+    assert kept == {names["alive"], names["remote"]}
+
+
+def test_a_temporary_file_that_an_earlier_process_of_this_number_left_is_not_written_to(path: Path) -> None:
+    number = int(temporary_path(path).name.split(".")[-2])
+    left = temporary_path(path).name.replace(f".{number + 1}.tmp", f".{number + 2}.tmp")
+    path.with_name(left).write_text("left")
+
+    with DurableFile(path) as file:
+        file.write(b"new")
+        assert path.with_name(left).read_text() == "left"
+
+    assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("name", ["a" * 255, "é" * 127])
+def test_a_file_may_have_the_longest_name_that_there_is(tmp_path: Path, name: str) -> None:
+    write_durably(tmp_path / name, b"x")
+
+    assert os.listdir(tmp_path) == [name]

@@ -1,0 +1,235 @@
+"""What a build takes of its machine, and what it says: memory, disk, seconds, provenance, progress by the clock."""
+
+import contextlib
+import datetime
+import gc
+import io
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.spine.bars import end_bars, named_step
+from pipeline_assets.spine.progress import Progress
+from pipeline_assets.spine.provenance import Stopwatch, git_sha, library_versions
+from pipeline_assets.spine.usage import folder_bytes, no_cycles
+
+MB = 1 << 20
+PEAK = "from pipeline_assets.spine.usage import peak_memory_bytes; print(peak_memory_bytes(), flush=True)\n"
+HERE = f"block = b'x' * {64 * MB}; del block\n"
+IN_A_CHILD = f"import os\nif os.fork() == 0:\n    block = b'x' * {64 * MB}; os._exit(0)\nos.wait()\n"
+
+
+@pytest.mark.parametrize("work", [HERE, IN_A_CHILD], ids=["here", "in a child"])
+def test_peak_memory_is_that_of_the_largest_process_and_stays_when_it_is_given_back(work: str) -> None:
+    from_a_small_process = ["sh", "-c", '"$@"; exit $?', "sh"]  # of a large one, it would start with that one's peak
+    command = [*from_a_small_process, sys.executable, "-c", PEAK + work + PEAK]
+    process = subprocess.run(command, capture_output=True, check=True)
+    before, after = map(int, process.stdout.split())
+
+    assert 56 * MB < after - before < 80 * MB
+
+
+def test_a_file_of_several_names_counts_once(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "deeper").mkdir(parents=True)
+    (tmp_path / "a").write_bytes(b"x" * 1000)
+    (tmp_path / "deep" / "deeper" / "b").write_bytes(b"x" * 500)
+    os.link(tmp_path / "a", tmp_path / "deep" / "c")
+
+    assert folder_bytes(tmp_path) == 1500
+    assert folder_bytes(tmp_path / "deep") == 1500
+    assert folder_bytes(tmp_path / "nowhere") == 0
+
+
+def test_the_collector_is_switched_on_again_after_an_error_too_but_by_whoever_switched_it_off() -> None:
+    with pytest.raises(KeyError), no_cycles():
+        with no_cycles():
+            pass
+        assert not gc.isenabled()
+        raise KeyError
+
+    assert gc.isenabled()
+
+
+def test_a_build_records_when_where_with_what_and_how_it_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stopwatch, "command", None)  # whatever was typed in this process before
+    stopwatch = Stopwatch()
+
+    record = stopwatch.provenance({"workers": 2})
+
+    known = ["cpu_seconds", "git_sha", "host", "libraries", "platform", "python"]
+    assert sorted(record) == [*known, "run_settings", "seconds", "started_at_utc"]
+    assert record["run_settings"] == {"workers": 2}
+    assert record["seconds"] >= 0
+    assert datetime.datetime.fromisoformat(record["started_at_utc"]).utcoffset() == datetime.timedelta(0)
+    assert json.loads(json.dumps(record)) == record
+
+
+def test_the_libraries_that_could_have_a_part_in_the_bytes_are_recorded() -> None:
+    import pyarrow
+    import zstandard
+
+    versions = library_versions()
+
+    assert (versions["pyarrow"], versions["zstandard"]) == (pyarrow.__version__, zstandard.__version__)
+
+
+@pytest.mark.parametrize("variable", ["GIT_DIR", "PATH"], ids=["outside a checkout", "without git"])
+def test_where_git_tells_none_there_is_no_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, str(tmp_path / "nothing"))
+
+    assert git_sha.__wrapped__() is None
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+    def lines(self) -> list[str]:
+        """Return what was drawn, line by line, without escape sequences."""
+        drawn = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", self.getvalue()).replace("\r", "\n")
+        return [line.rstrip() for line in drawn.splitlines() if line.strip()]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> list[float]:
+    """The time is whatever the list's only item says. What is logged at it is captured."""
+    caplog.set_level(logging.INFO, "corpusmill")
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    return now
+
+
+@pytest.mark.parametrize(
+    ("total", "unit", "seconds", "done", "counts", "line"),
+    [
+        (
+            *(8, "shards", 4, 2, {"documents": 6_000, "tokens": 2_000_000, "bytes": 12_300_000}),
+            "2/8 shards; 6,000 documents, 1,500/s; 2,000,000 tokens, 500,000/s; 12.3 MB, 3.1 MB/s; 12 s left",
+        ),
+        (12 * 10**9, "bytes", 4, 2 * 10**9, {}, "2,000.0 of 12,000.0 MB, 500.0 MB/s; 20 s left"),
+        (4, "files", 1, 0, {}, "0/4 files"),
+        (4, "files", 1, 4, {}, "4/4 files"),
+        (0, "files", 0, 0, {"bytes": 0}, "0/0 files; 0.0 MB"),
+    ],
+)
+def test_the_line_says_done_of_total_counts_rates_and_the_time_left(
+    clock: list[float], total: int, unit: str, seconds: float, done: int, counts: dict[str, int], line: str
+) -> None:
+    progress = Progress("fetch", total, unit, every_s=10)
+
+    clock[0] += seconds
+    progress.add(done, counts)
+
+    assert progress.line() == f"fetch: {line}"
+
+
+def test_a_log_line_comes_when_its_time_has_come_and_not_before(
+    clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    progress = Progress("convert", 100, "shards", every_s=10)
+
+    for _ in range(50):
+        clock[0] += 0.5
+        progress.add(1, {})
+
+    assert caplog.messages == [
+        "convert: 20/100 shards; 40 s left",
+        "convert: 40/100 shards; 30 s left",
+    ]
+
+
+@contextlib.contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    """Standard error, 60 columns wide and without colours."""
+    shown = Terminal()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", shown)
+        patch.setenv("COLUMNS", "60")
+        patch.setenv("NO_COLOR", "1")
+        yield shown
+        end_bars()
+
+
+def test_a_terminal_gets_a_bar_with_its_step_its_rate_and_the_time_left(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    with terminal(monkeypatch) as shown, named_step(3, 12):
+        progress = Progress("fetch", 4, "files", every_s=0)
+        clock[0] += 1
+        progress.add(2, {})
+        half = shown.lines()
+        progress.add(2, {})
+
+    assert half[-1:] == [f"step 3 of 12: fetch {'━' * 10}{' ' * 10} 2/4 files; 1 s left"]
+    assert shown.lines()[-1] == f"step 3 of 12: fetch {'━' * 20} 4/4 files"
+    assert shown.getvalue().endswith("\x1b[?25h"), "the cursor is back"
+    assert caplog.messages == []
+
+
+def test_a_bar_that_is_not_finished_ends_with_its_step(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    results = sys.stdout
+    with terminal(monkeypatch) as shown:
+        first, second = Progress("fetch", 4, "files", every_s=0), Progress("hash", 4, "files", every_s=0)
+        with named_step(1, 2):
+            first.add(1)
+            assert sys.stdout is results
+        with named_step(2, 2):
+            second.add(1)
+
+    assert shown.getvalue().count("\x1b[?25h") == shown.getvalue().count("\x1b[?25l") == 2
+    assert shown.lines()[-1].startswith("step 2 of 2: hash ")
+
+
+def test_a_bar_keeps_to_one_line_and_reads_no_markup_in_names(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    with terminal(monkeypatch) as shown:
+        Progress("fetch [red]notes[/]\n" + "of a long name " * 9, 2, "files", every_s=0).add(1)
+        line = shown.lines()[-1]
+
+    assert line.startswith("fetch [red]notes[/]⏎of a long") and len(line) <= 60
+
+
+def test_counts_of_what_was_done_before_have_no_rate_and_are_no_part_of_one(clock: list[float]) -> None:
+    progress = Progress("convert", 4, "shards", every_s=10)
+
+    clock[0] += 2
+    progress.add_done_before(2, {"documents": 6_000, "bytes": 9_000_000})
+    at_first = progress.line()
+    progress.add(1, {"documents": 10})
+
+    assert at_first == "convert: 2/4 shards; 6,000 documents; 9.0 MB"
+    assert progress.line() == "convert: 3/4 shards; 6,010 documents, 5/s; 9.0 MB; 2 s left"
+
+
+def test_work_that_was_all_done_before_is_said_once_at_its_end(
+    clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    progress = Progress("fetch", 2, "files", every_s=10)
+
+    progress.add_done_before(1)
+    progress.add_done_before(1)
+
+    assert caplog.messages == ["fetch: 2/2 files"]
+
+
+def test_nothing_is_said_of_what_ends_in_the_quiet_at_the_start(
+    clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    short, long = (Progress(title, 2, "files", every_s=10, quiet_s=2) for title in ("short", "long"))
+    clock[0] += 1
+    short.add(2, {})
+    long.add(1, {})
+    clock[0] += 10
+    long.add(1, {})
+
+    assert caplog.messages == ["long: 2/2 files"]

@@ -1,0 +1,71 @@
+"""Control characters are visible in errors, logs and on terminals.
+
+JSON keeps its meaning.
+"""
+
+import json
+import logging
+import sys
+import unicodedata
+
+import pytest
+
+from pipeline_assets.commands.terminal import echo, tell
+from pipeline_assets.spine.errors import InputError, one_line
+from pipeline_assets.spine.visible import VISIBLE, in_one_line
+
+HOSTILE = "".join(map(chr, (*range(32), *range(0x7F, 0xA0), 0x2028, 0x202E, 0x2066)))
+
+
+def controls_in(text: str) -> set[str]:
+    """Return the characters of a text that a terminal or a reader of lines may obey."""
+    return {char for char in text if unicodedata.category(char) in ("Cc", "Zl", "Zp") or char in "\u202e\u2066"}
+
+
+def test_a_name_forges_no_second_line_and_no_colour() -> None:
+    assert in_one_line("notes\x1b[2J\ncorpusmill: built\u202e") == "notes␛[2J⏎corpusmill: built\\u202e"
+
+
+def test_errors_show_controls_in_one_line() -> None:
+    error = InputError(HOSTILE, HOSTILE, HOSTILE)
+
+    assert controls_in(str(error)) == set()
+    assert controls_in(one_line(ValueError(HOSTILE))) == set()
+
+
+def test_log_messages_show_controls_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("corpusmill")
+    logger.addHandler(caplog.handler)
+    try:
+        logger.warning("%s: %d rows", HOSTILE, 5)
+    finally:
+        logger.removeHandler(caplog.handler)
+
+    [record] = caplog.records[-1:]
+    assert controls_in(record.getMessage()) == set()
+    assert record.getMessage().endswith(": 5 rows")
+
+
+@pytest.mark.parametrize("is_error", [True, False])
+def test_printed_lines_show_controls(capsys: pytest.CaptureFixture[str], is_error: bool) -> None:
+    tell([f"built {HOSTILE}"], err=is_error)
+    echo(HOSTILE, err=is_error)
+
+    assert controls_in("".join(capsys.readouterr())) == {"\n", "\t"}
+
+
+def test_only_own_colours_reach_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+    echo((("notes\x1b[31m\x1b]0;title\x07 [red]", "green"),))
+
+    assert capsys.readouterr().out == "\x1b[32mnotes␛[31m␛]0;title␇ [red]\x1b[0m\n"
+
+
+def test_json_keeps_its_meaning() -> None:
+    values = {"ascii": HOSTILE, "more": "中"}
+
+    for is_ascii in (True, False):
+        text = json.dumps(values, ensure_ascii=is_ascii, indent=1)
+        assert json.loads(text.translate(VISIBLE)) == values

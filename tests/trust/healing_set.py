@@ -1,0 +1,50 @@
+"""A small healing set, every artifact of it sealed, and how one is verified."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline_assets.build.run import Run
+from pipeline_assets.spine.artifact import sealed_manifest
+from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.systems.healing import HealingRecipe
+from pipeline_assets.trust.result import Sample, Scope, Verification
+from pipeline_assets.trust.verify import hold, look_at_chain
+
+NAMES = ("snapshot", "selection", "train", "valid", "dataset")
+
+
+@dataclass(frozen=True)
+class HealingSet:
+    """A recipe, and the run that built it; the hub's bytes are in its cache."""
+
+    recipe: HealingRecipe
+    run: Run
+
+    @property
+    def root(self) -> Path:
+        return self.run.root
+
+    def folder(self, name: str) -> Path:
+        targets = dict(zip(NAMES, self.recipe.targets(), strict=True))
+        return self.root / targets[name].folder
+
+    def manifest(self, name: str) -> Manifest:
+        return sealed_manifest(self.folder(name))
+
+
+def contents_of(root: Path) -> dict[str, tuple[int, int, int]]:
+    """Every file and folder below a root, and when it was last touched; rebuilds and the hub's cache left out."""
+    return {
+        str(path): (path.stat().st_ino, path.stat().st_mtime_ns, path.stat().st_size)
+        for path in sorted(root.rglob("*"))
+        if path.relative_to(root).parts[0] not in ("rebuilds", "hub_cache")
+    }
+
+
+def verify(
+    folder: Path, root: Path | None = None, sample: str | None = None, seed: str = "0", content: bool = False
+) -> Verification:
+    """What is sealed in a folder held against its manifest; with a data root, its chain too."""
+    found = look_at_chain(folder, Scope(root, None if sample is None else Sample.parse(sample, seed), content))
+    hold(found)
+    return found

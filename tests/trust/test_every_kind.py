@@ -1,0 +1,92 @@
+"""What holds for every kind of every system: built once, it stays; it is intact; made again, it comes out the same."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from crash_cases import open_sources
+from crash_points import steps_of
+from forked_here import forked_here
+from healing_set import contents_of, verify
+
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.target import Target
+from pipeline_assets.corpus.scoring.made_model import write_made_model
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.fork_server import StartMethod
+from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.trust.rebuild import rebuild
+
+Targets = dict[str, list[Target]]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Targets]]:
+    """The systems of the crash cases, every artifact of them built: targets by their kind."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    with open_sources() as sources, forked_here():
+        write_made_model(sources.model)
+        run = Run(tmp_path_factory.mktemp("kinds"), RunSettings(), sources.offline, sends=False)
+        targets: Targets = {}
+        recipes = (sources.healing, sources.stage_a, sources.nemotron, sources.stage2, sources.parallel_text)
+        for recipe in recipes:
+            for target in recipe.targets():
+                KINDS[target.kind].build(target, run)
+                targets.setdefault(target.kind, []).append(target)
+        yield run, targets
+
+
+def test_every_kind_is_built_here_and_by_the_stage_that_it_names(built: tuple[Run, Targets]) -> None:
+    _, targets = built
+
+    assert targets.keys() == KINDS.keys()
+    assert {target.stage for name in KINDS for target in targets[name]} == {kind.stage for kind in KINDS.values()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_built_is_current_and_building_it_again_changes_nothing(built: tuple[Run, Targets], kind: str) -> None:
+    run, targets = built
+
+    for target in targets[kind]:
+        digest = open_artifact(run.root / target.folder).manifest.digest
+        assert target.state(run.root) == ("current", digest)
+        assert steps_of(lambda target=target: KINDS[kind].build(target, run)) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_intact_with_all_upstream_and_what_its_files_say(built: tuple[Run, Targets], kind: str) -> None:
+    run, targets = built
+
+    for target in targets[kind]:
+        found = verify(run.root / target.folder, run.root, content=True)
+        assert (found.verdict, found.unread_contents) == ("intact", 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_made_again_with_any_run_settings_it_is_identical_and_nothing_is_left(
+    built: tuple[Run, Targets], kind: str
+) -> None:
+    run, targets = built
+    # Polars runs in workers of pools, and in tests before: a fork of this process would wait for threads that it lacks.
+    start_method: StartMethod = "spawn" if kind == "nemotron/candidate_pools" else "forkserver"
+    other = replace(run, settings=RunSettings(2, start_method, zstd_level=19, fetch_threads=1))
+    before = contents_of(run.root)
+
+    for target in targets[kind]:
+        done = rebuild(run.root / target.folder, other)
+
+        assert (done.is_identical, done.kept) == (True, None)
+        assert all(outcome.is_sealed_intact for outcome in done.outcomes)
+    assert contents_of(run.root) == before
+    assert list((run.root / "rebuilds").iterdir()) == []
+
+
+def test_files_of_equal_content_in_other_bytes_are_told_and_are_no_difference(built: tuple[Run, Targets]) -> None:
+    run, targets = built
+    [snapshot] = targets["healing/fineweb_edu_snapshot"]
+
+    done = rebuild(run.root / snapshot.folder, replace(run, settings=RunSettings(zstd_level=19)))
+
+    assert done.is_identical
+    assert len(done.outcomes[-1].stored_otherwise) >= 3

@@ -1,0 +1,164 @@
+"""The plan of any recipe: what listings, footers, the recipe and sealed artifacts tell, and whether disks have room."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from faulty_hub import FaultyHub
+from refusals import refusal
+from samples import some
+from stage_a_build import INLINE, build, local_source, recipe_of
+
+from pipeline_assets.build.figures import outcomes, real_figures
+from pipeline_assets.build.inventory import artifact_statuses
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.run import Run
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.demo import demo
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.systems.healing import HealingRecipe
+from pipeline_assets.systems.registry import read_recipe
+from pipeline_assets.trust.plan import RecipePlan, Room, disk_rooms, plan_recipe
+
+Plan = Callable[..., RecipePlan]
+SNAPSHOT, SELECTION, TRAIN, VALID, DATASET = range(5)
+NOWHERE = "http://127.0.0.1:9"
+ROWS = [{"text": f"Text number {number} with some words.", "key": str(number)} for number in range(50)]
+
+
+@pytest.fixture
+def demo_hub(demo_root: Path) -> Iterator[FaultyHub]:
+    with FaultyHub(demo_root / demo.HUB_FOLDER) as running:
+        yield running
+
+
+@pytest.fixture
+def recipe(demo_root: Path) -> HealingRecipe:
+    return read_recipe(demo_root / "recipes" / "healing_text_v1.yaml")
+
+
+@pytest.fixture
+def plan(demo_hub: FaultyHub, recipe: HealingRecipe, tmp_path: Path) -> Plan:
+    """The plan of the demo's recipe, below a data root, with a cache of the test's own."""
+
+    def made(root: Path, wanted: HealingRecipe = recipe, endpoint: str = demo_hub.endpoint) -> RecipePlan:
+        run = Run(root, RunSettings(workers=2), HubFiles(tmp_path / "cache", endpoint, tries=1))
+        return plan_recipe(artifact_statuses(root, wanted.targets()), run)
+
+    return made
+
+
+def plan_offline(recipe: Recipe, root: Path) -> RecipePlan:
+    run = Run(root, INLINE, HubFiles(root / "hub_cache", endpoint=NOWHERE))
+    return plan_recipe(artifact_statuses(root, recipe.targets()), run)
+
+
+class TestBeforeAnythingWasBuilt:
+    """What the listing and footers tell is exact; nothing else is made up."""
+
+    def test_what_is_known_is_what_the_build_came_to(
+        self, plan: Plan, tmp_path: Path, demo_root: Path, demo_hub: FaultyHub
+    ) -> None:
+        planned = plan(tmp_path)
+
+        built = [open_artifact(demo_root / one.status.target.folder).manifest for one in planned.artifacts]
+        snapshot, sample = built[SNAPSHOT], planned.artifacts[SNAPSHOT].sample
+        assert planned.missing_bytes == snapshot.provenance["bytes_fetched"]
+        assert planned.fetched_bytes == snapshot.provenance["bytes_fetched_to_plan"]
+        assert planned.fetched_bytes == sum(request.bytes_sent for request in demo_hub.requests)
+        assert {name: one.value for name, one in planned.artifacts[SNAPSHOT].figures.items()} == {
+            "bytes_read": real_figures(snapshot)["bytes_read"],
+            "rows": snapshot.identity.counts["ledger"]["in"],
+            "bytes_fetched": snapshot.provenance["bytes_fetched"],
+        }
+        assert (sample.files, sample.files_listed, sample.row_groups, sample.rows) == (8, 8, 21, 1050)
+
+    def test_tokens_are_those_of_the_budget_and_take_four_bytes(self, plan: Plan, tmp_path: Path) -> None:
+        planned = plan(tmp_path)
+
+        assert [planned.artifacts[split].figures["tokens"].value for split in (TRAIN, VALID)] == [220_050, 24_450]
+        assert [set(planned.artifacts[split].figures) for split in (TRAIN, VALID)] == [{"tokens"}] * 2
+        [disk] = planned.rooms
+        assert disk.needed == planned.missing_bytes + 4 * 244_500
+
+    def test_what_a_crash_left_of_the_tokens_takes_no_more_room(self, plan: Plan, tmp_path: Path) -> None:
+        left = tmp_path / "megatron" / "healing_text_v1" / ".train.building.1" / "tokens.bin"
+        left.parent.mkdir(parents=True)
+        left.write_bytes(bytes(100_000))
+
+        planned = plan(tmp_path)
+
+        assert planned.rooms[0].needed == planned.missing_bytes + 4 * 244_500 - 100_000
+
+    def test_every_kind_is_sealed_with_what_was_planned_of_it(self, tmp_path: Path) -> None:
+        recipe = recipe_of(local_source(tmp_path, "notes", ROWS))
+
+        planned = plan_offline(recipe, tmp_path)
+        built = build(recipe, tmp_path)
+
+        for one in some(planned.artifacts):
+            manifest = built[one.status.target.role].manifest
+            told = {outcome.figure: outcome.planned for outcome in outcomes(manifest) if outcome.planned is not None}
+            assert told == one.figures
+        [raw, *_] = planned.artifacts
+        assert raw.figures["bytes_read"].value == (tmp_path / "sources" / "notes" / "rows.jsonl").stat().st_size
+
+
+class TestWhatIsThere:
+    """It costs nothing, and what is made of it is planned by it."""
+
+    def test_what_is_built_asks_no_hub(self, plan: Plan, demo_root: Path) -> None:
+        planned = plan(demo_root, endpoint=NOWHERE)
+
+        assert planned.to_build == []
+        assert planned.missing_bytes == 0
+        assert planned.rooms == []
+
+    def test_a_split_is_planned_by_its_snapshot(self, plan: Plan, root: Path, recipe: HealingRecipe) -> None:
+        shutil.rmtree(root / "megatron" / recipe.name / "train")
+
+        planned = plan(root, endpoint=NOWHERE)
+
+        assert [one.status.is_there for one in planned.artifacts] == [True, True, False, True, False]
+        assert planned.artifacts[TRAIN].figures["tokens"].value == 220_050
+
+    def test_a_given_source_that_is_not_there_says_where_it_would_be(self, tmp_path: Path) -> None:
+        recipe = recipe_of({"kind": "normalized", "source": "notes"})
+
+        assert refusal(lambda: plan_offline(recipe, tmp_path), UsageError) == (
+            "stage_a/mixed/normalized/notes: nothing is sealed there; make it first, or correct the recipe"
+        )
+
+    def test_a_folder_that_is_not_there_is_an_error_before_anything_is_built(self, tmp_path: Path) -> None:
+        recipe = recipe_of(local_source(tmp_path, "notes", ROWS) | {"path": "nowhere"})
+
+        assert refusal(lambda: plan_offline(recipe, tmp_path), UsageError) == (
+            f"{tmp_path / 'nowhere'}: there is no such folder; correct the source's folder"
+        )
+
+
+def test_a_cache_on_a_disk_of_its_own_is_held_against_that_one(tmp_path: Path) -> None:
+    here = tmp_path.stat().st_dev
+    disks = [Path("/dev/shm"), Path("/")]
+    elsewhere = next((path for path in disks if path.is_dir() and path.stat().st_dev != here), None)
+    if elsewhere is None:
+        pytest.skip("there is no second file system here")
+
+    data, cache = disk_rooms(tmp_path / "data", elsewhere / "cache", written=50, fetched=100)
+
+    assert (data.needed, cache.needed) == (50, 100)
+    assert cache.where == elsewhere / "cache"
+
+
+def test_a_folder_that_is_not_there_yet_lies_on_the_disk_of_its_parent(tmp_path: Path) -> None:
+    [room] = disk_rooms(tmp_path / "not" / "yet", tmp_path / "not" / "yet" / "hub_cache", 1, 0)
+
+    assert room.free > 0
+
+
+@pytest.mark.parametrize(("free", "fits"), [(20, True), (19, False)])
+def test_what_is_free_must_be_as_much_as_is_needed(free: int, fits: bool) -> None:
+    assert Room(Path("/data"), 20, free).fits is fits

@@ -1,0 +1,76 @@
+"""A sample: written as people write it, drawn the same everywhere, never more than was asked for."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from refusals import refusal
+
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.trust.result import Sample
+
+SIZES = st.dictionaries(st.text(max_size=5), st.integers(0, 1000), max_size=30)
+SHARES = st.fractions(min_value=Fraction(1, 1000), max_value=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        ("5%", Fraction(1, 20)),
+        ("0.05", Fraction(1, 20)),
+        ("5 %", Fraction(1, 20)),
+        (" 0.05 ", Fraction(1, 20)),
+        ("0.1%", Fraction(1, 1000)),
+        ("100%", Fraction(1)),
+    ],
+)
+def test_percent_and_fraction_are_read_exactly(text: str, share: Fraction) -> None:
+    assert Sample.parse(text) == Sample(share, "0")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "%", "abc", "0", "0%", "0.0", "-5%", "101%", "5%%", "1e-3", "0,05", "nan", "inf", "5 percent", "٥%"),
+        *("5", "1", "100", "1.0"),  # percent or times
+    ],
+)
+def test_what_is_no_share_is_refused(text: str) -> None:
+    assert refusal(lambda: Sample.parse(text), UsageError) == (
+        f"--sample: {text!r} is no share; write one above 0 and up to 100 %: 5% or 0.05"
+    )
+
+
+@pytest.mark.parametrize(("share", "words"), [("5%", "5%"), ("0.0525", "5.25%"), ("0.001%", "0.001%")])
+def test_it_is_shown_in_percent(share: str, words: str) -> None:
+    assert str(Sample.parse(share)) == words
+
+
+def fitting(sample: Sample, sizes: dict[str, int]) -> list[str]:
+    return sample.fitting(list(sizes), lambda name: sizes[name], lambda name: (name,))
+
+
+@given(SIZES, SHARES)
+def test_files_drawn_are_never_more_than_the_share_and_none_that_would_still_fit_is_left_out(
+    sizes: dict[str, int], share: Fraction
+) -> None:
+    drawn = fitting(Sample(share), sizes)
+
+    left = share * sum(sizes.values()) - sum(sizes[name] for name in drawn)
+    assert left >= 0
+    assert drawn == [name for name in sizes if name in drawn]
+    assert all(sizes[name] > left for name in sizes if name not in drawn)
+
+
+@given(SIZES, SHARES, st.randoms())
+def test_the_order_of_the_files_has_no_part_in_it(sizes: dict[str, int], share: Fraction, random: object) -> None:
+    names = list(sizes)
+    random.shuffle(names)  # type: ignore[attr-defined]
+
+    assert set(fitting(Sample(share), {name: sizes[name] for name in names})) == set(fitting(Sample(share), sizes))
+
+
+@pytest.mark.parametrize(("seed", "drawn"), [("0", ["08", "09", "15", "17"]), ("1", ["05", "11", "17", "19"])])
+def test_a_seed_draws_the_same_files_for_ever(seed: str, drawn: list[str]) -> None:
+    assert fitting(Sample(Fraction(1, 5), seed), {f"{number:02d}": 10 for number in range(20)}) == drawn
